@@ -1,0 +1,72 @@
+# `make help` lists the targets. Everything runs in .venv, which is made from the pinned, hashed lists in requirements/
+# on a machine that has Python 3.11 or newer, make and a C compiler. PYTHON=… chooses another interpreter.
+
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+INTERPRETERS := python3.13 python3.12 python3.11 python3
+AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test check bench compat example lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/ready ## start the broker; data in ./trimq-data; more flags: ARGS="--flush async"
+	@exec $(BIN)/trimq serve --data-dir trimq-data $(ARGS)
+
+test: $(VENV)/ready ## run the tests; more flags: ARGS="-k journal"
+	$(BIN)/python -m pytest -m "not external" $(ARGS)
+
+check: $(VENV)/ready ## ruff, mypy --strict, the layers and the shape of the code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_shape.py
+
+bench: $(VENV)/ready ## measure: one JSON line per figure, then a table
+	$(BIN)/python -m bench $(ARGS)
+
+compat: $(VENV)/ready ## run the tests that need Java with Maven, Node, Go, Rust or a Debian package
+	$(BIN)/python -m pytest -m external $(ARGS)
+
+example: $(VENV)/ready ## run examples/NAME.py against a broker of its own: NAME=e08_send_and_wait
+	@$(BIN)/python -m examples.run $(NAME)
+
+lock: $(UV) ## compile requirements/ anew
+	$(LOCK) requirements/bootstrap.in --output-file requirements/bootstrap.txt
+	$(LOCK) pyproject.toml --output-file requirements/runtime.txt
+	$(LOCK) pyproject.toml --all-extras requirements/dev.in --output-file requirements/dev.txt
+
+clean: ## remove what make made, except the broker's data
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# No index, link or host may enter a lock file: tests/test_locks.py looks.
+LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+# uv itself comes by pip, which every virtual environment has; the rest comes by uv, which is ten times faster.
+$(UV): requirements/bootstrap.txt
+	@python=$(PYTHON); \
+	for name in $(INTERPRETERS); do \
+		[ -n "$$python" ] && break; \
+		if $$name -c '$(AT_LEAST)' 2>/dev/null; then python=$$name; fi; \
+	done; \
+	if [ -z "$$python" ] || ! $$python -c '$(AT_LEAST)' 2>/dev/null; then \
+		echo "TriMQ needs Python 3.11 or newer: install it, or name it with make PYTHON=/path/to/python3." >&2; exit 1; \
+	fi; \
+	if ! $$python -c 'import ensurepip, venv' 2>/dev/null; then \
+		echo "$$python cannot make virtual environments: install its venv package (Debian: python3-venv)." >&2; exit 1; \
+	fi; \
+	echo "making $(VENV) with $$($$python --version)"; \
+	$$python -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@touch $(UV)
+
+$(VENV)/ready: $(UV) requirements/dev.txt pyproject.toml
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt requirements/bootstrap.txt
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@

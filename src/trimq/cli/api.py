@@ -1,0 +1,156 @@
+"""The administration of a running broker, over its HTTP port. Knows the paths and the shapes of the answers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from trimq.cli.failure import CommandFailure
+from trimq.config import Address, Settings, parse_address
+from trimq.errors import StartMistake
+
+TIMEOUT_SECONDS = 30
+ANSWER_BYTES = 256 * 1024 * 1024  # more is no answer of ours
+CHUNK_BYTES = 1024 * 1024
+
+
+class Topic(msgspec.Struct):
+    name: str
+    namespace: str
+    id: str
+    home: str
+    streams: int
+    settings: dict[str, Any]
+
+
+class Topics(msgspec.Struct):
+    topics: list[Topic]
+
+
+class StreamEnds(msgspec.Struct):
+    stream: int
+    start: int
+    end: int
+    durable_end: int
+    readable_end: int
+    bytes: int
+
+
+class TopicDescription(Topic):
+    offsets: list[StreamEnds]
+
+
+class Group(msgspec.Struct):
+    name: str
+    protocol: str
+    state: str
+    members: int | list[Any]
+
+
+class Groups(msgspec.Struct):
+    groups: list[Group]
+
+
+class CursorPosition(msgspec.Struct):
+    topic: str
+    stream: int
+    offset: int
+    end: int | None
+    lag: int | None
+
+
+class GroupDescription(msgspec.Struct):
+    name: str
+    protocol: str
+    state: str
+    members: list[Any]
+    cursors: list[CursorPosition]
+
+
+class _Problem(msgspec.Struct):
+    error: str
+    message: str
+
+
+Answer = TypeVar("Answer")
+
+
+def add_address_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        default=os.environ.get("TRIMQ_HTTP") or str(Settings().http.listen),
+        help="the HTTP port of the broker (or TRIMQ_HTTP; default: %(default)s)",
+    )
+
+
+def connect(address: str) -> Api:
+    """The broker at `address`. Nothing is sent yet."""
+    try:
+        return Api(parse_address(address))
+    except ValueError as error:
+        raise StartMistake(f"--http: expected HOST:PORT, got {address!r}: {error}") from None
+
+
+def topic_path(name: str, namespace: str) -> str:
+    return f"/api/topics/{quote(name, safe='')}" + (f"?{urlencode({'namespace': namespace})}" if namespace else "")
+
+
+def group_path(name: str) -> str:
+    return f"/api/groups/{quote(name, safe='')}"
+
+
+class Api:
+    """One broker's HTTP port. Every failure is a CommandFailure with a sentence."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def get(self, path: str, answer: type[Answer]) -> Answer:
+        return self._decode(self._exchange("GET", path), answer)
+
+    def post(self, path: str, body: object, answer: type[Answer]) -> Answer:
+        return self._decode(self._exchange("POST", path, msgspec.json.encode(body)), answer)
+
+    def delete(self, path: str) -> None:
+        self._exchange("DELETE", path)
+
+    def _exchange(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        from http.client import HTTPConnection, HTTPException
+
+        connection = HTTPConnection(self._address.host, self._address.port, timeout=TIMEOUT_SECONDS)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            response = connection.getresponse()
+            # In pieces: the length in the header is the peer's word, and nothing is allocated by it.
+            received = bytearray()
+            while len(received) <= ANSWER_BYTES and (piece := response.read(CHUNK_BYTES)):
+                received += piece
+        except TimeoutError:
+            raise CommandFailure(f"the broker at {self._address} did not answer in {TIMEOUT_SECONDS} s") from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise CommandFailure(f"no broker can be reached at {self._address}: {reason}") from None
+        except HTTPException as error:
+            raise CommandFailure(f"what answers at {self._address} is no TriMQ HTTP port: {error!r}") from None
+        finally:
+            connection.close()
+        if response.status >= 300:
+            raise CommandFailure(self._explain(response.status, bytes(received)))
+        return bytes(received)
+
+    def _explain(self, status: int, body: bytes) -> str:
+        try:
+            return msgspec.json.decode(body, type=_Problem).message
+        except msgspec.MsgspecError:
+            return f"what answers at {self._address} is no TriMQ HTTP port: status {status}"
+
+    def _decode(self, body: bytes, answer: type[Answer]) -> Answer:
+        try:
+            return msgspec.json.decode(body, type=answer)
+        except msgspec.MsgspecError as error:
+            raise CommandFailure(f"the answer from {self._address} is not understood: {error}") from None

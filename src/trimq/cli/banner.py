@@ -1,0 +1,30 @@
+"""What a person reads when the broker is ready: where it listens and how to connect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from trimq.cli.version import version
+from trimq.config import Settings
+
+# By the names of the ready file. A listener that is not here is shown with its address alone.
+HOW_TO_CONNECT = {
+    "kafka": ("Kafka", "bootstrap.servers={address}"),
+    "http": ("HTTP", "http://{address}  /readyz  /metrics  /api/topics"),
+}
+
+
+def compose_banner(settings: Settings, addresses: Mapping[str, str], opened_seconds: float) -> str:
+    """Plain text: the broker's start has no time for more."""
+    flush = "sync" if settings.flush == "sync" else f"async, every {settings.flush_interval_ms} ms"
+    lines = [
+        f"TriMQ {version()} is ready after {opened_seconds:.2f} s, process {addresses.get('pid', os.getpid())}.",
+        f"  {'data':<8}  {os.path.abspath(settings.data_dir)}  (flush {flush})",
+    ]
+    for name, address in addresses.items():
+        if name != "pid":
+            title, how = HOW_TO_CONNECT.get(name, (name, "{address}"))
+            lines.append(f"  {title:<8}  {how.format(address=address)}")
+    lines.append("Stop it with Ctrl-C or SIGTERM.")
+    return "\n".join(lines)

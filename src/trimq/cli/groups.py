@@ -1,0 +1,55 @@
+"""`trimq groups`: the consumer groups of a running broker."""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from trimq.cli.api import GroupDescription, Groups, add_address_flag, connect, group_path
+from trimq.cli.output import print_json, print_table
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="all groups")
+    listing.set_defaults(run=list_groups)
+    describing = actions.add_parser("describe", help="one group, its members and how far it has read")
+    describing.set_defaults(run=describe_group)
+    describing.add_argument("name", metavar="NAME")
+    for action in (listing, describing):
+        action.add_argument("--json", action="store_true", help="print JSON")
+        add_address_flag(action)
+
+
+def list_groups(arguments: argparse.Namespace) -> int:
+    answer = connect(arguments.http).get("/api/groups", Groups)
+    if arguments.json:
+        print_json(answer)
+        return 0
+    rows = []
+    for group in answer.groups:
+        members = group.members if isinstance(group.members, int) else len(group.members)
+        rows.append((group.name, group.protocol, group.state, members))
+    print_table(("name", "protocol", "state", "members"), rows)
+    return 0
+
+
+def describe_group(arguments: argparse.Namespace) -> int:
+    group = connect(arguments.http).get(group_path(arguments.name), GroupDescription)
+    if arguments.json:
+        print_json(group)
+        return 0
+    members = [("member", m if isinstance(m, str) else msgspec.json.encode(m).decode()) for m in group.members]
+    print_table(
+        ("group", "value"),
+        [("name", group.name), ("protocol", group.protocol), ("state", group.state), *members],
+    )
+    print()
+    rows = [(at.topic, at.stream, at.offset, _number(at.end), _number(at.lag)) for at in group.cursors]
+    print_table(("topic", "stream", "offset", "end", "lag"), rows)
+    return 0
+
+
+def _number(value: int | None) -> int | str:
+    return "-" if value is None else value

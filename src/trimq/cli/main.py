@@ -1,0 +1,96 @@
+"""The command `trimq`: which word starts what, and how a mistake reaches the person at the keyboard. Each command is
+imported only when it is asked for, so that none pays for another's libraries."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+from trimq.cli.failure import CommandFailure
+from trimq.cli.version import version
+from trimq.errors import Damage, StartMistake
+
+COMMANDS = {
+    "serve": "start the broker",
+    "topics": "list, describe, create and delete topics of a running broker",
+    "groups": "list and describe consumer groups of a running broker",
+    "storage": "verify, dump and measure the data folder of a stopped broker",
+    "settings": "print every setting with its names, default and meaning",
+}
+EXIT_FAILED = 1
+EXIT_MISTAKE = 2
+EXIT_INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, without the usage in front of it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise StartMistake(f"{message} (see {self.prog} --help)")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 0 done, 1 it failed, 2 it was asked wrongly."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _run(words)
+    except StartMistake as mistake:
+        return _fail(str(mistake), EXIT_MISTAKE)
+    except (CommandFailure, Damage) as failure:
+        return _fail(str(failure), EXIT_FAILED)
+    except BrokenPipeError:
+        # The reader of our output has gone (`trimq topics list | head`); the interpreter must not flush into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except OSError as error:
+        return _fail(str(error.strerror or error) + (f": {error.filename}" if error.filename else ""), EXIT_FAILED)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
+    parser = _parser(words[0] if words else "")
+    if not words:
+        parser.print_help(sys.stderr)
+        return EXIT_MISTAKE
+    chosen, unknown = parser.parse_known_args(words)
+    if unknown and not chosen.reports_unknown:
+        parser.error(f"{unknown[0]} is not understood here")
+    exit_code: int = chosen.run(chosen, unknown) if chosen.reports_unknown else chosen.run(chosen)
+    sys.stdout.flush()  # here, where a closed pipe is still caught
+    return exit_code
+
+
+def _parser(command: str) -> Parser:
+    """Every command by name, but only the chosen one with its flags."""
+    parser = Parser(prog="trimq", description="One message broker for Kafka, RocketMQ and RabbitMQ clients.")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="print the version and exit")
+    parser.set_defaults(reports_unknown=False)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        added = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+        if name == command:
+            import_module(f"trimq.cli.{name}").declare(added)
+    return parser
+
+
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"trimq {version()}")
+        parser.exit()
+
+
+def _fail(sentence: str, exit_code: int) -> int:
+    print(f"trimq: {sentence}", file=sys.stderr)
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""`trimq storage`: look at the data folder of a stopped broker. Changes nothing in it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trimq.cli.output import print_json, print_json_line, print_table, progress_bar, visible
+from trimq.config import declarations
+
+if TYPE_CHECKING:
+    from trimq.server.offline import Finding
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    verifying = actions.add_parser("verify", help="check every stored byte; exit 1 if anything is damaged")
+    verifying.set_defaults(run=verify)
+
+    dumping = actions.add_parser("dump", help="print stored messages")
+    dumping.set_defaults(run=dump)
+    dumping.add_argument("--topic", required=True, metavar="NAME")
+    dumping.add_argument("--stream", type=int, default=0, metavar="N", help="which stream (default: 0)")
+    dumping.add_argument("--from-offset", type=int, default=0, metavar="N", help="first offset (default: 0)")
+    dumping.add_argument("--limit", type=int, default=None, metavar="N", help="how many at most (default: all)")
+
+    measuring = actions.add_parser("stats", help="what each stream holds")
+    measuring.set_defaults(run=stats)
+
+    data_dir = next(declaration for declaration in declarations() if declaration.key == "data_dir")
+    for action in (verifying, dumping, measuring):
+        action.add_argument(
+            data_dir.flag,
+            metavar="FOLDER",
+            default=os.environ.get(data_dir.variable) or data_dir.default,
+            help=f"the data folder (or {data_dir.variable}; default: %(default)s)",
+        )
+        action.add_argument("--json", action="store_true", help="print JSON")
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    from trimq.server import offline
+
+    with progress_bar("verifying") as progress:
+        return print_findings(offline.verify(arguments.data_dir, progress), arguments.json)
+
+
+def dump(arguments: argparse.Namespace) -> int:
+    from trimq.server import offline
+
+    asked = (arguments.topic, arguments.stream, arguments.from_offset, arguments.limit)
+    print_records(offline.dump(arguments.data_dir, *asked), arguments.json)
+    return 0
+
+
+def stats(arguments: argparse.Namespace) -> int:
+    from trimq.server import offline
+
+    print_stats(offline.stats(arguments.data_dir), arguments.json)
+    return 0
+
+
+def print_findings(findings: Iterable[Finding], as_json: bool) -> int:
+    """Each as it is found, for a large folder takes a while. Returns the exit code: 1 if there was any."""
+    count = 0
+    for finding in findings:
+        count += 1
+        if as_json:
+            print_json_line(finding)
+        else:
+            where = visible(f"{finding.file} at byte {finding.position}")
+            print(f"{where}: {finding.problem}. {finding.remedy}", flush=True)
+    if not as_json:
+        print(f"{count} {'finding' if count == 1 else 'findings'}" if count else "no damage found")
+    return 1 if count else 0
+
+
+def print_records(records: Iterable[Mapping[str, Any]], as_json: bool) -> None:
+    """One line each: JSON (bytes as base64), or `name=value` for people."""
+    for record in records:
+        if as_json:
+            print_json_line(record)
+        else:
+            print("  ".join(f"{name}={_show(value)}" for name, value in record.items()))
+
+
+def _show(value: object) -> str:
+    return repr(value)[1:] if isinstance(value, bytes) else visible(str(value))
+
+
+def print_stats(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """One row for each stream."""
+    if as_json:
+        print_json(rows)
+    elif rows:
+        columns = list(rows[0])
+        print_table(columns, [[row[column] for column in columns] for row in rows])
+    else:
+        print("the folder holds no streams")

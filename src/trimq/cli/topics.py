@@ -1,0 +1,85 @@
+"""`trimq topics`: the topics of a running broker."""
+
+from __future__ import annotations
+
+import argparse
+
+from trimq.cli.api import Topic, TopicDescription, Topics, add_address_flag, connect, topic_path
+from trimq.cli.output import print_json, print_table
+from trimq.errors import StartMistake
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="all topics")
+    listing.set_defaults(run=list_topics)
+
+    describing = actions.add_parser("describe", help="one topic, its settings and where its streams begin and end")
+    describing.set_defaults(run=describe_topic)
+    for shown in (listing, describing):
+        shown.add_argument("--json", action="store_true", help="print JSON")
+
+    creating = actions.add_parser("create", help="make a topic")
+    creating.set_defaults(run=create_topic)
+    creating.add_argument("--streams", type=int, default=1, metavar="N", help="how many streams (default: 1)")
+    creating.add_argument(
+        "--setting", action="append", default=[], metavar="NAME=VALUE", help="a setting of the topic; may be repeated"
+    )
+
+    deleting = actions.add_parser("delete", help="remove a topic and all that it holds")
+    deleting.set_defaults(run=delete_topic)
+    for named in (describing, creating, deleting):
+        named.add_argument("name", metavar="NAME")
+        named.add_argument("--namespace", default="", help="the namespace of the topic (default: the empty one)")
+    for action in (listing, describing, creating, deleting):
+        add_address_flag(action)
+
+
+def list_topics(arguments: argparse.Namespace) -> int:
+    answer = connect(arguments.http).get("/api/topics", Topics)
+    if arguments.json:
+        print_json(answer)
+    else:
+        rows = [(topic.name, topic.namespace, topic.streams, topic.home, topic.id) for topic in answer.topics]
+        print_table(("name", "namespace", "streams", "home", "id"), rows)
+    return 0
+
+
+def describe_topic(arguments: argparse.Namespace) -> int:
+    path = topic_path(arguments.name, arguments.namespace)
+    topic = connect(arguments.http).get(path, TopicDescription)
+    if arguments.json:
+        print_json(topic)
+        return 0
+    facts = [("name", topic.name), ("namespace", topic.namespace), ("id", topic.id), ("home", topic.home)]
+    print_table(("topic", "value"), [*facts, *topic.settings.items()])
+    print()
+    columns = ("stream", "start", "end", "durable_end", "readable_end", "bytes")
+    print_table(columns, [[getattr(stream, column) for column in columns] for stream in topic.offsets])
+    return 0
+
+
+def create_topic(arguments: argparse.Namespace) -> int:
+    body = {
+        "name": arguments.name,
+        "namespace": arguments.namespace,
+        "streams": arguments.streams,
+        "settings": dict(_split_setting(setting) for setting in arguments.setting),
+    }
+    topic = connect(arguments.http).post("/api/topics", body, Topic)
+    print(f"created {topic.name} with {topic.streams} {'stream' if topic.streams == 1 else 'streams'}")
+    return 0
+
+
+def delete_topic(arguments: argparse.Namespace) -> int:
+    connect(arguments.http).delete(topic_path(arguments.name, arguments.namespace))
+    print(f"deleted {arguments.name}")
+    return 0
+
+
+def _split_setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise StartMistake(f"--setting: expected NAME=VALUE, got {text!r}")
+    return name, value

@@ -1,0 +1,149 @@
+"""The only door to time. Two timelines: *message time* (delays, expiry, retention), which a test may own, and
+*liveness* (heartbeats, sessions, long polls), which follows real time unless a simulation drives it."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+Callback = Callable[[], None]
+
+# The longest that a timer of the event loop sleeps before it looks at the wall clock again: wall time may be set.
+_RECHECK_MS = 60_000
+
+
+class Timer(Protocol):
+    def cancel(self) -> None:
+        """The callback will not run. Harmless when it has run already."""
+
+
+class Timeline(Protocol):
+    """Readings in whole milliseconds, and timers on them."""
+
+    def now_ms(self) -> int: ...
+
+    def call_at(self, due_ms: int, callback: Callback) -> Timer:
+        """Run `callback` once, on the event loop, when `now_ms() >= due_ms`. Never inside this call."""
+
+
+class Clock(NamedTuple):
+    message: Timeline
+    liveness: Timeline
+
+
+class _LoopTimer:
+    """A timer on the running event loop that looks at its timeline again before it fires."""
+
+    __slots__ = ("_callback", "_due_ms", "_handle", "_timeline")
+
+    def __init__(self, timeline: Timeline, due_ms: int, callback: Callback) -> None:
+        self._timeline = timeline
+        self._due_ms = due_ms
+        self._callback = callback
+        self._handle: asyncio.TimerHandle | None = None
+        self._wait()
+
+    def _wait(self) -> None:
+        wait_ms = min(max(self._due_ms - self._timeline.now_ms(), 0), _RECHECK_MS)
+        self._handle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._wake)
+
+    def _wake(self) -> None:
+        if self._timeline.now_ms() < self._due_ms:
+            self._wait()
+        else:
+            self._handle = None
+            self._callback()
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+class WallTime:
+    """Milliseconds since 1970."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def call_at(self, due_ms: int, callback: Callback) -> Timer:
+        return _LoopTimer(self, due_ms, callback)
+
+
+class LoopTime:
+    """The event loop's own monotonic time: real in production, simulated in a simulation."""
+
+    def now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def call_at(self, due_ms: int, callback: Callback) -> Timer:
+        return _LoopTimer(self, due_ms, callback)
+
+
+class _ManualTimer:
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callback) -> None:
+        self.callback: Callback | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class ManualTime:
+    """Time that stands still until it is stepped."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._order = itertools.count()
+        self._timers: list[tuple[int, int, _ManualTimer]] = []
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def call_at(self, due_ms: int, callback: Callback) -> Timer:
+        timer = _ManualTimer(callback)
+        heapq.heappush(self._timers, (due_ms, next(self._order), timer))
+        return timer
+
+    def next_due_ms(self) -> int | None:
+        """When the earliest pending timer is due, which may be in the past. None: there is none."""
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def step(self, until_ms: int) -> bool:
+        """Move to the next due timer not after `until_ms` and run it. False: none is due, and it is `until_ms` now."""
+        due_ms = self.next_due_ms()
+        if due_ms is None or due_ms > until_ms:
+            self._now_ms = max(self._now_ms, until_ms)
+            return False
+        self._now_ms = max(self._now_ms, due_ms)
+        callback = heapq.heappop(self._timers)[2].callback
+        if callback is not None:
+            callback()
+        return True
+
+
+def system_clock() -> Clock:
+    """Both timelines follow the machine."""
+    return Clock(message=WallTime(), liveness=LoopTime())
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process, for reports."""
+    return time.process_time()
+
+
+def monotonic_seconds() -> float:
+    """Real elapsed time, for reports and for command-line tools that wait outside an event loop."""
+    return time.monotonic()
+
+
+def pause(seconds: float) -> None:
+    """Wait outside an event loop: command-line tools and the embedded broker's owner thread only."""
+    time.sleep(seconds)

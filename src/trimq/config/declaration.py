@@ -1,0 +1,154 @@
+"""A setting under each of its names, read off the declarations of `settings`. Knows no setting by name."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from trimq.config.address import OFF, Address, Advertised, parse_advertised, parse_listen
+from trimq.config.settings import DAY_MS, GIB, HOUR_MS, INT64, KIB, MIB, Settings
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """One setting, under each of its names."""
+
+    section: str
+    field: str
+    type: Any
+    default: Any
+    help: str
+    absent_front_end: str | None
+
+    @property
+    def key(self) -> str:
+        return f"{self.section}.{self.field}" if self.section else self.field
+
+    @property
+    def variable(self) -> str:
+        return "TRIMQ_" + self.key.replace(".", "_").upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.key.replace(".", "-").replace("_", "-")
+
+    @property
+    def unit(self) -> str:
+        """By the last word of the name, as everywhere in the broker; empty for a count or a text."""
+        return {"bytes": "bytes", "ms": "ms", "percent": "%"}.get(_unit_word(self.field), "")
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes, if it takes words of a list."""
+        bare = _bare(self.type)
+        if bare is bool:
+            return ("true", "false")
+        return get_args(bare) if get_origin(bare) is Literal else ()
+
+    @property
+    def is_listener(self) -> bool:
+        return _bare(self.type) is Address
+
+    @property
+    def form(self) -> str:
+        """What a value looks like, in a few words."""
+        bare = _bare(self.type)
+        if self.choices:
+            return " or ".join(self.choices)
+        if self.is_listener:
+            return "HOST:PORT or off"
+        if bare is Advertised:
+            return "HOST or HOST:PORT"
+        if bare is int:
+            lowest, highest = _bounds(self.type)
+            return f"a whole number from {lowest} on" if highest == INT64 else f"a whole number, {lowest} to {highest}"
+        return "a path"
+
+    @property
+    def placeholder(self) -> str:
+        """What stands for a value in a line of help."""
+        bare = _bare(self.type)
+        if self.choices:
+            return "|".join(self.choices)
+        return {int: "N", Address: "HOST:PORT", Advertised: "HOST[:PORT]"}.get(bare, "PATH")
+
+    @property
+    def written_default(self) -> str | int | None:
+        """The default as one would write it in a file. None: it is not set."""
+        if self.is_listener:
+            return OFF if self.default is None else str(self.default)
+        default: str | int | None = self.default
+        return default
+
+    @property
+    def shown_default(self) -> str:
+        """The default for people: large sizes and long times also in units that they can read."""
+        written = self.written_default
+        if written is None:
+            return "not set"
+        if isinstance(written, bool):
+            return str(written).lower()
+        if isinstance(written, int) and (readable := _readable(written, self.unit)):
+            return f"{written} ({readable})"
+        return f"{written} {self.unit}".rstrip() if isinstance(written, int) and written >= 0 else str(written)
+
+    def convert(self, value: object, *, typed: bool) -> Any:
+        """The checked value, else ValueError. `typed`: it is from a file, which tells numbers from text."""
+        bare = _bare(self.type)
+        if bare in (Address, Advertised):
+            if not isinstance(value, str):
+                raise ValueError("it is not a text")
+            return parse_listen(value) if bare is Address else parse_advertised(value)
+        return msgspec.convert(value, self.type, strict=typed)
+
+
+def _readable(number: int, unit: str) -> str:
+    """In the largest unit that divides it, if that is not its own."""
+    scales = {
+        "bytes": ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")),
+        "ms": ((DAY_MS, "days"), (HOUR_MS, "hours"), (60_000, "minutes")),
+    }
+    for scale, name in scales.get(unit, ()):
+        if number > 0 and number % scale == 0:
+            return f"{number // scale} {name}"
+    return ""
+
+
+def _unit_word(field: str) -> str:
+    """`unsent_bytes_per_connection` is in bytes: what comes after `per` only says for whom."""
+    return field.partition("_per_")[0].rpartition("_")[2]
+
+
+def _bare(declared: Any) -> Any:
+    """The type without its annotations and without None."""
+    while get_origin(declared) is Annotated:
+        declared = get_args(declared)[0]
+    members = [member for member in get_args(declared) if member is not NoneType]
+    is_optional = NoneType in get_args(declared)
+    return _bare(members[0]) if is_optional else declared
+
+
+def _bounds(declared: Any) -> tuple[int, int]:
+    meta = get_args(declared)[1]
+    return meta.ge, meta.le
+
+
+@cache
+def declarations() -> tuple[Declaration, ...]:
+    """Every setting, in the order of the documentation: first those of no section."""
+    general, sectioned = [], []
+    for field in msgspec.structs.fields(Settings):
+        if isinstance(field.default, msgspec.Struct):
+            sectioned += [_declare(field.name, inner) for inner in msgspec.structs.fields(field.default)]
+        else:
+            general.append(_declare("", field))
+    return (*general, *sectioned)
+
+
+def _declare(section: str, field: msgspec.structs.FieldInfo) -> Declaration:
+    meta: Meta = get_args(field.type)[-1]
+    absent = (meta.extra or {}).get("absent_front_end")
+    return Declaration(section, field.name, field.type, field.default, meta.description or "", absent)

@@ -1,0 +1,181 @@
+"""Settings out of a file's text, the environment and flags: a flag beats the environment, which beats the file. Every
+mistake is found before any is reported. Opens nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trimq.config.address import Address
+from trimq.config.declaration import Declaration, declarations
+from trimq.config.settings import Settings
+from trimq.errors import StartMistake
+
+EVERY_INTERFACE = ("0.0.0.0", "::")
+
+
+class _Given(NamedTuple):
+    """A value that somebody gave, and under which name."""
+
+    value: object
+    name: str
+    typed: bool
+
+
+def load(
+    flags: Mapping[str, str],
+    environment: Mapping[str, str],
+    file_text: str = "",
+    *,
+    file_name: str = "the settings file",
+    mistakes: Iterable[str] = (),
+) -> Settings:
+    """The settings, all checked. `flags` are by key (`kafka.listen`); `mistakes` were found earlier, and are reported
+    together with those found here, in one StartMistake."""
+    found = list(mistakes)
+    by_key = {declaration.key: declaration for declaration in declarations()}
+    given = _given_in_file(file_text, file_name, by_key, found)
+    given |= _given_in_environment(environment, by_key, found)
+    given |= {key: _Given(value, by_key[key].flag, typed=False) for key, value in flags.items()}
+    values = _convert(given, by_key, found)
+    settings = _build(values)
+    found += _contradictions(settings, by_key)
+    if found:
+        raise StartMistake(_report(found))
+    return settings
+
+
+def _given_in_file(text: str, name: str, by_key: Mapping[str, Declaration], found: list[str]) -> dict[str, _Given]:
+    if not text:
+        return {}
+    import tomllib  # only for those who have a file: it costs the start of everybody else 10 ms
+
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found.append(f"{name} is not TOML: {error}")
+        return {}
+    given = {}
+    sections = {declaration.section for declaration in by_key.values()}
+    for key, value in _flatten(document, sections):
+        if key in by_key:
+            given[key] = _Given(value, f"{key} in {name}", typed=True)
+        elif key in sections:
+            found.append(f"{key} in {name} is a section: write [{key}] and its settings below")
+        else:
+            found.append(f"{key} in {name} is not a setting{_suggest(key, by_key)}")
+    return given
+
+
+def _flatten(document: Mapping[str, Any], sections: set[str]) -> Iterator[tuple[str, Any]]:
+    for key, value in document.items():
+        if isinstance(value, dict) and key in sections:
+            yield from ((f"{key}.{field}", inner) for field, inner in value.items())
+        else:
+            yield key, value
+
+
+def _given_in_environment(
+    environment: Mapping[str, str], by_key: Mapping[str, Declaration], found: list[str]
+) -> dict[str, _Given]:
+    by_variable = {declaration.variable: declaration.key for declaration in by_key.values()}
+    given = {}
+    for variable, value in environment.items():
+        if not variable.startswith("TRIMQ_") or not value:
+            continue  # set but empty is how scripts and compose files spell "not set"
+        if variable in by_variable:
+            given[by_variable[variable]] = _Given(value, variable, typed=False)
+        elif suggestion := _suggest(variable, by_variable, likeness=0.9):
+            # Others put names with our prefix here too (Kubernetes does, for a service called trimq), so only what
+            # is nearly one of ours is taken for a slip.
+            found.append(f"{variable} is not a setting{suggestion}")
+    return given
+
+
+def _suggest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    from difflib import get_close_matches  # only when there is a mistake to explain
+
+    matches = get_close_matches(name, known, n=1, cutoff=likeness)
+    return f" (did you mean {matches[0]}?)" if matches else ""
+
+
+def suggest_flag(flag: str) -> str:
+    """What to add to the sentence about a flag that does not exist."""
+    return _suggest(flag, [declaration.flag for declaration in declarations()])
+
+
+def _convert(given: Mapping[str, _Given], by_key: Mapping[str, Declaration], found: list[str]) -> dict[str, Any]:
+    values = {}
+    for key, (value, name, typed) in given.items():
+        declaration = by_key[key]
+        try:
+            values[key] = declaration.convert(value, typed=typed)
+        except msgspec.ValidationError:
+            found.append(f"{name}: expected {declaration.form}, got {_shorten(value)}")
+        except ValueError as error:
+            found.append(f"{name}: expected {declaration.form}, got {_shorten(value)}: {error}")
+        else:
+            if declaration.absent_front_end and values.pop(key) is not None:
+                found.append(
+                    f"the {declaration.absent_front_end} front-end is not part of this version; "
+                    f"leave {name} out or set it to off"
+                )
+    return values
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else text[:100] + "..."
+
+
+def _build(values: Mapping[str, Any]) -> Settings:
+    """Whatever was not given, or not understood, has its default."""
+    settings = Settings()
+    for key, value in values.items():
+        section, _, field = key.rpartition(".")
+        if section:
+            changed = msgspec.structs.replace(getattr(settings, section), **{field: value})
+            settings = msgspec.structs.replace(settings, **{section: changed})
+        else:
+            settings = msgspec.structs.replace(settings, **{field: value})
+    return settings
+
+
+def _contradictions(settings: Settings, by_key: Mapping[str, Declaration]) -> Iterator[str]:
+    """Mistakes that no single value shows."""
+    yield from _unreachable_listeners(settings, by_key)
+    limits, storage = settings.limits, settings.storage
+    if limits.frame_bytes < storage.message_bytes:
+        yield (
+            f"limits.frame_bytes ({limits.frame_bytes}) is below storage.message_bytes ({storage.message_bytes}): "
+            "no such message could arrive"
+        )
+    if settings.kafka.num_partitions > limits.streams_per_topic:
+        yield (
+            f"kafka.num_partitions ({settings.kafka.num_partitions}) is above limits.streams_per_topic "
+            f"({limits.streams_per_topic})"
+        )
+
+
+def _unreachable_listeners(settings: Settings, by_key: Mapping[str, Declaration]) -> Iterator[str]:
+    taken: dict[Address, str] = {}
+    for key, declaration in by_key.items():
+        section = getattr(settings, declaration.section, None)
+        address = getattr(section, declaration.field) if declaration.is_listener else None
+        if address is None:
+            continue
+        if address.port and taken.setdefault(address, key) != key:
+            yield f"{taken[address]} and {key} are both {address}"
+        if address.host in EVERY_INTERFACE and getattr(section, "advertise", ()) is None:
+            yield (
+                f"{key} is {address}, every interface, which clients cannot be told to connect to; set "
+                f"{declaration.section}.advertise to the name or address by which they reach this machine"
+            )
+
+
+def _report(mistakes: list[str]) -> str:
+    if len(mistakes) == 1:
+        return mistakes[0]
+    return f"{len(mistakes)} mistakes in the settings:" + "".join(f"\n  - {mistake}" for mistake in mistakes)

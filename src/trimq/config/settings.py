@@ -1,0 +1,158 @@
+"""Every setting of the broker, declared once: type, check, help and default. From these lines come the key in the file,
+the environment variable, the flag and the documentation. Values are passed down, never global."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from trimq.config.address import Address, Advertised
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+INT32 = 2**31 - 1  # Kafka's positions in a segment, sizes of a batch and of a frame are signed 32-bit numbers
+INT64 = 2**63 - 1
+
+Listen = Address | None
+Path = Annotated[str, Meta(pattern=r"^[^\x00]+$")]
+
+
+class Kafka(msgspec.Struct, frozen=True, kw_only=True):
+    listen: Annotated[Listen, Meta(description="Where Kafka clients connect.")] = Address("127.0.0.1", 9092)
+    advertise: Annotated[
+        Advertised | None, Meta(description="What Kafka clients are told to connect to, if not what was bound.")
+    ] = None
+    num_partitions: Annotated[
+        int, Meta(ge=1, le=100_000, description="Partitions of a topic whose creator leaves the number to the broker.")
+    ] = 1
+    auto_create_topics: Annotated[
+        bool, Meta(description="Create a topic when a client that allows it asks for one that does not exist.")
+    ] = True
+
+
+class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
+    listen: Annotated[
+        Listen,
+        Meta(description="Where RocketMQ clients find the name server.", extra={"absent_front_end": "RocketMQ"}),
+    ] = None
+    broker_listen: Annotated[
+        Listen,
+        Meta(description="Where RocketMQ clients send and pull messages.", extra={"absent_front_end": "RocketMQ"}),
+    ] = None
+    grpc_listen: Annotated[
+        Listen,
+        Meta(description="Where RocketMQ 5 clients connect with gRPC.", extra={"absent_front_end": "RocketMQ"}),
+    ] = None
+
+
+class Amqp(msgspec.Struct, frozen=True, kw_only=True):
+    listen: Annotated[
+        Listen, Meta(description="Where AMQP 0-9-1 clients connect.", extra={"absent_front_end": "AMQP"})
+    ] = None
+
+
+class Http(msgspec.Struct, frozen=True, kw_only=True):
+    listen: Annotated[Listen, Meta(description="Where health, metrics and administration are served.")] = Address(
+        "127.0.0.1", 8180
+    )
+
+
+class Storage(msgspec.Struct, frozen=True, kw_only=True):
+    segment_bytes: Annotated[
+        int, Meta(ge=KIB, le=INT32, description="A segment that would grow past this size is closed.")
+    ] = GIB
+    segment_ms: Annotated[
+        int, Meta(ge=1, le=INT64, description="A segment whose first record is older than this is closed.")
+    ] = 7 * DAY_MS
+    index_interval_bytes: Annotated[
+        int, Meta(ge=0, le=INT32, description="How many bytes of a log lie between two entries of its indexes.")
+    ] = 4096
+    retention_ms: Annotated[
+        int, Meta(ge=-1, le=INT64, description="How long a closed segment is kept after its last record. -1: for ever.")
+    ] = 7 * DAY_MS
+    retention_bytes: Annotated[
+        int, Meta(ge=-1, le=INT64, description="How large a stream may grow before its oldest segments go. -1: any.")
+    ] = -1
+    retention_check_ms: Annotated[
+        int, Meta(ge=1, le=INT64, description="How often the broker looks for segments that may go.")
+    ] = 300_000
+    message_bytes: Annotated[
+        int, Meta(ge=1, le=INT32, description="The largest batch of messages that is accepted.")
+    ] = 1_048_588
+    checkpoint_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT64,
+            description="How much may be written before a checkpoint, and so be read again after a crash.",
+        ),
+    ] = 64 * MIB
+    low_water_bytes: Annotated[
+        int, Meta(ge=0, le=INT64, description="Writes are refused while the disk has less room than this.")
+    ] = 256 * MIB
+    disk_pressure_percent: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="While the disk is fuller than this, the oldest closed segments go early. 100: never.",
+        ),
+    ] = 95
+    open_files: Annotated[
+        int, Meta(ge=16, le=INT32, description="How many files of the data folder are kept open at once.")
+    ] = 512
+    syncfs_threshold: Annotated[
+        int,
+        Meta(ge=1, le=INT32, description="With more dirty files than this, the whole file system is synced at once."),
+    ] = 8
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    connections: Annotated[
+        int, Meta(ge=1, le=INT32, description="How many connections each listener accepts at once.")
+    ] = 10_000
+    frame_bytes: Annotated[
+        int, Meta(ge=KIB, le=INT32, description="The largest request that is read; a larger one closes its connection.")
+    ] = 100 * MIB
+    pending_requests_per_connection: Annotated[
+        int, Meta(ge=1, le=INT32, description="How many unanswered requests a connection may have.")
+    ] = 1000
+    unsent_bytes_per_connection: Annotated[
+        int, Meta(ge=KIB, le=INT32, description="How much may wait to be sent to a connection before it is not read.")
+    ] = MIB
+    batch_expansion_bytes: Annotated[
+        int, Meta(ge=KIB, le=INT32, description="What one compressed batch may expand to; a larger one is refused.")
+    ] = 128 * MIB
+    # A stream's folder is <topic>-<n>, and a file system takes 255 bytes: 249 and a dash leave five digits.
+    topic_name_length: Annotated[
+        int, Meta(ge=1, le=249, description="How many characters the name of a topic may have.")
+    ] = 249
+    streams_per_topic: Annotated[
+        int, Meta(ge=1, le=100_000, description="How many streams (Kafka: partitions) a topic may have.")
+    ] = 10_000
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    data_dir: Annotated[Path, Meta(description="The folder that holds everything the broker keeps.")] = "trimq-data"
+    flush: Annotated[
+        Literal["sync", "async"],
+        Meta(description="sync: acknowledge what is on disk. async: acknowledge at once, sync in the background."),
+    ] = "sync"
+    flush_interval_ms: Annotated[
+        int, Meta(ge=1, le=HOUR_MS, description="How long a write may wait for its sync with flush = async.")
+    ] = 200
+    ready_file: Annotated[
+        Path | None, Meta(description="A JSON file of the process id and every bound address, written once ready.")
+    ] = None
+    node_id: Annotated[int, Meta(ge=0, le=INT32, description="The number by which clients know this broker.")] = 1
+    kafka: Kafka = Kafka()
+    rocketmq: RocketMQ = RocketMQ()
+    amqp: Amqp = Amqp()
+    http: Http = Http()
+    storage: Storage = Storage()
+    limits: Limits = Limits()

@@ -1,0 +1,125 @@
+"""How far each group has read each stream. Keeps what it is told: a cursor may go back, and stands where it is when the
+head of its stream is trimmed. Knows no protocol and no stream's ends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from uuid import UUID
+
+import msgspec
+
+from trimq.clock import Timeline
+from trimq.core.durable_map import DurableMap
+from trimq.model import StreamId
+from trimq.storage.passes import Ticket
+
+NO_LEADER_EPOCH = -1
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """`offset` is the next to be read. `committed_ms` tells how long a group has been unused."""
+
+    offset: int
+    committed_ms: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+
+
+_NONE: Mapping[StreamId, Cursor] = MappingProxyType({})
+
+
+class Cursors:
+    """A commit is seen at once and counts when its ticket's pass is durable; if that is refused it goes back."""
+
+    def __init__(self, table: DurableMap[Cursor], timeline: Timeline) -> None:
+        self._table = table
+        self._timeline = timeline
+        self._groups: dict[str, dict[StreamId, Cursor]] = {}
+        self._load()
+        table.on_undone(self._went_back)
+
+    def commit(
+        self,
+        group: str,
+        stream: StreamId,
+        offset: int,
+        metadata: str = "",
+        leader_epoch: int = NO_LEADER_EPOCH,
+    ) -> Ticket:
+        """The group has read `stream` up to `offset`."""
+        cursor = Cursor(offset, self._timeline.now_ms(), leader_epoch, metadata)
+        ticket = self._table.put(_key(group, stream), cursor)
+        self._groups.setdefault(group, {})[stream] = cursor
+        return ticket
+
+    def fetch(self, group: str, stream: StreamId) -> Cursor | None:
+        cursors = self._groups.get(group)
+        return None if cursors is None else cursors.get(stream)
+
+    def all(self, group: str) -> Mapping[StreamId, Cursor]:
+        """Every cursor of the group: a view, which changes with the next commit."""
+        return self._groups.get(group, _NONE)
+
+    def groups(self) -> list[str]:
+        """The groups that have a cursor."""
+        return list(self._groups)
+
+    def last_commit_ms(self, group: str) -> int | None:
+        """When the group last committed anything that is still kept."""
+        return max((cursor.committed_ms for cursor in self.all(group).values()), default=None)
+
+    def delete(self, group: str, topic: UUID | None = None) -> Ticket | None:
+        """Forget the group's cursors, or those of one topic. None: there were none."""
+        streams = [stream for stream in self.all(group) if topic is None or stream.topic == topic]
+        return self._remove(group, streams)
+
+    def delete_stream(self, group: str, stream: StreamId) -> Ticket | None:
+        """Forget one cursor. None: there was none."""
+        return self._remove(group, [stream] if stream in self.all(group) else [])
+
+    def delete_topic(self, topic: UUID) -> Ticket | None:
+        """The topic is gone, and with it every group's cursors of it. None: there were none."""
+        last = None
+        for group in self.groups():
+            last = self.delete(group, topic) or last
+        return last
+
+    def _remove(self, group: str, streams: Collection[StreamId]) -> Ticket | None:
+        ticket = None
+        for stream in streams:
+            ticket = self._table.delete(_key(group, stream))
+            self._set(group, stream, None)
+        return ticket
+
+    def _set(self, group: str, stream: StreamId, cursor: Cursor | None) -> None:
+        if cursor is not None:
+            self._groups.setdefault(group, {})[stream] = cursor
+            return
+        cursors = self._groups.get(group, {})
+        cursors.pop(stream, None)
+        if not cursors:
+            self._groups.pop(group, None)
+
+    def _went_back(self, keys: Collection[str]) -> None:
+        for key in keys:
+            topic, index, group = key.split("/", 2)
+            self._set(group, StreamId(UUID(topic), int(index)), self._table.get(key))
+
+    def _load(self) -> None:
+        # Groups share streams: each is made, and kept, once.
+        streams: dict[tuple[str, str], StreamId] = {}
+        topics: dict[str, UUID] = {}
+        for key, cursor in self._table.items():
+            topic, index, group = key.split("/", 2)
+            stream = streams.get((topic, index))
+            if stream is None:
+                if topic not in topics:
+                    topics[topic] = UUID(topic)
+                stream = streams[topic, index] = StreamId(topics[topic], int(index))
+            self._groups.setdefault(group, {})[stream] = cursor
+
+
+def _key(group: str, stream: StreamId) -> str:
+    """A group's name may hold any character, so it comes last."""
+    return f"{stream.topic.hex}/{stream.number}/{group}"

@@ -1,0 +1,235 @@
+"""The ledger of messages that were given up: why, where they came from, after how many attempts. Owns the form of an
+entry; where the ledger is kept, and what else becomes of the message, is the broker's to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from trimq.clock import Timeline
+from trimq.errors import Changed, InvalidRecords, Refusal
+from trimq.metrics import Metrics
+from trimq.model import Caller, Headers, Record, StreamId, TopicName
+from trimq.storage.passes import Ticket
+
+FailureId = int
+
+
+class Reason(Enum):
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+    DELIVERY_LIMIT = "delivery-limit"
+    OVERFLOW = "overflow"
+
+
+@dataclass(slots=True, frozen=True)
+class Origin:
+    """Where the message was when it was given up; `group` is empty when no group was reading it."""
+
+    topic: TopicName
+    stream: StreamId
+    offset: int
+    group: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class FailureEntry:
+    """One message that was given up. `principal` is on whose behalf that was."""
+
+    record: Record
+    reason: Reason
+    origin: Origin
+    attempts: int
+    time_ms: int
+    principal: str
+
+
+@dataclass(slots=True, frozen=True)
+class RedrivenEntry:
+    """The message of an earlier entry was sent again."""
+
+    failure: FailureId
+    time_ms: int
+    principal: str
+
+
+LedgerEntry = FailureEntry | RedrivenEntry
+
+
+@dataclass(slots=True, frozen=True)
+class Failure:
+    """An entry as it stands in the ledger."""
+
+    id: FailureId
+    entry: FailureEntry
+    is_redriven: bool
+
+
+@dataclass(eq=False)
+class UnknownFailure(Refusal):
+    """It never was, or the ledger no longer keeps it."""
+
+    id: FailureId
+
+    def __str__(self) -> str:
+        return f"there is no failure {self.id}"
+
+
+Keep = Callable[[LedgerEntry], Ticket]
+ReadLedger = Callable[[int], Iterable[Record]]
+Send = Callable[[Record], Ticket]
+Afterwards = Callable[[Ticket, Callable[[Ticket], None]], None]
+
+
+class Failures:
+    """`keep` appends an entry (`to_record` gives its form) to the ledger. `read` gives the ledger's records from an
+    offset on, or from its start if that is later; a record's offset is the id of its entry. `afterwards` calls back
+    when the pass of a ticket is durable or refused."""
+
+    def __init__(
+        self, timeline: Timeline, metrics: Metrics, keep: Keep, read: ReadLedger, afterwards: Afterwards
+    ) -> None:
+        self._timeline = timeline
+        self._keep = keep
+        self._read = read
+        self._counters = metrics.counters("failures", "Messages that were given up, by reason.", ["reason"])
+        self._afterwards = afterwards
+        self._redriven: set[FailureId] = set()
+        self._marks_read_to = 0
+
+    def give_up(self, caller: Caller, message: Record, reason: Reason, origin: Origin, attempts: int) -> Ticket:
+        """Every path that ends a message's way calls this: dead letter, expiry, overflow, delivery limit."""
+        now_ms = self._timeline.now_ms()
+        ticket = self._keep(FailureEntry(message, reason, origin, attempts, now_ms, caller.principal))
+        self._counters.labelled(reason.value).add()
+        return ticket
+
+    def all(self, from_id: FailureId = 0) -> Iterator[Failure]:
+        """The failures from `from_id` on, oldest first."""
+        self._read_marks()
+        for record in self._read(from_id):
+            entry = from_record(record)
+            if isinstance(entry, FailureEntry):
+                yield Failure(record.offset, entry, record.offset in self._redriven)
+
+    def get(self, id: FailureId) -> Failure:
+        found = next(self.all(id), None) if id >= 0 else None
+        if found is None or found.id != id:
+            raise UnknownFailure(id)
+        return found
+
+    def redrive(self, caller: Caller, id: FailureId, send: Send) -> Ticket:
+        """Give the message to `send`, and mark it as sent again once that is durable; `Changed` if it was already. A
+        crash between the two loses the mark alone: the message may then be sent once more, but is never lost."""
+        failure = self.get(id)
+        if failure.is_redriven:
+            raise Changed(f"failure {id}")
+        ticket = send(failure.entry.record)
+        self._redriven.add(id)
+        self._afterwards(ticket, lambda done: self._mark(caller, id, done))
+        return ticket
+
+    def _mark(self, caller: Caller, id: FailureId, sent: Ticket) -> None:
+        if sent.refusal is None:
+            self._keep(RedrivenEntry(id, self._timeline.now_ms(), caller.principal))
+        else:
+            self._redriven.discard(id)
+
+    def _read_marks(self) -> None:
+        """A mark stands behind its entry, so a listing must know all of them. The ledger is read for them when somebody
+        first asks, and later only what was added."""
+        for record in self._read(self._marks_read_to):
+            entry = from_record(record)
+            if isinstance(entry, RedrivenEntry):
+                self._redriven.add(entry.failure)
+            self._marks_read_to = record.offset + 1
+
+
+# -- the form of an entry: the message's own key, body and headers, behind one header of ours. It is the first, so that
+# a message that carries such a header itself, having been through a ledger before, is not mistaken.
+
+_FAILURE_HEADER = "trimq.failure"
+_REDRIVEN_HEADER = "trimq.redriven"
+
+
+class _FailureHead(msgspec.Struct, frozen=True):
+    reason: str
+    namespace: str
+    topic: str
+    topic_id: str
+    stream: int
+    offset: int
+    group: str
+    attempts: int
+    time_ms: int
+    principal: str
+    message_time_ms: int
+    message_offset: int
+    extras: dict[str, Any] = {}  # strings, numbers and bytes, which msgpack tells apart
+
+
+class _RedrivenHead(msgspec.Struct, frozen=True):
+    failure: int
+    time_ms: int
+    principal: str
+
+
+_encode = msgspec.msgpack.encode
+
+
+def to_record(entry: LedgerEntry) -> Record:
+    """The ledger's form of an entry."""
+    if isinstance(entry, RedrivenEntry):
+        mark = _encode(_RedrivenHead(entry.failure, entry.time_ms, entry.principal))
+        return Record(body=None, headers=((_REDRIVEN_HEADER, mark),), timestamp_ms=entry.time_ms)
+    record, origin = entry.record, entry.origin
+    head = _FailureHead(
+        reason=entry.reason.value,
+        namespace=origin.topic.namespace,
+        topic=origin.topic.name,
+        topic_id=origin.stream.topic.hex,
+        stream=origin.stream.number,
+        offset=origin.offset,
+        group=origin.group,
+        attempts=entry.attempts,
+        time_ms=entry.time_ms,
+        principal=entry.principal,
+        message_time_ms=record.timestamp_ms,
+        message_offset=record.offset,
+        extras=record.extras,
+    )
+    headers: Headers = ((_FAILURE_HEADER, _encode(head)), *record.headers)
+    return Record(body=record.body, key=record.key, headers=headers, timestamp_ms=entry.time_ms)
+
+
+def from_record(record: Record) -> LedgerEntry:
+    """The entry that `to_record` put in this form. InvalidRecords: it is none."""
+    name, value = record.headers[0] if record.headers else ("", None)
+    try:
+        if name == _REDRIVEN_HEADER and value is not None:
+            mark = msgspec.msgpack.decode(value, type=_RedrivenHead)
+            return RedrivenEntry(mark.failure, mark.time_ms, mark.principal)
+        if name == _FAILURE_HEADER and value is not None:
+            return _to_failure(record, msgspec.msgpack.decode(value, type=_FailureHead))
+    except ValueError as error:  # of msgspec, of UUID, or of Reason
+        raise InvalidRecords(f"the failure ledger has a damaged entry at {record.offset}: {error}") from error
+    raise InvalidRecords(f"the failure ledger has a foreign record at {record.offset}")
+
+
+def _to_failure(record: Record, head: _FailureHead) -> FailureEntry:
+    message = Record(
+        body=record.body,
+        key=record.key,
+        headers=record.headers[1:],
+        timestamp_ms=head.message_time_ms,
+        offset=head.message_offset,
+        extras=head.extras,
+    )
+    stream = StreamId(UUID(head.topic_id), head.stream)
+    origin = Origin(TopicName(head.namespace, head.topic), stream, head.offset, head.group)
+    return FailureEntry(message, Reason(head.reason), origin, head.attempts, head.time_ms, head.principal)

@@ -1,0 +1,169 @@
+"""Messages that are out for delivery, each with a deadline, of one group of competing readers. Knows where a message
+is, never what it is nor what becomes of it when it comes back."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from trimq.clock import Timeline
+from trimq.core.timers import Pending, TimerEntry, Timers
+from trimq.errors import Refusal
+from trimq.model import StreamId
+
+_STALE_OFFSETS_ALLOWED = 64
+
+LeaseId = int
+Holder = Hashable
+
+
+@dataclass(slots=True)
+class Lease:
+    """`attempts` counts the deliveries so far, this one included."""
+
+    id: LeaseId
+    stream: StreamId
+    offset: int
+    holder: Holder
+    deadline_ms: int
+    attempts: int
+
+
+@dataclass(eq=False)
+class LeaseGone(Refusal):
+    """It was settled, came back or expired, or never was."""
+
+    id: LeaseId
+
+    def __str__(self) -> str:
+        return f"there is no lease {self.id} (any more)"
+
+
+@dataclass(eq=False)
+class AlreadyLeased(Refusal):
+    """The message is out for delivery to somebody else."""
+
+    stream: StreamId
+    offset: int
+    retriable = True
+
+    def __str__(self) -> str:
+        return f"offset {self.offset} is out for delivery"
+
+
+class _Offsets:
+    """Which offsets of one stream are out."""
+
+    __slots__ = ("_heap", "out")
+
+    def __init__(self) -> None:
+        self.out: set[int] = set()
+        self._heap: list[int] = []
+
+    def add(self, offset: int) -> None:
+        if len(self._heap) > 2 * len(self.out) + _STALE_OFFSETS_ALLOWED:
+            self._heap = sorted(self.out)
+        self.out.add(offset)
+        heapq.heappush(self._heap, offset)
+
+    def lowest(self) -> int:
+        while self._heap[0] not in self.out:
+            heapq.heappop(self._heap)
+        return self._heap[0]
+
+
+class Leases:
+    """Each lease ends in exactly one of three ways: it is settled, it is released, or `expired` is called with it.
+
+    A holder may settle or extend until `expired` was called, even if the clock is past the deadline by then. When
+    `expired` raises a Refusal the lease stays and expires again after a second."""
+
+    def __init__(self, timeline: Timeline, expired: Callable[[Lease], None]) -> None:
+        self._expired = expired
+        self._deadlines = Timers(timeline, self._expire)
+        self._leases: dict[LeaseId, Lease] = {}
+        self._by_holder: dict[Holder, set[LeaseId]] = {}
+        self._by_stream: dict[StreamId, _Offsets] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def grant(self, stream: StreamId, offset: int, holder: Holder, deadline_ms: int, attempts: int) -> LeaseId:
+        """The message at `offset` goes out to `holder`, who has until `deadline_ms` to settle it."""
+        if self.is_leased(stream, offset):
+            raise AlreadyLeased(stream, offset)
+        id = self._deadlines.schedule(deadline_ms, TimerEntry(stream, offset))
+        self._add(Lease(id, stream, offset, holder, deadline_ms, attempts))
+        return id
+
+    def extend(self, id: LeaseId, deadline_ms: int) -> Lease:
+        """Its deadline is `deadline_ms` from now on, which may be earlier than it was."""
+        lease = self.get(id)
+        self._deadlines.reschedule(id, deadline_ms)
+        lease.deadline_ms = deadline_ms
+        return lease
+
+    def settle(self, id: LeaseId) -> Lease:
+        """The holder is done with it, for good or ill."""
+        lease = self.get(id)
+        self._deadlines.cancel(id)
+        self._remove(lease)
+        return lease
+
+    def release(self, holder: Holder) -> list[Lease]:
+        """The holder vanished: all its leases come back, in the order of streams and offsets."""
+        leases = [self.settle(id) for id in tuple(self._by_holder.get(holder, ()))]
+        leases.sort(key=lambda lease: (lease.stream, lease.offset))
+        return leases
+
+    def get(self, id: LeaseId) -> Lease:
+        lease = self._leases.get(id)
+        if lease is None:
+            raise LeaseGone(id)
+        return lease
+
+    def is_leased(self, stream: StreamId, offset: int) -> bool:
+        offsets = self._by_stream.get(stream)
+        return offsets is not None and offset in offsets.out
+
+    def lowest(self, stream: StreamId) -> int | None:
+        """The lowest offset that is out: everything before it was settled, or is back with the caller."""
+        offsets = self._by_stream.get(stream)
+        return None if offsets is None else offsets.lowest()
+
+    def count_of_stream(self, stream: StreamId) -> int:
+        offsets = self._by_stream.get(stream)
+        return 0 if offsets is None else len(offsets.out)
+
+    def count_of_holder(self, holder: Holder) -> int:
+        return len(self._by_holder.get(holder, ()))
+
+    def _add(self, lease: Lease) -> None:
+        self._leases[lease.id] = lease
+        self._by_holder.setdefault(lease.holder, set()).add(lease.id)
+        offsets = self._by_stream.get(lease.stream)
+        if offsets is None:
+            offsets = self._by_stream[lease.stream] = _Offsets()
+        offsets.add(lease.offset)
+
+    def _remove(self, lease: Lease) -> None:
+        del self._leases[lease.id]
+        of_holder = self._by_holder[lease.holder]
+        of_holder.remove(lease.id)
+        if not of_holder:
+            del self._by_holder[lease.holder]
+        offsets = self._by_stream[lease.stream]
+        offsets.out.remove(lease.offset)
+        if not offsets.out:
+            del self._by_stream[lease.stream]
+
+    def _expire(self, pending: Pending) -> None:
+        lease = self._leases[pending.id]
+        self._remove(lease)  # first, so that `expired` may grant the message to the next holder at once
+        try:
+            self._expired(lease)
+        except Refusal:
+            if not self.is_leased(lease.stream, lease.offset):
+                self._add(lease)
+                raise

@@ -1,0 +1,97 @@
+"""Builds the core on top of storage: opens tables and topics, and closes them in order. The only place that knows
+which part needs which."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from uuid import UUID
+
+from trimq.clock import Clock
+from trimq.config import Settings
+from trimq.core.access import Access
+from trimq.core.appending import Appending
+from trimq.core.broker import Broker
+from trimq.core.catalogue import Catalogue, Definition
+from trimq.core.cluster import Cluster, ClusterFact, Node
+from trimq.core.cursors import Cursor, Cursors
+from trimq.core.topics import Topics
+from trimq.core.upkeep import Upkeep
+from trimq.metrics import Metrics
+from trimq.offload import Offload
+from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.files import Files
+from trimq.storage.partition_store import ROOT, PartitionStore
+from trimq.storage.passes import Passes
+from trimq.storage.space import SpaceGuard
+from trimq.storage.table import Table, open_table
+
+TABLES = "tables"
+
+
+@dataclass(slots=True)
+class Core:
+    """The parts of an open broker that the server starts, asks and stops."""
+
+    broker: Broker
+    topics: Topics
+    cluster: Cluster
+    appending: Appending
+    upkeep: Upkeep
+
+    def start(self) -> None:
+        self.appending.is_running = True
+        self.upkeep.start()
+
+    def stop_writes(self) -> None:
+        """Refuse what is new; what was taken is still answered."""
+        self.appending.is_running = False
+        self.upkeep.stop()
+
+    def close(self) -> None:
+        """Checkpoint every stream. Closed when the pass that this begins is durable."""
+        for topic in self.topics:
+            for stream in topic.streams:
+                stream.log.close()
+
+
+def new_id(chance: random.Random) -> UUID:
+    """A random (version 4) id from the broker's own source of chance."""
+    return UUID(int=chance.getrandbits(128), version=4)
+
+
+def open_core(
+    settings: Settings,
+    files: Files,
+    passes: Passes,
+    clock: Clock,
+    offload: Offload,
+    chance: random.Random,
+    metrics: Metrics,
+) -> Core:
+    """Open everything that is stored. It may be used when the passes are settled."""
+    for folder in (TABLES, ROOT):
+        files.make_folder(folder)
+    files.sync_folder("")
+    now_ms = clock.message.now_ms
+    checkpoints = Checkpoints(open_table(files, TABLES, "checkpoints", passes, list, offload))
+    catalogue = Catalogue(open_table(files, TABLES, "catalogue", passes, Definition, offload))
+    cursors = Cursors(open_table(files, TABLES, "cursors", passes, Cursor, offload), clock.message)
+    facts: Table[ClusterFact] = open_table(files, TABLES, "cluster", passes, ClusterFact, offload)
+    cluster = Cluster(facts, Node(settings.node_id), chance.randbytes)
+    cluster.start()
+    access = Access(catalogue, chance.randbytes)
+    store = PartitionStore(files, passes, checkpoints, now_ms)
+    topics = Topics(catalogue, store, passes, settings, now_ms, lambda: new_id(chance))
+    topics.open()
+    storage = settings.storage
+    guard = SpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
+    appending = Appending(
+        guard,
+        cluster,
+        metrics.counter("appended_batches", "Batches appended to streams."),
+        metrics.counter("appended_bytes", "Bytes appended to streams."),
+    )
+    upkeep = Upkeep(topics, guard, clock.message, storage.retention_check_ms)
+    broker = Broker(settings, topics, cursors, cluster, access, appending)
+    return Core(broker, topics, cluster, appending, upkeep)

@@ -1,0 +1,332 @@
+"""What is due when: an index of due time to stream and position, with one timer of the clock for all of it. The durable
+truth is the home layout, from which this is rebuilt after a start; it knows nothing of the messages themselves."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from array import array
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from trimq.clock import Timeline, Timer
+from trimq.errors import Refusal
+from trimq.model import StreamId
+
+log = logging.getLogger(__name__)
+
+FIRES_PER_TURN = 256
+RETRY_MS = 1000
+
+# A timer's id is its number in the order of scheduling, then its slot. A key of the heap is the due time, then the id:
+# one integer, so that a million of them take a third of what tuples would.
+_SLOT_BITS = 32
+_ID_BITS = 80
+_SLOT_MASK = (1 << _SLOT_BITS) - 1
+_ID_MASK = (1 << _ID_BITS) - 1
+_NO_STREAM = -1
+_STALE_KEYS_ALLOWED = 4096
+_SWEPT_AT_ONCE = 4
+_LATEST_MS = (1 << 63) - 1
+
+TimerId = int
+
+
+class TimerEntry(NamedTuple):
+    """What becomes due: a stable identity, the same after a rebuild."""
+
+    stream: StreamId
+    position: int
+
+
+class Pending(NamedTuple):
+    id: TimerId
+    due_ms: int
+    entry: TimerEntry
+
+
+Fire = Callable[[Pending], None]
+
+
+class Fired:
+    """Timers whose effect was found in the logs after a crash.
+
+    A firing appends a message and marks the timer as done, in two files: a crash may keep the first and lose the
+    second. So the appended message carries the timer's identity, recovery notes here those that it meets behind the
+    last mark, and a timer that is noted is dropped when it is due: firing twice appends once."""
+
+    __slots__ = ("_positions",)
+
+    def __init__(self) -> None:
+        self._positions: dict[StreamId, set[int]] = {}
+
+    def note(self, entry: TimerEntry) -> None:
+        self._positions.setdefault(entry.stream, set()).add(entry.position)
+
+    def __contains__(self, entry: TimerEntry) -> bool:
+        positions = self._positions.get(entry.stream)
+        return positions is not None and entry.position in positions
+
+    def forget(self, stream: StreamId) -> None:
+        """The marks of this stream have caught up, or the stream is gone."""
+        self._positions.pop(stream, None)
+
+
+class _Streams:
+    """Small numbers for the streams that have a pending timer, so that a timer need not hold the whole name."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[StreamId, int] = {}
+        self._names: list[StreamId] = []
+        self._counts = array("q")
+        self._free: list[int] = []
+
+    def take(self, stream: StreamId) -> int:
+        number = self._numbers.get(stream)
+        if number is None:
+            number = self._add(stream)
+        self._counts[number] += 1
+        return number
+
+    def _add(self, stream: StreamId) -> int:
+        if self._free:
+            number = self._free.pop()
+            self._names[number] = stream
+        else:
+            number = len(self._names)
+            self._names.append(stream)
+            self._counts.append(0)
+        self._numbers[stream] = number
+        return number
+
+    def give_back(self, number: int) -> None:
+        self._counts[number] -= 1
+        if not self._counts[number]:
+            del self._numbers[self._names[number]]
+            self._free.append(number)
+
+    def name(self, number: int) -> StreamId:
+        return self._names[number]
+
+    def number(self, stream: StreamId) -> int | None:
+        return self._numbers.get(stream)
+
+
+class _Keys:
+    """A heap of keys, some of them stale. Stale ones are left in it, to be dropped at the top or, when they are more
+    than the others, swept out a few at a time: to sweep a million at once would stop every connection for long."""
+
+    def __init__(self, is_current: Callable[[int], bool]) -> None:
+        self._is_current = is_current
+        self._keys: list[int] = []
+        self._unswept: list[int] = []  # a heap too: to take the last of a heap leaves one
+
+    def push(self, key: int) -> None:
+        heapq.heappush(self._keys, key)
+
+    def sweep(self, live: int) -> None:
+        """To be called at each change: `live` keys are current."""
+        if not self._unswept:
+            if len(self._keys) <= 2 * live + _STALE_KEYS_ALLOWED:
+                return
+            self._unswept, self._keys = self._keys, []
+        for _ in range(min(_SWEPT_AT_ONCE, len(self._unswept))):
+            key = self._unswept.pop()
+            if self._is_current(key):
+                heapq.heappush(self._keys, key)
+
+    def earliest(self) -> int | None:
+        """The least current key."""
+        heads = [heap[0] for heap in (self._keys, self._unswept) if self._drop_stale(heap)]
+        return min(heads) if heads else None
+
+    def _drop_stale(self, heap: list[int]) -> bool:
+        while heap and not self._is_current(heap[0]):
+            heapq.heappop(heap)
+        return bool(heap)
+
+    def pop_earliest(self) -> None:
+        """Take out what `earliest` gave."""
+        is_unswept = not self._keys or (bool(self._unswept) and self._unswept[0] < self._keys[0])
+        heapq.heappop(self._unswept if is_unswept else self._keys)
+
+    def in_order(self) -> Iterator[int]:
+        """The current keys; walks down from the top, so that the first few cost little however many there are."""
+        heaps = [heap for heap in (self._keys, self._unswept) if heap]
+        frontier = [(heap[0], number, 0) for number, heap in enumerate(heaps)]
+        heapq.heapify(frontier)
+        previous = None
+        while frontier:
+            key, number, place = heapq.heappop(frontier)
+            for child in (2 * place + 1, 2 * place + 2):
+                if child < len(heaps[number]):
+                    heapq.heappush(frontier, (heaps[number][child], number, child))
+            # A timer that went to another time and back has the same key twice.
+            if key != previous and self._is_current(key):
+                yield key
+            previous = key
+
+
+class Timers:
+    """Fires in the order of due times and, for equal ones, in the order of scheduling. While nothing is pending,
+    nothing is armed.
+
+    `fire` may raise a Refusal: the timer stays and is tried again after a second. After any other exception, which is a
+    bug, the timer is dropped until the next rebuild: to repeat half of a firing could append for ever."""
+
+    def __init__(self, timeline: Timeline, fire: Fire, fired: Fired | None = None) -> None:
+        self._timeline = timeline
+        self._fire = fire
+        self._fired = Fired() if fired is None else fired
+        self._keys = _Keys(self._is_current)
+        self._scheduled = 0
+        # One slot per pending timer, in four columns; a free slot has the number 0.
+        self._numbers = array("q")
+        self._dues_ms = array("q")
+        self._positions = array("q")
+        self._stream_numbers = array("i")
+        self._free_slots = array("I")
+        self._streams = _Streams()
+        self._alarm: Timer | None = None
+        self._alarm_ms = 0
+        self._is_firing = False
+
+    def __len__(self) -> int:
+        return len(self._numbers) - len(self._free_slots)
+
+    def schedule(self, due_ms: int, entry: TimerEntry) -> TimerId:
+        """Fire `entry` when it is `due_ms`, or at the next turn when that is past. Never inside this call."""
+        due_ms = min(due_ms, _LATEST_MS)
+        self._scheduled += 1
+        slot = self._take_slot()
+        self._numbers[slot] = self._scheduled
+        self._dues_ms[slot] = due_ms
+        self._positions[slot] = entry.position
+        self._stream_numbers[slot] = self._streams.take(entry.stream)
+        id = self._scheduled << _SLOT_BITS | slot
+        self._keys.push(due_ms << _ID_BITS | id)
+        self._changed(due_ms)
+        return id
+
+    def reschedule(self, id: TimerId, due_ms: int) -> bool:
+        """Fire it at another time instead, with the same id. False: it is no longer pending."""
+        if not self._is_pending(id):
+            return False
+        slot = id & _SLOT_MASK
+        due_ms, before_ms = min(due_ms, _LATEST_MS), self._dues_ms[slot]
+        self._dues_ms[slot] = due_ms
+        self._keys.push(due_ms << _ID_BITS | id)
+        self._changed(min(due_ms, before_ms))
+        return True
+
+    def cancel(self, id: TimerId) -> bool:
+        """It will not fire. False: it is no longer pending."""
+        if not self._is_pending(id):
+            return False
+        due_ms = self._dues_ms[id & _SLOT_MASK]
+        self._free(id & _SLOT_MASK)
+        self._changed(due_ms)
+        return True
+
+    def get(self, id: TimerId) -> Pending | None:
+        return self._pending(id) if self._is_pending(id) else None
+
+    def upcoming(self, limit: int) -> list[Pending]:
+        """The next `limit` timers, in the order in which they will fire."""
+        return [self._pending(key & _ID_MASK) for key in islice(self._keys.in_order(), limit)]
+
+    def upcoming_of(self, stream: StreamId, limit: int) -> list[Pending]:
+        """The same for one stream. Looks at every pending timer: for people, not for the message path."""
+        wanted = self._streams.number(stream)
+        if wanted is None:
+            return []
+        slots = (slot for slot, number in enumerate(self._stream_numbers) if number == wanted)
+        found = (self._pending(self._numbers[slot] << _SLOT_BITS | slot) for slot in slots)
+        return heapq.nsmallest(limit, found, key=lambda pending: (pending.due_ms, pending.id))
+
+    def _is_pending(self, id: TimerId) -> bool:
+        slot = id & _SLOT_MASK
+        return id > 0 and slot < len(self._numbers) and self._numbers[slot] == id >> _SLOT_BITS
+
+    def _pending(self, id: TimerId) -> Pending:
+        slot = id & _SLOT_MASK
+        stream = self._streams.name(self._stream_numbers[slot])
+        return Pending(id, self._dues_ms[slot], TimerEntry(stream, self._positions[slot]))
+
+    # -- slots
+
+    def _take_slot(self) -> int:
+        if self._free_slots:
+            return self._free_slots.pop()
+        for column in (self._numbers, self._dues_ms, self._positions, self._stream_numbers):
+            column.append(0)
+        return len(self._numbers) - 1
+
+    def _free(self, slot: int) -> None:
+        self._streams.give_back(self._stream_numbers[slot])
+        self._stream_numbers[slot] = _NO_STREAM
+        self._numbers[slot] = 0
+        self._free_slots.append(slot)
+
+    # -- keys; one is stale when its timer is gone or has another due time
+
+    def _is_current(self, key: int) -> bool:
+        slot = key & _SLOT_MASK
+        number = (key & _ID_MASK) >> _SLOT_BITS
+        return self._numbers[slot] == number and self._dues_ms[slot] == key >> _ID_BITS
+
+    # -- firing
+
+    def _changed(self, due_ms: int) -> None:
+        """A timer with this due time came or went."""
+        self._keys.sweep(len(self))
+        if self._alarm is None or due_ms <= self._alarm_ms:
+            self._arm()
+
+    def _arm(self) -> None:
+        """Have the clock call when the earliest timer is due, and only then."""
+        if self._is_firing:
+            return  # armed once, at the end of the turn
+        key = self._keys.earliest()
+        due_ms = None if key is None else key >> _ID_BITS
+        if self._alarm is not None:
+            if due_ms == self._alarm_ms:
+                return
+            self._alarm.cancel()
+            self._alarm = None
+        if due_ms is not None:
+            self._alarm_ms = due_ms
+            self._alarm = self._timeline.call_at(due_ms, self._fire_due)
+
+    def _fire_due(self) -> None:
+        """Fire what is due, but no more than a turn of the loop can bear: the rest follows in the next turn."""
+        self._alarm = None
+        self._is_firing = True
+        now_ms = self._timeline.now_ms()
+        try:
+            for _ in range(FIRES_PER_TURN):
+                key = self._keys.earliest()
+                if key is None or key >> _ID_BITS > now_ms:
+                    break
+                self._keys.pop_earliest()
+                self._fire_one(key)
+        finally:
+            self._is_firing = False
+            self._arm()
+
+    def _fire_one(self, key: int) -> None:
+        id = key & _ID_MASK
+        pending = self._pending(id)
+        try:
+            if pending.entry not in self._fired:
+                self._fire(pending)
+        except Refusal as refusal:
+            log.warning("a timer of %s is tried again: %s", pending.entry, refusal)
+            if self._is_current(key):
+                self.reschedule(id, self._timeline.now_ms() + RETRY_MS)
+            return
+        except Exception:
+            log.exception("a timer of %s failed", pending.entry)
+        if self._is_current(key):  # `fire` may have cancelled or rescheduled it
+            self._free(id & _SLOT_MASK)

@@ -1,0 +1,268 @@
+"""What can go wrong, one class per idea. A `Refusal` is an expected no that a client hears about, a `ProtocolError`
+closes a connection, a `StartMistake` ends the start with one sentence, and `Damage` stops the broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class Refusal(Exception):
+    """An expected no, which the client must hear about. The connection lives."""
+
+    retriable = False
+
+
+@dataclass(eq=False)  # exceptions must stay hashable
+class NotRunning(Refusal):
+    """The broker is starting, draining or stopped."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return "the broker is not running"
+
+
+@dataclass(eq=False)
+class NotOwner(Refusal):
+    """Another node serves this stream."""
+
+    node: int
+    retriable = True
+
+    def __str__(self) -> str:
+        return f"node {self.node} owns this stream"
+
+
+@dataclass(eq=False)
+class DiskFull(Refusal):
+    """Writes are refused before the disk is full, and accepted again when there is room."""
+
+    free_bytes: int
+    needed_bytes: int
+    retriable = True
+
+    def __str__(self) -> str:
+        return f"the disk has {self.free_bytes} bytes free, below the low-water mark of {self.needed_bytes}"
+
+
+@dataclass(eq=False)
+class WriteFailed(Refusal):
+    """The file system did not take the bytes of a pass; nothing of that pass was kept."""
+
+    reason: str
+    retriable = True
+
+    def __str__(self) -> str:
+        return f"the write failed: {self.reason}"
+
+
+@dataclass(eq=False)
+class MessageTooLong(Refusal):
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        return f"a message of {self.size} bytes exceeds the limit of {self.limit}"
+
+
+@dataclass(eq=False)
+class NameTooLong(Refusal):
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        return f"a name of {self.size} characters exceeds the limit of {self.limit}"
+
+
+@dataclass(eq=False)
+class PropertiesTooLong(Refusal):
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        return f"properties of {self.size} bytes exceed the limit of {self.limit}"
+
+
+@dataclass(eq=False)
+class InvalidName(Refusal):
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name!r} cannot be a name: {self.reason}"
+
+
+@dataclass(eq=False)
+class InvalidSetting(Refusal):
+    """A setting that is unknown, out of range, or that this broker cannot enforce."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+@dataclass(eq=False)
+class InvalidCount(Refusal):
+    """A number of streams that cannot be served, or that would shrink a topic."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(eq=False)
+class ReadOnly(Refusal):
+    """This topic, or the whole broker, takes no writes now."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what} is read-only"
+
+
+@dataclass(eq=False)
+class UnknownTopic(Refusal):
+    topic: str
+
+    def __str__(self) -> str:
+        return f"there is no topic {self.topic}"
+
+
+@dataclass(eq=False)
+class UnknownStream(Refusal):
+    topic: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} has no stream {self.index}"
+
+
+@dataclass(eq=False)
+class TopicExists(Refusal):
+    topic: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} exists"
+
+
+@dataclass(eq=False)
+class OtherHome(Refusal):
+    """The name belongs to a topic of another protocol, which this front-end cannot serve yet."""
+
+    topic: str
+    home: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} is kept as a {self.home}"
+
+
+@dataclass(eq=False)
+class OffsetOutOfRange(Refusal):
+    offset: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"offset {self.offset} is outside {self.start} to {self.end}"
+
+
+@dataclass(eq=False)
+class Busy(Refusal):
+    """Too much is under way; the same request may pass later."""
+
+    what: str
+    retriable = True
+
+    def __str__(self) -> str:
+        return f"busy: {self.what}"
+
+
+@dataclass(eq=False)
+class AccessDenied(Refusal):
+    principal: str
+    action: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.principal} may not {self.action} {self.resource}"
+
+
+@dataclass(eq=False)
+class Changed(Refusal):
+    """A compare-and-set lost the race: the definition is no longer what the caller saw."""
+
+    what: str
+    retriable = True
+
+    def __str__(self) -> str:
+        return f"{self.what} was changed meanwhile"
+
+
+@dataclass(eq=False)
+class InvalidRecords(Refusal):
+    """The bytes are whole but break a rule of their format."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(eq=False)
+class CorruptRecords(Refusal):
+    """The bytes do not match their checksum or lengths: damaged on the way."""
+
+    reason: str
+    retriable = True
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(eq=False)
+class OutOfOrderSequence(Refusal):
+    """An idempotent producer left a gap, or sent again what is no longer remembered."""
+
+    producer_id: int
+    expected: int
+    found: int
+
+    def __str__(self) -> str:
+        return f"producer {self.producer_id} sent sequence {self.found} where {self.expected} follows"
+
+
+@dataclass(eq=False)
+class StaleProducer(Refusal):
+    """A newer producer has taken over this one's identity."""
+
+    producer_id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"producer {self.producer_id} has been replaced by one of epoch {self.epoch}"
+
+
+@dataclass(eq=False)
+class DamagedSegment(Refusal):
+    """What a reader asked for is damaged on disk and is not served."""
+
+    file: str
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.file} is damaged at byte {self.position}"
+
+
+class ProtocolError(Exception):
+    """The peer broke the protocol. The connection closes, with the protocol's own error where it has one."""
+
+
+class StartMistake(Exception):
+    """The broker or a command cannot start. Its text is one clear sentence for the person at the keyboard."""
+
+
+class Damage(Exception):
+    """Stored bytes are not what was written, or could not be made durable. Its text names the file, the position and what to do."""

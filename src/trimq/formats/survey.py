@@ -1,0 +1,180 @@
+"""Checks every length of a batch's uncompressed records without building one: the only loop over records sent."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trimq.formats.varints import BadVarint, finish_varint, finish_varlong, read_varint, read_varlong
+
+# The bytes of the offset deltas 0 to 63 (one byte each) and 64 to 8191 (two), one column per byte.
+_ONE_BYTE_OFFSETS = 64
+_TWO_BYTE_OFFSETS = 8192
+_ONLY_BYTES = bytes(2 * index for index in range(_ONE_BYTE_OFFSETS))
+_FIRST_BYTES = bytes(2 * index & 0x7F | 0x80 for index in range(_TWO_BYTE_OFFSETS))
+_SECOND_BYTES = bytes(2 * index >> 7 for index in range(_TWO_BYTE_OFFSETS))
+
+# One-byte zigzag numbers, -64 to 63, as bytes that sort like them; all others become the last byte.
+_LEAST_SHORT_DELTA = -64
+_LONG_DELTA = b"\xff"
+_SORTABLE = bytes(((raw >> 1) ^ -(raw & 1)) - _LEAST_SHORT_DELTA for raw in range(0x80)) + _LONG_DELTA * 0x80
+
+_WORTHWHILE_RUN = 4
+_RECORDS_UNTIL_NEXT_TRY = 32
+
+
+class Survey(NamedTuple):
+    end: int
+    """Where the last record ends."""
+    earliest_delta_ms: int
+    latest_delta_ms: int
+    latest_offset_delta: int
+    """Of the first record with the latest time."""
+    first_null_key_index: int | None
+    offsets_in_order: bool
+
+
+class _Run(NamedTuple):
+    """Records that are alike. Their offset deltas are their indexes."""
+
+    length: int
+    earliest_delta_ms: int
+    latest_delta_ms: int
+    latest_index: int
+
+
+_NO_RUN = _Run(0, 1 << 63, -(1 << 63), 0)
+
+
+def survey_records(data: bytes, count: int) -> Survey:
+    """Walk `count` records. BadVarint or IndexError when one is malformed; bytes after the last are the caller's.
+
+    The position only grows and must end exactly where each record does, so that one comparison covers all lengths
+    inside of it, and no length can lead outside of the data unnoticed.
+    """
+    index = position = latest_at = last_size = next_try = 0
+    earliest, latest = 1 << 63, -(1 << 63) - 1
+    null_key: int | None = None
+    in_order = True
+    while index < count:
+        start = position
+        raw = data[position]
+        position += 1
+        if raw > 0x7F:
+            raw, position = finish_varint(data, position, raw)
+        end = position + (raw >> 1)
+        time = data[position + 1]
+        position += 2
+        if time > 0x7F:
+            time, position = finish_varlong(data, position, time)
+        offset = data[position]
+        position += 1
+        if offset > 0x7F:
+            offset, position = finish_varint(data, position, offset)
+        if offset != index << 1:
+            in_order = False
+        delta = (time >> 1) ^ -(time & 1)
+        if delta > latest:
+            latest, latest_at = delta, (offset >> 1) ^ -(offset & 1)
+        if delta < earliest:
+            earliest = delta
+        if data[position] & 1 and null_key is None:
+            null_key = index
+        position = _skip_content(data, position)
+        if position != end or raw & 1:
+            raise BadVarint(f"record {index} ends at byte {position} instead of {end}")
+        index += 1
+        if end - start != last_size:
+            last_size = end - start
+        elif index >= next_try:
+            run = _find_run(data, start, position, index, count)
+            index += run.length
+            position += run.length * last_size
+            if run.latest_delta_ms > latest:
+                latest, latest_at = run.latest_delta_ms, run.latest_index
+            earliest = min(earliest, run.earliest_delta_ms)
+            next_try = index + (0 if run.length >= _WORTHWHILE_RUN else _RECORDS_UNTIL_NEXT_TRY)
+    return Survey(position, earliest, latest, latest_at, null_key, in_order)
+
+
+def _skip_content(data: bytes, position: int) -> int:
+    """Where the key, value and headers that begin at `position` end."""
+    raw = data[position]
+    position += 1
+    if raw > 0x7F:
+        raw, position = finish_varint(data, position, raw)
+    if not raw & 1:
+        position += raw >> 1
+    raw = data[position]
+    position += 1
+    if raw > 0x7F:
+        raw, position = finish_varint(data, position, raw)
+    if not raw & 1:
+        position += raw >> 1
+    return position + 1 if data[position] == 0 else _skip_headers(data, position)
+
+
+def _skip_headers(data: bytes, position: int) -> int:
+    count, position = read_varint(data, position)
+    if count < 0:
+        raise BadVarint(f"{count} headers")
+    for _ in range(count):
+        size, position = read_varint(data, position)
+        if size < 0:
+            raise BadVarint("a header has no name")
+        size, position = read_varint(data, position + size)
+        position += max(size, 0)
+    return position
+
+
+def _find_run(data: bytes, pattern_at: int, position: int, index: int, count: int) -> _Run:
+    """The records from `position` (number `index`) on that are framed like the sound one just before, at `pattern_at`.
+
+    Producers send runs of equal size. Bytes at the same place in each record are compared all at once, as columns:
+    where all bytes that frame a record equal those of a sound one, it is sound too.
+    """
+    size = position - pattern_at
+    limit = _ONE_BYTE_OFFSETS if index < _ONE_BYTE_OFFSETS else _TWO_BYTE_OFFSETS
+    length = min(count - index, limit - index, (len(data) - position) // size)
+    time_at, offset_at, framing = _frame(data, pattern_at)
+    if length <= 0 or not framing:
+        return _NO_RUN
+    times = b""
+    if offset_at - time_at == 1:
+        times = data[time_at + size : position + length * size : size].translate(_SORTABLE).partition(_LONG_DELTA)[0]
+        length = len(times)
+    else:
+        framing += range(time_at, offset_at)
+    for at in framing:
+        column = data[at + size : position + length * size : size]
+        length -= len(column.lstrip(data[at : at + 1]))
+    offsets = (_ONLY_BYTES,) if limit == _ONE_BYTE_OFFSETS else (_FIRST_BYTES, _SECOND_BYTES)
+    for at, column in enumerate(offsets, offset_at):
+        if data[at + size : position + length * size : size] != column[index : index + length]:
+            return _NO_RUN
+    if not length:
+        return _NO_RUN
+    if not times:
+        delta = read_varlong(data, time_at)[0]
+        return _Run(length, delta, delta, index)
+    times = times[:length]
+    latest = max(times)
+    return _Run(length, min(times) + _LEAST_SHORT_DELTA, latest + _LEAST_SHORT_DELTA, index + times.index(latest))
+
+
+def _frame(data: bytes, start: int) -> tuple[int, int, list[int]]:
+    """Where time and offset of the sound record at `start` are, and each byte that frames its fields.
+
+    The latter is empty when the record has headers: comparing those as well would cost more than it saves.
+    """
+    _, attributes_at = read_varint(data, start)
+    time_at = attributes_at + 1
+    _, offset_at = read_varlong(data, time_at)
+    _, key_at = read_varint(data, offset_at)
+    size, key_from = read_varint(data, key_at)
+    value_at = key_from + max(size, 0)
+    size, value_from = read_varint(data, value_at)
+    headers_at = value_from + max(size, 0)
+    if data[headers_at] != 0:
+        return time_at, offset_at, []
+    framing = [*range(start, attributes_at), *range(key_at, key_from), *range(value_at, value_from), headers_at]
+    return time_at, offset_at, framing

@@ -1,0 +1,51 @@
+"""The only door to threads: work that may block is done elsewhere, and its outcome comes back to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol
+
+Work = Callable[[], object]
+Done = Callable[[object, BaseException | None], None]
+
+
+class Offload(Protocol):
+    def __call__(self, work: Work, done: Done) -> None:
+        """Run `work` off the event loop, in the order of the calls; then `done(result, error)` on the loop."""
+
+
+class ThreadOffload:
+    """One thread that does the work given to it, one piece after the other."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: SimpleQueue[tuple[Work, Done] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def __call__(self, work: Work, done: Done) -> None:
+        self._queue.put((work, done))
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            work, done = item
+            result: object = None
+            error: BaseException | None = None
+            try:
+                result = work()
+            except BaseException as caught:  # whatever it was, the loop must hear of it
+                error = caught
+            del work
+            try:
+                self._loop.call_soon_threadsafe(done, result, error)
+            except RuntimeError:  # the loop is closed: nobody waits for the outcome any more
+                return
+            del item, done, result, error
+
+    def stop(self) -> None:
+        """Finish what was given, then end the thread."""
+        self._queue.put(None)
+        self._thread.join()

@@ -1,0 +1,139 @@
+"""One Kafka connection without IO: received bytes become requests, responses become bytes. Knows frames, headers and
+the codec; nothing of sockets, handlers, or the order in which responses are ready."""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeVar, cast
+
+import msgspec
+
+from trimq.model import Buffer
+from trimq.protocols.kafka import codec
+from trimq.protocols.kafka.apis import API_VERSIONS, APIS, UnsupportedRequest
+from trimq.protocols.kafka.fetch_path import write_fetch_response
+from trimq.protocols.kafka.frames import ReceiveBuffer
+from trimq.protocols.kafka.messages.fetch import FetchResponse
+from trimq.protocols.kafka.messages.produce import ProduceRequest, ProduceResponse
+from trimq.protocols.kafka.produce_path import ProduceRequests, read_legacy_string, write_produce_response
+from trimq.protocols.kafka.schema import RequestMessage, ResponseMessage
+from trimq.protocols.kafka.wire import MalformedMessage, skip_tags
+
+R = TypeVar("R", bound=RequestMessage)
+
+DEFAULT_FRAME_LIMIT = 100 * 1024 * 1024
+PRODUCE = 0
+
+unpack_header = struct.Struct(">hhi").unpack_from
+pack_header = struct.Struct(">ii").pack  # length, correlation id
+pack_flexible_header = struct.Struct(">iix").pack  # and no tagged fields
+
+
+class Request(msgspec.Struct, gc=False):
+    """One request as it was framed, its body not yet read.
+
+    `is_supported` is False only for a version of ApiVersions that we do not have: the answer is a version 0 body.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    _frame: bytes = b""
+    _body: int = 0
+    _produce: ProduceRequest | None = None
+
+    @property
+    def is_supported(self) -> bool:
+        api = APIS[self.api_key]
+        return api.min_version <= self.api_version <= api.max_version
+
+    def decode(self, kind: type[R]) -> R:
+        """Read the body, which must be of the API of this request; raises MalformedMessage.
+
+        A produce request can be taken once: it holds views of the receive buffer, and a request that waits for its
+        answer must not keep that buffer from being used again.
+        """
+        if self.api_key != kind.API_KEY:
+            raise TypeError(f"a request of API {self.api_key} is not a {kind.__name__}")
+        if self._produce is not None:
+            taken, self._produce = self._produce, None
+            return cast(R, taken)
+        return codec.decode(kind, self.api_version, self._frame, self._body)
+
+
+class KafkaConnection:
+    """Turns received bytes into requests and responses into bytes.
+
+    For `asyncio.BufferedProtocol`: `get_buffer` and `buffer_updated` are its methods of that name. After each
+    `buffer_updated` call `next_event` until it gives None. A ProtocolError from it, or from `Request.decode`, means
+    that the connection must close, after the answers to earlier requests.
+
+    The record batches of a produce request are writable views of the receive buffer. They stay valid and unchanged for
+    as long as they are held; dropping them soon lets the buffer be used again.
+    """
+
+    def __init__(self, frame_limit: int = DEFAULT_FRAME_LIMIT) -> None:
+        self._received = ReceiveBuffer(frame_limit)
+        self._produce_requests = ProduceRequests()
+        self.get_buffer = self._received.get_buffer
+        self.buffer_updated = self._received.buffer_updated
+        self.shrink = self._received.shrink
+
+    def receive(self, data: Buffer) -> None:
+        """Take bytes from wherever they come, by copying them. For tests and transports without buffers."""
+        data = memoryview(data)
+        while data:
+            room = self.get_buffer(len(data))
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            room.release()
+            self.buffer_updated(count)
+            data = data[count:]
+
+    def next_event(self) -> Request | None:
+        """The next whole request, or None until more bytes arrive."""
+        frame = self._received.next_frame()
+        if frame is None:
+            return None
+        begin, end = frame
+        if end - begin < 8:
+            raise MalformedMessage(f"a frame of {end - begin} bytes has no room for a header")
+        data = self._received.data
+        api_key, api_version, correlation_id = unpack_header(data, begin)
+        api = APIS.get(api_key)
+        if api is None or not (api.min_version <= api_version <= api.max_version or api_key == API_VERSIONS):
+            raise UnsupportedRequest(api_key, api_version)
+        try:
+            if api_key == PRODUCE:
+                client_id, message = self._produce_requests.read(data, begin + 8, end, api_version)
+                return Request(api_key, api_version, correlation_id, client_id, b"", 0, message)
+            taken = bytes(memoryview(data)[begin:end])
+            client_id, body = read_legacy_string(taken, 8, len(taken))
+            if api_version >= api.flexible_from:
+                body = skip_tags(taken, body + 1, taken[body], len(taken))
+            return Request(api_key, api_version, correlation_id, client_id, taken, body)
+        except (IndexError, struct.error):
+            raise MalformedMessage(f"a request of API {api_key} version {api_version} ends too early") from None
+
+
+def encode_response(request: Request, response: ResponseMessage, version: int | None = None) -> list[Buffer]:
+    """The frame that answers a request, in buffers to be sent one after the other.
+
+    `version` is the request's own unless given; only the answer to an unknown version of ApiVersions differs.
+    """
+    if version is None:
+        version = request.api_version
+    if type(response) is ProduceResponse:
+        buffers: list[Buffer] = [write_produce_response(response, version)]
+    elif type(response) is FetchResponse:
+        buffers = write_fetch_response(response, version)
+    else:
+        buffers = [codec.encode(response, version)]
+    size = sum(map(len, buffers)) + 4
+    # Kafka answers ApiVersions with the oldest header, since a client may not yet know what the broker understands
+    if version >= APIS[response.API_KEY].flexible_from and response.API_KEY != API_VERSIONS:
+        buffers[0] = pack_flexible_header(size + 1, request.correlation_id) + buffers[0]
+    else:
+        buffers[0] = pack_header(size, request.correlation_id) + buffers[0]
+    return buffers

@@ -1,0 +1,66 @@
+"""The Kafka front-end: one conversation per connection, each request to the handler of its API."""
+
+from __future__ import annotations
+
+import logging
+
+from trimq.clock import Clock
+from trimq.core.broker import Broker
+from trimq.errors import ProtocolError
+from trimq.model import Caller
+from trimq.protocols.contract import Outlet, Parts, Reply
+from trimq.protocols.kafka.apis import UnsupportedRequest
+from trimq.protocols.kafka.connection import KafkaConnection, Request
+from trimq.protocols.kafka.handlers import HANDLERS
+from trimq.protocols.kafka.handlers.context import Context
+
+log = logging.getLogger(__name__)
+
+PROTOCOL = "kafka"
+
+
+class KafkaConversation:
+    def __init__(self, connection: KafkaConnection, context: Context) -> None:
+        self._connection = connection
+        self._context = context
+        self._client_id: str | None = None
+        self.get_buffer = connection.get_buffer
+        self.buffer_updated = connection.buffer_updated
+
+    def next_event(self) -> Request | None:
+        return self._connection.next_event()
+
+    def handle(self, event: object) -> Reply | None:
+        assert isinstance(event, Request)
+        handler = HANDLERS.get(event.api_key)
+        if handler is None:
+            raise UnsupportedRequest(event.api_key, event.api_version)
+        if event.client_id != self._client_id:
+            self._remember(event.client_id)
+        return handler(self._context, event)
+
+    def _remember(self, client_id: str | None) -> None:
+        caller = self._context.caller
+        self._client_id = client_id
+        self._context.caller = Caller(caller.principal, client_id or "", caller.address, caller.protocol)
+
+    def congestion_ended(self) -> None:
+        """Nothing is delivered that was not asked for."""
+
+    def farewell(self, error: ProtocolError) -> Parts:
+        """Kafka has no last words: the connection closes."""
+        return []
+
+    def closed(self) -> None:
+        """A connection holds nothing beyond its replies."""
+
+
+class KafkaFrontEnd:
+    def __init__(self, broker: Broker, clock: Clock) -> None:
+        self._broker = broker
+        self._clock = clock
+
+    def converse(self, address: str, outlet: Outlet) -> KafkaConversation:
+        caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
+        context = Context(self._broker, caller, self._clock, outlet)
+        return KafkaConversation(KafkaConnection(self._broker.settings.limits.frame_bytes), context)

@@ -1,0 +1,40 @@
+"""ApiVersions, versions 0 to 4: which APIs this broker serves, in which versions.
+
+An unknown version is answered in version 0 with the range of this API alone, and the connection stays open.
+Not served: features (none is finalized yet).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.apis import API_VERSIONS, APIS
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.messages.handshakes import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_PRODUCE = 0
+
+
+def handle(request: Request, served: Iterable[int]) -> Reply:
+    if not request.is_supported:
+        own = [_range(API_VERSIONS)]
+        response = ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=own)
+        return Reply.now(encode_response(request, response, version=0))
+    message = request.decode(ApiVersionsRequest)
+    if request.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(message.client_software_name) and _SOFTWARE.fullmatch(message.client_software_version)
+    ):
+        return Reply.now(encode_response(request, ApiVersionsResponse(error_code=Code.INVALID_REQUEST)))
+    ranges = [_range(key) for key in sorted(served)]
+    return Reply.now(encode_response(request, ApiVersionsResponse(api_keys=ranges)))
+
+
+def _range(key: int) -> ApiVersion:
+    api = APIS[key]
+    # Older librdkafka sends batches uncompressed unless Produce is announced from 0 on (KAFKA-18659), as Kafka does.
+    least = 0 if key == _PRODUCE else api.min_version
+    return ApiVersion(api_key=key, min_version=least, max_version=api.max_version)

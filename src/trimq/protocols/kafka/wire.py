@@ -1,0 +1,94 @@
+"""The smallest pieces of the wire, which compiled and hand-written code share: varints, tagged fields nobody knows, and
+the refusal of bytes that cannot be a message."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from trimq.errors import ProtocolError
+from trimq.model import Buffer
+
+FORMATS = {
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "bool": "?",
+    "uuid": "16s",
+}
+LONGEST_STRING = 32767
+VARINTS = tuple(bytes((value,)) for value in range(128))  # the one-byte ones, which nearly all are
+
+
+class MalformedMessage(ProtocolError):
+    """The bytes are not a message of their API and version."""
+
+
+def refuse_length(field: str, length: int, left: int) -> NoReturn:
+    """A length that is negative where null is not allowed, or that claims more than the bytes that are left."""
+    if length < 0:
+        raise MalformedMessage(f"{field} must not be null")
+    if length <= left:
+        raise MalformedMessage(f"{field} has a length of {length}, more than {LONGEST_STRING}")
+    raise MalformedMessage(f"{field} claims a length of {length}, but only {left} bytes are left")
+
+
+def long_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte has been read: the value and the position after it.
+
+    As in Kafka at most five bytes, and the value is a 32-bit integer that may turn out negative.
+    """
+    byte = buffer[position]
+    if byte < 128:
+        return first & 127 | byte << 7, position + 1
+    value = first & 127 | (byte & 127) << 7
+    for shift in (14, 21, 28):
+        position += 1
+        byte = buffer[position]
+        if byte < 128:
+            value |= byte << shift
+            return signed(value) if shift == 28 else value, position + 1
+        value |= (byte & 127) << shift
+    raise MalformedMessage("a varint has more than five bytes")
+
+
+def signed(value: int) -> int:
+    """The low 32 bits of a value, as Java's int."""
+    return (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
+
+
+def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint: the value and the position after it."""
+    first = buffer[position]
+    if first < 128:
+        return first, position + 1
+    return long_varint(buffer, position + 1, first)
+
+
+def skip_tags(buffer: Buffer, position: int, count: int, size: int) -> int:
+    """The position after a section of tagged fields whose one-byte (or first) count has been read."""
+    if count > 127:
+        count, position = long_varint(buffer, position, count)
+    if not 0 <= count * 2 <= size - position:
+        refuse_length("the section of tagged fields", count, size - position)
+    for _ in range(count):
+        _tag, position = read_varint(buffer, position)
+        length, position = read_varint(buffer, position)
+        if not 0 <= length <= size - position:
+            refuse_length("a tagged field", length, size - position)
+        position += length
+    return position
+
+
+def varint(value: int) -> bytes:
+    """An unsigned varint."""
+    if value < 128:
+        return VARINTS[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

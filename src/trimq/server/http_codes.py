@@ -1,0 +1,37 @@
+"""HTTP's status codes, and which of them a refusal is."""
+
+from __future__ import annotations
+
+from trimq import errors
+from trimq.errors import Refusal
+
+CODES: dict[type[Refusal], int] = {
+    errors.NotRunning: 503,
+    errors.NotOwner: 421,
+    errors.DiskFull: 507,
+    errors.WriteFailed: 507,
+    errors.DamagedSegment: 500,
+    errors.MessageTooLong: 413,
+    errors.NameTooLong: 400,
+    errors.InvalidName: 400,
+    errors.PropertiesTooLong: 413,
+    errors.InvalidSetting: 400,
+    errors.InvalidCount: 400,
+    errors.ReadOnly: 409,
+    errors.UnknownTopic: 404,
+    errors.UnknownStream: 404,
+    errors.TopicExists: 409,
+    errors.OtherHome: 409,
+    errors.OffsetOutOfRange: 416,
+    errors.Busy: 503,
+    errors.AccessDenied: 403,
+    errors.Changed: 409,
+    errors.InvalidRecords: 400,
+    errors.CorruptRecords: 400,
+    errors.OutOfOrderSequence: 409,
+    errors.StaleProducer: 409,
+}
+
+
+def status_of(refusal: Refusal) -> int:
+    return CODES.get(type(refusal), 500)

@@ -1,0 +1,95 @@
+"""A broker as a process: event loop, data folder, signals, ready file, exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from trimq.clock import system_clock
+from trimq.config import Settings
+from trimq.errors import Damage, StartMistake
+from trimq.metrics import load_renderer
+from trimq.offload import ThreadOffload
+from trimq.server.node import Doors, Node
+from trimq.storage.files import DiskFiles, FolderLock
+from trimq.storage.replacement import replace_file
+
+log = logging.getLogger(__name__)
+
+Announce = Callable[[Mapping[str, str]], None]
+
+
+def serve(settings: Settings, announce: Announce) -> int:
+    """Serve until SIGTERM or Ctrl-C, then drain. 0: stopped as asked; 1: the disk failed. StartMistake: cannot start."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(settings, announce))
+    except Damage as damage:
+        raise StartMistake(str(damage)) from None
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where the `speed` extra has installed it."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve(settings: Settings, announce: Announce) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    lock = FolderLock(settings.data_dir)
+    syncs, work = ThreadOffload("trimq-sync", loop), ThreadOffload("trimq-work", loop)
+    files = DiskFiles(settings.data_dir, settings.storage.open_files)
+    try:
+        node = Node(settings, Doors(files, system_clock(), syncs, work, random.Random(os.urandom(16))))
+        addresses = await node.start()
+        _tune_garbage_collection()
+        _tell(settings, addresses, announce)
+        work(load_renderer, lambda result, error: None)
+        return await _run(node, stop)
+    finally:
+        syncs.stop()
+        work.stop()
+        files.close()
+        lock.release()
+
+
+async def _run(node: Node, stop: asyncio.Event) -> int:
+    stopped, failed = asyncio.create_task(stop.wait()), asyncio.create_task(node.failed.wait())
+    _, pending = await asyncio.wait((stopped, failed), return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    if node.failure is not None:
+        node.abort()
+        return 1
+    await node.stop()
+    return 0 if node.failure is None else 1
+
+
+def _tune_garbage_collection() -> None:
+    """What exists now lives as long as the broker; full collections of it would only cause pauses."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def _tell(settings: Settings, addresses: Mapping[str, str], announce: Announce) -> None:
+    told = {"pid": os.getpid(), **addresses}
+    if settings.ready_file is not None:
+        folder, name = os.path.split(os.path.abspath(settings.ready_file))
+        replace_file(DiskFiles(folder), name, msgspec.json.encode(told))
+    announce({name: str(value) for name, value in told.items()})

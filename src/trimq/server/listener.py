@@ -1,0 +1,108 @@
+"""Accepts connections for one front-end: binds, counts, limits, and closes them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+
+from trimq.errors import StartMistake
+from trimq.server.session import Session
+
+log = logging.getLogger(__name__)
+
+
+class _Refused(asyncio.Protocol):
+    """A connection over the limit: closed as soon as it is made."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+class Listener:
+    """One bound address and the sessions that came through it."""
+
+    def __init__(
+        self, name: str, make_session: Callable[[Callable[[Session], None]], Session], max_connections: int
+    ) -> None:
+        self.name = name
+        self._make_session = make_session
+        self._max_connections = max_connections
+        # A dict, not a set: closing happens in the order of arrival, on every run.
+        self._sessions: dict[Session, None] = {}
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._server: asyncio.Server | None = None
+        self._refused = 0
+        self.host = ""
+        self.port = 0
+
+    @property
+    def connections(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def refused(self) -> int:
+        """Connections turned away because the limit was reached."""
+        return self._refused
+
+    @property
+    def is_quiet(self) -> bool:
+        return all(session.is_quiet for session in self._sessions)
+
+    @property
+    def address(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    async def start(self, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._accept, host, port, backlog=1024, start_serving=False)
+        except OSError as error:
+            raise StartMistake(_explain(self.name, host, port, error)) from None
+        self.host = host
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def serve(self) -> None:
+        assert self._server is not None
+        await self._server.start_serving()
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        if len(self._sessions) >= self._max_connections:
+            self._refused += 1
+            log.warning("%s: the limit of %d connections is reached; a new one was closed", self.name, self._max_connections)
+            return _Refused()
+        session = self._make_session(self._forget)
+        self._sessions[session] = None
+        self._empty.clear()
+        return session
+
+    def _forget(self, session: Session) -> None:
+        self._sessions.pop(session, None)
+        if not self._sessions:
+            self._empty.set()
+
+    def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def close_sessions(self) -> None:
+        """Each delivers the replies that it owes, then closes."""
+        for session in list(self._sessions):
+            session.close()
+
+    async def closed(self) -> None:
+        """Return when the last session is gone."""
+        await self._empty.wait()
+
+    def abort_sessions(self) -> None:
+        for session in list(self._sessions):
+            session.abort()
+
+
+def _explain(name: str, host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{name}: port {port} on {host} is taken by another program; choose another address with --{name}-listen"
+    return f"{name}: cannot listen on {host}:{port}: {error.strerror or error}"

@@ -1,0 +1,283 @@
+"""Every file-system call of the broker, and the one place to inject faults. Names are relative to one root folder."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from trimq.errors import StartMistake
+from trimq.model import Buffer
+
+# The kernel takes at most this many parts in one call (IOV_MAX on Linux).
+_MAX_PARTS = 1024
+
+# A mapped file is mapped anew when a view reaches past the map; shorter reads there are copied instead.
+_COPY_BELOW = 128 * 1024
+
+
+class Space(NamedTuple):
+    free_bytes: int
+    total_bytes: int
+
+
+class File(Protocol):
+    """One file, opened when used. Called on the event loop only, but for what `begin_sync` gives back."""
+
+    @property
+    def name(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        """Write all parts from `position` on, or raise OSError with an unknown share of them written."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def view(self, position: int, length: int) -> memoryview:
+        """Bytes that were written before, without a copy where that is cheaper. Valid as long as it is held."""
+
+    def is_cached(self, position: int, length: int) -> bool:
+        """Whether reading these bytes would not wait for the disk."""
+
+    def begin_sync(self) -> Callable[[], None]:
+        """What to call, once, off the event loop: it returns when all that was written before survives a power cut."""
+
+    def resize(self, size: int) -> None: ...
+
+    def close(self) -> None:
+        """Give back the descriptor. The file opens again when it is next used."""
+
+
+class Files(Protocol):
+    def open(self, name: str, create: bool = False) -> File:
+        """The file, which must exist unless it is created here. A new name is durable after `sync_folder`."""
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, sorted; empty when there is no such folder."""
+
+    def make_folder(self, name: str) -> None: ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file or an empty folder. Views of it stay valid."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomically, replacing a file of the new name."""
+
+    def sync_folder(self, name: str) -> None:
+        """Return when the names in this folder survive a power cut."""
+
+    def sync_all(self) -> None:
+        """Return when everything under the root survives a power cut: files, names, removals."""
+
+    def space(self) -> Space: ...
+
+
+class _Descriptors:
+    """A bound on the files that are open at once: the one used longest ago is closed first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: OrderedDict[DiskFile, None] = OrderedDict()
+
+    def used(self, file: DiskFile) -> None:
+        self._open[file] = None
+        self._open.move_to_end(file)
+        if len(self._open) > self._limit:
+            next(iter(self._open)).close()
+
+    def closed(self, file: DiskFile) -> None:
+        self._open.pop(file, None)
+
+    def close_all(self) -> None:
+        for file in list(self._open):
+            file.close()
+
+
+class DiskFile:
+    __slots__ = ("_descriptors", "_fd", "_map", "_path", "name")
+
+    def __init__(self, name: str, path: str, descriptors: _Descriptors) -> None:
+        self.name = name
+        self._path = path
+        self._descriptors = descriptors
+        self._fd = -1
+        self._map: mmap.mmap | None = None
+
+    def _open(self, flags: int = 0) -> int:
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o640)
+        self._descriptors.used(self)
+        return self._fd
+
+    def create(self) -> None:
+        self._open(os.O_CREAT)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size if self._fd >= 0 else os.stat(self._path).st_size
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        fd = self._open()
+        for first in range(0, len(parts), _MAX_PARTS):
+            chunk = parts[first : first + _MAX_PARTS]
+            expected = sum(map(len, chunk))
+            written = os.pwritev(fd, chunk, position)
+            if written < expected:
+                _write_rest(fd, b"".join(chunk)[written:], position + written)
+            position += expected
+
+    def read(self, position: int, length: int) -> bytes:
+        return os.pread(self._open(), length, position)
+
+    def view(self, position: int, length: int) -> memoryview:
+        end = position + length
+        if self._map is None or end > len(self._map):
+            if length < _COPY_BELOW and self._map is not None:
+                return memoryview(self.read(position, length))
+            self._remap()
+        assert self._map is not None
+        return memoryview(self._map)[position:end]
+
+    def _remap(self) -> None:
+        # The old map is left to the views that hold it.
+        self._map = mmap.mmap(self._open(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+
+    def is_cached(self, position: int, length: int) -> bool:
+        probe = bytearray(1)
+        for at in (position, position + max(length - 1, 0)):
+            try:
+                os.preadv(self._open(), [probe], at, os.RWF_NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                    return True  # this file system cannot tell
+                raise
+        return True
+
+    def begin_sync(self) -> Callable[[], None]:
+        # A descriptor of its own: the bound may close the shared one while the sync is under way.
+        fd = os.dup(self._open())
+
+        def sync() -> None:
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+        return sync
+
+    def resize(self, size: int) -> None:
+        os.ftruncate(self._open(), size)
+        if self._map is not None and len(self._map) > size:
+            self._map = None
+
+    def close(self) -> None:
+        self._descriptors.closed(self)
+        self._map = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _write_rest(fd: int, rest: bytes, position: int) -> None:
+    while rest:
+        written = os.pwrite(fd, rest, position)
+        position += written
+        rest = rest[written:]
+
+
+class DiskFiles:
+    """The files below one folder of the machine."""
+
+    def __init__(self, root: str, open_files: int = 512) -> None:
+        self.root = root
+        self._descriptors = _Descriptors(open_files)
+        os.makedirs(root, exist_ok=True)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.root, name)
+
+    def open(self, name: str, create: bool = False) -> DiskFile:
+        file = DiskFile(name, self._path(name), self._descriptors)
+        if create:
+            file.create()
+        return file
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._path(folder)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def make_folder(self, name: str) -> None:
+        os.makedirs(self._path(name), exist_ok=True)
+
+    def remove(self, name: str) -> None:
+        path = self._path(name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self._path(old), self._path(new))
+
+    def sync_folder(self, name: str) -> None:
+        fd = os.open(self._path(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self) -> None:
+        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _syncfs(fd)
+        finally:
+            os.close(fd)
+
+    def space(self) -> Space:
+        found = os.statvfs(self.root)
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+    def close(self) -> None:
+        self._descriptors.close_all()
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _syncfs(fd: int) -> None:
+    if _libc.syncfs(fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+class FolderLock:
+    """One broker per data folder. The lock names its owner's pid and falls with the owner, however that ends."""
+
+    NAME = "broker.lock"
+
+    def __init__(self, root: str) -> None:
+        import fcntl
+
+        os.makedirs(root, exist_ok=True)
+        self._fd = os.open(os.path.join(root, self.NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(self._fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._fd)
+            raise StartMistake(f"the data folder {root} is in use by the broker with pid {owner}") from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        os.ftruncate(self._fd, 0)
+        os.close(self._fd)

@@ -1,0 +1,176 @@
+"""Group commit: makes passes durable, one round after the other. The round under way is the batching window, so there
+is no timer. Knows files and folders, never what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Protocol
+
+from trimq.clock import Timeline, Timer
+from trimq.offload import Offload
+from trimq.storage.files import File, Files
+
+
+class Dirty:
+    """What was written since the last round: files, and folders in which names came or went."""
+
+    __slots__ = ("files", "folders")
+
+    def __init__(self) -> None:
+        self.files: set[File] = set()
+        self.folders: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self.files) + len(self.folders)
+
+    def merge(self, other: Dirty) -> None:
+        self.files |= other.files
+        self.folders |= other.folders
+
+
+OnDurable = Callable[[int], None]
+OnFailure = Callable[[BaseException], None]
+
+
+class Flusher(Protocol):
+    def flush(self, number: int, dirty: Dirty) -> None:
+        """Pass `number` wrote `dirty`. It is acknowledged when the flusher's promise holds for it."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is dirty and no round is under way."""
+
+    def hurry(self) -> None:
+        """Start the next round now: the broker is about to stop."""
+
+
+class _Rounds:
+    """Syncs what is dirty, back to back, off the event loop."""
+
+    def __init__(self, files: Files, offload: Offload, syncfs_threshold: int, failed: OnFailure) -> None:
+        self._files = files
+        self._offload = offload
+        self._syncfs_threshold = syncfs_threshold
+        self._failed = failed
+        self._dirty = Dirty()
+        self._number = 0
+        self.under_way = False
+        self.synced: OnDurable = lambda number: None
+
+    @property
+    def has_work(self) -> bool:
+        return len(self._dirty) > 0
+
+    def add(self, number: int, dirty: Dirty) -> None:
+        self._number = number
+        self._dirty.merge(dirty)
+
+    def start(self) -> None:
+        number, dirty = self._number, self._dirty
+        self._dirty = Dirty()
+        self.under_way = True
+        # A sync on the event loop would stop every connection for as long as the disk takes.
+        self._offload(self._prepare(dirty), lambda _, error: self._finish(number, error))
+
+    def _prepare(self, dirty: Dirty) -> Callable[[], None]:
+        if len(dirty) > self._syncfs_threshold:
+            return self._files.sync_all
+        syncs = []
+        for file in dirty.files:
+            with suppress(FileNotFoundError):  # removed since it was written
+                syncs.append(file.begin_sync())
+        return lambda: self._sync(syncs, dirty.folders)
+
+    def _sync(self, syncs: Iterable[Callable[[], None]], folders: Iterable[str]) -> None:
+        for sync in syncs:
+            sync()
+        for folder in folders:
+            with suppress(FileNotFoundError):  # removed since it changed
+                self._files.sync_folder(folder)
+
+    def _finish(self, number: int, error: BaseException | None) -> None:
+        self.under_way = False
+        if error is not None:
+            self._failed(error)
+        else:
+            self.synced(number)
+
+
+class SyncFlusher:
+    """A pass is durable when its bytes are on disk."""
+
+    def __init__(
+        self, files: Files, offload: Offload, syncfs_threshold: int, durable: OnDurable, failed: OnFailure
+    ) -> None:
+        self._rounds = _Rounds(files, offload, syncfs_threshold, failed)
+        self._rounds.synced = self._synced
+        self._durable = durable
+        self._newest = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._rounds.under_way
+
+    def flush(self, number: int, dirty: Dirty) -> None:
+        self._newest = number
+        self._rounds.add(number, dirty)
+        if not self._rounds.under_way:
+            self._rounds.start()
+
+    def _synced(self, number: int) -> None:
+        if self._newest > number:
+            self._rounds.start()
+        self._durable(number)
+
+    def hurry(self) -> None:
+        """Rounds start by themselves."""
+
+
+class AsyncFlusher:
+    """A pass is acknowledged from the page cache; what is dirty reaches the disk within the interval."""
+
+    def __init__(
+        self,
+        files: Files,
+        offload: Offload,
+        syncfs_threshold: int,
+        durable: OnDurable,
+        failed: OnFailure,
+        timeline: Timeline,
+        interval_ms: int,
+    ) -> None:
+        self._rounds = _Rounds(files, offload, syncfs_threshold, failed)
+        self._rounds.synced = self._synced
+        self._durable = durable
+        self._timeline = timeline
+        self._interval_ms = interval_ms
+        self._timer: Timer | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._rounds.under_way and not self._rounds.has_work
+
+    def flush(self, number: int, dirty: Dirty) -> None:
+        self._rounds.add(number, dirty)
+        if self._timer is None and not self._rounds.under_way and self._rounds.has_work:
+            self._wait()
+        self._durable(number)
+
+    def _wait(self) -> None:
+        self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        if not self._rounds.under_way:
+            self._rounds.start()
+
+    def _synced(self, number: int) -> None:
+        if self._rounds.has_work and self._timer is None:
+            self._wait()
+
+    def hurry(self) -> None:
+        """Start the next round now: the broker is about to stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._due()

@@ -1,0 +1,196 @@
+"""Ordered segments in one folder: append, read, roll, remove, truncate. Takes part in passes: one write per segment
+and pass. Knows bytes and names; the layout on top of it knows offsets and records."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from trimq.errors import Refusal, WriteFailed
+from trimq.model import Buffer
+from trimq.storage.files import Files
+from trimq.storage.flusher import Dirty
+from trimq.storage.passes import Passes, Ticket
+from trimq.storage.segment import Segment, base_of, segment_name
+
+
+class JournalOwner(Protocol):
+    """The layout on top: it keeps ends, indexes and state in step with the journal."""
+
+    def pass_written(self, number: int, dirty: Dirty) -> None:
+        """What this pass appended is in the files. Companion files may be written now, and added to `dirty`."""
+
+    def pass_undone(self) -> None:
+        """Nothing of this pass was kept: go back to where it began."""
+
+    def pass_settled(self, number: int) -> None:
+        """All that was appended up to and in this pass is durable."""
+
+
+class _Chunk:
+    """What one pass appends to one segment."""
+
+    __slots__ = ("is_new", "parts", "position", "segment")
+
+    def __init__(self, segment: Segment, is_new: bool) -> None:
+        self.segment = segment
+        self.position = segment.size
+        self.parts: list[Buffer] = []
+        self.is_new = is_new
+
+
+class Journal:
+    def __init__(self, files: Files, folder: str, suffix: str, passes: Passes, owner: JournalOwner) -> None:
+        self._files = files
+        self._folder = folder
+        self._suffix = suffix
+        self._passes = passes
+        self._owner = owner
+        self.segments: list[Segment] = []
+        self._ticket: Ticket | None = None
+        self._chunks: list[_Chunk] = []
+        self._parts: list[Buffer] = []
+        self._folder_changed = False
+
+    def path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    def load(self) -> list[str]:
+        """Find the segments of the folder. Gives back the names of all files in it."""
+        names = self._files.names(self._folder)
+        for name in names:
+            base = base_of(name, self._suffix)
+            if base is not None:
+                file = self._files.open(self.path(name))
+                self.segments.append(Segment(base, file, file.size()))
+        return names
+
+    def find(self, number: int) -> int:
+        """The place in `segments` of the one that `number` falls into by its base; -1 if it is before all."""
+        return bisect_right(self.segments, number, key=_base) - 1
+
+    # -- appending: collected now, written at the end of the pass
+
+    def append(self, parts: Sequence[Buffer], length: int) -> Ticket:
+        """Collect `parts`, `length` bytes in all, for the active segment. The buffers must not change in this pass."""
+        ticket = self._ticket or self._join()
+        if not self._chunks:
+            self._begin_chunk(self.segments[-1], is_new=False)
+        self._parts.extend(parts)
+        self.segments[-1].size += length
+        return ticket
+
+    def latest_ticket(self) -> Ticket:
+        """The ticket of what was appended last: of this pass, or of the last one that was written."""
+        return self._ticket or Ticket(self._passes.written)
+
+    def roll(self, base: int) -> Segment:
+        """Start a new segment; what follows is appended to it."""
+        self._join_once()
+        name = segment_name(base, self._suffix)
+        try:
+            file = self._files.open(self.path(name), create=True)
+        except OSError as error:
+            raise WriteFailed(str(error)) from error
+        segment = Segment(base, file, 0)
+        self.segments.append(segment)
+        self._begin_chunk(segment, is_new=True)
+        self._folder_changed = True
+        return segment
+
+    def _begin_chunk(self, segment: Segment, is_new: bool) -> None:
+        chunk = _Chunk(segment, is_new)
+        self._chunks.append(chunk)
+        self._parts = chunk.parts
+
+    def _join(self) -> Ticket:
+        self._ticket = self._passes.join(self)
+        return self._ticket
+
+    def _join_once(self) -> Ticket:
+        return self._ticket or self._join()
+
+    # -- the pass
+
+    def write_pass(self, dirty: Dirty) -> None:
+        for chunk in self._chunks:
+            if chunk.parts:
+                chunk.segment.file.write(chunk.position, chunk.parts)
+            dirty.files.add(chunk.segment.file)
+        if self._folder_changed:
+            dirty.folders.add(self._folder)
+        ticket = self._ticket
+        self._forget_pass()
+        assert ticket is not None, "only a journal that joined is written"
+        self._owner.pass_written(ticket.number, dirty)
+
+    def undo_pass(self, refusal: Refusal) -> None:
+        ticket, chunks = self._ticket, self._chunks
+        self._forget_pass()
+        if ticket is not None:
+            ticket.refusal = refusal
+        for chunk in reversed(chunks):
+            if chunk.is_new and len(self.segments) > 1:
+                self.segments.remove(chunk.segment)
+                self._files.remove(chunk.segment.file.name)
+                chunk.segment.file.close()
+            else:
+                chunk.segment.size = chunk.position
+                chunk.segment.file.resize(chunk.position)
+        self._owner.pass_undone()
+
+    def _forget_pass(self) -> None:
+        self._ticket = None
+        self._chunks = []
+        self._parts = []
+        self._folder_changed = False
+
+    def settle_pass(self, number: int) -> None:
+        self._owner.pass_settled(number)
+
+    # -- removing
+
+    def resync(self, first: Segment) -> None:
+        """Make what was found from `first` on durable: a process that died may have left it to the page cache alone."""
+        self._join_once()
+        self._folder_changed = True
+        for segment in self.segments[self.segments.index(first) :]:
+            self._begin_chunk(segment, is_new=False)
+
+    def touch(self) -> Ticket:
+        """Take part in this pass without appending: companion files will be written with it."""
+        return self._join_once()
+
+    def remove(self, segment: Segment, companions: Iterable[str]) -> None:
+        """Remove any sealed segment and its companion files. Views that are out stay valid."""
+        self._join_once()
+        self._folder_changed = True
+        self.segments.remove(segment)
+        segment.file.close()
+        for suffix in (self._suffix, *companions):
+            with suppress(FileNotFoundError):
+                self._files.remove(self.path(segment_name(segment.base, suffix)))
+
+    def truncate(self, segment: Segment, size: int, companions: Iterable[str]) -> None:
+        """Cut the tail: `segment` ends at `size` and nothing follows it. For recovery, when nothing reads yet."""
+        while self.segments[-1] is not segment:
+            self.remove(self.segments[-1], companions)
+        segment.size = size
+        if segment.file.size() > size:
+            segment.file.resize(size)
+            self._join_once()
+            self._begin_chunk(segment, is_new=False)
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.file.close()
+
+
+def _base(segment: Segment) -> int:
+    return segment.base

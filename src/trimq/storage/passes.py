@@ -1,0 +1,124 @@
+"""Loop passes: everything that one pass of the event loop appends is written together, numbered, and acknowledged
+together once the flusher has it on disk. Knows who wrote, never what."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from trimq.errors import Refusal, WriteFailed
+from trimq.storage.flusher import Dirty, Flusher
+
+log = logging.getLogger(__name__)
+
+
+class Ticket:
+    """What an append holds until its pass is settled. `refusal` is set when the pass could not be written."""
+
+    __slots__ = ("number", "refusal")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.refusal: Refusal | None = None
+
+
+class Writer(Protocol):
+    """Takes part in passes: collects bytes during one, writes them at its end."""
+
+    def write_pass(self, dirty: Dirty) -> None:
+        """Write what was collected and add to `dirty` what must be synced. OSError: nothing of it counts."""
+
+    def undo_pass(self, refusal: Refusal) -> None:
+        """Go back to where the pass began: ends, state and files; its ticket carries `refusal`."""
+
+    def settle_pass(self, number: int) -> None:
+        """What was written in this pass, and all before it, is durable."""
+
+
+class Passes:
+    """The numbered passes of one broker."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], failed: Callable[[BaseException], None]) -> None:
+        self._call_soon = call_soon
+        self._failed = failed
+        self._flusher: Flusher | None = None
+        self._joined: list[Writer] = []
+        self._unsettled: deque[tuple[int, list[Writer]]] = deque()
+        self._listeners: list[Callable[[], None]] = []
+        self._afterwards: deque[tuple[Ticket, Callable[[Ticket], None]]] = deque()
+        self.current = 1
+        self.written = 0
+        self.durable = 0
+
+    def start(self, flusher: Flusher) -> None:
+        self._flusher = flusher
+
+    def on_progress(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever `written` or `durable` moved, after every writer has been settled."""
+        self._listeners.append(listener)
+
+    def join(self, writer: Writer) -> Ticket:
+        """`writer` has something to write in this pass. Once per pass and writer; the ticket is the writer's to share."""
+        if not self._joined:
+            self._call_soon(self.finish)
+        self._joined.append(writer)
+        return Ticket(self.current)
+
+    def afterwards(self, ticket: Ticket, callback: Callable[[Ticket], None]) -> None:
+        """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
+        self._afterwards.append((ticket, callback))
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is unwritten or unsettled."""
+        return not self._joined and not self._unsettled and (self._flusher is None or self._flusher.is_idle)
+
+    def finish(self) -> None:
+        """End the pass: write everything that was collected, then let the flusher make it durable."""
+        if not self._joined:
+            return
+        assert self._flusher is not None, "a pass ends after the broker has started"
+        number, writers = self.current, self._joined
+        self._joined = []
+        self.current += 1
+        dirty = Dirty()
+        kept = [writer for writer in writers if self._write(writer, dirty)]
+        self.written = number
+        self._unsettled.append((number, kept))
+        self._flusher.flush(number, dirty)
+        if self.durable < number:
+            self._tell()
+
+    def _write(self, writer: Writer, dirty: Dirty) -> bool:
+        try:
+            writer.write_pass(dirty)
+        except OSError as error:
+            log.warning("a write failed, its pass is undone: %s", error)
+            self._undo(writer, WriteFailed(str(error)))
+            return False
+        return True
+
+    def _undo(self, writer: Writer, refusal: Refusal) -> None:
+        try:
+            writer.undo_pass(refusal)
+        except OSError as error:
+            # Bytes of a refused request stay in the file and would be read after a restart.
+            self._failed(error)
+
+    def settle(self, number: int) -> None:
+        """The flusher's word: passes up to `number` are durable."""
+        self.durable = number
+        while self._unsettled and self._unsettled[0][0] <= number:
+            settled, writers = self._unsettled.popleft()
+            for writer in writers:
+                writer.settle_pass(settled)
+        while self._afterwards and self._afterwards[0][0].number <= number:
+            ticket, callback = self._afterwards.popleft()
+            callback(ticket)
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()

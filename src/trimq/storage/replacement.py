@@ -1,0 +1,31 @@
+"""Replaces a small file as a whole: whatever happens meanwhile, a reader finds the old contents or the new ones."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from trimq.model import Buffer
+from trimq.storage.files import Files
+
+TEMPORARY = ".tmp"
+
+
+def replace_file(files: Files, name: str, data: Buffer) -> None:
+    """Return when the new contents survive a power cut. Waits for the disk twice: for rare moments only.
+
+    OSError: the old contents are still there, unless only the last step failed, which makes the new name durable.
+    """
+    temporary = name + TEMPORARY
+    file = files.open(temporary, create=True)
+    try:
+        file.resize(0)  # a crash may have left one behind
+        file.write(0, [data])
+        file.begin_sync()()
+        files.rename(temporary, name)
+    except OSError:
+        with suppress(OSError):
+            files.remove(temporary)
+        raise
+    finally:
+        file.close()
+    files.sync_folder(name.rpartition("/")[0])

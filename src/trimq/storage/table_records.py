@@ -1,0 +1,81 @@
+"""The framing of a table's files: each record has its length, checksum and format version. Pure: bytes in, bytes out.
+
+| length u32 | crc32c u32 | format version u8 | payload: msgpack [kind, a, b] |
+                          '------- length and checksum cover these ----------'
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from trimq.formats.checksum import crc32c
+from trimq.model import Buffer
+
+VERSION = 1
+
+PUT = 0  # key, value
+DELETE = 1  # key, nil
+HEADER = 2  # in a snapshot: generation, count; in a log: generation, size of the log before it
+END = 3  # of a snapshot: generation, count
+
+_PREFIX = struct.Struct(">II")
+_VERSION_BYTE = bytes([VERSION])
+# What every record of this version has after its prefix: the version, then the head of an array of three.
+_LANDMARK = _VERSION_BYTE + b"\x93"
+_LEAST_LENGTH = len(_LANDMARK) + 1
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Frame(NamedTuple):
+    """One whole record, whose checksum holds."""
+
+    position: int
+    end: int
+    version: int
+    payload: memoryview
+
+
+def encode_record(kind: int, first: object, second: object) -> bytes:
+    """One record, ready to be written. TypeError: a value that msgpack has no form for."""
+    body = _VERSION_BYTE + _encode((kind, first, second))
+    return _PREFIX.pack(len(body), crc32c(body)) + body
+
+
+def read_frame(data: memoryview, position: int) -> Frame | None:
+    """The record at `position`. None: there is no whole one."""
+    start = position + _PREFIX.size
+    if start > len(data):
+        return None
+    length, checksum = _PREFIX.unpack_from(data, position)
+    end = start + length
+    if length < _LEAST_LENGTH or end > len(data):
+        return None
+    body = data[start:end]
+    if crc32c(body) != checksum:
+        return None
+    return Frame(position, end, body[0], body[1:])
+
+
+def iterate_frames(data: Buffer) -> Iterator[Frame]:
+    """The whole records from the beginning on; ends at the first bytes that are none."""
+    view = memoryview(data)
+    position = 0
+    while (frame := read_frame(view, position)) is not None:
+        yield frame
+        position = frame.end
+
+
+def has_frame_after(data: bytes, position: int) -> bool:
+    """Whether a whole record starts anywhere behind `position`: then what is there is damage, not a torn tail."""
+    view = memoryview(data)
+    at = data.find(_LANDMARK, position + 1 + _PREFIX.size)
+    while at >= 0:
+        if read_frame(view, at - _PREFIX.size) is not None:
+            return True
+        at = data.find(_LANDMARK, at + 1)
+    return False

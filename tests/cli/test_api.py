@@ -1,0 +1,61 @@
+"""The HTTP port when nobody, or somebody else, is there."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from trimq.cli.api import Topics, connect
+from trimq.cli.failure import CommandFailure
+
+
+@pytest.fixture
+def speak_once() -> Iterator[object]:
+    """A port that answers its first connection with these bytes and closes it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    threads = []
+
+    def start(answer: bytes) -> str:
+        def answer_first() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        threads.append(threading.Thread(target=answer_first))
+        threads[-1].start()
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+    yield start
+    for thread in threads:
+        thread.join()
+    listener.close()
+
+
+def test_a_broker_that_is_not_there_is_one_sentence(trimq) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    for words in (["topics", "list"], ["groups", "list"]):
+        done = trimq(*words, "--http", address)
+        assert done.returncode == 1
+        assert done.stderr == f"trimq: no broker can be reached at {address}: Connection refused\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\x00\x00\x00\x04\x00\x00\x00\x01",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999999\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n",
+    ],
+)
+def test_what_is_not_our_port_is_a_failure_and_not_a_traceback(speak_once, answer: bytes) -> None:
+    address = speak_once(answer)
+    with pytest.raises(CommandFailure):
+        connect(address).get("/api/topics", Topics)

@@ -1,0 +1,50 @@
+"""`trimq groups` against a double of the HTTP port."""
+
+from __future__ import annotations
+
+import json
+
+BILLING = {"name": "billing", "protocol": "kafka", "state": "Stable", "members": 2}
+CURSOR = {"topic": "orders", "stream": 0, "offset": 90, "end": 100, "lag": 10}
+
+
+def test_groups_are_listed_in_columns(trimq, broker_http) -> None:
+    empty = {"name": "old", "protocol": "kafka", "state": "Empty", "members": []}
+    broker_http.answers["GET", "/api/groups"] = 200, {"groups": [BILLING, empty]}
+    done = trimq("groups", "list", "--http", broker_http.address)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "name     protocol  state   members",
+        "billing  kafka     Stable        2",
+        "old      kafka     Empty         0",
+    ]
+
+
+def test_a_group_is_described_with_members_and_lag(trimq, broker_http) -> None:
+    gone = CURSOR | {"stream": 1, "end": None, "lag": None}
+    described = BILLING | {"members": ["first", {"id": "second"}], "cursors": [CURSOR, gone]}
+    broker_http.answers["GET", "/api/groups/billing"] = 200, described
+    lines = trimq("groups", "describe", "billing", "--http", broker_http.address).stdout.splitlines()
+    assert "member    first" in lines
+    assert 'member    {"id":"second"}' in lines
+    assert lines[-3:] == [
+        "topic   stream  offset  end  lag",
+        "orders       0      90  100  10",
+        "orders       1      90  -    -",
+    ]
+
+
+def test_programs_get_json(trimq, broker_http) -> None:
+    broker_http.answers["GET", "/api/groups"] = 200, {"groups": [BILLING]}
+    broker_http.answers["GET", "/api/groups/billing"] = 200, BILLING | {"members": [], "cursors": [CURSOR]}
+    listed = trimq("groups", "list", "--json", "--http", broker_http.address)
+    assert json.loads(listed.stdout) == {"groups": [BILLING]}
+    described = trimq("groups", "describe", "billing", "--json", "--http", broker_http.address)
+    assert json.loads(described.stdout) == BILLING | {"members": [], "cursors": [CURSOR]}
+
+
+def test_an_unknown_group_is_one_sentence(trimq, broker_http) -> None:
+    answer = {"error": "UnknownGroup", "message": "there is no group a/b"}
+    broker_http.answers["GET", "/api/groups/a%2Fb"] = 404, answer
+    done = trimq("groups", "describe", "a/b", "--http", broker_http.address)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "trimq: there is no group a/b\n")

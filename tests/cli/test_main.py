@@ -1,0 +1,90 @@
+"""The command itself: what it lists, what it refuses, what it does not load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trimq.cli.main import COMMANDS, main
+
+
+def test_without_a_command_it_shows_what_there_is(trimq) -> None:
+    done = trimq()
+    assert done.returncode == 2
+    assert done.stdout == ""
+    for command in COMMANDS:
+        assert command in done.stderr
+
+
+def test_help_is_not_a_mistake(trimq) -> None:
+    done = trimq("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: trimq")
+
+
+def test_it_tells_its_version(trimq) -> None:
+    done = trimq("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("trimq ")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["bogus"], "argument COMMAND: invalid choice: 'bogus'"),
+        (["topics"], "the following arguments are required: ACTION"),
+        (["topics", "bogus"], "argument ACTION: invalid choice: 'bogus'"),
+        (["topics", "describe"], "the following arguments are required: NAME"),
+        (["topics", "list", "--bogus"], "--bogus is not understood here"),
+        (["topics", "create", "orders", "--streams", "many"], "argument --streams: invalid int value: 'many'"),
+        (["topics", "create", "orders", "--setting", "x"], "--setting: expected NAME=VALUE, got 'x'"),
+        (["topics", "list", "--http", "nowhere"], "--http: expected HOST:PORT, got 'nowhere': it has no host and port"),
+        (["groups", "describe", "g", "extra"], "extra is not understood here"),
+        (["settings", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
+        (["storage", "dump"], "the following arguments are required: --topic"),
+        (["serve", "--flush"], "argument --flush: expected one argument"),
+        (["serve", "--flush", "maybe"], "--flush: expected sync or async, got 'maybe'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(words: list[str], sentence: str, capsys) -> None:
+    assert main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"trimq: {sentence}")
+    assert shown.err.count("\n") == 1
+
+
+def test_a_flag_may_not_be_shortened(capsys) -> None:
+    assert main(["serve", "--data", "x"]) == 2
+    assert "--data is not a flag of trimq serve (did you mean --data-dir?)" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_causes_no_traceback(command_environment) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "trimq.cli", "settings"],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env=command_environment,
+        )
+    assert done.stderr == ""
+    assert done.returncode == 1
+
+
+def test_serving_does_not_load_what_only_other_commands_need(command_environment) -> None:
+    program = (
+        "import sys; from trimq.cli.main import main; main(['serve', '--node-id', 'x']); "
+        "print([name for name in ('rich', 'prometheus_client', 'http.client', 'tomllib', 'importlib.metadata') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=command_environment
+    )
+    assert done.stdout == "[]\n"

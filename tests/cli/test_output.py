@@ -1,0 +1,59 @@
+"""What commands print."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimq.cli.output import align, print_json, print_json_line, print_table, progress_bar, visible
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_numbers_stand_right_and_texts_left() -> None:
+    assert list(align(("name", "size"), [("a", 5), ("longer", 12345)])) == [
+        "name     size",
+        "a           5",
+        "longer  12345",
+    ]
+
+
+@given(st.text())
+def test_nothing_that_a_client_named_can_move_the_cursor(text: str) -> None:
+    assert visible(text).isprintable()
+    assert visible(text) == text or not text.isprintable()
+
+
+def test_at_a_terminal_a_table_keeps_brackets_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    print_table(("name", "size"), [("[red]orders[/red]", 5)])
+    assert "[red]orders[/red]" in terminal.getvalue()
+    assert "─" in terminal.getvalue()
+
+
+def test_json_is_one_document_or_one_line(capsys) -> None:
+    print_json({"a": [1, 2]})
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == {"a": [1, 2]}
+    assert shown.count("\n") > 1
+    print_json_line({"a": "two\nlines"})
+    assert capsys.readouterr().out == '{"a":"two\\nlines"}\n'
+
+
+def test_progress_is_shown_at_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet, terminal = io.StringIO(), Terminal()
+    for stream in (quiet, terminal):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress_bar("verifying") as progress:
+            progress(50, 100)
+    assert quiet.getvalue() == ""
+    assert "verifying" in terminal.getvalue()

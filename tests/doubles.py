@@ -1,0 +1,178 @@
+"""Doubles for the doors of the broker: threads that run when a test says so, and files that fail when told to."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from trimq.model import Buffer
+from trimq.offload import Done, Work
+from trimq.storage.files import File, Files, Space
+from trimq.storage.flusher import SyncFlusher
+from trimq.storage.passes import Passes
+
+
+class ManualOffload:
+    """Collects work and does it on demand, in the order in which it was given."""
+
+    def __init__(self) -> None:
+        self._pending: deque[tuple[Work, Done]] = deque()
+
+    def __call__(self, work: Work, done: Done) -> None:
+        self._pending.append((work, done))
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def run_one(self) -> bool:
+        """Do the oldest piece of work. False: there is none. A `PowerCut` is nobody's to hear of: it passes through."""
+        if not self._pending:
+            return False
+        work, done = self._pending.popleft()
+        result: object = None
+        error: BaseException | None = None
+        try:
+            result = work()
+        except Exception as caught:
+            error = caught
+        done(result, error)
+        return True
+
+    def run_all(self) -> None:
+        while self.run_one():
+            pass
+
+    def fail_one(self, error: BaseException) -> None:
+        """The oldest piece of work ends with `error`, undone."""
+        self._pending.popleft()[1](None, error)
+
+    def drop_all(self) -> None:
+        """The process is gone."""
+        self._pending.clear()
+
+
+class PassRunner:
+    """Passes with a synchronous flusher; the test ends the passes and does the syncs."""
+
+    def __init__(self, files: Files, syncfs_threshold: int = 64) -> None:
+        self.offload = ManualOffload()
+        self.failures: list[BaseException] = []
+        self._soon: deque[Callable[[], None]] = deque()
+        self.passes = Passes(self._soon.append, self.failures.append)
+        self.passes.start(SyncFlusher(files, self.offload, syncfs_threshold, self.passes.settle, self.failures.append))
+
+    def end_pass(self) -> None:
+        """Write what was collected; nothing is synced yet."""
+        for _ in range(len(self._soon)):
+            self._soon.popleft()()
+
+    def settle(self) -> None:
+        """End passes and do the work off the loop until nothing is left of either."""
+        while self._soon or len(self.offload):
+            self.end_pass()
+            self.offload.run_one()
+
+
+class PowerCut(BaseException):
+    """The machine stops at this very operation. Not an Exception: no code under test may handle it."""
+
+
+Before = Callable[[str, str], None]
+
+
+def _nothing(operation: str, name: str) -> None:
+    """Every operation goes well."""
+
+
+class FaultyFiles:
+    """Files over other files. `before(operation, name)` is asked ahead of every change and may raise.
+
+    The operations: create, write, resize, sync, make_folder, remove, rename, sync_folder, sync_all. `room_bytes`, when
+    set, is what may yet be written: a write beyond it falls short in the middle, as on a full disk.
+    """
+
+    def __init__(self, inner: Files) -> None:
+        self._inner = inner
+        self.before: Before = _nothing
+        self.room_bytes: int | None = None
+
+    def open(self, name: str, create: bool = False) -> FaultyFile:
+        folder, _, last = name.rpartition("/")
+        if create and last not in self._inner.names(folder):
+            self.before("create", name)
+        return FaultyFile(self, self._inner.open(name, create))
+
+    def names(self, folder: str) -> list[str]:
+        return self._inner.names(folder)
+
+    def make_folder(self, name: str) -> None:
+        self.before("make_folder", name)
+        self._inner.make_folder(name)
+
+    def remove(self, name: str) -> None:
+        self.before("remove", name)
+        self._inner.remove(name)
+
+    def rename(self, old: str, new: str) -> None:
+        self.before("rename", old)
+        self._inner.rename(old, new)
+
+    def sync_folder(self, name: str) -> None:
+        self.before("sync_folder", name)
+        self._inner.sync_folder(name)
+
+    def sync_all(self) -> None:
+        self.before("sync_all", "")
+        self._inner.sync_all()
+
+    def space(self) -> Space:
+        return self._inner.space()
+
+
+class FaultyFile:
+    def __init__(self, owner: FaultyFiles, inner: File) -> None:
+        self._faults = owner
+        self._inner = inner
+        self.name = inner.name
+
+    def size(self) -> int:
+        return self._inner.size()
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        self._faults.before("write", self.name)
+        room_bytes = self._faults.room_bytes
+        if room_bytes is None:
+            self._inner.write(position, parts)
+            return
+        data = b"".join(parts)
+        self._faults.room_bytes = max(room_bytes - len(data), 0)
+        self._inner.write(position, [data[:room_bytes]])
+        if len(data) > room_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
+
+    def read(self, position: int, length: int) -> bytes:
+        return self._inner.read(position, length)
+
+    def view(self, position: int, length: int) -> memoryview:
+        return self._inner.view(position, length)
+
+    def is_cached(self, position: int, length: int) -> bool:
+        return self._inner.is_cached(position, length)
+
+    def begin_sync(self) -> Callable[[], None]:
+        inner = self._inner.begin_sync()
+
+        def sync() -> None:
+            self._faults.before("sync", self.name)
+            inner()
+
+        return sync
+
+    def resize(self, size: int) -> None:
+        self._faults.before("resize", self.name)
+        self._inner.resize(size)
+
+    def close(self) -> None:
+        self._inner.close()

@@ -1,0 +1,130 @@
+"""Hypothesis strategies made from the descriptions of Kafka's messages, for the tests of the codec."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+
+from trimq.protocols.kafka import apis
+from trimq.protocols.kafka.apis import APIS
+from trimq.protocols.kafka.schema import NO_ID, Field, Message, Struct, includes, plain_default
+
+MORE = int(os.environ.get("TRIMQ_TEST_EXAMPLES_FACTOR", "1"))
+
+INTEGERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+A_DAY_MS = 86_400_000
+
+
+def examples(count: int) -> settings:
+    """Settings for a property; an environment variable multiplies the number of examples."""
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+    phases = [Phase.explicit, Phase.generate, Phase.shrink]  # to explain a failure in a message takes minutes
+    return settings(max_examples=count * MORE, suppress_health_check=slow, database=None, phases=phases)
+
+
+def message_classes() -> list[type[Message]]:
+    """The request and response of every API."""
+    return [kind for key in APIS for kind in (apis.request_class(key), apis.response_class(key))]
+
+
+def versions_of(kind: type[Message]) -> range:
+    api = APIS[kind.API_KEY]
+    return range(api.min_version, api.max_version + 1)
+
+
+@cache
+def structs(kind: type[Struct]) -> st.SearchStrategy[Any]:
+    """Any value of a struct or message, whatever its version; see `restricted`."""
+    return st.builds(kind, **{field.name: values(field) for field in kind.FIELDS})
+
+
+def values(field: Field) -> st.SearchStrategy[Any]:
+    plain = plain_values(field)
+    if field.nullable != "none" or (field.kind == "struct" and field.tag is not None):
+        return st.none() | plain
+    return plain
+
+
+def plain_values(field: Field) -> st.SearchStrategy[Any]:
+    if field.kind == "array":
+        return st.lists(elements(field), max_size=2)
+    if field.kind == "struct":
+        assert isinstance(field.element, type)
+        return structs(field.element)
+    return numbers(field) if field.kind in INTEGERS else OTHERS[field.kind]
+
+
+def numbers(field: Field) -> st.SearchStrategy[int]:
+    if "error_code" in field.name:
+        return st.integers(-1, 119)  # codes that every oracle knows
+    if field.kind == "int64" and (field.name.endswith("_ms") or "timestamp" in field.name):
+        return st.integers(0, 10_000 * A_DAY_MS)  # oracles make dates and durations of these
+    bits = INTEGERS[field.kind]
+    return st.integers(-(2**bits), 2**bits - 1)
+
+
+def elements(field: Field) -> st.SearchStrategy[Any]:
+    if isinstance(field.element, type):
+        return structs(field.element)
+    assert field.element is not None
+    one = field.element()
+    return plain_values(Field(one.kind, name=field.name))
+
+
+OTHERS: dict[str, st.SearchStrategy[Any]] = {
+    "uint16": st.integers(0, 2**16 - 1),
+    "float64": st.floats(allow_nan=False, allow_infinity=False),
+    "bool": st.booleans(),
+    "uuid": st.just(NO_ID) | st.binary(min_size=16, max_size=16),
+    "string": st.text(max_size=5) | st.sampled_from(["a" * 126, "b" * 127, "c" * 300]),
+    "bytes": st.binary(max_size=5) | st.just(b"d" * 200),
+    "records": st.binary(max_size=5) | st.sampled_from([b"e" * 200, b"f" * 5000, b"g" * 20000]),
+}
+
+
+def restricted(value: Any, version: int) -> Any:
+    """The message that is left when `value` has gone through `version`: what that version lacks has its default."""
+    kind = type(value)
+    return kind(**{field.name: restricted_field(value, field, version) for field in kind.FIELDS})
+
+
+def restricted_field(value: Any, field: Field, version: int) -> Any:
+    if not includes(field.versions, version):
+        return default_of(field)
+    held = getattr(value, field.name)
+    if held is None and field.tag is None and not includes(field.nullable, version):
+        return non_null(field, version)
+    if isinstance(held, list):
+        return [restricted(each, version) if isinstance(each, Struct) else each for each in held]
+    if isinstance(held, Struct):
+        held = restricted(held, version)
+        if field.tag is not None and held == type(held)():
+            return None  # defaults in a tagged field are not written
+    return held
+
+
+def default_of(field: Field) -> Any:
+    default = plain_default(field)
+    # msgspec keeps a factory inside what `msgspec.field` gives
+    return default.default_factory() if hasattr(default, "default_factory") else default
+
+
+def non_null(field: Field, version: int) -> Any:
+    if field.kind == "struct":
+        assert isinstance(field.element, type)
+        return restricted(field.element(), version)
+    return {"array": [], "string": "", "bytes": b"", "records": b""}[field.kind]
+
+
+def comparable(value: Any) -> Any:
+    """A message as plain values, so that records compare whichever kind of buffer holds them."""
+    if isinstance(value, Struct):
+        return {name: comparable(getattr(value, name)) for name in msgspec.structs.asdict(value)}
+    if isinstance(value, list):
+        return [comparable(each) for each in value]
+    return bytes(value) if isinstance(value, memoryview | bytearray) else value

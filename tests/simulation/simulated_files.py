@@ -1,0 +1,212 @@
+"""The disk of the simulation: files in memory that fill up, fail to sync, flip bits and lose power as a seed says."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+
+from simulated_trace import Trace
+
+from trimq.model import Buffer
+from trimq.storage.files import Space
+from trimq.storage.memory_files import MemoryFile, MemoryFiles, NameChange, Node
+
+SECTORS = (512, 4096)
+
+
+class SimulatedFile(MemoryFile):
+    """A file as one process sees it: once that process is dead, nothing reaches the disk through it."""
+
+    __slots__ = ("_files", "_generation", "_serial")
+
+    def __init__(self, name: str, node: Node, files: SimulatedFiles, serial: int) -> None:
+        super().__init__(name, node)
+        self._files = files
+        self._generation = files.generation
+        self._serial = serial
+
+    def __hash__(self) -> int:
+        # Sets of files are walked in the order of hashes; addresses in memory would differ from run to run.
+        return self._serial
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        self._check_alive()
+        data = b"".join(parts)
+        kept = self._files.share_written(self.name, len(data), position + len(data) > self.size())
+        super().write(position, (data[:kept],) if kept else ())
+        if kept < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
+
+    def resize(self, size: int) -> None:
+        self._check_alive()
+        self._files.resizing(self.name)
+        super().resize(size)
+
+    def begin_sync(self) -> Callable[[], None]:
+        self._check_alive()
+        sync = super().begin_sync()
+
+        def sync_or_fail() -> None:
+            self._check_alive()
+            if self._files.may_sync(self.name):
+                sync()
+
+        return sync_or_fail
+
+    def _check_alive(self) -> None:
+        if self._generation != self._files.generation:
+            raise OSError(errno.EBADF, "the process that opened this file is dead", self.name)
+
+
+class SimulatedFiles(MemoryFiles):
+    def __init__(self, random: Random, trace: Trace) -> None:
+        super().__init__()
+        self._random = random
+        self._trace = trace
+        self._next_serial = 0
+        self.generation = 0
+        self.is_full = False
+        self.writes_until_failure: int | None = None
+        self.fails_next_sync = False
+        self.fails_next_resize = False
+        self.had_failed_sync = False
+
+    # -- faults
+
+    def heal(self) -> None:
+        self.is_full = self.fails_next_sync = self.fails_next_resize = False
+        self.writes_until_failure = None
+
+    def share_written(self, name: str, size: int, grows: bool) -> int:
+        """How many of the bytes the disk takes."""
+        if self.writes_until_failure is not None:
+            self.writes_until_failure -= 1
+        if self.writes_until_failure == 0:
+            self.writes_until_failure = None
+        elif not (self.is_full and grows):
+            return size
+        kept = self._random.randint(0, max(size - 1, 0))
+        self._trace.note(f"a write of {size} bytes to {name} fell short at {kept}")
+        return kept
+
+    def may_sync(self, name: str) -> bool:
+        """Whether a sync has an effect. Once one has failed, the kernel takes the pages for clean and says yes for ever."""
+        if self.fails_next_sync:
+            self.fails_next_sync = False
+            self.had_failed_sync = True
+            self._trace.note("a sync failed")
+            raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+        return not self.had_failed_sync
+
+    def resizing(self, name: str) -> None:
+        if self.fails_next_resize:
+            self.fails_next_resize = False
+            self._trace.note(f"a resize of {name} failed")
+            raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+
+    def flip_bit(self, name: str, position: int, bit: int) -> None:
+        """Damage on the medium itself: it is there after every crash."""
+        file = MemoryFiles.open(self, name)
+        byte = file.read(position, 1)[0]
+        MemoryFile.write(file, position, (bytes((byte ^ (1 << bit),)),))
+        MemoryFile.begin_sync(file)()
+        self._trace.note(f"bit {bit} of byte {position} of {name} flipped")
+
+    def die(self) -> None:
+        """The process is gone, the machine is not: the page cache stays."""
+        self.generation += 1
+
+    def lose_power(self) -> None:
+        self.generation += 1
+        self.had_failed_sync = False
+        self.crash(SeededSurvivors(self._random, self._trace))
+
+    # -- the door that the broker uses
+
+    def _file(self, name: str, node: Node) -> SimulatedFile:
+        self._next_serial += 1
+        return SimulatedFile(name, node, self, self._next_serial)
+
+    def open(self, name: str, create: bool = False) -> MemoryFile:
+        if create and self.is_full and self._random.random() < 0.5:
+            self._trace.note(f"{name} could not be made")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+        return super().open(name, create)
+
+    def sync_folder(self, name: str) -> None:
+        if self.may_sync(name):
+            super().sync_folder(name)
+
+    def sync_all(self) -> None:
+        if self.may_sync(""):
+            super().sync_all()
+
+    def space(self) -> Space:
+        space = super().space()
+        return Space(0, space.total_bytes) if self.is_full else space
+
+
+class SeededSurvivors:
+    """What a power cut leaves: all, nothing, a prefix with a torn end, or sectors in any order."""
+
+    def __init__(self, random: Random, trace: Trace) -> None:
+        self._random = random
+        self._trace = trace
+
+    def names(self, folder: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
+        if self._random.random() < 0.5:  # a file system with an ordered journal
+            kept = list(changes[: self._random.randint(0, len(changes))])
+        else:
+            kept = [change for change in changes if self._random.random() < 0.5]
+        self._trace.note(f"folder {folder!r} kept {len(kept)} of {len(changes)} changes of names")
+        return kept
+
+    def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
+        way = self._random.choice(("nothing", "all", "torn", "torn", "sectors", "sectors"))
+        if way == "nothing":
+            found = versions[0]
+        elif way == "all":
+            found = versions[-1]
+        elif way == "torn":
+            found = self._tear(versions)
+        else:
+            found = self._mix_sectors(versions)
+        self._trace.note(f"{name} synced {len(versions[0])} written {len(versions[-1])} kept {way} {len(found)}")
+        return found
+
+    def _tear(self, versions: Sequence[bytes]) -> bytes:
+        last = self._random.randrange(1, len(versions))
+        before, after = versions[last - 1], versions[last]
+        if len(after) < len(before):
+            return self._random.choice((before, after))  # a cut is one change of the file's size: all or nothing
+        at = self._random.randint(_first_difference(before, after), len(after))
+        return after[:at] + before[at:]
+
+    def _mix_sectors(self, versions: Sequence[bytes]) -> bytes:
+        """Each sector as it was at some moment since the last sync. Nothing crosses a cut of the file: it frees blocks."""
+        cuts = [at for at in range(1, len(versions)) if len(versions[at]) < len(versions[at - 1])]
+        bounds = [0, *cuts, len(versions)]
+        epoch = self._random.randrange(len(bounds) - 1)
+        moments = versions[bounds[epoch] : bounds[epoch + 1]]
+        size = self._size_between(min(map(len, moments)), max(map(len, moments)))
+        found = bytearray(size)
+        sector = self._random.choice(SECTORS)
+        for start in range(0, size, sector):
+            piece = self._random.choice(moments)[start : min(start + sector, size)]
+            found[start : start + len(piece)] = piece
+        return bytes(found)
+
+    def _size_between(self, low: int, high: int) -> int:
+        return self._random.choice((high, high, self._random.randint(low, high)))
+
+
+def _first_difference(before: bytes, after: bytes) -> int:
+    shared = min(len(before), len(after))
+    if before[:shared] == after[:shared]:
+        return shared
+    return next(at for at in range(shared) if before[at] != after[at])

@@ -1,0 +1,280 @@
+"""One simulated world from one seed: a broker that is crashed and restarted, a workload, and faults all along. Knows
+when things happen, never what a broker or a workload does."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple, Protocol
+
+from simulated_files import SimulatedFiles
+from simulated_loop import Host, SimulatedLoop
+from simulated_offload import DiskSpeed, SimulatedOffload
+from simulated_time import simulated_clock
+from simulated_trace import SimulationFailure, Trace
+
+from trimq.clock import Clock
+
+BOOT_LIMIT_S = 300
+FINISH_LIMIT_S = 1800
+
+
+class Environment(NamedTuple):
+    """All that a broker may touch."""
+
+    loop: SimulatedLoop
+    host: Host
+    files: SimulatedFiles
+    clock: Clock
+    offload: SimulatedOffload
+    random: Random
+    failed: Callable[[BaseException], None]
+
+
+class Workload(Protocol):
+    """What the world is for. Clients run on a host of their own, which never dies."""
+
+    async def start_broker(self, environment: Environment) -> Any:
+        """Open or recover a broker and serve. It is checked by `recovered` before any client hears of it."""
+
+    async def stop_broker(self, broker: Any) -> None:
+        """Stop in order."""
+
+    def begin(self, clients: Host) -> None: ...
+
+    def recovered(self, broker: Any) -> None:
+        """Compare what was found with what was promised; from now on clients may use this broker."""
+
+    def died(self) -> None:
+        """The broker is gone, with whatever clients had under way."""
+
+    def check(self) -> None:
+        """Invariants that hold after every pass of the loop."""
+
+    def finish(self) -> None:
+        """All is healed: come to an end."""
+
+    def still_waiting(self) -> list[str]:
+        """Who has not come to an end."""
+
+
+@dataclass
+class Outcome:
+    seed: int
+    digest: str
+    simulated_s: float
+    crashes: int
+
+
+class Simulation:
+    def __init__(self, seed: int, make_workload: Callable[[Random], Workload]) -> None:
+        self.seed = seed
+        self.trace = Trace()
+        self._random = self._source("faults")
+        self.loop = SimulatedLoop(self._source("order"), self._source("network"), self.trace)
+        self.files = SimulatedFiles(self._source("files"), self.trace)
+        self._speed = DiskSpeed()
+        self._workload = make_workload(self._source("workload"))
+        self._host: Host | None = None
+        self._broker: Any = None
+        self._life = 0
+        self._has_failed = False
+        self._gave_up = asyncio.Event()
+        self.crashes = 0
+
+    def _source(self, name: str) -> Random:
+        return Random(f"{self.seed} {name}")
+
+    def run(self) -> Outcome:
+        was_collecting = gc.isenabled()
+        gc.disable()  # finalizers run when references end, never at a moment that the seed does not choose
+        try:
+            self._run()
+        except Exception as error:
+            raise SimulationFailure(self._report(error)) from error
+        finally:
+            if was_collecting:
+                gc.enable()
+        return Outcome(self.seed, self.trace.digest(), self.loop.time(), self.crashes)
+
+    def _report(self, error: BaseException) -> str:
+        reason = "".join(traceback.format_exception(error))
+        return f"seed {self.seed}: {error}\n\nthe last events:\n{self.trace}\n\n{reason}"
+
+    def _run(self) -> None:
+        chaos = self.loop.host("chaos").start(self._live_through())
+        self.loop.after_pass.append(self._workload.check)
+        self._workload.begin(self.loop.host("clients"))
+        if not self.loop.run_until(chaos.done, limit_s=30 * 86_400):
+            raise SimulationFailure(f"the simulation itself does not end; waiting: {self._workload.still_waiting()}")
+        chaos.result()
+
+    # -- the course of events
+
+    async def _live_through(self) -> None:
+        for _ in range(self._random.randint(2, 6)):
+            if await self._boot():
+                await self._suffer(self._choose_lifetime_s())
+            await self._end_life()
+            await asyncio.sleep(self._random.choice((0, 0.01, 1, 60, 3600)) * self._random.random())
+        await self._heal_and_finish()
+        await self._lose_power()
+        await self._boot(calm=True)
+
+    async def _heal_and_finish(self) -> None:
+        self._heal()
+        self.trace.note("all is healed")
+        await self._boot(calm=True)
+        self._workload.finish()
+        waited_s = 0.0
+        while waiting := self._workload.still_waiting():
+            if self._has_failed or waited_s > FINISH_LIMIT_S:
+                raise SimulationFailure(f"after healing these hang: {', '.join(waiting)}")
+            await asyncio.sleep(1)
+            waited_s += 1
+
+    def _choose_lifetime_s(self) -> float:
+        return self._random.choice((0.01, 0.2, 0.2, 2, 2, 10)) * self._random.random()
+
+    async def _suffer(self, lifetime_s: float) -> None:
+        ends = self.loop.time() + lifetime_s
+        while (left := ends - self.loop.time()) > 0 and not self._has_failed:
+            if not await self._has_given_up(min(left, self._random.choice((0.005, 0.05, 1)) * self._random.random())):
+                self._inject()
+
+    def _inject(self) -> None:
+        fault = self._random.choice(
+            (self._fill_disk, self._fail_write, self._slow_disk, self._worsen_weather)
+            + (self._cut_wire, self._cut_wire, self._freeze_wire) * bool(self.loop.network.wires)
+            + (self._fail_sync, self._fail_undo) * (self._random.random() < 0.2)
+        )
+        self.trace.note(f"fault: {fault.__name__.strip('_')}")
+        fault()
+
+    # -- faults
+
+    def _later(self, callback: Callable[[], None]) -> None:
+        self.loop.call_later(self._random.choice((0.005, 0.1, 2)) * self._random.random(), callback)
+
+    def _fill_disk(self) -> None:
+        self.files.is_full = True
+        self._later(self._make_room)
+
+    def _make_room(self) -> None:
+        self.files.is_full = False
+
+    def _fail_write(self) -> None:
+        self.files.writes_until_failure = self._random.randint(1, 4)
+
+    def _fail_sync(self) -> None:
+        self.files.fails_next_sync = True
+
+    def _fail_undo(self) -> None:
+        self._fail_write()
+        self.files.fails_next_resize = True
+
+    def _slow_disk(self) -> None:
+        self._speed.worsen(self._random)
+        self._later(self._speed.clear)
+
+    def _worsen_weather(self) -> None:
+        self.loop.network.weather.worsen(self._random)
+        self._later(self.loop.network.weather.clear)
+
+    def _cut_wire(self) -> None:
+        self._random.choice(self.loop.network.wires).cut()
+
+    def _freeze_wire(self) -> None:
+        self._random.choice(self.loop.network.wires).freeze(self._random.choice((0.1, 3, 90)) * self._random.random())
+
+    def _heal(self) -> None:
+        self.files.heal()
+        self._speed.clear()
+        self.loop.network.weather.clear()
+
+    # -- lives of the broker
+
+    async def _boot(self, calm: bool = False) -> bool:
+        """Start a broker, which may be crashed while it starts. False: it did not come up."""
+        self._life += 1
+        self._has_failed = False
+        self._gave_up.clear()
+        # The start is calm: what a broker does about a disk that fails while it recovers is to stop and be started again.
+        self.files.heal()
+        self._host = self.loop.host(f"broker {self._life}")
+        environment = Environment(
+            self.loop,
+            self._host,
+            self.files,
+            simulated_clock(self.loop),
+            SimulatedOffload(self.loop, self._source(f"offload {self._life}"), self._speed),
+            self._source(f"broker {self._life}"),
+            self._failed,
+        )
+        self.trace.note(f"life {self._life} starts")
+        start = self._host.start(self._workload.start_broker(environment))
+        may_crash = not calm and self._random.random() < 0.15
+        await asyncio.wait({start}, timeout=self._random.random() * 0.01 if may_crash else BOOT_LIMIT_S)
+        if not start.done():
+            if may_crash:
+                return False
+            raise SimulationFailure("the broker does not start")
+        self._broker = start.result()
+        self._workload.recovered(self._broker)
+        return True
+
+    async def _has_given_up(self, wait_s: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._gave_up.wait(), wait_s)
+            # A process that stops takes a moment to be gone, in which it must not say anything wrong.
+            await asyncio.sleep(self._random.choice((0, 0.001, 0.5)) * self._random.random())
+        return self._has_failed
+
+    def _failed(self, error: BaseException) -> None:
+        """The broker's word that it cannot go on. It is not heard from again, but it takes a moment to be gone."""
+        self.trace.note(f"the broker gives up: {type(error).__name__}")
+        self._has_failed = True
+        self._gave_up.set()
+
+    async def _end_life(self) -> None:
+        if self._has_failed or self.files.had_failed_sync:
+            await self._lose_power()  # pages whose sync failed are in nobody's hands
+            return
+        way = self._random.choice(("power", "power", "kill", "stop"))
+        if way == "stop" and self._broker is not None:
+            await self._stop()
+        elif way == "kill":
+            self.trace.note("the process is killed")
+            self._kill()
+            self.files.die()
+        else:
+            await self._lose_power()
+
+    async def _stop(self) -> None:
+        assert self._host is not None
+        self.trace.note("the broker is asked to stop")
+        stop = self._host.start(self._workload.stop_broker(self._broker))
+        await asyncio.wait({stop}, timeout=FINISH_LIMIT_S)
+        if not stop.done() and not self._has_failed:
+            raise SimulationFailure("the broker does not stop")
+        if stop.done():
+            stop.result()
+        self._kill()
+        self.files.die()
+
+    async def _lose_power(self) -> None:
+        self.trace.note("the power is cut")
+        self._kill()
+        self.files.lose_power()
+
+    def _kill(self) -> None:
+        assert self._host is not None
+        self.crashes += 1
+        self.loop.kill(self._host)
+        self._broker = None
+        self._workload.died()

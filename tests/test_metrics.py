@@ -1,0 +1,196 @@
+"""Metrics: cheap to count, right when shown."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import timeit
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+import trimq.metrics
+from trimq.metrics import Counter, Histogram, Metrics, content_type, load_renderer
+
+
+def samples_of(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """What a scraper reads: every sample by its name and labels."""
+    families = text_string_to_metric_families(metrics.render().decode())
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_a_counter_is_shown_with_prefix_suffix_and_help() -> None:
+    metrics = Metrics()
+    appended = metrics.counter("appended_records", "Records that were appended.")
+    appended.value += 2
+    appended.add()
+    appended.add(4)
+    page = metrics.render().decode()
+    assert "# HELP trimq_appended_records_total Records that were appended.\n" in page
+    assert "# TYPE trimq_appended_records_total counter\n" in page
+    assert "trimq_appended_records_total 7.0\n" in page
+
+
+def test_a_counter_that_never_counted_is_shown_as_zero() -> None:
+    metrics = Metrics()
+    metrics.counter("refused", "Refused requests.")
+    assert samples_of(metrics) == {("trimq_refused_total", ()): 0.0}
+
+
+def test_each_combination_of_labels_has_its_own_number() -> None:
+    metrics = Metrics()
+    requests = metrics.counters("requests", "Requests.", ("protocol", "name"))
+    requests.labelled("kafka", "Produce").add(2)
+    requests.labelled("kafka", "Fetch").add()
+    assert requests.labelled("kafka", "Fetch") is requests.labelled("kafka", "Fetch")
+    assert samples_of(metrics) == {
+        ("trimq_requests_total", (("name", "Produce"), ("protocol", "kafka"))): 2.0,
+        ("trimq_requests_total", (("name", "Fetch"), ("protocol", "kafka"))): 1.0,
+    }
+
+
+def test_what_is_forgotten_is_no_longer_shown() -> None:
+    metrics = Metrics()
+    sizes = metrics.gauges("topic_bytes", "Size.", ("topic",))
+    sizes.labelled("orders").value = 10
+    sizes.labelled("gone").value = 10
+    sizes.forget("gone")
+    sizes.forget("never there")
+    assert samples_of(metrics) == {("trimq_topic_bytes", (("topic", "orders"),)): 10.0}
+
+
+@given(st.text())
+def test_any_label_value_comes_back_as_it_was(value: str) -> None:
+    metrics = Metrics()
+    metrics.counters("requests", "Requests.", ("client",)).labelled(value).add()
+    assert samples_of(metrics) == {("trimq_requests_total", (("client", value),)): 1.0}
+
+
+def test_a_gauge_goes_up_and_down() -> None:
+    metrics = Metrics()
+    connections = metrics.gauge("connections", "Open connections.")
+    connections.value += 3
+    connections.value -= 1
+    assert samples_of(metrics) == {("trimq_connections", ()): 2.0}
+
+
+def test_a_gauge_may_be_read_only_when_it_is_asked_for() -> None:
+    metrics = Metrics()
+    readings: list[int] = []
+
+    def read() -> float:
+        readings.append(1)
+        return 4.5
+
+    metrics.gauge_from("free_bytes", "Room on the disk.", read)
+    metrics.gauges_from("end", "End of each stream.", ("topic",), lambda: [(("a",), 1), (("b",), 2)])
+    assert readings == []
+    assert samples_of(metrics) == {
+        ("trimq_free_bytes", ()): 4.5,
+        ("trimq_end", (("topic", "a"),)): 1.0,
+        ("trimq_end", (("topic", "b"),)): 2.0,
+    }
+    assert readings == [1]
+
+
+@given(st.lists(st.floats(min_value=0, max_value=100)))
+def test_a_bucket_counts_all_measures_up_to_its_bound(measures: list[float]) -> None:
+    metrics = Metrics()
+    bounds = (1.0, 10.0, 50.0)
+    took = metrics.histogram("took_seconds", "How long it took.", bounds)
+    for measure in measures:
+        took.observe(measure)
+    samples = samples_of(metrics)
+    for bound in bounds:
+        expected = sum(measure <= bound for measure in measures)
+        assert samples["trimq_took_seconds_bucket", (("le", str(bound)),)] == expected
+    assert samples["trimq_took_seconds_bucket", (("le", "+Inf"),)] == len(measures)
+    assert samples["trimq_took_seconds_count", ()] == len(measures)
+    assert samples["trimq_took_seconds_sum", ()] == pytest.approx(sum(measures))
+
+
+def test_histograms_take_labels_too() -> None:
+    metrics = Metrics()
+    took = metrics.histograms("took_seconds", "How long.", ("name",))
+    took.labelled("Fetch").observe(0.3)
+    assert samples_of(metrics)["trimq_took_seconds_bucket", (("le", "0.5"), ("name", "Fetch"))] == 1.0
+
+
+def test_a_metric_is_declared_once() -> None:
+    metrics = Metrics()
+    metrics.counter("requests", "Requests.")
+    with pytest.raises(ValueError, match="declared twice"):
+        metrics.gauge("requests", "Requests.")
+
+
+@pytest.mark.parametrize("name", ["", "Requests", "a-b", "1a", "trimq requests"])
+def test_a_name_that_prometheus_would_not_read_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot name"):
+        Metrics().counter(name, "Help.")
+    with pytest.raises(ValueError, match="cannot name"):
+        Metrics().counters("requests", "Help.", (name,))
+
+
+def test_the_prefix_is_not_given_twice() -> None:
+    with pytest.raises(ValueError, match="needs none of its own"):
+        Metrics().counter("trimq_requests", "Requests.")
+
+
+def test_labels_must_be_as_many_as_were_declared() -> None:
+    with pytest.raises(ValueError, match="labels"):
+        Metrics().counters("requests", "Help.", ("a", "b")).labelled("x")
+
+
+@pytest.mark.parametrize("bounds", [(), (2.0, 1.0), (1.0, 1.0)])
+def test_the_bounds_of_a_histogram_must_grow(bounds: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="do not grow"):
+        Metrics().histogram("took", "Help.", bounds)
+
+
+def test_two_brokers_in_one_process_share_nothing() -> None:
+    first, second = Metrics(), Metrics()
+    first.counter("requests", "Requests.").add()
+    second.counter("requests", "Requests.")
+    assert samples_of(second) == {("trimq_requests_total", ()): 0.0}
+
+
+def test_the_content_type_is_that_of_the_text_format() -> None:
+    assert content_type().startswith("text/plain; version=")
+
+
+def test_counting_does_not_import_what_showing_needs() -> None:
+    program = (
+        "import sys; from trimq.metrics import Metrics; m = Metrics(); m.counter('a', 'A.').add(); "
+        "assert 'prometheus_client' not in sys.modules; m.render(); assert 'prometheus_client' in sys.modules"
+    )
+    source = str(Path(trimq.metrics.__file__).parents[1])  # a checkout that nobody installed is tested too
+    subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"PYTHONPATH": source})
+
+
+def test_the_renderer_can_be_loaded_before_it_is_needed() -> None:
+    load_renderer()
+    assert "prometheus_client" in sys.modules
+
+
+def test_counting_costs_no_more_than_a_few_plain_additions() -> None:
+    class Bare:
+        def __init__(self) -> None:
+            self.number = 0
+
+    names = {"counter": Counter(), "bare": Bare(), "histogram": Histogram((0.1, 1.0, 10.0))}
+
+    def cost(statement: str) -> float:
+        return min(timeit.repeat(statement, globals=names, number=20_000, repeat=7))
+
+    floor = cost("bare.number += 1")
+    assert cost("counter.value += 1") < 3 * floor
+    assert cost("counter.add()") < 10 * floor
+    assert cost("histogram.observe(0.3)") < 25 * floor

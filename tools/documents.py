@@ -1,0 +1,213 @@
+"""Reads the project's documents: their links, the commands they name and the blocks of code they show. And runs a
+block, so that what a document shows is known to work."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.broker import as_environment, listeners, running
+
+MADE = {".venv", ".git", "node_modules", "target", "build", "dist", "trimq-data", ".pytest_cache"}
+RUNNABLE = ("sh", "console", "python")
+
+
+class Block(NamedTuple):
+    """A fenced block of code. The first word after the fence is its language; `broker` as a further word says that it
+    needs one running."""
+
+    document: str
+    line: int
+    language: str
+    words: tuple[str, ...]
+    text: str
+
+
+class BlockFailed(Exception):
+    """What a document shows did not work. The text says what was run and what came of it."""
+
+
+def documents(project: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(project):
+        folders[:] = sorted(name for name in folders if name not in MADE)
+        yield from (Path(parent, name) for name in sorted(files) if name.endswith(".md"))
+
+
+def blocks_in(document: str, text: str) -> list[Block]:
+    found = []
+    fence = re.compile(r"^( *)(```+|~~~+) *([^\n`]*)\n(.*?)^ *\2 *$", re.MULTILINE | re.DOTALL)
+    for match in fence.finditer(text):
+        indent, _, info, body = match.groups()
+        words = info.split()
+        line = text.count("\n", 0, match.start()) + 1
+        lines = [row.removeprefix(indent) for row in body.splitlines()]
+        found.append(Block(document, line, words[0] if words else "", tuple(words[1:]), "\n".join(lines)))
+    return found
+
+
+def prose_of(text: str) -> str:
+    """The text without its blocks of code."""
+    return re.sub(r"^( *)(```+|~~~+).*?^ *\2 *$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def commands_in(document: str, text: str) -> list[str]:
+    """Every `trimq …` and `make …` that the document shows, in a block or within a line; `a|b` as one command each."""
+    shown = re.findall(r"`((?:trimq|make)(?: [^`]*)?)`", prose_of(text))
+    for block in blocks_in(document, text):
+        if block.language in ("sh", "console", "text", ""):
+            shown += [line for line in command_lines(block.text) if re.match(r"(trimq|make)( |$)", line)]
+    return [each for command in shown for each in _alternatives(command)]
+
+
+def command_lines(text: str) -> list[str]:
+    """The commands of a block, each on one line, without prompts and comments."""
+    return [command for line in _logical_lines(text) if (command := _bare(line))]
+
+
+def _logical_lines(text: str) -> list[str]:
+    return re.sub(r"\\\n\s*", " ", text).splitlines()
+
+
+def _bare(line: str) -> str:
+    return re.sub(r"(^|\s+)#.*$", "", line.strip()).removeprefix("$ ").removesuffix("&").rstrip()
+
+
+def _alternatives(command: str) -> list[str]:
+    match = re.search(r"(?<= )[a-z]+(?:\|[a-z]+)+(?= |$)", command)
+    if match is None or command[: match.start()].rstrip().rpartition(" ")[2].startswith("-"):
+        return [command]
+    return [command[: match.start()] + word + command[match.end() :] for word in match.group().split("|")]
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+def broken_links(path: Path) -> list[str]:
+    """Relative links of a document that lead nowhere: no such file, or no such heading in it."""
+    broken = []
+    for target in re.findall(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)", prose_of(path.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, heading = target.partition("#")
+        linked = path.parent / name if name else path
+        if not linked.exists() or (heading and heading not in _anchors(linked)):
+            broken.append(target)
+    return broken
+
+
+def _anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ +(.*?) *$", prose_of(path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+# --- running a block --------------------------------------------------------------------------------------------------
+
+
+def run_block(block: Block, folder: Path) -> None:
+    """Run what the block shows in `folder`, a broker of its own beside it if it needs or starts one."""
+    with ExitStack() as stack:
+        if block.language == "python":
+            addresses = stack.enter_context(running(folder)) if "broker" in block.words else {}
+            _run_python(block, folder, addresses)
+            return
+        steps = _steps(block)
+        started = [step for step in steps if _starts_broker(step.command)]
+        addresses = {}
+        if started or "broker" in block.words:
+            arguments = _serve_arguments(started[0].command) if started else []
+            addresses = stack.enter_context(running(folder, arguments))
+        for step in steps:
+            # The other targets of make are run by the project's checks, or would run this test again.
+            if not _is_make(step.command) and not _starts_broker(step.command):
+                _run_step(block, step, folder, addresses)
+
+
+class _Step(NamedTuple):
+    command: str
+    expected: str | None
+
+
+def _steps(block: Block) -> list[_Step]:
+    """A console block is a command after each `$ `, with its output below; another block is one script, apart from
+    the commands that start a broker and those of make."""
+    lines = _logical_lines(block.text)
+    if block.language == "console":
+        parts = re.split(r"^\$ ", "\n".join(lines), flags=re.MULTILINE)[1:]
+        return [_Step(part.partition("\n")[0], part.partition("\n")[2]) for part in parts]
+    apart = [_Step(_bare(line), None) for line in lines if _is_apart(line)]
+    return [*apart, _Step("\n".join(line for line in lines if not _is_apart(line)), None)]
+
+
+def _is_apart(line: str) -> bool:
+    return _starts_broker(_bare(line)) or _is_make(_bare(line))
+
+
+def _is_make(command: str) -> bool:
+    return re.match(r"make( |$)", command) is not None
+
+
+def _starts_broker(command: str) -> bool:
+    return re.match(r"(make run|trimq serve)( |$)", command) is not None and "--help" not in command
+
+
+def _serve_arguments(command: str) -> list[str]:
+    """The flags that a shown command gives the broker; addresses with a standard port get a free one."""
+    words = shlex.split(command)
+    if words[0] == "make":
+        given = [word.removeprefix("ARGS=") for word in words if word.startswith("ARGS=")]
+        words = ["make", "run", *shlex.split(" ".join(given))]
+    ports = {address.rpartition(":")[2] for address in listeners().values()}
+    return [re.sub(r":(\d+)$", lambda port: ":0" if port[1] in ports else port[0], word) for word in words[2:]]
+
+
+def _run_step(block: Block, step: _Step, folder: Path, addresses: dict[str, str]) -> None:
+    command = step.command
+    for name, address in addresses.items():
+        standard = listeners().get(name, address)
+        command = command.replace(standard, address).replace(f"localhost:{standard.rpartition(':')[2]}", address)
+    done = _run(["bash", "-euo", "pipefail", "-c", command], folder, addresses)
+    if done.returncode:
+        raise BlockFailed(f"{block.document}:{block.line}: {command}\nended with {done.returncode}:\n{done.stdout}")
+    if step.expected is not None:
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        if not doctest.OutputChecker().check_output(step.expected, done.stdout, flags):
+            raise BlockFailed(
+                f"{block.document}:{block.line}: {command}\nshows:\n{step.expected}\nbut prints:\n{done.stdout}"
+            )
+
+
+def _run_python(block: Block, folder: Path, addresses: dict[str, str]) -> None:
+    """A program, or tests if it defines any."""
+    path = folder / "test_shown.py"
+    path.write_text(block.text)
+    is_test = re.search(r"^def test_", block.text, re.MULTILINE)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else [sys.executable]
+    done = _run([*command, str(path)], folder, addresses)
+    if done.returncode:
+        raise BlockFailed(f"{block.document}:{block.line}: ended with {done.returncode}:\n{done.stdout}")
+
+
+def _run(command: list[str], folder: Path, addresses: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRIMQ_", "PYTEST_"))}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment | {"PATH": path} | as_environment(addresses),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )

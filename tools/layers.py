@@ -1,0 +1,291 @@
+"""The architecture as tables, and a walk over a module's syntax tree that says where it breaks them. A rule has no
+exceptions: a name belongs to its door, and a layer sees what its row says."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+# --- which layer sees which -------------------------------------------------------------------------------------------
+
+_WORDS = ("model", "errors")
+_ROOT = (*_WORDS, "clock", "config", "metrics", "offload", "formats")
+
+# Besides itself. A front-end is a layer of its own, so that none sees another.
+SEES: dict[str, tuple[str, ...]] = {
+    "model": (),
+    "errors": ("model",),
+    "clock": _WORDS,
+    "config": _WORDS,
+    "metrics": _WORDS,
+    "offload": _WORDS,
+    "formats": _WORDS,
+    "storage": _ROOT,
+    "core": (*_ROOT, "storage"),
+    "protocols": (),
+    "protocols.contract": (*_ROOT, "core"),
+    "protocols.*": (*_ROOT, "core", "protocols.contract"),
+    "server": (*_ROOT, "storage", "core", "protocols", "protocols.contract", "protocols.*"),
+    "client": _ROOT,
+    "console": (*_ROOT, "client"),
+    "testing": (*_ROOT, "client", "server"),
+    "cli": (*_ROOT, "client", "server"),
+    "__main__": ("cli",),
+    "pyspark_trimq": (*_WORDS, "client"),
+}
+OUTSIDE = ("client", "console", "testing", "cli", "__main__", "pyspark_trimq")
+
+# --- which module owns what is not ours -------------------------------------------------------------------------------
+
+
+class Door(NamedTuple):
+    """`names` are reached by `owners` alone. Of two doors the one with the longer name holds."""
+
+    what: str
+    owners: tuple[str, ...]
+    names: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    binds_outside: bool = False
+
+
+_NOW = ("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today")
+_FILE_MODULES = ("os", "shutil", "tempfile", "glob", "mmap", "fcntl", "ctypes", "fileinput", "sqlite3", "dbm", "shelve")
+_FILE_NAMES = ("builtins.open", "io.open", "io.FileIO", "pathlib.Path", "pathlib.PosixPath")
+_SOCKET_MODULES = ("socket", "ssl", "select", "selectors", "socketserver", "http.client", "http.server", "urllib")
+_STREAMS = ("asyncio.open_connection", "asyncio.start_server", "asyncio.StreamReader", "asyncio.StreamWriter")
+_PROTOCOLS = ("asyncio.BaseProtocol", "asyncio.Protocol", "asyncio.BufferedProtocol", "asyncio.DatagramProtocol")
+
+DOORS = (
+    Door("time", ("trimq.clock",), ("time", *_NOW), binds_outside=True),
+    Door(
+        "the event loop's time",
+        ("trimq.clock", "trimq.server"),
+        ("asyncio.sleep", "asyncio.wait_for", "asyncio.timeout", "asyncio.timeout_at"),
+        methods=("call_later", "time"),
+    ),
+    Door("files", ("trimq.storage.files",), (*_FILE_MODULES, *_FILE_NAMES)),
+    Door(
+        "the process",
+        ("trimq.storage.files", "trimq.server"),
+        ("os.getpid", "os.kill", "os.sched_getaffinity", "os.cpu_count", "resource", "signal"),
+    ),
+    Door(
+        "threads",
+        ("trimq.offload",),
+        ("threading", "_thread", "queue", "concurrent.futures", "multiprocessing", "subprocess", "asyncio.to_thread"),
+        methods=("run_in_executor",),
+    ),
+    # The files are the one thing that the flusher's thread and the event loop's thread both call.
+    Door("a lock", ("trimq.offload", "trimq.storage.files", "trimq.storage.memory_files"), ("threading.Lock",)),
+    Door(
+        "sockets",
+        ("trimq.server",),
+        (*_SOCKET_MODULES, *_STREAMS, *_PROTOCOLS),
+        methods=("create_server", "create_connection"),
+    ),
+    Door("chance", ("trimq.server",), ("random", "secrets", "uuid.uuid1", "uuid.uuid4", "os.urandom")),
+)
+
+# Names under a door that reach nothing: pure functions and types.
+FREE = ("os.strerror", "os.fspath", "os.PathLike", "os.fsencode", "os.fsdecode", "random.Random", "urllib.parse")
+
+# --- which modules only turn bytes into values and back ---------------------------------------------------------------
+
+_SHARED = ("connection", "codes")
+_KAFKA = ("apis", "schema", "messages", "source", "wire", "codec", "reading", "writing")
+_OTHERS = ("values", "methods", "channel", "remoting")
+CODECS_AVOID = ("asyncio", "time", "logging", "os", "socket", "io", "pathlib")
+
+
+def is_codec(module: str) -> bool:
+    parts = module.split(".")
+    if parts[:2] == ["trimq", "formats"] or parts[:3] == ["trimq", "protocols", "contract"]:
+        return True
+    return parts[:2] == ["trimq", "protocols"] and len(parts) > 3 and parts[3] in (*_SHARED, *_KAFKA, *_OTHERS)
+
+
+# --- the walk ---------------------------------------------------------------------------------------------------------
+
+
+class Reference(NamedTuple):
+    """A name of another module that a module imports or uses, in full."""
+
+    line: int
+    name: str
+    is_plain_import: bool = False
+
+
+def violations(module: str, source: str, is_package: bool = False) -> list[str]:
+    """Every rule that `source` breaks as the text of `module`, as `module:line: what`."""
+    tree = ast.parse(source)
+    package = module if is_package else module.rpartition(".")[0]
+    imports = list(_imports(tree, package))
+    references = [*imports, *_uses(tree, package)]
+    layer = layer_of(module)
+    if layer is None:
+        return [f"{module}:1: no layer of this name: add it to SEES"]
+    found = [
+        *_broken_layers(layer, module, references),
+        *_broken_doors(layer, module, references),
+        *_broken_door_calls(layer, module, tree),
+        *(_impure(references, tree) if is_codec(module) else ()),
+    ]
+    return [f"{module}:{line}: {text}" for line, text in sorted(set(found))]
+
+
+def layer_of(module: str) -> str | None:
+    """The row of SEES that a module falls under, "" for the package itself. None: it has none."""
+    parts = module.split(".")
+    if parts[0] == "pyspark_trimq":
+        return "pyspark_trimq"
+    if len(parts) == 1 or (parts[1].startswith("__") and parts[1] != "__main__"):
+        return ""
+    if parts[1] == "protocols" and len(parts) > 2:
+        return f"protocols.{parts[2]}"
+    return parts[1] if parts[1] in SEES else None
+
+
+def _broken_layers(layer: str, module: str, references: list[Reference]) -> Iterator[tuple[int, str]]:
+    row = "protocols.*" if layer.startswith("protocols.") and layer not in SEES else layer
+    sees = SEES.get(row, ())
+    for line, name, _ in references:
+        if name.split(".")[0] not in ("trimq", "pyspark_trimq"):
+            continue
+        target = layer_of(name)
+        if target in ("", layer):
+            continue
+        if target is None:
+            yield line, f"imports {name}, which is in no layer"
+        elif not (target in sees or (target.startswith("protocols.") and target not in SEES and "protocols.*" in sees)):
+            yield line, f"{layer or 'the package itself'} must not see {target} (imports {name})"
+
+
+def _broken_doors(layer: str, module: str, references: list[Reference]) -> Iterator[tuple[int, str]]:
+    for line, name, is_plain_import in references:
+        if _covers(FREE, name) or (is_plain_import and _leads_to_more(name, layer, module)):
+            continue
+        held = [(len(owned), door) for door in DOORS for owned in door.names if _is_under(owned, name)]
+        if held:
+            door = max(held, key=lambda pair: pair[0])[1]
+            if not _may_open(door, layer, module):
+                yield line, f"uses {name}: {door.what} belongs to {' and '.join(door.owners)}"
+
+
+def _broken_door_calls(layer: str, module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Attribute):
+            for door in DOORS:
+                # `time` with arguments is somebody's own verb; without any it reads a loop's clock.
+                reads = node.func.attr in door.methods and (node.func.attr != "time" or not node.args)
+                if reads and not _may_open(door, layer, module):
+                    yield node.lineno, f"calls .{node.func.attr}(): {door.what} belongs to {' and '.join(door.owners)}"
+        named = _called(node)
+        if named == "Random" and not node.args and not _may_open(DOORS[-1], layer, module):
+            yield node.lineno, "makes an unseeded Random: take one that is passed"
+        if named in _IMPORTERS and not _known_start(node) and layer not in OUTSIDE:
+            yield node.lineno, "imports a module whose name is computed, which no check can follow"
+
+
+def _impure(references: list[Reference], tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for line, name, _ in references:
+        if _covers(CODECS_AVOID, name):
+            yield line, f"a codec must not use {name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
+            yield node.lineno, "a codec must not be async"
+
+
+def _leads_to_more(imported: str, layer: str, module: str) -> bool:
+    """A plain import gives a whole module; where some of its names may be used, each use is looked at instead."""
+    opened = [name for door in DOORS if _may_open(door, layer, module) for name in door.names]
+    return any(name.startswith(f"{imported}.") for name in (*FREE, *opened))
+
+
+def _may_open(door: Door, layer: str, module: str) -> bool:
+    return _covers(door.owners, module) or (layer in OUTSIDE and not door.binds_outside)
+
+
+def _covers(names: tuple[str, ...], name: str) -> bool:
+    return any(_is_under(owned, name) for owned in names)
+
+
+def _is_under(owned: str, name: str) -> bool:
+    return name == owned or name.startswith(f"{owned}.")
+
+
+def _imports(tree: ast.Module, package: str) -> Iterator[Reference]:
+    """Imports wherever they stand: in functions, under TYPE_CHECKING, relative, and by name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (Reference(node.lineno, alias.name, is_plain_import=True) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = _origin(node, package)
+            yield from (Reference(node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and _called(node) in _IMPORTERS and (start := _known_start(node)):
+            yield Reference(node.lineno, start)
+
+
+def _origin(node: ast.ImportFrom, package: str) -> str:
+    if not node.level:
+        return node.module or ""
+    above = package.split(".")[: len(package.split(".")) - node.level + 1]
+    return ".".join([*above, node.module] if node.module else above)
+
+
+_IMPORTERS = ("import_module", "__import__")
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _known_start(call: ast.Call) -> str:
+    """What can be read of the name in `import_module(name)`: all of a text, the head of a text with holes."""
+    name: ast.AST | None = call.args[0] if call.args else None
+    if isinstance(name, ast.JoinedStr):
+        name = name.values[0]
+    return str(name.value).rstrip(".") if isinstance(name, ast.Constant) else ""
+
+
+def _uses(tree: ast.Module, package: str) -> Iterator[Reference]:
+    """Names that are reached through an import: `o.path.exists` after `import os as o` is `os.path.exists`."""
+    modules = {"open": "builtins.open"}
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {
+                alias.asname or _head(alias.name): alias.name if alias.asname else _head(alias.name)
+                for alias in node.names
+            }
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name: f"{_origin(node, package)}.{alias.name}" for alias in node.names}
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner:
+            root, *rest = _chain(node)
+            if root in modules or (rest and root in names):  # a bare name was reported where it is imported
+                yield Reference(node.lineno, ".".join([modules.get(root) or names[root], *rest]))
+
+
+def _head(name: str) -> str:
+    return name.split(".")[0]
+
+
+def _chain(node: ast.expr) -> list[str]:
+    if isinstance(node, ast.Attribute):
+        return [*_chain(node.value), node.attr]
+    return [node.id] if isinstance(node, ast.Name) else [""]
+
+
+# --- the source tree --------------------------------------------------------------------------------------------------
+
+
+def modules_under(source_folder: Path) -> Iterator[tuple[str, Path]]:
+    """Each module's full name and file."""
+    for path in sorted(source_folder.rglob("*.py")):
+        parts = path.relative_to(source_folder).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
