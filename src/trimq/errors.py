@@ -265,4 +265,4 @@ class StartMistake(Exception):
 
 
 class Damage(Exception):
-    """Stored bytes are not what was written, or could not be made durable. Its text names the file, the position and what to do."""
+    """Stored bytes are not what was written. Its text names the file, the position and what to do."""

@@ -1,4 +1,4 @@
-"""Java libraries for the tests that compare with the genuine thing: fetched by Maven once, then kept in a cache folder."""
+"""Java libraries for tests that compare with the genuine thing: fetched by Maven once, then kept in a cache folder."""
 
 from __future__ import annotations
 

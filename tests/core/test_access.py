@@ -111,6 +111,14 @@ def test_a_decision_is_not_remembered_beyond_a_change(access: Access) -> None:
     assert access.revoke("alice", "") is None
 
 
+def test_who_becomes_or_ceases_to_be_an_administrator_is_judged_anew(access: Access) -> None:
+    assert not access.allowed(ALICE, Action.READ, ORDERS)
+    access.define_user("alice", "secret", is_administrator=True)
+    assert access.allowed(ALICE, Action.READ, ORDERS)
+    access.remove_user("alice")
+    assert not access.allowed(ALICE, Action.READ, ORDERS)
+
+
 def test_remembered_decisions_are_bounded_and_stay_right(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trimq.core.access._CACHED_DECISIONS", 4)
     access.grant(Right("alice", "", read="[02468]$"))

@@ -20,7 +20,8 @@ OTHER = StreamId(UUID(int=7), 1)
 
 def started(files: Files, seed: int = 0) -> Cluster:
     runner = PassRunner(files)
-    table = open_table(files, "meta", "cluster", runner.passes, ClusterFact, runner.offload)  # type: ignore[arg-type]
+    value_type: type[ClusterFact] = ClusterFact  # type: ignore[assignment]
+    table = open_table(files, "meta", "cluster", runner.passes, value_type, runner.offload)
     cluster = Cluster(table, Node(1), random.Random(seed).randbytes)
     cluster.start()
     runner.settle()

@@ -28,7 +28,12 @@ from trimq.storage.passes import Ticket
 CALLER = Caller("alice", "client", "10.0.0.1", "amqp")
 ORIGIN = Origin(TopicName("shop", "orders"), StreamId(UUID(int=1), 3), 42, "billing")
 MESSAGE = Record(
-    body=b"body", key=b"key", headers=(("a", b"1"), ("a", None)), timestamp_ms=5, offset=42, extras={"x": b"\xff", "y": 1}
+    body=b"body",
+    key=b"key",
+    headers=(("a", b"1"), ("a", None)),
+    timestamp_ms=5,
+    offset=42,
+    extras={"x": b"\xff", "y": 1},
 )
 
 
@@ -190,7 +195,10 @@ def test_an_entry_with_a_reason_or_a_topic_that_cannot_be_is_refused() -> None:
     record = to_record(FailureEntry(MESSAGE, Reason.EXPIRED, ORIGIN, 1, 7, "bob"))
     name, head = record.headers[0]
     assert head is not None
-    for damaged in (head.replace(b"expired", b"exploded"[:7]), head.replace(ORIGIN.stream.topic.hex.encode(), b"x" * 32)):
+    for damaged in (
+        head.replace(b"expired", b"exploded"[:7]),
+        head.replace(ORIGIN.stream.topic.hex.encode(), b"x" * 32),
+    ):
         assert damaged != head
         with pytest.raises(InvalidRecords):
             from_record(replace(record, headers=((name, damaged), *record.headers[1:])))

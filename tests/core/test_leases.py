@@ -38,10 +38,10 @@ def test_a_settled_lease_is_gone_and_never_expires(time: ManualTime, leases: Lea
     assert leases.settle(id) == Lease(id, STREAM, 5, "a", 2_000, 1)
     with pytest.raises(LeaseGone, match=str(id)):
         leases.settle(id)
+    assert time.next_due_ms() is None, "nothing is left to wake up for"
     run(time, 9_000)
     assert expired == []
     assert len(leases) == 0
-    assert time.next_due_ms() is None
 
 
 def test_a_lease_expires_at_its_deadline_and_cannot_be_settled_then(
@@ -69,9 +69,7 @@ def test_an_extended_lease_expires_at_its_new_deadline(
     assert [lease.deadline_ms for lease in expired] == [deadline_ms]
 
 
-def test_leases_of_a_vanished_holder_come_back_in_order(
-    time: ManualTime, leases: Leases, expired: list[Lease]
-) -> None:
+def test_leases_of_a_vanished_holder_come_back_in_order(time: ManualTime, leases: Leases, expired: list[Lease]) -> None:
     for stream, offset, holder in [(OTHER, 1, "a"), (STREAM, 9, "a"), (STREAM, 4, "b"), (STREAM, 2, "a")]:
         leases.grant(stream, offset, holder, 2_000, 1)
     assert [(lease.stream, lease.offset) for lease in leases.release("a")] == [(STREAM, 2), (STREAM, 9), (OTHER, 1)]
@@ -106,6 +104,7 @@ def test_a_message_is_out_once_at_a_time(leases: Leases) -> None:
 
 def test_an_expired_message_may_be_granted_to_the_next_holder_at_once(time: ManualTime) -> None:
     log: list[tuple[int, object, int]] = []
+    leases: Leases
 
     def give_to_next(lease: Lease) -> None:
         log.append((time.now_ms(), lease.holder, lease.attempts))

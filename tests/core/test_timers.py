@@ -161,6 +161,7 @@ def test_a_turn_of_the_loop_fires_a_bounded_number_and_the_rest_follows(
 def test_a_firing_may_schedule_and_cancel(time: CountingTime) -> None:
     log: list[tuple[int, int]] = []
     ids: dict[int, int] = {}
+    timers: Timers
 
     def fire(pending: Pending) -> None:
         log.append((time.now_ms(), pending.entry.position))

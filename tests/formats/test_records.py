@@ -78,6 +78,7 @@ MALFORMED = {
     "a length that does not end": b"\x80",
     "a length of six bytes": b"\x80\x80\x80\x80\x80\x00",
     "a negative length": b"\x01\x00\x00\x00\x01\x01\x00",
+    "a negative length of the right size": b"\x0d\x00\x00\x00\x01\x01\x00",
     "an empty record": b"\x00",
     "longer than the batch": encode_varint(100) + b"\x00\x00\x00\x01\x02v\x00",
     "longest": encode_varint(2**31 - 1) + b"\x00\x00\x00\x01\x02v\x00",

@@ -34,6 +34,7 @@ def test_runs_of_equal_records_are_walked_to_their_end(count: int, times: tuple[
         (lambda n: encode_record(900, n, b"key", b"v" * 99), "latest_offset_delta", lambda n: n),
         (lambda n: encode_record(-50, n, b"key", b"v" * 100), "earliest_delta_ms", lambda n: -50),
         (lambda n: encode_record(0, n, b"key", b"v" * 96, [(b"", b"")]), "offsets_in_order", lambda n: True),
+        (lambda n: encode_record(0, n, b"key", b"v" * 150), "latest_delta_ms", lambda n: 0),
     ],
 )
 def test_one_that_differs_amid_its_equals_is_seen(odd_one, record, field, expected) -> None:  # type: ignore[no-untyped-def]
@@ -51,6 +52,26 @@ def test_a_wrong_length_amid_its_equals_is_seen(odd_one: int, at: int | str) -> 
     bad = records[odd_one]
     places = {"key": bad.index(b"\x06key"), "value": bad.index(b"key") + 3}
     bad[places[at] if isinstance(at, str) else at] ^= 2
+    with pytest.raises((BadVarint, IndexError)):
+        survey_records(b"".join(records), 120)
+
+
+@pytest.mark.parametrize("odd_one", [5, 63, 64, 119])
+@pytest.mark.parametrize(("delta", "size"), [(1500, 100), (7, 101), (60_000, 99), (10**12, 96)])
+def test_one_of_another_time_amid_long_times_is_seen(odd_one: int, delta: int, size: int) -> None:
+    records = run_of(120, times=(1000,))
+    records[odd_one] = encode_record(delta, odd_one, b"key", b"v" * size)
+    survey = survey_records(b"".join(records), 120)
+    assert survey.end == sum(map(len, records))
+    assert (survey.earliest_delta_ms, survey.latest_delta_ms) == (min(delta, 1000), max(delta, 1000))
+    assert survey.latest_offset_delta == (odd_one if delta > 1000 else 0)
+
+
+@pytest.mark.parametrize("odd_one", [5, 63, 64, 119])
+def test_headers_are_looked_at_in_every_record(odd_one: int) -> None:
+    records = [encode_record(0, n, b"key", b"v" * 50, [(b"name", b"content")]) for n in range(120)]
+    assert survey_records(b"".join(records), 120).end == sum(map(len, records))
+    records[odd_one] = records[odd_one].replace(b"\x08name", b"\x0aname")
     with pytest.raises((BadVarint, IndexError)):
         survey_records(b"".join(records), 120)
 

@@ -96,6 +96,7 @@ class LeasesMachine(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         assert len(self.leases) == len(self.model)
+        assert self.time.next_due_ms() == min((each.deadline_ms for each in self.model.values()), default=None)
         by_holder = Counter(each.holder for each in self.model.values())
         assert all(self.leases.count_of_holder(holder) == by_holder[holder] for holder in HOLDERS)
         for stream in STREAMS:

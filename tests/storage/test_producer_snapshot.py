@@ -257,18 +257,21 @@ def test_a_snapshot_keeps_the_last_batch_and_the_open_transaction() -> None:
     assert found.first_open_offset() == 20
 
 
-@pytest.mark.parametrize("place", range(10 + 3 * 46))
-def test_a_snapshot_with_any_byte_changed_is_unusable(place: int) -> None:
-    spoiled = bytearray(some_states().encode())
-    spoiled[place] ^= 0x10
-    with pytest.raises(Unusable):
-        ProducerStates.decode(spoiled)
+def test_a_snapshot_with_any_byte_changed_is_unusable() -> None:
+    sound = some_states().encode()
+    assert len(sound) == 10 + 3 * 46
+    for place in range(len(sound)):
+        spoiled = bytearray(sound)
+        spoiled[place] ^= 0x10
+        with pytest.raises(Unusable):
+            ProducerStates.decode(spoiled)
 
 
-@pytest.mark.parametrize("size", range(10 + 3 * 46))
-def test_a_snapshot_that_was_cut_is_unusable(size: int) -> None:
-    with pytest.raises(Unusable):
-        ProducerStates.decode(some_states().encode()[:size])
+def test_a_snapshot_that_was_cut_is_unusable() -> None:
+    sound = some_states().encode()
+    for size in range(len(sound)):
+        with pytest.raises(Unusable):
+            ProducerStates.decode(sound[:size])
 
 
 @pytest.mark.parametrize("count", [-1, 0, 2, (1 << 31) - 1])

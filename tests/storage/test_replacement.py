@@ -62,8 +62,7 @@ def stopped_at(files: Files, step: int, error: BaseException) -> FaultyFiles:
     return faulty
 
 
-@pytest.mark.parametrize("kept_contents", [0, 0.5, 1])
-@pytest.mark.parametrize("kept_names", [False, True])
+@pytest.mark.parametrize(("kept_names", "kept_contents"), [(False, 0), (True, 0), (True, 0.5), (True, 1)])
 @pytest.mark.parametrize("old", [None, OLD], ids=["new", "replaced"])
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda step: STEPS[step])
 def test_a_power_cut_at_any_moment_leaves_the_old_contents_or_the_new(
@@ -79,8 +78,7 @@ def test_a_power_cut_at_any_moment_leaves_the_old_contents_or_the_new(
     assert contents(files) == b"newer"
 
 
-@pytest.mark.parametrize("kept_contents", [0, 0.5, 1])
-@pytest.mark.parametrize("kept_names", [False, True])
+@pytest.mark.parametrize(("kept_names", "kept_contents"), [(False, 0), (True, 0.5), (True, 1)])
 def test_what_was_replaced_survives_a_power_cut(kept_names: bool, kept_contents: float) -> None:
     files = with_folder(OLD)
     replace_file(files, NAME, b"new")

@@ -1,4 +1,4 @@
-"""What stands before every append: is the broker running, is there room, is the batch not too long, was it sent before."""
+"""What stands before every append: is the broker running, is there room, is the batch short enough, is it new."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import cast
 from uuid import UUID
 
 from trimq.clock import Clock
@@ -24,7 +25,7 @@ from trimq.storage.files import Files
 from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.passes import Passes
 from trimq.storage.space import SpaceGuard
-from trimq.storage.table import Table, open_table
+from trimq.storage.table import open_table
 
 TABLES = "tables"
 
@@ -77,7 +78,8 @@ def open_core(
     checkpoints = Checkpoints(open_table(files, TABLES, "checkpoints", passes, list, offload))
     catalogue = Catalogue(open_table(files, TABLES, "catalogue", passes, Definition, offload))
     cursors = Cursors(open_table(files, TABLES, "cursors", passes, Cursor, offload), clock.message)
-    facts: Table[ClusterFact] = open_table(files, TABLES, "cluster", passes, ClusterFact, offload)
+    fact_type = cast("type[ClusterFact]", ClusterFact)
+    facts = open_table(files, TABLES, "cluster", passes, fact_type, offload)
     cluster = Cluster(facts, Node(settings.node_id), chance.randbytes)
     cluster.start()
     access = Access(catalogue, chance.randbytes)

@@ -82,9 +82,7 @@ class Api:
         except msgspec.DecodeError as error:
             return _mistake(400, f"the topic is not described as it should be: {error}")
         caller = dataclasses.replace(caller, namespace=asked.namespace)
-        topic, ticket = self._broker.create_topic(
-            caller, asked.name, Home.PARTITION_LOG, asked.streams, asked.settings
-        )
+        topic, ticket = self._broker.create_topic(caller, asked.name, Home.PARTITION_LOG, asked.streams, asked.settings)
         return Answer.json(201, _topic(topic), ticket)
 
     def _group(self, caller: Caller, name: str) -> dict[str, Any]:

@@ -29,7 +29,9 @@ class HttpRequest(NamedTuple):
 class HttpConversation:
     """One connection. Requests are answered in their order; a request that h11 cannot read closes it."""
 
-    def __init__(self, api: Api, metrics: Metrics, is_ready: Callable[[], bool], caller: Caller, outlet: Outlet) -> None:
+    def __init__(
+        self, api: Api, metrics: Metrics, is_ready: Callable[[], bool], caller: Caller, outlet: Outlet
+    ) -> None:
         self._api = api
         self._metrics = metrics
         self._is_ready = is_ready

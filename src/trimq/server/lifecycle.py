@@ -19,7 +19,7 @@ from trimq.metrics import load_renderer
 from trimq.offload import ThreadOffload
 from trimq.server.node import Doors, Node
 from trimq.storage.files import DiskFiles, FolderLock
-from trimq.storage.replacement import replace_file
+from trimq.storage.replacement import replace_outside
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ Announce = Callable[[Mapping[str, str]], None]
 
 
 def serve(settings: Settings, announce: Announce) -> int:
-    """Serve until SIGTERM or Ctrl-C, then drain. 0: stopped as asked; 1: the disk failed. StartMistake: cannot start."""
+    """Serve until SIGTERM or Ctrl-C, then drain. 0: stopped as asked; 1: the disk failed. StartMistake: no start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -90,6 +90,5 @@ def _tune_garbage_collection() -> None:
 def _tell(settings: Settings, addresses: Mapping[str, str], announce: Announce) -> None:
     told = {"pid": os.getpid(), **addresses}
     if settings.ready_file is not None:
-        folder, name = os.path.split(os.path.abspath(settings.ready_file))
-        replace_file(DiskFiles(folder), name, msgspec.json.encode(told))
+        replace_outside(settings.ready_file, msgspec.json.encode(told))
     announce({name: str(value) for name, value in told.items()})

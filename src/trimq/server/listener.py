@@ -72,7 +72,9 @@ class Listener:
     def _accept(self) -> asyncio.BaseProtocol:
         if len(self._sessions) >= self._max_connections:
             self._refused += 1
-            log.warning("%s: the limit of %d connections is reached; a new one was closed", self.name, self._max_connections)
+            log.warning(
+                "%s: the limit of %d connections is reached; a new one was closed", self.name, self._max_connections
+            )
             return _Refused()
         session = self._make_session(self._forget)
         self._sessions[session] = None

@@ -250,6 +250,15 @@ class DiskFiles:
         self._descriptors.close_all()
 
 
+def is_folder(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """The folder of a path, and the name in it."""
+    return os.path.split(os.path.abspath(path))
+
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

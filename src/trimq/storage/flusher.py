@@ -168,6 +168,7 @@ class AsyncFlusher:
     def _synced(self, number: int) -> None:
         if self._rounds.has_work and self._timer is None:
             self._wait()
+        self._durable(number)  # acknowledged long ago, but somebody may wait for the flusher to be idle
 
     def hurry(self) -> None:
         """Start the next round now: the broker is about to stop."""

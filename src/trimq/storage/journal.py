@@ -4,7 +4,7 @@ and pass. Knows bytes and names; the layout on top of it knows offsets and recor
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -52,6 +52,7 @@ class Journal:
         self._ticket: Ticket | None = None
         self._chunks: list[_Chunk] = []
         self._parts: list[Buffer] = []
+        self._tail: Segment
         self._folder_changed = False
 
     def path(self, name: str) -> str:
@@ -77,14 +78,13 @@ class Journal:
 
     # -- appending: collected now, written at the end of the pass
 
-    def append(self, parts: Sequence[Buffer], length: int) -> Ticket:
-        """Collect `parts`, `length` bytes in all, for the active segment. The buffers must not change in this pass."""
-        ticket = self._ticket or self._join()
+    def append(self, part: Buffer, length: int) -> Ticket:
+        """Collect `length` bytes for the active segment. They must not change in this pass."""
         if not self._chunks:
             self._begin_chunk(self.segments[-1], is_new=False)
-        self._parts.extend(parts)
-        self.segments[-1].size += length
-        return ticket
+        self._parts.append(part)
+        self._tail.size += length
+        return self._ticket or self._join()
 
     def latest_ticket(self) -> Ticket:
         """The ticket of what was appended last: of this pass, or of the last one that was written."""
@@ -106,6 +106,7 @@ class Journal:
 
     def _begin_chunk(self, segment: Segment, is_new: bool) -> None:
         chunk = _Chunk(segment, is_new)
+        self._tail = segment
         self._chunks.append(chunk)
         self._parts = chunk.parts
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from trimq.model import Buffer
@@ -51,7 +51,8 @@ class IndexMark(NamedTuple):
     offset_entries: int
     time_entries: int
     bytes_since_entry: int
-    largest: TimestampOffset
+    largest_ms: int
+    offset_of_largest: int
 
 
 class SegmentIndex:
@@ -59,19 +60,21 @@ class SegmentIndex:
 
     __slots__ = (
         "_bytes_since_entry",
+        "_largest_ms",
+        "_offset_of_largest",
         "_offsets",
         "_positions",
         "_time_offsets",
         "_timestamps",
         "base",
         "interval_bytes",
-        "largest",
     )
 
     def __init__(self, base: int, interval_bytes: int) -> None:
         self.base = base
         self.interval_bytes = interval_bytes
-        self.largest = TimestampOffset(NO_TIMESTAMP, base)
+        self._largest_ms = NO_TIMESTAMP
+        self._offset_of_largest = base
         self._offsets = array("I")
         self._positions = array("I")
         self._timestamps = array("q")
@@ -86,14 +89,20 @@ class SegmentIndex:
     def time_entries(self) -> int:
         return len(self._timestamps)
 
+    @property
+    def largest(self) -> TimestampOffset:
+        """The largest timestamp so far, and the last offset of the first batch that has it."""
+        return TimestampOffset(self._largest_ms, self._offset_of_largest)
+
     def takes(self, last_offset: int, position: int) -> bool:
         """Whether an entry can name this batch. A segment must be rolled before one that it cannot."""
         return last_offset - self.base <= MAX_RELATIVE_OFFSET and position <= MAX_POSITION
 
     def note(self, last_offset: int, position: int, size: int, max_timestamp_ms: int) -> None:
         """A batch was appended. One without records (compaction leaves such) has no timestamp here: pass -1."""
-        if max_timestamp_ms > self.largest.timestamp_ms:
-            self.largest = TimestampOffset(max_timestamp_ms, last_offset)
+        if max_timestamp_ms > self._largest_ms:
+            self._largest_ms = max_timestamp_ms
+            self._offset_of_largest = last_offset
         if self._bytes_since_entry > self.interval_bytes:
             self._offsets.append(last_offset - self.base)
             self._positions.append(position)
@@ -106,15 +115,20 @@ class SegmentIndex:
         self._add_largest()
 
     def _add_largest(self) -> None:
-        timestamp_ms, offset = self.largest
-        if timestamp_ms > (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
-            self._timestamps.append(timestamp_ms)
-            self._time_offsets.append(offset - self.base)
+        if self._largest_ms > (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
+            self._timestamps.append(self._largest_ms)
+            self._time_offsets.append(self._offset_of_largest - self.base)
 
     # -- back to where a pass began
 
     def mark(self) -> IndexMark:
-        return IndexMark(len(self._offsets), len(self._timestamps), self._bytes_since_entry, self.largest)
+        return IndexMark(
+            len(self._offsets),
+            len(self._timestamps),
+            self._bytes_since_entry,
+            self._largest_ms,
+            self._offset_of_largest,
+        )
 
     def back_to(self, mark: IndexMark) -> None:
         """Forget what was noted since `mark` was taken."""
@@ -123,7 +137,8 @@ class SegmentIndex:
         del self._timestamps[mark.time_entries :]
         del self._time_offsets[mark.time_entries :]
         self._bytes_since_entry = mark.bytes_since_entry
-        self.largest = mark.largest
+        self._largest_ms = mark.largest_ms
+        self._offset_of_largest = mark.offset_of_largest
 
     # -- asking
 
@@ -161,12 +176,19 @@ class SegmentIndex:
 
     @classmethod
     def resume(
-        cls, base: int, interval_bytes: int, offsets: Buffer, times: Buffer, trusted_bytes: int
+        cls,
+        base: int,
+        interval_bytes: int,
+        offsets: Buffer,
+        times: Buffer,
+        trusted_bytes: int,
+        is_batch: Callable[[OffsetPosition], bool] = lambda entry: True,
     ) -> tuple[SegmentIndex, int]:
         """The index as it was before its last entry within the trusted part of the log, and that entry's position.
 
         Note all batches from there on: the entry comes back, and no timestamp is missed. `offsets` and `times` are what
-        the files hold, of which only the beginning need be sound.
+        the files hold, of which only the beginning need be sound. When the log has no batch as the entry says, which
+        `is_batch` is asked, the index begins anew at position 0.
         """
         index = cls(base, interval_bytes)
         entries = list(_sound_offsets(base, offsets, trusted_bytes))
@@ -174,6 +196,8 @@ class SegmentIndex:
         if not entries or not timestamps:  # without timestamps: all have none, or the file is lost
             return index, 0
         last = entries.pop()
+        if not is_batch(last):
+            return index, 0
         for offset, position in entries:
             index._offsets.append(offset - base)
             index._positions.append(position)
@@ -182,7 +206,7 @@ class SegmentIndex:
             if entry.offset < last.offset:
                 index._timestamps.append(entry.timestamp_ms)
                 index._time_offsets.append(entry.offset - base)
-                index.largest = entry
+                index._largest_ms, index._offset_of_largest = entry
         index._bytes_since_entry = last.position - (entries[-1].position if entries else 0)
         return index, last.position
 
@@ -251,34 +275,18 @@ class StoredIndex:
         return self._search_offsets(1, position)
 
     def _search_offsets(self, field: int, target: int) -> OffsetPosition:
-        below = OffsetPosition(self.base - 1, 0)
-        above = OffsetPosition(self._end_offset, self._log_bytes)
-        first, last = 0, self._offset_count
-        while first < last:
-            place = (first + last) // 2
-            entry = self._offset_entry(place)
-            if not (below[0] < entry[0] < above[0] and below[1] < entry[1] < above[1]):
-                raise Unusable(f"{OFFSET_INDEX}: entry {place} {entry} is out of order")
-            if entry[field] <= target:
-                first, below = place + 1, entry
-            else:
-                last, above = place, entry
-        return below if below.position else OffsetPosition(self.base, 0)
+        end = (self._end_offset - self.base, self._log_bytes)
+        found = _search(_OFFSET_ENTRY, self._offsets, self._offset_count, field, target, (-1, 0), end)
+        if found is None:
+            return OffsetPosition(self.base, 0)
+        return OffsetPosition(self.base + found[0], found[1])
 
     def lookup_timestamp(self, timestamp_ms: int) -> TimestampOffset:
-        below = TimestampOffset(NO_TIMESTAMP, self.base - 1)
-        above = TimestampOffset(1 << 63, self._end_offset)
-        first, last = 0, self._time_count
-        while first < last:
-            place = (first + last) // 2
-            entry = self._time_entry(place)
-            if not (below[0] < entry[0] < above[0] and below[1] < entry[1] < above[1]):
-                raise Unusable(f"{TIME_INDEX}: entry {place} {entry} is out of order")
-            if entry.timestamp_ms <= timestamp_ms:
-                first, below = place + 1, entry
-            else:
-                last, above = place, entry
-        return below if first else TimestampOffset(NO_TIMESTAMP, self.base)
+        end = (1 << 63, self._end_offset - self.base)
+        found = _search(_TIME_ENTRY, self._times, self._time_count, 0, timestamp_ms, (NO_TIMESTAMP, -1), end)
+        if found is None:
+            return TimestampOffset(NO_TIMESTAMP, self.base)
+        return TimestampOffset(found[0], self.base + found[1])
 
     @property
     def largest(self) -> TimestampOffset:
@@ -304,6 +312,29 @@ class StoredIndex:
                 raise Unusable(f"{TIME_INDEX}: entry {place} {entry} is out of order")
             yield entry
             before = entry
+
+
+def _search(
+    entry: struct.Struct,
+    data: Buffer,
+    count: int,
+    field: int,
+    target: int,
+    below: tuple[int, int],
+    above: tuple[int, int],
+) -> tuple[int, int] | None:
+    """The last entry whose `field` is not greater than `target`. All that are looked at must rise in both fields."""
+    first, last = 0, count
+    while first < last:
+        place = (first + last) // 2
+        found: tuple[int, int] = entry.unpack_from(data, entry.size * place)
+        if not (below[0] < found[0] < above[0] and below[1] < found[1] < above[1]):
+            raise Unusable(f"entry {place} {found} of an index is out of order")
+        if found[field] <= target:
+            first, below = place + 1, found
+        else:
+            last, above = place, found
+    return below if first else None
 
 
 def _slots(data: Buffer, entry_bytes: int, name: str) -> int:

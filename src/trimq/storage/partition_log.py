@@ -20,9 +20,11 @@ from trimq.storage.epoch_checkpoint import EpochStart, format_epochs
 from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
+from trimq.storage.partition_index import MAX_RELATIVE_OFFSET, SegmentIndex
 from trimq.storage.partition_segment import PartitionSegment, TailMark
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.producer_snapshot import ProducerStates
+from trimq.storage.segment import Segment
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +89,11 @@ class PartitionLog:
         self.settled: Callable[[], None] | None = None
         self.durable_place: Place
         self.places: dict[int, Place] = {}
+        self._tail: Segment
+        self._tail_index: SegmentIndex
+        self._roll_bytes = 0
+        self._roll_offset = 0
+        self._newest_epoch = -1
         self._mark: _PassMark | None = None
         self._unsettled: deque[Place] = deque()
         self._sealed_in_pass: list[PartitionSegment] = []
@@ -115,7 +122,7 @@ class PartitionLog:
         self.durable_place = Place(self.start, self.segments[0], 0)
 
     def resume(self, end: int, undurable: PartitionSegment | None) -> None:
-        """An existing log was opened: it goes on at `end`. What is not known to be durable is synced before it is read."""
+        """An existing log was opened: it goes on at `end`. From `undurable` on it is synced before it is read."""
         active = self.segments[-1]
         self.end = end
         if undurable is None:
@@ -129,25 +136,25 @@ class PartitionLog:
     # -- appending
 
     def append(self, batch: Buffer, header: BatchHeader, leader_epoch: int) -> Ticket:
-        """Give `batch` the offsets from `end` on and collect it for this pass. `batch` is exactly one batch, checked."""
+        """Give `batch`, which is exactly one and checked, the offsets from `end` on, and collect it for this pass."""
         size = len(batch)
         base_offset = self.end
         last_offset = base_offset + header.last_offset_delta
         if self._mark is None:
             self._begin_pass()
-        active = self.segments[-1]
-        if active.segment.size and self._must_roll(active, size, last_offset):
-            active = self.roll()
-        position = active.segment.size
-        if isinstance(batch, bytes) or (isinstance(batch, memoryview) and batch.readonly):
-            prefix = stamped_prefix(batch, base_offset, leader_epoch)
-            ticket = self.journal.append((prefix, memoryview(batch)[_PREFIX_BYTES:]), size)
+        segment = self._tail
+        if segment.size + size > self._roll_bytes or last_offset > self._roll_offset:
+            segment = self._roll_unless_empty(segment)
+        position = segment.size
+        if type(batch) is bytes or (type(batch) is memoryview and batch.readonly):
+            ticket = self.journal.append(stamped_prefix(batch, base_offset, leader_epoch), _PREFIX_BYTES)
+            self.journal.append(memoryview(batch)[_PREFIX_BYTES:], size - _PREFIX_BYTES)
         else:
-            stamp(batch, base_offset, leader_epoch)
-            ticket = self.journal.append((batch,), size)
+            stamp(batch, base_offset, leader_epoch)  # type: ignore[arg-type]  # what is left can be written to
+            ticket = self.journal.append(batch, size)
         self.end = last_offset + 1
-        active.note(header, last_offset, position, size)
-        if not self.epochs or self.epochs[-1].epoch < leader_epoch:
+        self._tail_index.note(last_offset, position, size, header.max_timestamp_ms)
+        if leader_epoch > self._newest_epoch:
             self.note_epoch(leader_epoch, base_offset)
         if header.producer_id >= 0:
             self.apply_producer(header._replace(base_offset=base_offset), batch)
@@ -157,14 +164,9 @@ class PartitionLog:
         """For an answer that says again what was said, or is about to be said, of an earlier append."""
         return self.journal.latest_ticket()
 
-    def _must_roll(self, active: PartitionSegment, size: int, last_offset: int) -> bool:
-        settings = self.settings
-        position = active.segment.size
-        return (
-            position + size > settings.segment_bytes
-            or not active.growing.takes(last_offset, position)
-            or self.now_ms() - active.created_ms >= settings.segment_ms
-        )
+    def _roll_unless_empty(self, tail: Segment) -> Segment:
+        """A batch that is larger than a segment may be gets one of its own."""
+        return self.roll().segment if tail.size else tail
 
     def roll(self) -> PartitionSegment:
         """Seal the active segment and begin the next, which takes its name from the next offset."""
@@ -177,7 +179,16 @@ class PartitionLog:
         self._snapshots_in_pass.append((self.end, self.producers.encode() if len(self.producers) else b""))
         active = PartitionSegment.fresh(segment, self.settings.index_interval_bytes, self.now_ms())
         self.segments.append(active)
+        self._aim()
         return active
+
+    def _aim(self) -> None:
+        """Have at hand what every append needs of the active segment."""
+        active = self.segments[-1]
+        self._tail = active.segment
+        self._tail_index = active.growing
+        self._roll_offset = active.segment.base + MAX_RELATIVE_OFFSET
+        self._roll_bytes = self.settings.segment_bytes
 
     def note_sealed(self, segment: PartitionSegment) -> None:
         """A segment was found sealed whose indexes are not in its files yet."""
@@ -185,7 +196,13 @@ class PartitionLog:
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
         self.epochs.append(EpochStart(epoch, start_offset))
+        self._newest_epoch = epoch
         self._epochs_changed = True
+
+    def take_epochs(self, epochs: list[EpochStart]) -> None:
+        """What the file says, which is not written again."""
+        self.epochs = epochs
+        self._newest_epoch = epochs[-1].epoch if epochs else -1
 
     def apply_producer(self, header: BatchHeader, batch: Buffer) -> None:
         """Keep the state of the batch's producer, and of its transaction, in step with the log."""
@@ -199,8 +216,12 @@ class PartitionLog:
                 self.segments[-1].note_aborted(ended)
 
     def _begin_pass(self) -> None:
-        self._mark = _PassMark(self.end, len(self.segments), self.segments[-1].mark(), len(self.epochs))
+        active = self.segments[-1]
+        self._mark = _PassMark(self.end, len(self.segments), active.mark(), len(self.epochs))
         self.producers.begin_pass()
+        self._aim()
+        if active.segment.size and self.now_ms() - active.created_ms >= self.settings.segment_ms:
+            self.roll()
 
     # -- the journal's side: passes end
 
@@ -228,6 +249,7 @@ class PartitionLog:
         del self.segments[mark.segments :]
         self.segments[-1].back_to(mark.tail)
         del self.epochs[mark.epochs :]
+        self._newest_epoch = self.epochs[-1].epoch if self.epochs else -1
         self.producers.undo_pass()
 
     def pass_settled(self, number: int) -> None:
@@ -273,9 +295,7 @@ class PartitionLog:
             self._sealed_in_pass.clear()
             self._snapshots_in_pass.clear()
         active.checkpointed_to = active.segment.size
-        point = RecoveryPoint(
-            self.end, active.segment.base, active.segment.size, self.start, len(self.producers)
-        )
+        point = RecoveryPoint(self.end, active.segment.base, active.segment.size, self.start, len(self.producers))
         earlier = self._checkpointing[2] if self._checkpointing is not None else []
         self._checkpointing = (number, point, earlier + sealed)
 

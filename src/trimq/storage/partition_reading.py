@@ -145,7 +145,7 @@ def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_byt
     for segment in log.segments:
         if segment.segment.base >= limit:
             return None
-        if 0 <= segment.end_offset <= log.start or _largest(log, segment) < timestamp_ms:
+        if 0 <= segment.end_offset <= log.start or largest_timestamp(log, segment) < timestamp_ms:
             continue
         for position, header in _walk_time(log, segment, timestamp_ms, limit):
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < log.start:
@@ -171,7 +171,9 @@ def _search(
 ) -> Found | None:
     segment.require_sound(position, position + header.size)
     try:
-        found = find_timestamp(segment.segment.view(position, header.size), timestamp_ms, max_expanded_bytes=max_expanded_bytes)
+        found = find_timestamp(
+            segment.segment.view(position, header.size), timestamp_ms, max_expanded_bytes=max_expanded_bytes
+        )
     except BadBatch:
         raise DamagedSegment(segment.segment.file.name, position) from None
     return None if found is None else Found(*found)
@@ -181,11 +183,15 @@ def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> Found
     """The record with the largest timestamp before `limit`; the lowest offset among equals."""
     best: tuple[int, PartitionSegment, int, BatchHeader] | None = None
     for segment in log.segments:
-        largest = _largest(log, segment)
+        largest = largest_timestamp(log, segment)
         if best is not None and largest <= best[0]:
             continue
         for position, header in _walk_time(log, segment, largest, limit):
-            if header.record_count and header.last_offset >= log.start and (best is None or header.max_timestamp_ms > best[0]):
+            if (
+                header.record_count
+                and header.last_offset >= log.start
+                and (best is None or header.max_timestamp_ms > best[0])
+            ):
                 best = (header.max_timestamp_ms, segment, position, header)
     if best is None:
         return None
@@ -195,7 +201,8 @@ def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> Found
     return None if found is None else Found(*found)
 
 
-def _largest(log: PartitionLog, segment: PartitionSegment) -> int:
+def largest_timestamp(log: PartitionLog, segment: PartitionSegment) -> int:
+    """The newest time of a segment's records; -1 if none has one."""
     try:
         return segment.index(log.files).largest.timestamp_ms
     except Unusable as reason:

@@ -19,9 +19,7 @@ from trimq.storage.segment import Segment, base_of
 log = logging.getLogger(__name__)
 
 _LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
-_REMEDY = (
-    "restore the file from a copy, or, to give up its records, move the segment and its companion files out of the folder"
-)
+_REMEDY = "restore it from a copy, or, to give up its records, move the segment and its companions out of the folder"
 
 
 def open_log(files: Files, opened: PartitionLog, checkpoints: Checkpoints) -> None:
@@ -67,9 +65,7 @@ def _check_sealed(opened: PartitionLog, checkpoints: Checkpoints, point: Recover
     for segment in opened.journal.segments:
         mark = checkpoints.sealed(opened.folder, segment.base)
         if segment.base < point.base and mark is not None and mark.size != segment.size:
-            raise Damage(
-                f"{segment.file.name} has {segment.size} bytes, but was sealed with {mark.size}: {_REMEDY}"
-            )
+            raise Damage(f"{segment.file.name} has {segment.size} bytes, but was sealed with {mark.size}: {_REMEDY}")
 
 
 def _remove_leftovers(files: Files, opened: PartitionLog, names: list[str]) -> None:
@@ -105,7 +101,7 @@ def _load_epochs(files: Files, opened: PartitionLog) -> bool:
     """Whether the file could be used; else the epochs are taken from the batches."""
     try:
         file = files.open(f"{opened.folder}/{LEADER_EPOCHS}")
-        opened.epochs = parse_epochs(file.read(0, file.size()))
+        opened.take_epochs(parse_epochs(file.read(0, file.size())))
     except FileNotFoundError:
         return False
     except Unusable as reason:
@@ -202,8 +198,8 @@ class _Scan:
 
     def _apply(self, active: PartitionSegment, position: int, header: BatchHeader) -> None:
         opened = self._log
-        if header.last_offset >= self._epochs_from and header.leader_epoch >= 0:
-            if not opened.epochs or opened.epochs[-1].epoch < header.leader_epoch:
-                opened.note_epoch(header.leader_epoch, header.base_offset)
+        newest_epoch = opened.epochs[-1].epoch if opened.epochs else -1
+        if header.leader_epoch > newest_epoch and header.last_offset >= self._epochs_from:
+            opened.note_epoch(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0 and header.base_offset >= self._producers_from:
             opened.apply_producer(header, active.segment.view(position, header.size))

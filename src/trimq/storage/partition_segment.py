@@ -18,7 +18,6 @@ from trimq.storage.producer_snapshot import EndedTransaction
 from trimq.storage.segment import Segment
 from trimq.storage.transaction_index import AbortedTransaction
 
-
 log = logging.getLogger(__name__)
 
 _INTERVAL_BYTES = 4096  # of an index that is built anew for reading
@@ -141,7 +140,9 @@ class PartitionSegment:
     def _build_index(self) -> SegmentIndex:
         index = SegmentIndex(self.segment.base, _INTERVAL_BYTES)
         for position, header in self.walk(0, self.segment.size):
-            index.note(header.last_offset, position, header.size, header.max_timestamp_ms if header.record_count else -1)
+            index.note(
+                header.last_offset, position, header.size, header.max_timestamp_ms if header.record_count else -1
+            )
         index.seal()
         return index
 

@@ -23,9 +23,7 @@ _LEAVING = ".leaving"
 
 
 class PartitionStore:
-    def __init__(
-        self, files: Files, passes: Passes, checkpoints: Checkpoints, now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, files: Files, passes: Passes, checkpoints: Checkpoints, now_ms: Callable[[], int]) -> None:
         self._files = files
         self._passes = passes
         self._checkpoints = checkpoints

@@ -40,7 +40,9 @@ class Writer(Protocol):
 class Passes:
     """The numbered passes of one broker."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object], failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], failed: Callable[[BaseException], None]
+    ) -> None:
         self._call_soon = call_soon
         self._failed = failed
         self._flusher: Flusher | None = None
@@ -60,7 +62,7 @@ class Passes:
         self._listeners.append(listener)
 
     def join(self, writer: Writer) -> Ticket:
-        """`writer` has something to write in this pass. Once per pass and writer; the ticket is the writer's to share."""
+        """`writer` will write in this pass: to be called once by each. The ticket is the writer's to share."""
         if not self._joined:
             self._call_soon(self.finish)
         self._joined.append(writer)
@@ -109,7 +111,7 @@ class Passes:
 
     def settle(self, number: int) -> None:
         """The flusher's word: passes up to `number` are durable."""
-        self.durable = number
+        self.durable = max(self.durable, number)
         while self._unsettled and self._unsettled[0][0] <= number:
             settled, writers = self._unsettled.popleft()
             for writer in writers:

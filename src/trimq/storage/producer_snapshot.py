@@ -32,6 +32,7 @@ _CRC_FROM = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
 _COUNT = struct.Struct(">i")
 _SEQUENCES = 1 << 31
+_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every batch of every producer
 
 
 class SentBatch(NamedTuple):
@@ -108,19 +109,16 @@ class ProducerStates:
         if state is None:
             state = ProducerState(header.producer_epoch)
         batches = state.batches if state.epoch == header.producer_epoch else ()
-        batch = SentBatch(
-            header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp_ms
-        )
+        last_offset = header.base_offset + header.last_offset_delta
+        fields = (header.base_sequence, header.last_sequence, header.base_offset, last_offset, header.max_timestamp_ms)
+        batch = _new_tuple(SentBatch, fields)
         open_from = state.open_from
         if header.is_transactional and open_from == NO_OFFSET:
             open_from = header.base_offset
             self._open[open_from] = producer_id
-        self._states[producer_id] = ProducerState(
-            header.producer_epoch,
-            (*batches[1 - KEPT_BATCHES :], batch),
-            header.max_timestamp_ms,
-            state.coordinator_epoch,
-            open_from,
+        kept = (*batches[1 - KEPT_BATCHES :], batch)
+        self._states[producer_id] = _new_tuple(
+            ProducerState, (header.producer_epoch, kept, header.max_timestamp_ms, state.coordinator_epoch, open_from)
         )
 
     def apply_control(self, header: BatchHeader, commit: bool, coordinator_epoch: int) -> EndedTransaction | None:

@@ -5,9 +5,19 @@ from __future__ import annotations
 from contextlib import suppress
 
 from trimq.model import Buffer
-from trimq.storage.files import Files
+from trimq.storage.files import DiskFiles, Files, split_path
 
 TEMPORARY = ".tmp"
+
+
+def replace_outside(path: str, data: Buffer) -> None:
+    """Replace a file that is not in the data folder: one that somebody else waits for."""
+    root, name = split_path(path)
+    files = DiskFiles(root)
+    try:
+        replace_file(files, name, data)
+    finally:
+        files.close()
 
 
 def replace_file(files: Files, name: str, data: Buffer) -> None:

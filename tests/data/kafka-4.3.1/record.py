@@ -1,10 +1,10 @@
 """Fills the topics whose partition folders are kept beside this file, on a running Kafka: record.py HOST:PORT.
 
-Run it against an empty Kafka 4.3.1 started with log.cleaner.backoff.ms=300 and log.initial.task.delay.ms=100. Wait
-until the cleaner has left two segments of `profiles`; stop Kafka; copy the folders but for files that end in `.deleted`.
-For `cut-0`, start it again, run `record.py HOST:PORT cut`, and kill Kafka with signal 9. Beside each folder belongs what
-`org.apache.kafka.tools.DumpLogSegments --deep-iteration --print-data-log --files …` prints, run inside of the folder on
-all of its files in the order of their names.
+Run it against an empty Kafka 4.3.1 that was started with log.cleaner.backoff.ms=300 and log.initial.task.delay.ms=100.
+Wait until the cleaner has left two segments of `profiles`, stop Kafka, and copy the folders but for the files that end
+in `.deleted`. For `cut-0`, start it again, run `record.py HOST:PORT cut`, and kill Kafka with signal 9. Beside each
+folder belongs what `org.apache.kafka.tools.DumpLogSegments --deep-iteration --print-data-log --files …` prints when it
+is run inside of the folder, on all of its files in the order of their names.
 """
 
 import sys

@@ -20,7 +20,9 @@ def classes() -> dict[str, Any]:
     """Every message class of the package, by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the way in which it loads its own files
-        return {name: member for module in modules() for name, member in vars(module).items() if is_message(name, member)}
+        return {
+            name: member for module in modules() for name, member in vars(module).items() if is_message(name, member)
+        }
 
 
 def modules() -> Iterator[ModuleType]:
@@ -91,7 +93,9 @@ def converted(held: Any, field: Field, theirs: Any, version: int) -> Any:
 
 def plain(theirs: Any, kind: type[Struct], version: int) -> dict[str, Any]:
     """Their message as plain values, by our names."""
-    return {field.name: plain_field(theirs, field, version) for field in kind.FIELDS if includes(field.versions, version)}
+    return {
+        field.name: plain_field(theirs, field, version) for field in kind.FIELDS if includes(field.versions, version)
+    }
 
 
 def plain_field(theirs: Any, field: Field, version: int) -> Any:

@@ -1,5 +1,5 @@
-"""Kafka's messages as `kio` sees them, made from ours. kio has one class per version, and its own types for error codes,
-durations, times and ids."""
+"""Kafka's messages as `kio` sees them, made from ours. kio has one class per version, and types of its own for error
+codes, durations, times and ids."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def is_struct(annotation: Any) -> bool:
 
 def converted(held: Any, field: Any) -> Any:
     if isinstance(held, list):
-        return tuple(entity_from(each, element_class(field.type)) if isinstance(each, Struct) else each for each in held)
+        return tuple(
+            entity_from(each, element_class(field.type)) if isinstance(each, Struct) else each for each in held
+        )
     if isinstance(held, Struct):
         return entity_from(held, element_class(field.type))
     kind = field.metadata.get("kafka_type", "")

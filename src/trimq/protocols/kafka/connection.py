@@ -10,9 +10,9 @@ import msgspec
 
 from trimq.model import Buffer
 from trimq.protocols.kafka import codec
-from trimq.protocols.kafka.apis import API_VERSIONS, APIS, UnsupportedRequest
+from trimq.protocols.kafka.apis import API_VERSIONS, APIS, Api, UnsupportedRequest
 from trimq.protocols.kafka.fetch_path import write_fetch_response
-from trimq.protocols.kafka.frames import ReceiveBuffer
+from trimq.protocols.kafka.frames import START_SIZE, ReceiveBuffer
 from trimq.protocols.kafka.messages.fetch import FetchResponse
 from trimq.protocols.kafka.messages.produce import ProduceRequest, ProduceResponse
 from trimq.protocols.kafka.produce_path import ProduceRequests, read_legacy_string, write_produce_response
@@ -23,6 +23,7 @@ R = TypeVar("R", bound=RequestMessage)
 
 DEFAULT_FRAME_LIMIT = 100 * 1024 * 1024
 PRODUCE = 0
+HEADER_SIZE = 8  # up to the client id
 
 unpack_header = struct.Struct(">hhi").unpack_from
 pack_header = struct.Struct(">ii").pack  # length, correlation id
@@ -73,9 +74,11 @@ class KafkaConnection:
     as long as they are held; dropping them soon lets the buffer be used again.
     """
 
-    def __init__(self, frame_limit: int = DEFAULT_FRAME_LIMIT) -> None:
-        self._received = ReceiveBuffer(frame_limit)
+    def __init__(self, frame_limit: int = DEFAULT_FRAME_LIMIT, buffer_size: int = START_SIZE) -> None:
+        self._received = ReceiveBuffer(frame_limit, buffer_size)
         self._produce_requests = ProduceRequests()
+        self._client_id: str | None = None
+        self._client_id_bytes = b"\xff\xff"  # null
         self.get_buffer = self._received.get_buffer
         self.buffer_updated = self._received.buffer_updated
         self.shrink = self._received.shrink
@@ -93,28 +96,48 @@ class KafkaConnection:
 
     def next_event(self) -> Request | None:
         """The next whole request, or None until more bytes arrive."""
-        frame = self._received.next_frame()
+        received = self._received
+        frame = received.next_frame()
         if frame is None:
             return None
         begin, end = frame
-        if end - begin < 8:
+        if end - begin < HEADER_SIZE:
             raise MalformedMessage(f"a frame of {end - begin} bytes has no room for a header")
-        data = self._received.data
+        data = received.data
         api_key, api_version, correlation_id = unpack_header(data, begin)
-        api = APIS.get(api_key)
-        if api is None or not (api.min_version <= api_version <= api.max_version or api_key == API_VERSIONS):
-            raise UnsupportedRequest(api_key, api_version)
         try:
             if api_key == PRODUCE:
-                client_id, message = self._produce_requests.read(data, begin + 8, end, api_version)
+                requests = self._produce_requests
+                if api_version != requests.version:
+                    find_api(api_key, api_version)
+                client_id, message = requests.read(data, begin + HEADER_SIZE, end, api_version)
                 return Request(api_key, api_version, correlation_id, client_id, b"", 0, message)
+            api = find_api(api_key, api_version)
             taken = bytes(memoryview(data)[begin:end])
-            client_id, body = read_legacy_string(taken, 8, len(taken))
+            client_id, body = self._read_client_id(taken)
             if api_version >= api.flexible_from:
-                body = skip_tags(taken, body + 1, taken[body], len(taken))
+                tags = taken[body]
+                body += 1
+                if tags:
+                    body = skip_tags(taken, body, tags, len(taken))
             return Request(api_key, api_version, correlation_id, client_id, taken, body)
         except (IndexError, struct.error):
             raise MalformedMessage(f"a request of API {api_key} version {api_version} ends too early") from None
+
+    def _read_client_id(self, taken: bytes) -> tuple[str | None, int]:
+        """The client id and the position after it. A client hardly ever changes its id, so it is compared first."""
+        if not taken.startswith(self._client_id_bytes, HEADER_SIZE):
+            self._client_id, position = read_legacy_string(taken, HEADER_SIZE, len(taken))
+            self._client_id_bytes = taken[HEADER_SIZE:position]
+        return self._client_id, HEADER_SIZE + len(self._client_id_bytes)
+
+
+def find_api(api_key: int, api_version: int) -> Api:
+    """The row of an API that has this version. ApiVersions has them all: an unknown one gets an answer too."""
+    api = APIS.get(api_key)
+    if api is None or not (api.min_version <= api_version <= api.max_version or api_key == API_VERSIONS):
+        raise UnsupportedRequest(api_key, api_version)
+    return api
 
 
 def encode_response(request: Request, response: ResponseMessage, version: int | None = None) -> list[Buffer]:
@@ -124,16 +147,19 @@ def encode_response(request: Request, response: ResponseMessage, version: int | 
     """
     if version is None:
         version = request.api_version
-    if type(response) is ProduceResponse:
-        buffers: list[Buffer] = [write_produce_response(response, version)]
-    elif type(response) is FetchResponse:
+    if type(response) is FetchResponse:
         buffers = write_fetch_response(response, version)
+        size = sum(map(len, buffers))
     else:
-        buffers = [codec.encode(response, version)]
-    size = sum(map(len, buffers)) + 4
+        if type(response) is ProduceResponse:
+            body = write_produce_response(response, version)
+        else:
+            body = codec.encode(response, version)
+        buffers = [body]
+        size = len(body)
     # Kafka answers ApiVersions with the oldest header, since a client may not yet know what the broker understands
     if version >= APIS[response.API_KEY].flexible_from and response.API_KEY != API_VERSIONS:
-        buffers[0] = pack_flexible_header(size + 1, request.correlation_id) + buffers[0]
+        buffers[0] = pack_flexible_header(size + 5, request.correlation_id) + buffers[0]
     else:
-        buffers[0] = pack_header(size, request.correlation_id) + buffers[0]
+        buffers[0] = pack_header(size + 4, request.correlation_id) + buffers[0]
     return buffers

@@ -9,7 +9,7 @@ from trimq.errors import ProtocolError
 
 START_SIZE = 64 * 1024
 LENGTH_SIZE = 4
-LEAST_ROOM = 8 * 1024  # with less free at the end, receiving into the rest of a buffer means too many small reads
+LEAST_ROOM = 1 / 8  # with less of a buffer free, receiving into the rest of it means too many small reads
 SHRINK_AFTER = 16  # times in a row that a quarter of the buffer would have been enough
 
 unpack_length = Struct(">i").unpack_from
@@ -27,10 +27,11 @@ class ReceiveBuffer:
     views. A claimed length alone takes no memory: the buffer at most doubles what has arrived.
     """
 
-    __slots__ = ("_too_big", "data", "end", "frame_limit", "start")
+    __slots__ = ("_too_big", "data", "end", "frame_limit", "start", "start_size")
 
-    def __init__(self, frame_limit: int) -> None:
+    def __init__(self, frame_limit: int, start_size: int = START_SIZE) -> None:
         self.frame_limit = frame_limit
+        self.start_size = start_size
         self.data = bytearray()
         self.start = 0
         self.end = 0
@@ -70,14 +71,15 @@ class ReceiveBuffer:
 
     def _begin_anew(self) -> None:
         """Nothing is waiting to be cut: use the buffer from its beginning, if nobody looks at it."""
+        room = len(self.data)
         if self.end == 0:
-            if not self.data:
-                self.data = bytearray(START_SIZE)
+            if room == 0:
+                self.data = bytearray(self.start_size)
         elif self._is_unseen():
             self._shrink_slowly()
             self.start = self.end = 0
-        elif len(self.data) - self.end < LEAST_ROOM:
-            self._replace(START_SIZE)
+        elif room - self.end <= room * LEAST_ROOM:
+            self._replace(room)
 
     def _make_room(self) -> None:
         """A frame has arrived in part: move it to where it fits, unless there is room where it is."""
@@ -86,13 +88,13 @@ class ReceiveBuffer:
         room = len(self.data)
         if self.end < room and (self.start + needed <= room or needed > room):
             return
-        if needed > room or held == room:
-            self._replace(min(needed, 2 * held) if needed > held else 2 * held)
+        if held == room or needed > room:
+            self._replace(max(room, min(needed, 2 * held)) if needed > held else 2 * held)
         elif self._is_unseen():
             self.data[:held] = self.data[self.start : self.end]
             self.start, self.end = 0, held
         else:
-            self._replace(max(START_SIZE, needed, 2 * held if held >= needed else 0))
+            self._replace(room)
 
     def _size_of_first_frame(self) -> int:
         if self.end - self.start < LENGTH_SIZE:
@@ -123,6 +125,6 @@ class ReceiveBuffer:
             self._too_big = 0
             return
         self._too_big += 1
-        if self._too_big >= SHRINK_AFTER and len(self.data) > START_SIZE:
-            self.data = bytearray(max(START_SIZE, len(self.data) // 2))
+        if self._too_big >= SHRINK_AFTER and len(self.data) > self.start_size:
+            self.data = bytearray(max(self.start_size, len(self.data) // 2))
             self._too_big = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from struct import Struct
 
-from trimq.model import Buffer
 from trimq.protocols.kafka.codec import write_pieces
 from trimq.protocols.kafka.messages.produce import (
     PartitionProduceData,
@@ -13,6 +12,7 @@ from trimq.protocols.kafka.messages.produce import (
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+    TopicProduceResponse,
 )
 from trimq.protocols.kafka.schema import NO_ID
 from trimq.protocols.kafka.wire import (
@@ -43,10 +43,10 @@ class ProduceRequests:
     """
 
     __slots__ = ("_acks", "_client_id", "_name", "_prefix", "_timeout_ms", "_topic_id", "_topics", "_transactional_id",
-                 "_version")  # fmt: skip
+                 "version")  # fmt: skip
 
     def __init__(self) -> None:
-        self._version = -1
+        self.version = -1  # of the previous request
         self._prefix = b""
         self._client_id: str | None = None
         self._transactional_id: str | None = None
@@ -59,25 +59,37 @@ class ProduceRequests:
     def read(self, data: bytearray, position: int, end: int, version: int) -> tuple[str | None, ProduceRequest]:
         """Read from the client id on. Record batches are views of `data`. Bytes that end too early raise IndexError,
         struct.error or MalformedMessage."""
-        if version != self._version or not data.startswith(self._prefix, position):
+        if version != self.version or not data.startswith(self._prefix, position):
             self._read_prefix(data, position, end, version)
         position += len(self._prefix)
-        topics = []
-        if self._topics:
+        count = self._topics
+        if count == 1:
             partitions, position = read_partitions(data, position, end, version)
-            topics.append(TopicProduceData(self._name, self._topic_id, partitions))
-            for _ in range(self._topics - 1):
-                name, topic_id, position = read_topic(data, position, end, version)
-                partitions, position = read_partitions(data, position, end, version)
-                topics.append(TopicProduceData(name, topic_id, partitions))
+            topics = [TopicProduceData(self._name, self._topic_id, partitions)]
+        else:
+            topics, position = self._read_topics(data, position, end, count)
         if version >= FLEXIBLE:
-            position = skip_tags(data, position + 1, data[position], end)
+            tags = data[position]
+            position += 1
+            if tags:
+                position = skip_tags(data, position, tags, end)
         if position > end:
             refuse_length("the request", position, end)
         return self._client_id, ProduceRequest(self._transactional_id, self._acks, self._timeout_ms, topics)
 
+    def _read_topics(self, data: bytearray, position: int, end: int, count: int) -> tuple[list[TopicProduceData], int]:
+        """All topics; the name of the first is in the prefix, which `position` is after."""
+        name, topic_id = self._name, self._topic_id
+        topics = []
+        for number in range(count):
+            if number:
+                name, topic_id, position = read_topic(data, position, end, self.version)
+            partitions, position = read_partitions(data, position, end, self.version)
+            topics.append(TopicProduceData(name, topic_id, partitions))
+        return topics, position
+
     def _read_prefix(self, data: bytearray, start: int, end: int, version: int) -> None:
-        self._version = -1  # until all of it has been read
+        self.version = -1  # until all of it has been read
         self._client_id, position = read_legacy_string(data, start, end)
         if version >= FLEXIBLE:
             position = skip_tags(data, position + 1, data[position], end)
@@ -93,7 +105,7 @@ class ProduceRequests:
         if position > end:
             refuse_length("the request", position, end)
         self._prefix = bytes(memoryview(data)[start:position])
-        self._version = version
+        self.version = version
 
 
 def read_legacy_string(data: bytes | bytearray, position: int, end: int) -> tuple[str | None, int]:
@@ -142,7 +154,10 @@ def read_partitions(data: bytearray, position: int, end: int, version: int) -> t
     """The partitions of one topic, with the tagged fields that end the topic."""
     if version < FLEXIBLE:
         return read_legacy_partitions(data, position, end)
-    count, position = read_varint(data, position)
+    count = data[position]
+    position += 1
+    if count > 127:
+        count, position = long_varint(data, position, count)
     count -= 1
     if not 0 <= count * 6 <= end - position:
         refuse_length("partition_data", count, end - position)
@@ -173,7 +188,11 @@ def read_partitions(data: bytearray, position: int, end: int, version: int) -> t
         position += 1
         if tags:
             position = skip_tags(data, position, tags, end)
-    return partitions, skip_tags(data, position + 1, data[position], end)
+    tags = data[position]
+    position += 1
+    if tags:
+        position = skip_tags(data, position, tags, end)
+    return partitions, position
 
 
 def read_legacy_partitions(data: bytearray, position: int, end: int) -> tuple[list[PartitionProduceData], int]:
@@ -202,37 +221,56 @@ pack_partition_3 = Struct(">ihqq").pack
 pack_partition_5 = Struct(">ihqqq").pack
 pack_partition_8 = Struct(">ihqqqih").pack
 pack_partition_9 = Struct(">ihqqqBBB").pack
-pack_name_length = Struct(">h").pack
-pack_count = Struct(">i").pack
-pack_throttle = Struct(">i").pack
-pack_throttle_and_no_tags = Struct(">ix").pack
+pack_int16 = Struct(">h").pack
+pack_int32 = Struct(">i").pack
+# the only partition of the only topic, and all that follows it
+pack_last_partition_9 = Struct(">BihqqqBBBBix").pack
 
 
 def write_produce_response(response: ProduceResponse, version: int) -> bytes:
     """The body of a produce response."""
-    if response.node_endpoints:
+    topics = response.responses
+    if response.node_endpoints or version < FLEXIBLE or len(topics) != 1 or len(topics[0].partition_responses) != 1:
+        return write_any_response(response, version)
+    topic = topics[0]
+    partition = topic.partition_responses[0]
+    if not is_plain(partition):
         return b"".join(write_pieces(response, version))
+    return b"\x02" + write_topic(topic, version) + pack_last_partition_9(
+        2, partition.index, partition.error_code, partition.base_offset, partition.log_append_time_ms,
+        partition.log_start_offset, 1, 0, 0, 0, response.throttle_time_ms)  # fmt: skip
+
+
+def write_any_response(response: ProduceResponse, version: int) -> bytes:
+    """As above, whatever the response says."""
     flexible = version >= FLEXIBLE
     topics = response.responses
-    pieces: list[Buffer] = [varint(len(topics) + 1) if flexible else pack_count(len(topics))]
+    pieces = [varint(len(topics) + 1) if flexible else pack_int32(len(topics))]
     for topic in topics:
         partitions = topic.partition_responses
-        if version >= BY_ID:
-            pieces.append(topic.topic_id)
-        else:
-            name = topic.name.encode()
-            pieces.append(varint(len(name) + 1) if flexible else pack_name_length(len(name)))
-            pieces.append(name)
-        pieces.append(varint(len(partitions) + 1) if flexible else pack_count(len(partitions)))
-        for partition in partitions:
-            if partition.record_errors or partition.error_message is not None or partition.current_leader is not None:
-                return b"".join(write_pieces(response, version))
-            pieces.append(write_plain_partition(partition, version))
+        if response.node_endpoints or not all(map(is_plain, partitions)):
+            return b"".join(write_pieces(response, version))
+        pieces.append(write_topic(topic, version))
+        pieces.append(varint(len(partitions) + 1) if flexible else pack_int32(len(partitions)))
+        pieces += [write_plain_partition(partition, version) for partition in partitions]
         if flexible:
             pieces.append(VARINTS[0])
-    throttle_ms = response.throttle_time_ms
-    pieces.append(pack_throttle_and_no_tags(throttle_ms) if flexible else pack_throttle(throttle_ms))
+    pieces.append(pack_int32(response.throttle_time_ms))
+    if flexible:
+        pieces.append(VARINTS[0])
     return b"".join(pieces)
+
+
+def is_plain(partition: PartitionProduceResponse) -> bool:
+    """Whether there is nothing to say but numbers."""
+    return not partition.record_errors and partition.error_message is None and partition.current_leader is None
+
+
+def write_topic(topic: TopicProduceResponse, version: int) -> bytes:
+    if version >= BY_ID:
+        return topic.topic_id
+    name = topic.name.encode()
+    return (varint(len(name) + 1) if version >= FLEXIBLE else pack_int16(len(name))) + name
 
 
 def write_plain_partition(partition: PartitionProduceResponse, version: int) -> bytes:

@@ -86,9 +86,8 @@ def varint(value: int) -> bytes:
     """An unsigned varint."""
     if value < 128:
         return VARINTS[value]
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    return bytes((value & 127 | 128,)) + varint(value >> 7)

@@ -60,9 +60,7 @@ class _Attempt:
                 data = self._read_partition(topic, asked, left - self._found_bytes)
                 partitions.append(data)
                 self._found_bytes += len(data.records or b"")
-            responses.append(
-                FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
-            )
+            responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
         return FetchResponse(responses=responses)
 
     def _read_partition(self, topic: FetchTopic, asked: FetchPartition, left: int) -> PartitionData:

@@ -40,9 +40,7 @@ def handle(context: Context, request: Request) -> Reply | None:
 
 
 def _append_topic(context: Context, topic: TopicProduceData, acks: int) -> list[Outcome]:
-    return [
-        _append(context, topic, partition.index, partition.records, acks) for partition in topic.partition_data
-    ]
+    return [_append(context, topic, partition.index, partition.records, acks) for partition in topic.partition_data]
 
 
 def _append(context: Context, asked: TopicProduceData, index: int, records: Buffer | None, acks: int) -> Outcome:

@@ -1,0 +1,128 @@
+"""Decides which of a stream's oldest segments may go. Pure: it is told sizes, times and limits, and touches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+FOR_EVER = -1
+ANY_SIZE = -1
+NO_TIMESTAMP = -1
+
+
+class Extent(NamedTuple):
+    """What one segment holds: the offsets from `base` up to, not including, `next_base`."""
+
+    base: int
+    next_base: int
+    size: int
+    newest_timestamp_ms: int = NO_TIMESTAMP
+
+
+class Limits(NamedTuple):
+    """What a stream may keep. `pressure_bytes` is what it must give up besides, to relieve the disk."""
+
+    retention_ms: int = FOR_EVER
+    retention_bytes: int = ANY_SIZE
+    pressure_bytes: int = 0
+
+
+class Reason(Enum):
+    START = "before the start of the stream"
+    SIZE = "above the size to keep"
+    PRESSURE = "the disk is too full"
+    AGE = "older than the time to keep"
+
+
+class Decision(NamedTuple):
+    """Why each of the oldest segments may go, oldest first. `roll_first`: the active one is among them, so a new one
+    must be begun before."""
+
+    reasons: tuple[Reason, ...] = ()
+    start: int = 0
+    freed_bytes: int = 0
+    roll_first: bool = False
+
+
+def decide(extents: Sequence[Extent], start: int, removable_end: int, limits: Limits, now_ms: int) -> Decision:
+    """What may go of `extents`, oldest first, of which the last is the active one.
+
+    `start` is the first offset that may be read, `removable_end` the first that must stay: nothing goes that is not
+    durable or that some reader still needs. Only whole segments go, from the oldest on, without a gap.
+    """
+    removable = _count_removable(extents, removable_end)
+    sealed = min(removable, len(extents) - 1)
+    reasons: list[Reason] = []
+    # In this order no later step makes room for an earlier one, so a second look would find nothing more.
+    reasons += [Reason.START] * _count_before(extents[:sealed], start)
+    reasons += [Reason.SIZE] * _count_above(extents, len(reasons), removable, limits.retention_bytes)
+    reasons += [Reason.PRESSURE] * _count_to_free(extents[:sealed], len(reasons), limits.pressure_bytes)
+    reasons += [Reason.AGE] * _count_older(extents, len(reasons), removable, limits.retention_ms, now_ms)
+    count = len(reasons)
+    if count == 0:
+        return Decision(start=start)
+    return Decision(
+        reasons=tuple(reasons),
+        start=max(start, extents[count - 1].next_base),
+        freed_bytes=sum(extent.size for extent in extents[:count]),
+        roll_first=count == len(extents),
+    )
+
+
+def _count_removable(extents: Sequence[Extent], removable_end: int) -> int:
+    count = 0
+    while count < len(extents) and extents[count].next_base <= removable_end:
+        count += 1
+    if count == len(extents) and count > 0 and extents[-1].size == 0:
+        count -= 1  # to replace an empty active segment by another gains nothing
+    return max(count, 0)
+
+
+def _count_before(sealed: Sequence[Extent], start: int) -> int:
+    count = 0
+    while count < len(sealed) and sealed[count].next_base <= start:
+        count += 1
+    return count
+
+
+def _count_above(extents: Sequence[Extent], gone: int, removable: int, retention_bytes: int) -> int:
+    """The oldest goes as long as what is left still reaches the size to keep."""
+    if retention_bytes < 0:
+        return 0
+    excess = sum(extent.size for extent in extents[gone:]) - retention_bytes
+    count = gone
+    while count < removable and excess >= extents[count].size:
+        excess -= extents[count].size
+        count += 1
+    return count - gone
+
+
+def _count_to_free(sealed: Sequence[Extent], gone: int, pressure_bytes: int) -> int:
+    missing = pressure_bytes - sum(extent.size for extent in sealed[:gone])
+    count = gone
+    while count < len(sealed) and missing > 0:
+        missing -= sealed[count].size
+        count += 1
+    return count - gone
+
+
+def _count_older(extents: Sequence[Extent], gone: int, removable: int, retention_ms: int, now_ms: int) -> int:
+    if retention_ms < 0:
+        return 0
+    newest = _newest_timestamps(extents)
+    count = gone
+    while count < removable and newest[count] != NO_TIMESTAMP and now_ms - newest[count] > retention_ms:
+        count += 1
+    return count - gone
+
+
+def _newest_timestamps(extents: Sequence[Extent]) -> list[int]:
+    """A segment whose records bear no time takes that of the next: it was written before that one."""
+    known = NO_TIMESTAMP
+    newest = []
+    for extent in reversed(extents):
+        if extent.newest_timestamp_ms >= 0:
+            known = extent.newest_timestamp_ms
+        newest.append(known)
+    return newest[::-1]

@@ -1,0 +1,139 @@
+"""The two timelines of an embedded broker: message time, which stands still until the test moves it, and liveness, which
+follows the event loop and can be moved ahead. Knows timers, nothing of what they are for."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable
+
+from trimq.clock import Callback, ManualTime, Timer
+
+
+class MessageTime(ManualTime):
+    """Stands still. A timer that is due already when it is made runs in the next loop pass, as everywhere, but while
+    `is_driven` each waits for whoever drives."""
+
+    def __init__(self, now_ms: int) -> None:
+        super().__init__(now_ms)
+        self._loop = asyncio.get_running_loop()
+        self.is_driven = False
+        self._is_closed = False
+
+    def call_at(self, due_ms: int, callback: Callback) -> Timer:
+        timer = super().call_at(due_ms, callback)
+        if due_ms <= self.now_ms() and not self.is_driven:
+            self._loop.call_soon(self._run_due)
+        return timer
+
+    def _run_due(self) -> None:
+        if not self.is_driven and not self._is_closed:
+            self.step(self.now_ms())
+
+    def close(self) -> None:
+        """Nothing fires any more."""
+        self._is_closed = True
+
+
+class _ShiftedTimer:
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callback) -> None:
+        self.callback: Callback | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class ShiftedTime:
+    """The event loop's time plus what it was shifted by."""
+
+    def __init__(self, shift_ms: int = 0) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._shift_ms = shift_ms
+        self._order = itertools.count()
+        self._timers: list[tuple[int, int, _ShiftedTimer]] = []
+        self._alarm: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    @property
+    def shift_ms(self) -> int:
+        return self._shift_ms
+
+    def now_ms(self) -> int:
+        return int(self._loop.time() * 1000) + self._shift_ms
+
+    def call_at(self, due_ms: int, callback: Callback) -> Timer:
+        timer = _ShiftedTimer(callback)
+        heapq.heappush(self._timers, (due_ms, next(self._order), timer))
+        if self._timers[0][2] is timer:
+            self._arm()
+        return timer
+
+    def next_due_ms(self) -> int | None:
+        """When the earliest pending timer is due, which may be in the past. None: there is none."""
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def shift(self, by_ms: int) -> None:
+        """Move ahead, and run what is due then, in order."""
+        self._shift_ms += by_ms
+        self._run_due()
+
+    def _arm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        due_ms = self.next_due_ms()
+        if due_ms is not None and not self._is_closed:
+            self._alarm = self._loop.call_later(max(due_ms - self.now_ms(), 0) / 1000, self._run_due)
+
+    def _run_due(self) -> None:
+        now_ms = self.now_ms()
+        due: list[_ShiftedTimer] = []
+        while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
+            due.append(heapq.heappop(self._timers)[2])
+        for timer in due:
+            # Each in a call of its own: one that fails must not keep the others from running.
+            self._loop.call_soon(self._run, timer)
+        self._arm()
+
+    def _run(self, timer: _ShiftedTimer) -> None:
+        callback, timer.callback = timer.callback, None
+        if callback is not None and not self._is_closed:
+            callback()
+
+    def close(self) -> None:
+        """Nothing fires any more."""
+        self._is_closed = True
+        self._arm()
+
+
+async def advance(
+    message: MessageTime, liveness: ShiftedTime | None, by_ms: int, settle: Callable[[], Awaitable[None]]
+) -> None:
+    """Step `message`, and `liveness` in lockstep if it is given, from one due timer to the next. What a timer set off
+    has settled before the next one runs."""
+    message.is_driven = True
+    try:
+        await settle()
+        until_ms = message.now_ms() + by_ms
+        while not _is_done(message, until_ms):
+            step_ms = until_ms - message.now_ms()
+            for timeline in (message, liveness):
+                due_ms = timeline.next_due_ms() if timeline is not None else None
+                if timeline is not None and due_ms is not None:
+                    step_ms = min(step_ms, max(due_ms - timeline.now_ms(), 0))
+            if liveness is not None:
+                liveness.shift(step_ms)
+            message.step(message.now_ms() + step_ms)
+            await settle()
+    finally:
+        message.is_driven = False
+
+
+def _is_done(message: MessageTime, until_ms: int) -> bool:
+    due_ms = message.next_due_ms()
+    return message.now_ms() >= until_ms and (due_ms is None or due_ms > until_ms)

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+from doubles import FaultyFiles, ManualOffload
+
+from trimq.clock import ManualTime
+from trimq.storage.files import File
+from trimq.storage.flusher import AsyncFlusher, Dirty, SyncFlusher
+from trimq.storage.memory_files import MemoryFiles
+
+THRESHOLD = 4
+INTERVAL_MS = 100
+
+
+class Bench:
+    """A disk that notes its syncs, and all that a flusher is given."""
+
+    def __init__(self) -> None:
+        self.files = FaultyFiles(MemoryFiles())
+        self.files.make_folder("folder")
+        self.synced: list[str] = []
+        self.files.before = self._note
+        self.offload = ManualOffload()
+        self.time = ManualTime(0)
+        self.durable: list[int] = []
+        self.failures: list[BaseException] = []
+
+    def _note(self, operation: str, name: str) -> None:
+        if operation.startswith("sync"):
+            self.synced.append(name or operation)
+
+    def sync_flusher(self) -> SyncFlusher:
+        return SyncFlusher(self.files, self.offload, THRESHOLD, self.durable.append, self.failures.append)
+
+    def async_flusher(self) -> AsyncFlusher:
+        return AsyncFlusher(
+            self.files,
+            self.offload,
+            THRESHOLD,
+            self.durable.append,
+            self.failures.append,
+            self.time,
+            INTERVAL_MS,
+        )
+
+    def dirty(self, *names: str, folders: tuple[str, ...] = ()) -> Dirty:
+        dirty = Dirty()
+        dirty.files.update(self.files.open(name, create=True) for name in names)
+        dirty.folders.update(folders)
+        return dirty
+
+    def failing_sync(self) -> None:
+        def before(operation: str, name: str) -> None:
+            if operation == "sync":
+                raise OSError(errno.EIO, "input/output error")
+
+        self.files.before = before
+
+
+# -- synchronous: a pass is durable when its bytes are on disk
+
+
+def test_a_pass_is_durable_after_its_files_and_folders_are_synced() -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    flusher.flush(1, bench.dirty("a", "b", folders=("folder",)))
+    assert (bench.synced, bench.durable) == ([], [])
+    bench.offload.run_one()
+    assert sorted(bench.synced[:2]) == ["a", "b"]
+    assert bench.synced[2:] == ["folder"], "names last: what they lead to must be there"
+    assert bench.durable == [1]
+
+
+def test_one_round_is_under_way_at_a_time() -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    for number, name in enumerate("abcd", 1):
+        flusher.flush(number, bench.dirty(name))
+        assert len(bench.offload) == 1
+    bench.offload.run_one()
+    assert (bench.durable, bench.synced, len(bench.offload)) == ([1], ["a"], 1)
+    bench.offload.run_one()
+    assert (bench.durable, sorted(bench.synced), len(bench.offload)) == ([1, 4], ["a", "b", "c", "d"], 0)
+
+
+def test_numbers_are_published_in_order() -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    for number in range(1, 20):
+        flusher.flush(number, bench.dirty("a"))
+        if number % 3 == 0:
+            bench.offload.run_one()
+    bench.offload.run_all()
+    assert bench.durable == sorted(set(bench.durable))
+    assert bench.durable[-1] == 19
+
+
+def test_what_is_written_while_a_round_is_under_way_waits_for_the_next() -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    flusher.flush(1, bench.dirty("a"))
+    flusher.flush(2, bench.dirty("a"))
+    bench.offload.run_one()
+    assert (bench.durable, bench.synced) == ([1], ["a"])
+    bench.offload.run_one()
+    assert (bench.durable, bench.synced) == ([1, 2], ["a", "a"])
+
+
+def test_a_pass_that_wrote_nothing_is_published_too() -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    flusher.flush(1, Dirty())
+    bench.offload.run_all()
+    assert bench.durable == [1]
+    assert flusher.is_idle
+
+
+def test_a_flusher_is_idle_between_rounds() -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    assert flusher.is_idle
+    flusher.flush(1, bench.dirty("a"))
+    flusher.hurry()
+    assert not flusher.is_idle
+    bench.offload.run_one()
+    assert flusher.is_idle
+
+
+@pytest.mark.parametrize(("files", "synced"), [("abcd", ["a", "b", "c", "d"]), ("abcde", ["sync_all"])])
+def test_many_files_are_synced_with_the_whole_file_system(files: str, synced: list[str]) -> None:
+    bench = Bench()
+    bench.sync_flusher().flush(1, bench.dirty(*files))
+    bench.offload.run_one()
+    assert sorted(bench.synced) == synced
+    assert bench.durable == [1]
+
+
+def test_folders_count_for_the_threshold() -> None:
+    bench = Bench()
+    bench.sync_flusher().flush(1, bench.dirty("a", "b", folders=("", "folder", "other")))
+    bench.offload.run_one()
+    assert bench.synced == ["sync_all"]
+
+
+class Gone:
+    """A file that was removed since it was written."""
+
+    name = "gone"
+
+    def begin_sync(self) -> Callable[[], None]:
+        raise FileNotFoundError(errno.ENOENT, "no such file")
+
+
+class Unopenable:
+    name = "unopenable"
+
+    def begin_sync(self) -> Callable[[], None]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+
+def holding(file: object) -> Dirty:
+    dirty = Dirty()
+    files: set[object] = dirty.files  # type: ignore[assignment]
+    files.add(file)
+    return dirty
+
+
+def test_what_was_removed_since_needs_no_sync() -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    dirty = holding(Gone())
+    dirty.merge(bench.dirty("a", folders=("no longer there", "folder")))
+    flusher.flush(1, dirty)
+    bench.offload.run_one()
+    assert sorted(bench.synced) == ["a", "folder", "no longer there"]
+    assert (bench.durable, bench.failures) == ([1], [])
+
+
+def test_a_sync_that_fails_publishes_nothing_and_is_reported() -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    bench.failing_sync()
+    flusher.flush(1, bench.dirty("a"))
+    bench.offload.run_one()
+    assert bench.durable == []
+    (failure,) = bench.failures
+    assert isinstance(failure, OSError)
+
+
+def test_after_a_failed_sync_nothing_is_ever_published() -> None:
+    """The kernel reports a lost page once: a later sync that goes well says nothing about the earlier bytes."""
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    bench.failing_sync()
+    flusher.flush(1, bench.dirty("a"))
+    flusher.flush(2, bench.dirty("a"))
+    bench.offload.run_all()
+    bench.files.before = lambda operation, name: None
+    flusher.flush(3, bench.dirty("a"))
+    bench.offload.run_all()
+    assert bench.durable == []
+
+
+def test_a_sync_that_cannot_begin_is_reported() -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    flusher.flush(1, holding(Unopenable()))
+    bench.offload.run_all()
+    assert bench.durable == []
+    assert len(bench.failures) == 1
+
+
+# -- asynchronous: a pass is acknowledged at once and reaches the disk within the interval
+
+
+def test_a_pass_is_acknowledged_at_once() -> None:
+    bench = Bench()
+    flusher = bench.async_flusher()
+    flusher.flush(1, bench.dirty("a"))
+    flusher.flush(2, bench.dirty("b"))
+    assert bench.durable == [1, 2]
+    assert len(bench.offload) == 0
+    assert not flusher.is_idle
+
+
+def test_what_is_dirty_is_synced_after_the_interval() -> None:
+    bench = Bench()
+    flusher = bench.async_flusher()
+    flusher.flush(1, bench.dirty("a"))
+    bench.time.step(INTERVAL_MS - 1)
+    flusher.flush(2, bench.dirty("b"))
+    assert len(bench.offload) == 0
+    bench.time.step(INTERVAL_MS)
+    bench.offload.run_all()
+    assert sorted(bench.synced) == ["a", "b"]
+    assert flusher.is_idle
+    assert bench.time.next_due_ms() is None
+
+
+def test_what_becomes_dirty_in_a_round_is_synced_an_interval_later() -> None:
+    bench = Bench()
+    flusher = bench.async_flusher()
+    flusher.flush(1, bench.dirty("a"))
+    bench.time.step(INTERVAL_MS)
+    flusher.flush(2, bench.dirty("b"))
+    assert (len(bench.offload), bench.time.next_due_ms()) == (1, None)
+    bench.offload.run_one()
+    assert bench.synced == ["a"]
+    assert not flusher.is_idle
+    bench.time.step(2 * INTERVAL_MS)
+    bench.offload.run_one()
+    assert bench.synced == ["a", "b"]
+    assert flusher.is_idle
+
+
+def test_a_pass_that_wrote_nothing_starts_no_round() -> None:
+    bench = Bench()
+    flusher = bench.async_flusher()
+    flusher.flush(1, Dirty())
+    assert bench.durable == [1]
+    assert bench.time.next_due_ms() is None
+    assert flusher.is_idle
+
+
+def test_an_asynchronous_flusher_can_be_hurried() -> None:
+    bench = Bench()
+    flusher = bench.async_flusher()
+    flusher.hurry()
+    assert len(bench.offload) == 0
+    flusher.flush(1, bench.dirty("a"))
+    flusher.hurry()
+    bench.offload.run_all()
+    assert bench.synced == ["a"]
+    assert flusher.is_idle
+    assert bench.time.next_due_ms() is None
+
+
+def test_a_failed_sync_is_reported_by_an_asynchronous_flusher_too() -> None:
+    bench = Bench()
+    flusher = bench.async_flusher()
+    bench.failing_sync()
+    flusher.flush(1, bench.dirty("a"))
+    bench.time.step(INTERVAL_MS)
+    bench.offload.run_all()
+    assert len(bench.failures) == 1
+
+
+# -- what is dirty
+
+
+def test_dirt_is_merged_without_doubles() -> None:
+    bench = Bench()
+    file: File = bench.files.open("a", create=True)
+    one, two = Dirty(), Dirty()
+    one.files.add(file)
+    two.files.add(file)
+    two.folders.add("folder")
+    one.merge(two)
+    assert (len(one), len(Dirty())) == (2, 0)
