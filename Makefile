@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 INTERPRETERS := python3.13 python3.12 python3.11 python3
+JOBS := 1
+IN_PARALLEL = $(if $(filter-out 1,$(JOBS)),-n $(JOBS))
 AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
@@ -17,8 +19,8 @@ help: ## list the targets
 run: $(VENV)/ready ## start the broker; data in ./trimq-data; more flags: ARGS="--flush async"
 	@exec $(BIN)/trimq serve --data-dir trimq-data $(ARGS)
 
-test: $(VENV)/ready ## run the tests; more flags: ARGS="-k journal"
-	$(BIN)/python -m pytest -m "not external" $(ARGS)
+test: $(VENV)/ready ## run the tests; on two processes: JOBS=2; more flags: ARGS="-k journal"
+	$(BIN)/python -m pytest -m "not external" $(IN_PARALLEL) $(ARGS)
 
 check: $(VENV)/ready ## ruff, mypy --strict, the layers and the shape of the code
 	$(BIN)/ruff check .

@@ -30,9 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # What the imports left behind stays for the whole run: frozen, it costs the collections below nothing.
-    gc.collect()
-    gc.freeze()
+    _set_aside()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -102,7 +100,14 @@ def _open_sockets() -> dict[str, str]:
     return sockets
 
 
+def _set_aside() -> None:
+    """What is alive now is not looked at again. Else each test would pay for all modules that earlier ones imported."""
+    gc.collect()
+    gc.freeze()
+
+
 def _pending_tasks() -> list[asyncio.Task[object]]:
+    """Those that have begun since the last setting aside."""
     return [found for found in gc.get_objects() if issubclass(type(found), asyncio.Task) and not found.done()]
 
 
@@ -110,14 +115,14 @@ class _Before:
     """What was open before a test; `leaks` is what has come to it since."""
 
     def __init__(self) -> None:
+        _set_aside()
         self._sockets = set(_open_sockets())
         self._threads = weakref.WeakSet(threading.enumerate())
-        self._tasks = weakref.WeakSet(_pending_tasks())
 
     def leaks(self) -> list[str]:
         sockets = [text for inode, text in _open_sockets().items() if inode not in self._sockets]
         threads = [thread.name for thread in threading.enumerate() if thread not in self._threads]
-        tasks = [repr(task) for task in _pending_tasks() if task not in self._tasks]
+        tasks = [repr(task) for task in _pending_tasks()]
         return [*_named("socket", sockets), *_named("thread", threads), *_named("asyncio task", tasks)]
 
 

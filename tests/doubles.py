@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from trimq.model import Buffer
 from trimq.offload import Done, Work
 from trimq.storage.files import File, Files, Space
 from trimq.storage.flusher import SyncFlusher
+from trimq.storage.memory_files import NameChange
 from trimq.storage.passes import Passes
 
 
@@ -77,6 +78,22 @@ class PassRunner:
 
 class PowerCut(BaseException):
     """The machine stops at this very operation. Not an Exception: no code under test may handle it."""
+
+
+class TornTails:
+    """What a power cut leaves of files that only grow: a share of what was appended and not synced, and all names that
+    were not synced or none."""
+
+    def __init__(self, kept_percent: int, keeps_names: bool) -> None:
+        self._kept_percent = kept_percent
+        self._keeps_names = keeps_names
+
+    def names(self, folder: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
+        return changes if self._keeps_names else ()
+
+    def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
+        synced, newest = len(versions[0]), versions[-1]
+        return newest[: synced + (len(newest) - synced) * self._kept_percent // 100]
 
 
 Before = Callable[[str, str], None]

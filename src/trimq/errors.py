@@ -202,6 +202,45 @@ class Changed(Refusal):
 
 
 @dataclass(eq=False)
+class UnknownUser(Refusal):
+    name: str
+
+    def __str__(self) -> str:
+        return f"there is no user {self.name}"
+
+
+@dataclass(eq=False)
+class LeaseGone(Refusal):
+    """A delivery that was settled, came back or expired, or never was."""
+
+    id: int
+
+    def __str__(self) -> str:
+        return f"there is no lease {self.id} (any more)"
+
+
+@dataclass(eq=False)
+class AlreadyLeased(Refusal):
+    """The message is out for delivery to somebody else."""
+
+    offset: int
+    retriable = True
+
+    def __str__(self) -> str:
+        return f"offset {self.offset} is out for delivery"
+
+
+@dataclass(eq=False)
+class UnknownFailure(Refusal):
+    """It never was, or the ledger no longer keeps it."""
+
+    id: int
+
+    def __str__(self) -> str:
+        return f"there is no failure {self.id}"
+
+
+@dataclass(eq=False)
 class InvalidRecords(Refusal):
     """The bytes are whole but break a rule of their format."""
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from doubles import FaultyFiles, PassRunner
 
-from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind, Right, UnknownUser
+from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind, Right
 from trimq.core.catalogue import Catalogue, Definition
-from trimq.errors import AccessDenied, InvalidSetting
+from trimq.errors import AccessDenied, InvalidSetting, UnknownUser
 from trimq.model import SYSTEM, Caller
 from trimq.storage.files import Files
 from trimq.storage.memory_files import MemoryFiles

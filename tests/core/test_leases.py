@@ -5,9 +5,9 @@ from uuid import UUID
 import pytest
 
 from trimq.clock import ManualTime
-from trimq.core.leases import AlreadyLeased, Lease, LeaseGone, Leases
+from trimq.core.leases import Lease, Leases
 from trimq.core.timers import RETRY_MS
-from trimq.errors import Busy
+from trimq.errors import AlreadyLeased, Busy, LeaseGone
 from trimq.model import StreamId
 
 STREAM, OTHER = StreamId(UUID(int=1), 0), StreamId(UUID(int=1), 1)

@@ -16,7 +16,9 @@ PLAIN = BatchHeader(0, 0, -1, 2, 0, 0, 0, 1_700_000_000_000, 1_700_000_000_001, 
 
 def craft(payload: bytes = RECORD, **fields: Any) -> bytearray:
     """A batch with any fields, and the right length, magic and CRC unless told otherwise."""
-    made = batch.seal(PLAIN._replace(**{k: v for k, v in fields.items() if k not in ("length", "magic", "crc")}), payload)
+    made = batch.seal(
+        PLAIN._replace(**{k: v for k, v in fields.items() if k not in ("length", "magic", "crc")}), payload
+    )
     if "length" in fields:
         struct.pack_into(">i", made, 8, fields["length"])
     if "magic" in fields:
@@ -238,7 +240,11 @@ def test_a_time_that_is_right_already_changes_nothing() -> None:
 def test_times_are_stamped_inside_of_a_larger_buffer() -> None:
     log = craft() + craft() + craft()
     batch.stamp_append_time(memoryview(log), 42, len(craft()))
-    assert [h.max_timestamp_ms for _, h in batch.walk(log, 0, len(log))] == [PLAIN.max_timestamp_ms, 42, PLAIN.max_timestamp_ms]
+    assert [h.max_timestamp_ms for _, h in batch.walk(log, 0, len(log))] == [
+        PLAIN.max_timestamp_ms,
+        42,
+        PLAIN.max_timestamp_ms,
+    ]
     assert all(batch.check(log, at) for at, _ in batch.walk(log, 0, len(log)))
 
 
@@ -246,9 +252,7 @@ def test_times_are_stamped_inside_of_a_larger_buffer() -> None:
 @pytest.mark.parametrize("max_timestamp_ms", [PLAIN.max_timestamp_ms, 42])
 def test_a_whole_header_can_be_stamped_without_writing(log_append_time: bool, max_timestamp_ms: int) -> None:
     original = bytes(craft()) + b"next"
-    head = batch.stamped_header(
-        original, 77, 3, log_append_time=log_append_time, max_timestamp_ms=max_timestamp_ms
-    )
+    head = batch.stamped_header(original, 77, 3, log_append_time=log_append_time, max_timestamp_ms=max_timestamp_ms)
     header = batch.check(head + original[61:-4])
     assert (header.base_offset, header.leader_epoch, header.is_log_append_time, header.max_timestamp_ms) == (
         77,

@@ -189,7 +189,14 @@ def test_the_header_is_not_believed() -> None:
 
 @pytest.mark.parametrize(
     ("times", "first"),
-    [([0, 1, 2], None), ([0, 101, 2], 1), ([0, 1, -101], 2), ([-1 - NOW, 5], None), ([-1 - NOW, 200], 1), ([100, -100], None)],
+    [
+        ([0, 1, 2], None),
+        ([0, 101, 2], 1),
+        ([0, 1, -101], 2),
+        ([-1 - NOW, 5], None),
+        ([-1 - NOW, 200], 1),
+        ([100, -100], None),
+    ],
 )
 def test_the_first_record_outside_of_the_window_is_named_and_no_time_is_no_offence(
     times: list[int], first: int | None

@@ -37,7 +37,12 @@ def test_a_new_batch_may_be_sent(codec: Codec) -> None:
     made = from_records(FIVE, codec=codec, transactional=True, **PRODUCER)
     header = check_sent(made)
     assert (header.codec, header.is_transactional, header.is_control) == (codec, True, False)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.leader_epoch) == (4711, 3, 2**31 - 2, 6)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.leader_epoch) == (
+        4711,
+        3,
+        2**31 - 2,
+        6,
+    )
     assert (header.base_timestamp_ms, header.max_timestamp_ms) == (NOW, NOW + 4)
     assert (header.record_count, header.last_offset_delta, header.last_sequence) == (5, 4, 2)
 
@@ -85,7 +90,15 @@ def test_compaction_keeps_what_is_wanted_where_it_was(codec: Codec) -> None:
     assert list(iterate(after)) == [record for record in iterate(before) if record.key in (b"b", b"d")]
     assert header.record_count == 2
     assert (header.base_timestamp_ms, header.max_timestamp_ms) == (NOW + 1, NOW + 3)
-    unchanged = ("base_offset", "last_offset", "last_sequence", "attributes", "leader_epoch", "producer_id", "producer_epoch")
+    unchanged = (
+        "base_offset",
+        "last_offset",
+        "last_sequence",
+        "attributes",
+        "leader_epoch",
+        "producer_id",
+        "producer_epoch",
+    )
     assert [getattr(header, name) for name in unchanged] == [getattr(original, name) for name in unchanged]
 
 

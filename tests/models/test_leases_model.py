@@ -13,7 +13,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from trimq.clock import ManualTime
 from trimq.core import leases as module
-from trimq.core.leases import AlreadyLeased, Lease, LeaseGone, Leases
+from trimq.core.leases import Lease, Leases
+from trimq.errors import AlreadyLeased, LeaseGone
 from trimq.model import StreamId
 
 STREAMS = [StreamId(UUID(int=1), 0), StreamId(UUID(int=1), 1), StreamId(UUID(int=2), 0)]

@@ -88,7 +88,7 @@ class Ledger:
         segments = self.journal.segments
         if not segments or (segments[-1].size and segments[-1].size + len(data) > self._segment_bytes):
             self.journal.roll(self.end)
-        ticket = self.journal.append((data[:3], data[3:]), len(data))
+        ticket = self.journal.append(data, len(data))
         if not self._passes or self._passes[-1][0] != ticket.number:
             self._passes.append((ticket.number, self.end))
         self.end += 1

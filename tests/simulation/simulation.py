@@ -259,11 +259,15 @@ class Simulation:
         assert self._host is not None
         self.trace.note("the broker is asked to stop")
         stop = self._host.start(self._workload.stop_broker(self._broker))
-        await asyncio.wait({stop}, timeout=FINISH_LIMIT_S)
-        if not stop.done() and not self._has_failed:
+        gave_up = asyncio.ensure_future(self._gave_up.wait())
+        await asyncio.wait({stop, gave_up}, timeout=FINISH_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
+        gave_up.cancel()
+        if self._has_failed:
+            await self._lose_power()
+            return
+        if not stop.done():
             raise SimulationFailure("the broker does not stop")
-        if stop.done():
-            stop.result()
+        stop.result()
         self._kill()
         self.files.die()
 

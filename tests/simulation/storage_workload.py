@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -100,7 +101,7 @@ class StorageWorkload:
         self._latest: StorageBroker | None = None
         self._changed = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[Any]] = {}
-        self._is_finishing = False
+        self._finishing = asyncio.Event()
         self._trims = random.random() < 0.4
 
     # -- what the simulation asks
@@ -143,7 +144,7 @@ class StorageWorkload:
             promises.check_ends(ledger.durable_end, ledger.end)
 
     def finish(self) -> None:
-        self._is_finishing = True
+        self._finishing.set()
 
     def still_waiting(self) -> list[str]:
         for name, task in self._tasks.items():
@@ -159,10 +160,11 @@ class StorageWorkload:
             await asyncio.sleep(self._random.random() * 0.01)
         return self._broker
 
-    async def _think(self) -> None:
-        if not self._is_finishing:
-            scale = 3600 if self._random.random() < 0.01 else self._random.choice((0, 0.001, 0.01, 0.1))
-            await asyncio.sleep(scale * self._random.random())
+    async def _think(self, idle_chance: float) -> None:
+        if not self._finishing.is_set():
+            scale = 3600 if self._random.random() < idle_chance else self._random.choice((0, 0.001, 0.01, 0.1))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._finishing.wait(), scale * self._random.random())
 
     async def _write(self, writer: int, count: int) -> None:
         for number in range(count):
@@ -178,7 +180,7 @@ class StorageWorkload:
                     await self._settle(stream, *request)
             if self._trims and self._random.random() < 0.2 and self._broker is broker:
                 await self._trim(broker, stream)
-            await self._think()
+            await self._think(0.01)
 
     def _filling(self) -> bytes:
         return self._random.randbytes(self._random.randint(0, self._record_bytes))
@@ -210,11 +212,11 @@ class StorageWorkload:
             broker.host.run(broker.trim, stream)
 
     async def _read(self) -> None:
-        while not self._is_finishing:
+        while not self._finishing.is_set():
             broker = await self._current()
             stream = self._random.randrange(self._streams)
             ledger = broker.ledgers[stream]
             if ledger.durable_end > ledger.start:
                 index = self._random.randrange(ledger.start, ledger.durable_end)
                 self._promises[stream].seen(index, ledger.read(index, self._random.choice((1, 10, 100))))
-            await self._think()
+            await self._think(0.1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ import msgspec
 
 from trimq.core.catalogue import Catalogue, Definition
 from trimq.core.passwords import SALT_BYTES, hash_password, matches, unknown_password
-from trimq.errors import AccessDenied, InvalidSetting, Refusal
+from trimq.errors import AccessDenied, InvalidSetting, UnknownUser
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM, Caller
 from trimq.storage.passes import Ticket
 
@@ -71,14 +70,6 @@ class Right(msgspec.Struct, frozen=True):
     configure: str = ""
     write: str = ""
     read: str = ""
-
-
-@dataclass(eq=False)
-class UnknownUser(Refusal):
-    name: str
-
-    def __str__(self) -> str:
-        return f"there is no user {self.name}"
 
 
 class Access:

@@ -44,7 +44,7 @@ class Broker:
             for topic in self._topics
             if topic.name.namespace == caller.namespace
             and (home is None or topic.home is home)
-            and self._access.allowed(caller, Action.DESCRIBE, _resource(topic.name))
+            and self._access.allowed(caller, Action.DESCRIBE, topic.resource)
         ]
 
     def topic(self, caller: Caller, name: str, home: Home | None = None) -> Topic:
@@ -54,7 +54,7 @@ class Broker:
 
     def topic_by_id(self, caller: Caller, id: UUID) -> Topic:
         topic = self._topics.by_id(id)
-        self._access.require(caller, Action.DESCRIBE, _resource(topic.name))
+        self._access.require(caller, Action.DESCRIBE, topic.resource)
         return topic
 
     def check_topic(self, caller: Caller, name: str, streams: int, settings: TopicSettings) -> None:
@@ -72,35 +72,33 @@ class Broker:
         return self._topics.create(full, home, streams, settings)
 
     def grow_topic(self, caller: Caller, topic: Topic, streams: int) -> Ticket:
-        self._access.require(caller, Action.CONFIGURE, _resource(topic.name))
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
         self._appending.require_writable()
         return self._topics.grow(topic, streams)
 
     def change_topic(self, caller: Caller, topic: Topic, settings: TopicSettings) -> Ticket:
-        self._access.require(caller, Action.CONFIGURE, _resource(topic.name))
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
         return self._topics.change_settings(topic, settings)
 
     def delete_topic(self, caller: Caller, topic: Topic) -> Ticket:
-        self._access.require(caller, Action.CONFIGURE, _resource(topic.name))
-        ticket = self._topics.delete(topic)
-        self._cursors.delete_topic(topic.id)
-        return ticket
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        return self._topics.delete(topic)
 
     # -- messages
 
     def append(self, caller: Caller, topic: Topic, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
         """Append one batch in the home's own bytes, which the caller has checked. Pending until its pass is durable."""
-        self._access.require(caller, Action.WRITE, _resource(topic.name))
+        self._access.require(caller, Action.WRITE, topic.resource)
         return self._appending.append(stream, batch, header)
 
     def append_records(self, caller: Caller, topic: Topic, stream: Stream, records: Sequence[Record]) -> Appended:
         """Append records that come in no home's bytes."""
-        self._access.require(caller, Action.WRITE, _resource(topic.name))
+        self._access.require(caller, Action.WRITE, topic.resource)
         return self._appending.append_records(stream, records)
 
     def readable(self, caller: Caller, topic: Topic, index: int) -> Stream:
         """The stream, for a caller who may read it."""
-        self._access.require(caller, Action.READ, _resource(topic.name))
+        self._access.require(caller, Action.READ, topic.resource)
         return topic.stream(index)
 
     def read(self, caller: Caller, topic: Topic, index: int, from_offset: int) -> Iterator[Record]:
@@ -110,7 +108,7 @@ class Broker:
 
     def cut_head(self, caller: Caller, topic: Topic, index: int, offset: int) -> Ticket:
         """Records before `offset` are gone."""
-        self._access.require(caller, Action.CONFIGURE, _resource(topic.name))
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
         return topic.stream(index).log.cut_head(offset)
 
     # -- cursors
@@ -123,7 +121,7 @@ class Broker:
 
     def commit(self, caller: Caller, group: str, topic: Topic, index: int, offset: int, metadata: str = "") -> Ticket:
         """Remember that `group` has read a stream up to `offset`."""
-        self._access.require(caller, Action.READ, _resource(topic.name))
+        self._access.require(caller, Action.READ, topic.resource)
         stream = topic.stream(index)
         return self._cursors.commit(group, stream.id, offset, metadata)
 

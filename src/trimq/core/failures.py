@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from trimq.clock import Timeline
-from trimq.errors import Changed, InvalidRecords, Refusal
+from trimq.errors import Changed, InvalidRecords, UnknownFailure
 from trimq.metrics import Metrics
 from trimq.model import Caller, Headers, Record, StreamId, TopicName
 from trimq.storage.passes import Ticket
@@ -68,16 +68,6 @@ class Failure:
     id: FailureId
     entry: FailureEntry
     is_redriven: bool
-
-
-@dataclass(eq=False)
-class UnknownFailure(Refusal):
-    """It never was, or the ledger no longer keeps it."""
-
-    id: FailureId
-
-    def __str__(self) -> str:
-        return f"there is no failure {self.id}"
 
 
 Keep = Callable[[LedgerEntry], Ticket]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trimq.clock import Timeline
 from trimq.core.timers import Pending, TimerEntry, Timers
-from trimq.errors import Refusal
+from trimq.errors import AlreadyLeased, LeaseGone, Refusal
 from trimq.model import StreamId
 
 _STALE_OFFSETS_ALLOWED = 64
@@ -28,28 +28,6 @@ class Lease:
     holder: Holder
     deadline_ms: int
     attempts: int
-
-
-@dataclass(eq=False)
-class LeaseGone(Refusal):
-    """It was settled, came back or expired, or never was."""
-
-    id: LeaseId
-
-    def __str__(self) -> str:
-        return f"there is no lease {self.id} (any more)"
-
-
-@dataclass(eq=False)
-class AlreadyLeased(Refusal):
-    """The message is out for delivery to somebody else."""
-
-    stream: StreamId
-    offset: int
-    retriable = True
-
-    def __str__(self) -> str:
-        return f"offset {self.offset} is out for delivery"
 
 
 class _Offsets:
@@ -92,7 +70,7 @@ class Leases:
     def grant(self, stream: StreamId, offset: int, holder: Holder, deadline_ms: int, attempts: int) -> LeaseId:
         """The message at `offset` goes out to `holder`, who has until `deadline_ms` to settle it."""
         if self.is_leased(stream, offset):
-            raise AlreadyLeased(stream, offset)
+            raise AlreadyLeased(offset)
         id = self._deadlines.schedule(deadline_ms, TimerEntry(stream, offset))
         self._add(Lease(id, stream, offset, holder, deadline_ms, attempts))
         return id

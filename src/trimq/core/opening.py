@@ -18,12 +18,13 @@ from trimq.core.cluster import Cluster, ClusterFact, Node
 from trimq.core.cursors import Cursor, Cursors
 from trimq.core.topics import Topics
 from trimq.core.upkeep import Upkeep
+from trimq.errors import StartMistake
 from trimq.metrics import Metrics
 from trimq.offload import Offload
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.files import Files
 from trimq.storage.partition_store import ROOT, PartitionStore
-from trimq.storage.passes import Passes
+from trimq.storage.passes import Passes, Ticket
 from trimq.storage.space import SpaceGuard
 from trimq.storage.table import open_table
 
@@ -39,8 +40,12 @@ class Core:
     cluster: Cluster
     appending: Appending
     upkeep: Upkeep
+    opened: Ticket
+    """Its pass must be durable, and not refused, before anything is served."""
 
     def start(self) -> None:
+        if self.opened.refusal is not None:
+            raise StartMistake(f"the data folder cannot be written: {self.opened.refusal}")
         self.appending.is_running = True
         self.upkeep.start()
 
@@ -81,10 +86,11 @@ def open_core(
     fact_type = cast("type[ClusterFact]", ClusterFact)
     facts = open_table(files, TABLES, "cluster", passes, fact_type, offload)
     cluster = Cluster(facts, Node(settings.node_id), chance.randbytes)
-    cluster.start()
+    started = cluster.start()
     access = Access(catalogue, chance.randbytes)
     store = PartitionStore(files, passes, checkpoints, now_ms)
     topics = Topics(catalogue, store, passes, settings, now_ms, lambda: new_id(chance))
+    topics.on_deleted(cursors.delete_topic)
     topics.open()
     storage = settings.storage
     guard = SpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
@@ -96,4 +102,4 @@ def open_core(
     )
     upkeep = Upkeep(topics, guard, clock.message, storage.retention_check_ms)
     broker = Broker(settings, topics, cursors, cluster, access, appending)
-    return Core(broker, topics, cluster, appending, upkeep)
+    return Core(broker, topics, cluster, appending, upkeep, started)

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from trimq.config import Settings
+from trimq.core.access import Resource, ResourceKind
 from trimq.core.catalogue import Catalogue
 from trimq.core.streams import Stream
 from trimq.core.topic_settings import TopicSettings, check_topic_settings, log_settings, message_limit
@@ -51,6 +52,7 @@ class Topic:
     def __init__(self, id: UUID, definition: Definition, version: int) -> None:
         self.id = id
         self.name = TopicName(definition.namespace, definition.name)
+        self.resource = Resource(ResourceKind.TOPIC, definition.namespace, definition.name)
         self.home = Home(definition.home)
         self.created_ms = definition.created_ms
         self.settings: TopicSettings = definition.settings
@@ -92,6 +94,7 @@ class Topics:
         self._by_name: dict[TopicName, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._leaving: set[TopicName] = set()
+        self._deleted_listeners: list[Callable[[UUID], object]] = []
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -158,8 +161,13 @@ class Topics:
             raise InvalidCount(f"a topic has at most {self._settings.limits.streams_per_topic} streams")
         self._open_streams(topic, streams, is_new=True)
         ticket = self._save(topic, topic.definition())
-        self._passes.afterwards(ticket, lambda done: self._drop(topic, before) if done.refusal else None)
+        self._passes.afterwards(ticket, lambda done: self._take_back_growth(topic, before, done))
         return ticket
+
+    def _take_back_growth(self, topic: Topic, before: int, ticket: Ticket) -> None:
+        if ticket.refusal is not None:
+            self._drop(topic, before)
+            self._reread_version(topic)
 
     def _drop(self, topic: Topic, keep: int) -> None:
         """Take back the streams from `keep` on, and with the first one the topic."""
@@ -174,8 +182,13 @@ class Topics:
         before = topic.settings
         self._apply_settings(topic, settings)
         ticket = self._save(topic, topic.definition())
-        self._passes.afterwards(ticket, lambda done: self._apply_settings(topic, before) if done.refusal else None)
+        self._passes.afterwards(ticket, lambda done: self._take_back_settings(topic, before, done))
         return ticket
+
+    def _take_back_settings(self, topic: Topic, before: TopicSettings, ticket: Ticket) -> None:
+        if ticket.refusal is not None:
+            self._apply_settings(topic, before)
+            self._reread_version(topic)
 
     def _apply_settings(self, topic: Topic, settings: TopicSettings) -> None:
         topic.settings = dict(settings)
@@ -200,6 +213,8 @@ class Topics:
             return
         self._store.remove(topic.name.name, topic.id, [stream.log for stream in topic.streams])
         self._unmark(topic.id)
+        for listener in self._deleted_listeners:
+            listener(topic.id)
 
     def _unmark(self, id: UUID) -> None:
         found = self._catalogue.get(_KIND, str(id))
@@ -208,10 +223,17 @@ class Topics:
 
     def _save(self, topic: Topic, definition: Definition) -> Ticket:
         ticket = self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(definition), topic.version)
-        found = self._catalogue.get(_KIND, str(topic.id))
-        assert found is not None
-        topic.version = found.version
+        self._reread_version(topic)
         return ticket
+
+    def _reread_version(self, topic: Topic) -> None:
+        found = self._catalogue.get(_KIND, str(topic.id))
+        if found is not None:
+            topic.version = found.version
+
+    def on_deleted(self, listener: Callable[[UUID], object]) -> None:
+        """Call `listener` when a topic is gone for good: what others keep of it may go too."""
+        self._deleted_listeners.append(listener)
 
     # -- opening
 
@@ -254,6 +276,4 @@ class Topics:
     def _remember(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
-        found = self._catalogue.get(_KIND, str(topic.id))
-        assert found is not None
-        topic.version = found.version
+        self._reread_version(topic)

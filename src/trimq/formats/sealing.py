@@ -156,12 +156,12 @@ def _thin_out(header: BatchHeader, kept: list[BatchRecord], horizon_ms: int | No
         )
         for record in kept
     )
-    if not header.is_log_append_time:
-        latest_ms = max(NO_TIMESTAMP, *(record.timestamp_ms for record in kept))
-        header = header._replace(max_timestamp_ms=latest_ms)
-    if horizon_ms is not None:
-        header = header._replace(attributes=header.attributes | DELETE_HORIZON_BIT)
-    header = header._replace(base_timestamp_ms=base_ms, record_count=len(kept))
+    header = header._replace(
+        attributes=header.attributes if horizon_ms is None else header.attributes | DELETE_HORIZON_BIT,
+        base_timestamp_ms=base_ms,
+        max_timestamp_ms=max(NO_TIMESTAMP, *(record.timestamp_ms for record in kept)),  # with append time, that
+        record_count=len(kept),
+    )
     return seal(header, compress(header.codec, payload))
 
 

@@ -55,7 +55,7 @@ async def _serve(settings: Settings, announce: Announce) -> int:
     syncs, work = ThreadOffload("trimq-sync", loop), ThreadOffload("trimq-work", loop)
     files = DiskFiles(settings.data_dir, settings.storage.open_files)
     try:
-        node = Node(settings, Doors(files, system_clock(), syncs, work, random.Random(os.urandom(16))))
+        node = Node(settings, Doors(files, system_clock(), syncs, work, random.SystemRandom()))
         addresses = await node.start()
         _tune_garbage_collection()
         _tell(settings, addresses, announce)

@@ -45,10 +45,11 @@ class Node:
         self._settings = settings
         self._doors = doors
         self._plan = plan
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
+        self._is_aborted = False
         self._progress = Progress()
         self.metrics = Metrics()
-        self.passes = Passes(loop.call_soon, self._fail)
+        self.passes = Passes(self._call_soon, self._fail)
         self.passes.on_progress(self._passes_moved)
         self._flusher = self._make_flusher()
         self.passes.start(self._flusher)
@@ -72,6 +73,13 @@ class Node:
             return SyncFlusher(files, offload, threshold, settle, self._fail)
         timeline, interval_ms = self._doors.clock.liveness, self._settings.flush_interval_ms
         return AsyncFlusher(files, offload, threshold, settle, self._fail, timeline, interval_ms)
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(self._call_unless_aborted, callback)
+
+    def _call_unless_aborted(self, callback: Callable[[], None]) -> None:
+        if not self._is_aborted:
+            callback()
 
     def _passes_moved(self) -> None:
         self._progress.moved(self.passes.written, self.passes.durable)
@@ -149,6 +157,10 @@ class Node:
             self._changed.clear()
             await self._changed.wait()
 
+    def hurry(self) -> None:
+        """Sync now what flush = async would let wait."""
+        self._flusher.hurry()
+
     async def _drained(self) -> None:
         liveness = self._doors.clock.liveness
         timer = liveness.call_at(liveness.now_ms() + _DRAIN_MS, self._abort_sessions)
@@ -162,6 +174,7 @@ class Node:
 
     def abort(self) -> None:
         """End at once, as a crash would: nothing is answered, written or synced any more."""
+        self._is_aborted = True
         self.is_ready = False
         self.core.stop_writes()
         for listener in self.listeners.values():

@@ -357,8 +357,9 @@ class Session(asyncio.BufferedProtocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing waits to be handled, answered or sent."""
-        return not (self._pending or self._unsent or self._collected or self._turn_scheduled)
+        """Nothing waits to be handled or sent. An answer that is held for a pass or an event is not counted here."""
+        is_sending = self._unsent or self._collected or self._flush_scheduled or self._write_paused
+        return self._lost or not (is_sending or self._turn_scheduled)
 
 
 def _is_certain(reply: Reply) -> bool:

@@ -269,7 +269,7 @@ class StoredIndex:
     # -- asking, as of a SegmentIndex
 
     def lookup(self, offset: int) -> OffsetPosition:
-        return self._search_offsets(0, offset)
+        return self._search_offsets(0, offset - self.base)
 
     def boundary_before(self, position: int) -> OffsetPosition:
         return self._search_offsets(1, position)

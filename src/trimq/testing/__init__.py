@@ -1,0 +1,20 @@
+"""A broker inside a test: `from trimq.testing import Broker`. Loaded when it is first used, so that the pytest plugin,
+which lives here too, costs nothing where no test asks for a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trimq.testing.broker import Broker as Broker
+    from trimq.testing.broker import BrokerFailed as BrokerFailed
+
+__all__ = ["Broker", "BrokerFailed"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from trimq.testing import broker
+
+        return getattr(broker, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,30 +6,56 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from trimq.clock import Callback, ManualTime, Timer
 
 
 class MessageTime(ManualTime):
-    """Stands still. A timer that is due already when it is made runs in the next loop pass, as everywhere, but while
-    `is_driven` each waits for whoever drives."""
+    """Stands still. A timer that is due already when it is made runs in the next loop pass, as everywhere; while
+    somebody drives, each waits for its turn."""
 
     def __init__(self, now_ms: int) -> None:
         super().__init__(now_ms)
         self._loop = asyncio.get_running_loop()
-        self.is_driven = False
+        self._is_driven = False
+        self._is_armed = False
         self._is_closed = False
 
     def call_at(self, due_ms: int, callback: Callback) -> Timer:
         timer = super().call_at(due_ms, callback)
-        if due_ms <= self.now_ms() and not self.is_driven:
-            self._loop.call_soon(self._run_due)
+        self._arm()
         return timer
 
+    @property
+    def is_due(self) -> bool:
+        due_ms = self.next_due_ms()
+        return due_ms is not None and due_ms <= self.now_ms()
+
+    def _arm(self) -> None:
+        if self.is_due and not (self._is_armed or self._is_driven or self._is_closed):
+            self._is_armed = True
+            self._loop.call_soon(self._run_due)
+
     def _run_due(self) -> None:
-        if not self.is_driven and not self._is_closed:
+        self._is_armed = False
+        if self._is_driven or self._is_closed or not self.is_due:
+            return
+        try:
             self.step(self.now_ms())
+        finally:
+            self._arm()
+
+    @contextmanager
+    def driven(self) -> Iterator[None]:
+        """While this lasts, no timer runs but by `step`."""
+        self._is_driven = True
+        try:
+            yield
+        finally:
+            self._is_driven = False
+            self._arm()
 
     def close(self) -> None:
         """Nothing fires any more."""
@@ -116,11 +142,10 @@ async def advance(
 ) -> None:
     """Step `message`, and `liveness` in lockstep if it is given, from one due timer to the next. What a timer set off
     has settled before the next one runs."""
-    message.is_driven = True
-    try:
+    with message.driven():
         await settle()
         until_ms = message.now_ms() + by_ms
-        while not _is_done(message, until_ms):
+        while message.now_ms() < until_ms or message.is_due:
             step_ms = until_ms - message.now_ms()
             for timeline in (message, liveness):
                 due_ms = timeline.next_due_ms() if timeline is not None else None
@@ -130,10 +155,3 @@ async def advance(
                 liveness.shift(step_ms)
             message.step(message.now_ms() + step_ms)
             await settle()
-    finally:
-        message.is_driven = False
-
-
-def _is_done(message: MessageTime, until_ms: int) -> bool:
-    due_ms = message.next_due_ms()
-    return message.now_ms() >= until_ms and (due_ms is None or due_ms > until_ms)

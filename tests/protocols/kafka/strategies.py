@@ -128,3 +128,19 @@ def comparable(value: Any) -> Any:
     if isinstance(value, list):
         return [comparable(each) for each in value]
     return bytes(value) if isinstance(value, memoryview | bytearray) else value
+
+
+def full(kind: type[Struct]) -> Any:
+    """A message in which every field is given and every array has two elements."""
+    return kind(**{field.name: full_value(field) for field in kind.FIELDS})
+
+
+def full_value(field: Field) -> Any:
+    if isinstance(field.element, type):
+        return [full(field.element), full(field.element)] if field.kind == "array" else full(field.element)
+    if field.kind == "array":
+        assert field.element is not None
+        one = full_value(Field(field.element().kind, name=field.name))
+        return [one, one]
+    others = {"bool": True, "float64": 1.5, "uuid": bytes(range(16)), "string": "text", "bytes": b"bytes"}
+    return {**others, "records": b"batch" * 20}.get(field.kind, 7)

@@ -36,8 +36,9 @@ class Code(IntEnum):
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
     INVALID_RECORD = 87
+    RESOURCE_NOT_FOUND = 91
     UNKNOWN_TOPIC_ID = 100
-    THROTTLING_QUOTA_EXCEEDED = 89
+    INVALID_RECORD_STATE = 121
 
 
 CODES: dict[type[Refusal], Code] = {
@@ -61,6 +62,10 @@ CODES: dict[type[Refusal], Code] = {
     errors.Busy: Code.REQUEST_TIMED_OUT,
     errors.AccessDenied: Code.TOPIC_AUTHORIZATION_FAILED,
     errors.Changed: Code.REQUEST_TIMED_OUT,
+    errors.UnknownUser: Code.RESOURCE_NOT_FOUND,
+    errors.LeaseGone: Code.INVALID_RECORD_STATE,
+    errors.AlreadyLeased: Code.INVALID_RECORD_STATE,
+    errors.UnknownFailure: Code.RESOURCE_NOT_FOUND,
     errors.InvalidRecords: Code.INVALID_RECORD,
     errors.CorruptRecords: Code.CORRUPT_MESSAGE,
     errors.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,

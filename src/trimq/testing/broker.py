@@ -1,0 +1,323 @@
+"""A whole broker in this process, for tests: on a thread and event loop of its own, on free ports, in memory unless told
+otherwise, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from trimq.clock import Clock, WallTime
+from trimq.model import SYSTEM, Home, Record
+from trimq.server.embedded import FolderStore, MemoryStore, Run, Store
+from trimq.server.node import Node
+from trimq.testing.durations import Duration, parse_duration
+from trimq.testing.keywords import Value, settings_from
+from trimq.testing.loop_thread import LoopThread
+from trimq.testing.ports import ReservedPorts
+from trimq.testing.sightings import Sightings
+from trimq.testing.timelines import MessageTime, ShiftedTime, advance
+
+T = TypeVar("T")
+Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+
+# How long the broker may take to write, sync and send what one step of time set off.
+_PATIENCE_S = 20.0
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_999  # the end of the year 9999, after which `datetime` has no dates
+
+
+class BrokerFailed(Exception):
+    """Something went wrong inside the broker, by no fault of the test. The cause is the first failure."""
+
+
+class _Life:
+    """One run of the broker and its clock."""
+
+    def __init__(self, run: Run, message: MessageTime, liveness: ShiftedTime, addresses: dict[str, str]) -> None:
+        self.run = run
+        self.message = message
+        self.liveness = liveness
+        self.addresses = addresses
+
+    def stop_clocks(self) -> None:
+        self.message.close()
+        self.liveness.close()
+
+
+class Broker:
+    """`with Broker() as broker:` runs a broker that keeps everything in memory.
+
+    `folder`: keep it there instead. `on_disk`: in a folder that is removed at the end. Other keywords are settings of
+    the broker, named `section_field`: `kafka_num_partitions=3`, `flush="async"`. Methods may be called from any thread
+    but the broker's own.
+    """
+
+    def __init__(
+        self, *, folder: str | os.PathLike[str] | None = None, on_disk: bool = False, **settings: Value
+    ) -> None:
+        if folder is not None and on_disk:
+            raise TypeError("give either folder= or on_disk=True: with a folder the broker is on disk already")
+        self._settings = settings_from(settings)
+        self._given_folder = None if folder is None else Path(folder)
+        self._on_disk = on_disk
+        self._folder: Path | None = self._given_folder
+        self._opened = ExitStack()
+        self._sightings = Sightings()
+        self._thread: LoopThread | None = None
+        self._store: Store
+        self._life: _Life | None = None
+        self._addresses: dict[str, str] = {}
+        self._now_ms = 0
+
+    # -- from start to end
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except BrokerFailed as failed:
+            if error is None:
+                raise
+            error.add_note(str(failed))  # the test's own failure comes first
+
+    def start(self) -> Broker:
+        """For those who cannot use `with`; `close` is then theirs to call."""
+        if self._thread is not None:
+            raise RuntimeError("this broker has been started already")
+        try:
+            self._open()
+            self._begin()
+        except BaseException:
+            self._thread = None
+            self._opened.close()
+            raise
+        return self
+
+    def _open(self) -> None:
+        self._sightings = Sightings()
+        self._sightings.open()
+        self._opened.callback(self._sightings.end)
+        if self._on_disk:
+            self._folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="trimq-")))
+        self._store = MemoryStore() if self._folder is None else FolderStore(str(self._folder))
+        ports = ReservedPorts()
+        self._opened.callback(ports.release)
+        self._bound_settings = ports.choose(self._settings)
+        self._thread = LoopThread("trimq-broker", self._sightings.fail)
+        self._opened.callback(self._thread.close)
+        self._sightings.follow(self._thread.ident)
+        self._now_ms = WallTime().now_ms()
+
+    def close(self) -> None:
+        """Stop, and give back every thread, socket and file. BrokerFailed: something went wrong inside the broker."""
+        if self._thread is None:
+            return
+        try:
+            if self._life is not None:
+                self._end("stopped")
+        finally:
+            self._thread = None
+            self._opened.close()
+        self._check()
+
+    def _begin(self) -> None:
+        self._life = self._call(self._start_run)
+        self._addresses = self._life.addresses
+        places = ", ".join(f"{name} {address}" for name, address in self._addresses.items())
+        self._sightings.title = f"the broker at {places}"
+        self._sightings.see(f"started: {places}")
+
+    async def _start_run(self) -> _Life:
+        message, liveness = MessageTime(self._now_ms), ShiftedTime()
+        run = Run(self._bound_settings, self._store, Clock(message, liveness), self._sightings.see)
+        try:
+            return _Life(run, message, liveness, await run.start())
+        except BaseException:
+            message.close()
+            liveness.close()
+            raise
+
+    def _end(self, note: str) -> str:
+        """End this life, by a crash if `note` is empty. What became of it, in a sentence."""
+        life = self._living()
+        self._now_ms = life.message.now_ms()
+        self._life = None
+        try:
+            if note:
+                self._call(life.run.stop)
+            else:
+                note = self._call(life.run.crash)
+        finally:
+            self._call(lambda: _run(life.stop_clocks))
+        self._sightings.see(note)
+        return note
+
+    def stop(self) -> None:
+        """Answer what was asked, make it durable, close all connections. `restart` goes on from there."""
+        self._end("stopped")
+        self._check()
+
+    def crash(self) -> str:
+        """End at once, and lose what was not synced: nobody who got an answer may miss anything afterwards.
+
+        In memory, which is the default, that is a power cut. On a real folder it is a `kill -9`: the machine's page
+        cache outlives it, so that what was written is still there. Gives back a sentence that says which it was."""
+        return self._end("")
+
+    def restart(self) -> None:
+        """Recover what is stored and serve it at the same addresses. A broker that runs is stopped first."""
+        if self._thread is None:
+            raise RuntimeError("this broker is not started; use `with Broker() as broker:`")
+        if self._life is not None:
+            self.stop()
+        self._begin()
+
+    # -- where it is
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """`host:port` by listener. The same for all of the broker's life, also while it is down."""
+        return dict(self._addresses)
+
+    @property
+    def kafka(self) -> str:
+        """For `bootstrap.servers`."""
+        return self._address("kafka")
+
+    @property
+    def http(self) -> str:
+        """The URL under which health, metrics and administration are."""
+        return f"http://{self._address('http')}"
+
+    def _address(self, name: str) -> str:
+        if name not in self._addresses:
+            raise RuntimeError(f"this broker has no {name} listener: it is off, or the broker is not started")
+        return self._addresses[name]
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the broker keeps its data. None: in memory."""
+        return self._folder
+
+    # -- time
+
+    def now(self) -> datetime:
+        """Message time, in UTC: that of the start, and what it was advanced by."""
+        return _EPOCH + timedelta(milliseconds=self.now_ms())
+
+    def now_ms(self) -> int:
+        """Message time, in milliseconds since 1970."""
+        return self._now_ms if self._life is None else self._life.message.now_ms()
+
+    def advance(self, duration: Duration, *, liveness: bool = False) -> None:
+        """Move message time ahead: "250ms", "10s", "5m", "2h", "7d", "1h30m", a timedelta, or seconds.
+
+        Whatever becomes due happens, one after the other at its own time, and each has been written, synced and sent
+        before the next. `liveness`: heartbeats, sessions and long polls, which follow real time, move ahead as well."""
+        life, by_ms = self._living(), parse_duration(duration)
+        if life.message.now_ms() + by_ms > _LAST_MS:
+            raise ValueError(f"{duration!r} leads beyond the year 9999")
+        self._sightings.see(f"time: advancing by {by_ms} ms{' with liveness' if liveness else ''}")
+        moved = life.liveness if liveness else None
+        self._call(lambda: advance(life.message, moved, by_ms, lambda: life.run.settle(_PATIENCE_S)))
+        self._check()
+
+    # -- messages, without a client
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: Value) -> None:
+        """Create a topic and wait until it is durable. Settings are the broker's own: `retention_ms=60_000`."""
+        given = {key: str(value) for key, value in settings.items()}
+        self._write(lambda node: node.core.broker.create_topic(SYSTEM, name, Home.PARTITION_LOG, partitions, given))
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | str | None,
+        key: bytes | str | None = None,
+        headers: Headers = (),
+        *,
+        partition: int = 0,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Append one record and wait until it is acknowledged. Its offset."""
+        pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+        stamp_ms = self.now_ms() if timestamp_ms is None else timestamp_ms
+        record = Record(_bytes(body), _bytes(key), pairs, stamp_ms)
+
+        def append(node: Node) -> tuple[int, Any]:
+            found = node.core.broker.topic(SYSTEM, topic)
+            return node.core.broker.append_records(SYSTEM, found, found.stream(partition), [record])
+
+        return self._write(append)
+
+    def records(self, topic: str, partition: int = 0) -> list[Record]:
+        """Every record that a consumer could read, from the first on."""
+
+        def read(node: Node) -> list[Record]:
+            found = node.core.broker.topic(SYSTEM, topic)
+            return list(node.core.broker.read(SYSTEM, found, partition, found.stream(partition).start))
+
+        return self.on_loop(read)
+
+    def on_loop(self, call: Callable[[Node], T]) -> T:
+        """Call a function with the node itself, on its event loop: for tests of the broker, not of its users."""
+        node = self._living().run.node
+        return self._call(lambda: _run(lambda: call(node)))
+
+    def _write(self, write: Callable[[Node], tuple[T, Any]]) -> T:
+        """`write` gives a result and a ticket: the result, once the ticket's pass is durable, else its refusal."""
+        node = self._living().run.node
+
+        async def write_and_wait() -> T:
+            settled = asyncio.get_running_loop().create_future()
+            result, ticket = write(node)
+            node.passes.afterwards(ticket, lambda done: None if settled.done() else settled.set_result(done.refusal))
+            refusal = await settled
+            if refusal is not None:
+                raise refusal
+            return result
+
+        return self._call(write_and_wait)
+
+    # -- what it saw
+
+    def sightings(self) -> str:
+        """The last connections, requests, new topics and log messages, a line each."""
+        return self._sightings.text()
+
+    def _living(self) -> _Life:
+        if self._life is None:
+            down = "call restart() first" if self._thread is not None else "use `with Broker() as broker:`"
+            raise RuntimeError(f"the broker is not running: {down}")
+        return self._life
+
+    def _call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        assert self._thread is not None
+        return self._thread.call(make)
+
+    def _check(self) -> None:
+        """Raise what went wrong inside the broker since the last look, once."""
+        failures, self._sightings.failures = self._sightings.failures, []
+        if failures:
+            more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
+            raise BrokerFailed(f"the broker failed: {failures[0]!r}{more}") from failures[0]
+
+
+async def _run(call: Callable[[], T]) -> T:
+    return call()
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

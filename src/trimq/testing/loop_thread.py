@@ -1,0 +1,72 @@
+"""An event loop in a thread of its own, and calls onto it from other threads. What goes wrong on the loop is kept for
+whoever asks. Knows nothing of brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_LOOK_AGAIN_S = 1.0
+
+
+class LoopThread:
+    def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    @property
+    def ident(self) -> int | None:
+        return self._thread.ident
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                runner.run(self._live())
+        except BaseException as error:  # whatever ends the loop, the test must hear of it
+            self._failed(error)
+        finally:
+            self._ready.set()
+
+    async def _live(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._handle)
+        self._stop = asyncio.Event()
+        self._ready.set()
+        await self._stop.wait()
+
+    def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self._failed(error if error is not None else RuntimeError(context["message"]))
+
+    def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the loop: its result, or what it raised."""
+        if threading.get_ident() == self._thread.ident:
+            raise RuntimeError("this waits for the broker's event loop, and cannot be called on it")
+        future = asyncio.run_coroutine_threadsafe(make(), self._loop)
+        while True:
+            try:
+                return future.result(_LOOK_AGAIN_S)
+            except TimeoutError:
+                self._check(future)
+
+    def _check(self, future: Future[T]) -> None:
+        if future.done():
+            future.result()  # the time-out was the coroutine's own
+        elif not self._thread.is_alive():
+            raise RuntimeError("the broker's event loop has ended")
+
+    def close(self) -> None:
+        """End the loop and the thread. Harmless when they have ended."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()

@@ -1,0 +1,36 @@
+"""Ports that stay ours while a broker is down, so that it comes back where its clients look for it."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+from trimq.config import Address, Settings
+from trimq.testing.keywords import address_of, listeners, with_address
+
+
+class ReservedPorts:
+    """Each is held by a socket that is bound and never listens: it does not keep the broker from listening there, and
+    the kernel gives the port to nobody else."""
+
+    def __init__(self) -> None:
+        self._held = ExitStack()
+
+    def choose(self, settings: Settings) -> Settings:
+        """The settings with a port of its own for every listener that wants a free one."""
+        for listener in listeners():
+            address = address_of(settings, listener)
+            if address is not None and address.port == 0:
+                settings = with_address(settings, listener, Address(address.host, self._hold(address.host)))
+        return settings
+
+    def _hold(self, host: str) -> int:
+        family, kind, protocol, _, bound = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        held = self._held.enter_context(socket.socket(family, kind, protocol))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(bound)
+        port: int = held.getsockname()[1]
+        return port
+
+    def release(self) -> None:
+        self._held.close()
