@@ -10,17 +10,11 @@ import os
 import time
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 BROKER = os.environ["TRIMQ_KAFKA"]
-TOPIC = "e08"
+TOPIC = "e08"  # made by the first message
 COUNT = 100
 PATIENCE_S = 20
-
-
-def make_topic() -> None:
-    for made in AdminClient({"bootstrap.servers": BROKER}).create_topics([NewTopic(TOPIC, 1, 1)]).values():
-        made.result(PATIENCE_S)
 
 
 def send_and_wait() -> list[int]:
@@ -78,7 +72,6 @@ def read(count: int) -> list[str]:
 
 
 def main() -> None:
-    make_topic()
     started = time.perf_counter()
     waited = send_and_wait()
     waited_s = time.perf_counter() - started

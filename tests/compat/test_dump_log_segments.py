@@ -1,13 +1,16 @@
-"""Kafka's own tool reads the partition folders that our codecs write, and finds no fault with them."""
+"""Kafka's own tool reads the partition folders that we write, and finds no fault with them."""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from compat.kafka_tools import complaints_in, complaints_of, dump
 from storage.kafka_folders import FOLDERS
+from storage.partition_logs import NOW_MS, SETTINGS, opened
 
 from trimq.formats.batch import BatchHeader, empty_batch, read_header
 from trimq.formats.compression import Codec
@@ -175,6 +178,33 @@ def test_a_compacted_log(folder: PartitionFolder) -> None:
     assert complaints_in(dumped) != []
     assert "count: 0 " in dumped.output
     assert f"deleteHorizonMs: OptionalLong[{START_MS + 10**6}]" in dumped.output
+
+
+def test_a_partition_log_that_rolled_and_was_opened_again(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, segment_bytes=1500, checkpoint_bytes=400)
+    for run in range(2):
+        with opened(tmp_path, "t", settings) as partition:
+            for number in range(20):
+                fields = {"producer_id": number % 2, "producer_epoch": 0, "base_sequence": 10 * run + number // 2}
+                record = Record(b"body" * 20, timestamp_ms=START_MS + number * 7 % 20)
+                batch = from_records([record], codec=number % 5, transactional=number % 2 == 1, **fields)
+                partition.append(batch, leader_epoch=run)
+                if number % 6 == 5:
+                    partition.append(control_batch(1, 0, 0, number % 4 == 1, START_MS + number, 0), leader_epoch=run)
+    folder = tmp_path / "partitions" / "t-0"
+    assert len(list(folder.glob("*.log"))) > 3
+    assert len(list(folder.glob("*.txnindex"))) > 1
+    assert complaints_of(folder) == []
+
+
+@pytest.mark.parametrize("kafka", FOLDERS, ids=lambda folder: folder.name)
+def test_a_folder_of_kafka_that_we_went_on_with(kafka: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "partitions" / kafka.name
+    shutil.copytree(kafka, folder)
+    with opened(tmp_path, kafka.name.removesuffix("-0")) as partition:
+        for number in range(9):
+            partition.append(from_records([Record(b"ours", timestamp_ms=NOW_MS + number)]), leader_epoch=1)
+    assert complaints_of(folder, has_gaps=kafka.name == "profiles-0") == []
 
 
 def spoil(path: Path, position: int) -> None:

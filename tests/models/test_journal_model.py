@@ -11,8 +11,10 @@ from trimq.errors import WriteFailed
 from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
 from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.segment import Segment
 
 FOLDER = "orders-0"
+EVERYTHING = 1 << 20
 
 Contents = dict[int, bytes]
 
@@ -34,8 +36,8 @@ class Owner:
 
 
 class JournalMachine(RuleBasedStateMachine):
-    """`now` is what was appended, `written` what the last pass that ended left, `ended` the same for each pass since
-    the last that is durable."""
+    """`now` is what was appended; `written` is what the files hold; `ended` is what each pass left behind, by its
+    number, from the last on that was found at the start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,9 +47,9 @@ class JournalMachine(RuleBasedStateMachine):
         self.now: Contents = {}
         self.written: Contents = {}
         self.next_base = 0
-        self._open()
+        self._start()
 
-    def _open(self) -> None:
+    def _start(self) -> None:
         self.files = FaultyFiles(self.memory)
         self.runner = PassRunner(self.files)
         self.owner = Owner()
@@ -80,13 +82,23 @@ class JournalMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.now) > 1)
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
-        segment = data.draw(st.sampled_from(self.journal.segments[:-1]), "segment")
+        self._remove(data.draw(st.sampled_from(self.journal.segments[:-1]), "segment"))
+
+    def _remove(self, segment: Segment) -> None:
         self.journal.remove(segment, ())
         del self.now[segment.base]
-        self.written = {base: kept for base, kept in self.written.items() if base != segment.base}
+        self.written = {base: held for base, held in self.written.items() if base != segment.base}
         self.has_joined = True
 
-    # -- how it ends
+    @rule(data=st.binary(max_size=5), is_older_kept=st.booleans())
+    def expire(self, data: bytes, is_older_kept: bool) -> None:
+        """What is active goes, too, after a new segment is begun."""
+        self.roll()
+        for segment in self.journal.segments[-2 if is_older_kept else 0 : -1]:
+            self._remove(segment)
+        self.append(data, as_view=False)
+
+    # -- how a pass ends
 
     @rule()
     def end_pass(self) -> None:
@@ -94,27 +106,24 @@ class JournalMachine(RuleBasedStateMachine):
         self.runner.end_pass()
         if self.has_joined:
             self.has_joined = False
-            self.written = dict(self.now)
-            self.ended[number] = self.written
+            self.written = self.ended[number] = dict(self.now)
 
     @precondition(lambda self: self._unwritten_bytes() > 0)
     @rule(data=st.data())
     def fail_to_write(self, data: st.DataObject) -> None:
-        ticket = self.journal.latest_ticket()
-        undone = self.owner.undone
+        ticket, undone = self.journal.latest_ticket(), self.owner.undone
         self.files.room_bytes = data.draw(st.integers(0, self._unwritten_bytes() - 1), "room")
         self.runner.end_pass()
         self.files.room_bytes = None
         assert isinstance(ticket.refusal, WriteFailed)
         assert self.owner.undone == undone + 1
         self.has_joined = False
-        # A journal has a segment at all times: if all that it had before were removed, the first new one stays.
+        # There is always a segment: when all that were there before are removed, the oldest new one stays.
         self.written = self.written or {min(self.now): b""}
         self.now = dict(self.written)
-        self.ended[ticket.number] = self.written
 
     def _unwritten_bytes(self) -> int:
-        return sum(len(data) - len(self.written.get(base, b"")) for base, data in self.now.items())
+        return sum(len(held) - len(self.written.get(base, b"")) for base, held in self.now.items())
 
     @rule()
     def sync(self) -> None:
@@ -124,66 +133,57 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def be_killed(self) -> None:
-        self._recover(oldest=self.written)
+        self._recover([self.written])
 
     @rule(kept_percent=st.integers(0, 100), keeps_names=st.booleans())
     def lose_power(self, kept_percent: int, keeps_names: bool) -> None:
-        oldest = self.ended.get(self.runner.passes.durable, self.found_durable())
+        durable = self.runner.passes.durable
+        acknowledged = max(number for number in self.ended if number <= durable)
         self.memory.crash(TornTails(kept_percent, keeps_names))
-        self._recover(oldest)
+        self._recover([held for number, held in self.ended.items() if number >= acknowledged] + [self.written])
 
-    def found_durable(self) -> Contents:
-        return self._durable_at_start
-
-    def _recover(self, oldest: Contents) -> None:
-        """What is found lies between what was acknowledged and what was written."""
-        versions = [oldest, *self.ended.values(), self.written]
-        self._open()
+    def _recover(self, versions: list[Contents]) -> None:
+        """What is found lies between the first of the versions, which was acknowledged, and the last."""
+        self._start()
         self.journal.load()
-        found = {segment.base: segment.read(0, 1 << 20) for segment in self.journal.segments}
-        for base, data in found.items():
-            longest = max((version[base] for version in versions if base in version), key=len, default=b"")
-            assert longest.startswith(data)
-        for base, data in oldest.items():
+        found = {segment.base: segment.read(0, EVERYTHING) for segment in self.journal.segments}
+        for base, held in found.items():
+            assert any(version.get(base, b"").startswith(held) for version in versions), "nobody wrote this"
+        for base, held in versions[0].items():
             if all(base in version for version in versions):
-                assert found[base].startswith(data)
+                assert found[base].startswith(held), "what was acknowledged is lost"
         self.now, self.written = dict(found), dict(found)
-        self._resync()
-
-    def _resync(self) -> None:
         self.journal.resync(self.journal.segments[0])
-        self.runner.settle()
-        self._durable_at_start = self.written
-        self.ended = {self.runner.passes.durable: self.written}
+        self._settle_all()
 
-    _durable_at_start: Contents = {}  # noqa: RUF012
+    def _settle_all(self) -> None:
+        self.runner.settle()
+        self.ended = {self.runner.passes.durable: dict(self.written)}
 
     @precondition(lambda self: not self.has_joined and self.runner.passes.is_idle)
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        place = data.draw(st.integers(0, len(self.journal.segments) - 1), "place")
-        segment = self.journal.segments[place]
+        segment = data.draw(st.sampled_from(self.journal.segments), "segment")
         size = data.draw(st.integers(0, segment.size), "size")
         self.journal.truncate(segment, size, ())
         self.now = {base: held for base, held in self.now.items() if base <= segment.base}
         self.now[segment.base] = self.now[segment.base][:size]
         self.written = dict(self.now)
-        self.runner.settle()
-        self.ended[self.runner.passes.durable] = self.written
+        self._settle_all()
 
     # -- what always holds
 
     @invariant()
     def both_hold_the_same(self) -> None:
         assert self.runner.failures == []
-        segments = self.journal.segments
-        assert {segment.base: segment.size for segment in segments} == {base: len(d) for base, d in self.now.items()}
-        for segment in segments:
+        sizes = {base: len(held) for base, held in self.now.items()}
+        assert {segment.base: segment.size for segment in self.journal.segments} == sizes
+        for segment in self.journal.segments:
             written = self.written.get(segment.base, b"")
-            assert segment.file.read(0, 1 << 20) == written
+            assert segment.file.read(0, EVERYTHING) == written
             assert bytes(segment.file.view(0, len(written))) == written
         assert self.owner.settled <= self.runner.passes.durable
 
 
 TestJournal = JournalMachine.TestCase
-TestJournal.settings = settings(max_examples=80, stateful_step_count=40)
+TestJournal.settings = settings(max_examples=100, stateful_step_count=40)

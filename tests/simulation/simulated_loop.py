@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
+from simulated_network import Network, SimulatedServer
 from simulated_trace import SimulationFailure, Trace
-from simulated_wires import Network, SimulatedServer
 
 _HOST: contextvars.ContextVar[Host] = contextvars.ContextVar("host")
 

@@ -193,7 +193,7 @@ class Topics:
     def _apply_settings(self, topic: Topic, settings: TopicSettings) -> None:
         topic.settings = dict(settings)
         for stream in topic.streams:
-            stream.log.settings = log_settings(settings, self._settings)
+            stream.log.change_settings(log_settings(settings, self._settings))
             stream.message_bytes = message_limit(settings, self._settings)
 
     def delete(self, topic: Topic) -> Ticket:

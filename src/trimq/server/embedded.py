@@ -75,8 +75,8 @@ class FolderStore:
     def crash(self) -> str:
         self.close()
         return (
-            f"crashed, as by kill -9: {self._folder} keeps what was written but not synced, for the machine's page cache "
-            "outlives a process; a power cut is shown by a broker in memory only"
+            f"crashed, as by kill -9: {self._folder} keeps what was written but not synced, since the machine's page "
+            "cache outlives a process; only a broker in memory shows a power cut"
         )
 
 
@@ -116,6 +116,7 @@ class Run:
 
     def __init__(self, settings: Settings, store: Store, clock: Clock, see: See) -> None:
         self._store = store
+        self._has_ended = False
         loop = asyncio.get_running_loop()
         files = store.open(settings)
         self._syncs, self._work = _Lane("trimq-sync", loop), _Lane("trimq-work", loop)
@@ -155,6 +156,7 @@ class Run:
             await listener.closed()
 
     def _release(self, end: Callable[[], T]) -> T:
+        self._has_ended = True
         self._syncs.cut()
         self._work.cut()
         return end()
@@ -180,6 +182,8 @@ class Run:
     async def _settle(self) -> None:
         quiet = spins = 0
         while quiet < _QUIET_PASSES and self.node.failure is None:
+            if self._has_ended:
+                raise Unsettled("the broker ended meanwhile")
             self.node.hurry()
             await asyncio.sleep(0 if spins < _SPINS else _POLL_S)
             quiet = quiet + 1 if self.is_quiet else 0

@@ -76,9 +76,9 @@ class PartitionLog:
     ) -> None:
         self.files = files
         self.folder = folder
+        self._settings = settings
         self._checkpoints = checkpoints
         self.now_ms = now_ms
-        self.settings = settings
         self.journal = Journal(files, folder, LOG, passes, self)
         self.segments: list[PartitionSegment] = []
         self.producers = ProducerStates()
@@ -104,6 +104,14 @@ class PartitionLog:
         self._is_closing = False
 
     @property
+    def settings(self) -> LogSettings:
+        return self._settings
+
+    def change_settings(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self._aim()
+
+    @property
     def active(self) -> PartitionSegment:
         return self.segments[-1]
 
@@ -120,11 +128,13 @@ class PartitionLog:
         if metadata is not None:
             self._new_files.append(metadata)
         self.durable_place = Place(self.start, self.segments[0], 0)
+        self._aim()
 
     def resume(self, end: int, undurable: PartitionSegment | None) -> None:
         """An existing log was opened: it goes on at `end`. From `undurable` on it is synced before it is read."""
         active = self.segments[-1]
         self.end = end
+        self._aim()
         if undurable is None:
             self.durable_end = end
             self.durable_place = Place(end, active, active.segment.size)
@@ -219,7 +229,6 @@ class PartitionLog:
         active = self.segments[-1]
         self._mark = _PassMark(self.end, len(self.segments), active.mark(), len(self.epochs))
         self.producers.begin_pass()
-        self._aim()
         if active.segment.size and self.now_ms() - active.created_ms >= self.settings.segment_ms:
             self.roll()
 
@@ -248,6 +257,7 @@ class PartitionLog:
         self.end = mark.end
         del self.segments[mark.segments :]
         self.segments[-1].back_to(mark.tail)
+        self._aim()
         del self.epochs[mark.epochs :]
         self._newest_epoch = self.epochs[-1].epoch if self.epochs else -1
         self.producers.undo_pass()

@@ -87,7 +87,9 @@ class PartitionSegment:
             )
 
     def mark(self) -> TailMark:
-        return TailMark(self.growing.mark(), len(self.aborted or ()))
+        index = self._index
+        assert isinstance(index, SegmentIndex)
+        return TailMark(index.mark(), len(self.aborted) if self.aborted else 0)
 
     def back_to(self, mark: TailMark) -> None:
         self.growing.back_to(mark.entries)

@@ -1,5 +1,5 @@
-"""A whole broker in this process, for tests: on a thread and event loop of its own, on free ports, in memory unless told
-otherwise, with a clock that the test moves."""
+"""A whole broker in this process, for tests: on a thread and an event loop of its own, on free ports, in memory unless
+told otherwise, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -46,10 +46,15 @@ class _Life:
         self.message = message
         self.liveness = liveness
         self.addresses = addresses
+        self.unanswered: set[asyncio.Future[Any]] = set()
 
-    def stop_clocks(self) -> None:
+    def end(self) -> None:
+        """Its clocks stand still, and nobody waits for it any more."""
         self.message.close()
         self.liveness.close()
+        for future in tuple(self.unanswered):
+            if not future.done():
+                future.set_exception(RuntimeError("the broker ended before it answered"))
 
 
 class Broker:
@@ -76,6 +81,7 @@ class Broker:
         self._life: _Life | None = None
         self._addresses: dict[str, str] = {}
         self._now_ms = 0
+        self._told_failures = 0
 
     # -- from start to end
 
@@ -107,6 +113,7 @@ class Broker:
 
     def _open(self) -> None:
         self._sightings = Sightings()
+        self._told_failures = 0
         self._sightings.open()
         self._opened.callback(self._sightings.end)
         if self._on_disk:
@@ -160,7 +167,7 @@ class Broker:
             else:
                 note = self._call(life.run.crash)
         finally:
-            self._call(lambda: _run(life.stop_clocks))
+            self._call(lambda: _run(life.end))
         self._sightings.see(note)
         return note
 
@@ -278,12 +285,14 @@ class Broker:
 
     def _write(self, write: Callable[[Node], tuple[T, Any]]) -> T:
         """`write` gives a result and a ticket: the result, once the ticket's pass is durable, else its refusal."""
-        node = self._living().run.node
+        life = self._living()
 
         async def write_and_wait() -> T:
+            result, ticket = write(life.run.node)
             settled = asyncio.get_running_loop().create_future()
-            result, ticket = write(node)
-            node.passes.afterwards(ticket, lambda done: None if settled.done() else settled.set_result(done.refusal))
+            life.unanswered.add(settled)
+            settled.add_done_callback(life.unanswered.discard)
+            life.run.node.passes.afterwards(ticket, lambda done: settled.set_result(done.refusal))
             refusal = await settled
             if refusal is not None:
                 raise refusal
@@ -309,7 +318,8 @@ class Broker:
 
     def _check(self) -> None:
         """Raise what went wrong inside the broker since the last look, once."""
-        failures, self._sightings.failures = self._sightings.failures, []
+        failures = self._sightings.failures[self._told_failures :]
+        self._told_failures += len(failures)
         if failures:
             more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
             raise BrokerFailed(f"the broker failed: {failures[0]!r}{more}") from failures[0]

@@ -13,9 +13,6 @@ from trimq.clock import monotonic_seconds
 KEPT = 400
 
 _LOGGER = logging.getLogger("trimq")
-_lock = threading.Lock()
-_open: list[Sightings] = []
-_ended: list[Sightings] = []
 
 
 class Sightings(logging.Handler):
@@ -23,12 +20,24 @@ class Sightings(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.title = "not started"
+        self.title = "a broker that did not start"
         self.failures: list[BaseException] = []
         self._thread: int | None = None
         self._began = monotonic_seconds()
         self._events: deque[tuple[float, object]] = deque(maxlen=KEPT)
         self._count = 0
+
+    def open(self) -> None:
+        """Listen to the log, and be part of reports."""
+        _register.add(self)
+
+    def follow(self, thread: int | None) -> None:
+        """The log messages of this thread are the broker's."""
+        self._thread = thread
+
+    def end(self) -> None:
+        """The broker is gone; what it saw is kept for the report of this test."""
+        _register.end(self)
 
     def see(self, event: object) -> None:
         """Keep `event`, whose text is made only for a report."""
@@ -47,50 +56,59 @@ class Sightings(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None and record.levelno >= logging.ERROR:
             self.failures.append(record.exc_info[1])
 
-    # -- from start to end
-
-    def open(self) -> None:
-        """Listen to the log."""
-        with _lock:
-            if not _open and _LOGGER.level == logging.NOTSET:
-                _LOGGER.setLevel(logging.INFO)
-                _lowered.append(_LOGGER)
-            _open.append(self)
-        _LOGGER.addHandler(self)
-
-    def follow(self, thread: int | None) -> None:
-        self._thread = thread
-
-    def end(self) -> None:
-        _LOGGER.removeHandler(self)
-        with _lock:
-            _open.remove(self)
-            _ended.append(self)
-            if not _open and _lowered:
-                _lowered.pop().setLevel(logging.NOTSET)
-
-    # -- the report
-
     def text(self) -> str:
-        dropped = self._count - len(self._events)
-        lines = [f"({dropped} earlier events are not kept)"] if dropped else []
-        for text, group in itertools.groupby(((at, str(event)) for at, event in list(self._events)), lambda row: row[1]):
-            rows = list(group)
-            times = f"  ({len(rows)} times)" if len(rows) > 1 else ""
-            lines.append(f"{rows[0][0]:+9.3f}s  {text}{times}")
+        events = list(self._events)
+        lines = [f"({self._count - len(events)} earlier events are not kept)"] if self._count > len(events) else []
+        for text, same in itertools.groupby(((at, str(event)) for at, event in events), key=lambda row: row[1]):
+            times = [at for at, _ in same]
+            repeated = f"  ({len(times)} times)" if len(times) > 1 else ""
+            lines.append(f"{times[0]:+9.3f}s  {text}{repeated}")
         return "\n".join(lines) or "nothing"
 
 
-_lowered: list[logging.Logger] = []
+class _Register:
+    """All brokers of this process that a report may have to speak of."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: list[Sightings] = []
+        self._ended: list[Sightings] = []
+        self._has_set_level = False
+
+    def add(self, sightings: Sightings) -> None:
+        with self._lock:
+            self._open.append(sightings)
+            _LOGGER.addHandler(sightings)
+            if _LOGGER.level == logging.NOTSET:  # nobody has chosen one, and INFO would not come through
+                _LOGGER.setLevel(logging.INFO)
+                self._has_set_level = True
+
+    def end(self, sightings: Sightings) -> None:
+        with self._lock:
+            self._open.remove(sightings)
+            self._ended.append(sightings)
+            _LOGGER.removeHandler(sightings)
+            if self._has_set_level and not self._open:
+                _LOGGER.setLevel(logging.NOTSET)
+                self._has_set_level = False
+
+    def all(self) -> list[Sightings]:
+        with self._lock:
+            return [*self._ended, *self._open]
+
+    def forget_ended(self) -> None:
+        with self._lock:
+            self._ended.clear()
+
+
+_register = _Register()
 
 
 def reports() -> list[tuple[str, str]]:
     """A title and a text for each broker that runs, or has ended since `forget_ended`."""
-    with _lock:
-        shown = [*_ended, *_open]
-    return [(f"what {sightings.title} saw", sightings.text()) for sightings in shown]
+    return [(f"what {sightings.title} saw", sightings.text()) for sightings in _register.all()]
 
 
 def forget_ended() -> None:
-    with _lock:
-        _ended.clear()
+    """The reports of the next test are not about the brokers of the last."""
+    _register.forget_ended()

@@ -1,5 +1,5 @@
-"""The two timelines of an embedded broker: message time, which stands still until the test moves it, and liveness, which
-follows the event loop and can be moved ahead. Knows timers, nothing of what they are for."""
+"""The two timelines of an embedded broker: message time, which stands still until the test moves it, and liveness,
+which follows the event loop and can be moved ahead. Knows timers, nothing of what they are for."""
 
 from __future__ import annotations
 

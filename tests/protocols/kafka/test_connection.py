@@ -116,7 +116,7 @@ def test_an_unknown_api_or_version_is_refused(api_key: int, version: int) -> Non
     "frame",
     [
         framed(b"x"),
-        framed(bytes(8)),
+        framed(struct.pack(">hhi", 0, 3, 1)),
         framed(struct.pack(">hhi", 3, 1, 1)),
         framed(struct.pack(">hhih", 3, 1, 1, 10) + b"short"),
         framed(struct.pack(">hhih", 3, 9, 1, -1)),
@@ -143,8 +143,8 @@ def test_requests_before_a_bad_frame_are_delivered() -> None:
         connection.next_event()
 
 
-@pytest.mark.parametrize(("version", "header"), [(3, "00000006"), (4, "00000007?")])
-def test_a_response_has_the_header_of_its_version(version: int, header: str) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_response_has_the_header_of_its_version(version: int) -> None:
     request = Request(12, version, 258, None)
     answer = b"".join(encode_response(request, HeartbeatResponse(error_code=25)))
     body = encode(HeartbeatResponse(error_code=25), version)

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from trimq import errors
 from trimq.errors import Refusal
-from trimq.formats.batch import BadBatch, BadChecksum, BadLength, OldMagic, TruncatedBatch, UnsupportedMagic
+from trimq.formats.batch import BadBatch, BadChecksum, BadLength, OldMagic, UnsupportedMagic
 from trimq.formats.records import BadPayload
 
 
@@ -78,11 +78,11 @@ def code_of(refusal: Refusal) -> Code:
 
 
 def code_of_batch(error: BadBatch) -> Code:
-    """Bytes that do not fit or match are corrupt; whole ones that break a rule are invalid."""
+    """Bytes that do not match their checksum or are too few are corrupt; others that break a rule are invalid."""
     if isinstance(error, BadPayload):
         return Code.UNKNOWN_SERVER_ERROR
     if isinstance(error, OldMagic):
         return Code.INVALID_RECORD
-    if isinstance(error, (TruncatedBatch, BadLength, UnsupportedMagic, BadChecksum)):
+    if isinstance(error, (BadLength, UnsupportedMagic, BadChecksum)):
         return Code.CORRUPT_MESSAGE
     return Code.INVALID_RECORD

@@ -235,7 +235,7 @@ def write_produce_response(response: ProduceResponse, version: int) -> bytes:
     topic = topics[0]
     partition = topic.partition_responses[0]
     if not is_plain(partition):
-        return b"".join(write_pieces(response, version))
+        return write_any_response(response, version)
     return b"\x02" + write_topic(topic, version) + pack_last_partition_9(
         2, partition.index, partition.error_code, partition.base_offset, partition.log_append_time_ms,
         partition.log_start_offset, 1, 0, 0, 0, response.throttle_time_ms)  # fmt: skip
@@ -243,13 +243,13 @@ def write_produce_response(response: ProduceResponse, version: int) -> bytes:
 
 def write_any_response(response: ProduceResponse, version: int) -> bytes:
     """As above, whatever the response says."""
-    flexible = version >= FLEXIBLE
     topics = response.responses
+    if response.node_endpoints or not all(is_plain(each) for topic in topics for each in topic.partition_responses):
+        return b"".join(write_pieces(response, version))
+    flexible = version >= FLEXIBLE
     pieces = [varint(len(topics) + 1) if flexible else pack_int32(len(topics))]
     for topic in topics:
         partitions = topic.partition_responses
-        if response.node_endpoints or not all(map(is_plain, partitions)):
-            return b"".join(write_pieces(response, version))
         pieces.append(write_topic(topic, version))
         pieces.append(varint(len(partitions) + 1) if flexible else pack_int32(len(partitions)))
         pieces += [write_plain_partition(partition, version) for partition in partitions]

@@ -1,0 +1,143 @@
+"""The network of the simulation: who listens where, which wires there are, and the weather on them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from simulated_transport import SimulatedSocket
+from simulated_wires import Peer, Wire
+
+if TYPE_CHECKING:
+    from simulated_loop import Host, SimulatedLoop
+
+
+class Weather:
+    """How the network behaves just now."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.usual_delay_us = (30, 800)
+        self.long_delay_us = (1_000, 20_000)
+        self.long_delay_chance = 0.02
+        self.split_chance = 0.05
+
+    def worsen(self, random: Random) -> None:
+        self.long_delay_us = (10_000, random.choice((50_000, 500_000, 3_000_000)))
+        self.long_delay_chance = random.choice((0.05, 0.3))
+        self.split_chance = random.choice((0.05, 0.5))
+
+
+class SimulatedServer(asyncio.AbstractServer):
+    def __init__(self, network: Network, port: int, host: Host, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._network = network
+        self.port = port
+        self.host = host
+        self.factory = factory
+        self.sockets: tuple[SimulatedSocket, ...] = (SimulatedSocket(("127.0.0.1", port)),)
+
+    def close(self) -> None:
+        self.sockets = ()
+        self._network.unlisten(self)
+
+    async def wait_closed(self) -> None:
+        return None
+
+    def is_serving(self) -> bool:
+        return bool(self.sockets)
+
+    async def start_serving(self) -> None:
+        return None
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._network.loop
+
+
+class Network:
+    """All wires, the servers they lead to, and the weather on them."""
+
+    def __init__(self, loop: SimulatedLoop, random: Random) -> None:
+        self.loop = loop
+        self.weather = Weather()
+        self._random = random
+        self._own = loop.host("network")
+        self._servers: dict[int, SimulatedServer] = {}
+        self._next_port = 40_000
+        self.wires: list[Wire] = []
+
+    def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], port: int, host: Host
+    ) -> SimulatedServer:
+        port = port or self._free_port()
+        if port in self._servers:
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        server = self._servers[port] = SimulatedServer(self, port, host, factory)
+        return server
+
+    def unlisten(self, server: SimulatedServer) -> None:
+        if self._servers.get(server.port) is server:
+            del self._servers[server.port]
+
+    def connect(self, port: int) -> Peer:
+        """A new connection; the server hears of it a little later."""
+        server = self._servers.get(port)
+        if server is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on port {port}")
+        self.wires = [wire for wire in self.wires if not wire.is_over]
+        wire = Wire(self, server.host, port, self._free_port())
+        self.wires.append(wire)
+        self.loop.call_at_us(self.arrival_us(), wire.open, server, context=server.host.context)
+        return wire.peer
+
+    def host_died(self, host: Host) -> None:
+        for port in [port for port, server in self._servers.items() if server.host is host]:
+            del self._servers[port]
+        for wire in self.wires:
+            if wire.host is host and not wire.is_cut:
+                wire.cut()
+
+    def _free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    # -- what the seed decides
+
+    @property
+    def now_us(self) -> int:
+        return self.loop.now_us
+
+    def arrival_us(self) -> int:
+        weather = self.weather
+        long = self._random.random() < weather.long_delay_chance
+        return self.now_us + self._random.randint(*(weather.long_delay_us if long else weather.usual_delay_us))
+
+    def discovery_us(self) -> int:
+        return self.now_us + self._random.choice((0, self._random.randint(0, 5_000), self._random.randint(0, 2_000_000)))
+
+    def split(self, size: int) -> int:
+        """How many of `size` bytes go together."""
+        if size > 1 and self._random.random() < self.weather.split_chance:
+            return self._random.randint(1, self._random.choice((min(size, 8), size)))
+        return size
+
+    def window(self) -> int:
+        return self._random.choice((1_000, 16_000, 64_000, 256_000))
+
+    def surviving(self, pieces: int) -> int:
+        return self._random.randint(0, pieces)
+
+    # -- how things are run
+
+    def call_at_us(self, due_us: int, callback: Callable[..., object]) -> None:
+        self.loop.call_at_us(due_us, callback, context=self._own.context)
+
+    def call_soon_on(self, host: Host, callback: Callable[..., object], *args: Any) -> None:
+        self.loop.call_at_us(self.now_us, callback, *args, context=host.context)
+
+    def note(self, event: str) -> None:
+        self.loop.trace.note(event)
