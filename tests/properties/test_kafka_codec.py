@@ -1,4 +1,4 @@
-"""The codec reads back what it writes, and agrees with two other implementations both ways, in every API and version."""
+"""The codec reads back what it writes, and agrees with two other implementations, in every API and version."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class StartFile:
     def load(self, names: list[str]) -> None:
         if self._name.rpartition("/")[2] in names:
             file = self._files.open(self._name)
-            for self._size, payload in parse(file.read(0, file.size()), 0):  # noqa: B007
+            for self._size, payload in parse(file.read(0, file.size()), 0):
                 self._count += 1
                 self.start = int.from_bytes(payload, "big")
 
@@ -149,9 +149,9 @@ class Ledger:
             return
         self.end = segments[0].base if segments else self.start
         for segment, following in zip_longest(segments, segments[1:]):
-            size = 0
-            for size, _ in parse(segment.read(0, segment.size), segment.base):  # noqa: B007
-                self.end += 1
+            whole = list(parse(segment.read(0, segment.size), segment.base))
+            size = whole[-1][0] if whole else 0
+            self.end += len(whole)
             if size < segment.size or (following is not None and following.base != self.end):
                 self.journal.truncate(segment, size, ())
                 return

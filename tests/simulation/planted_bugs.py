@@ -45,7 +45,7 @@ def failed_sync_ignored(patch: pytest.MonkeyPatch) -> None:
 def undone_pass_left_in_file(patch: pytest.MonkeyPatch) -> None:
     """A write that fell short is not cut off again."""
 
-    def forget(self: Any, refusal: Any) -> None:
+    def forget(self: Any, refusal: Any, *_: Any) -> None:
         ticket, chunks = self._ticket, self._chunks
         self._forget_pass()
         ticket.refusal = refusal

@@ -95,7 +95,7 @@ class SimulatedFiles(MemoryFiles):
         return kept
 
     def may_sync(self, name: str) -> bool:
-        """Whether a sync has an effect. Once one has failed, the kernel takes the pages for clean and says yes for ever."""
+        """Whether a sync has an effect. After one has failed, the kernel takes the pages for clean and just agrees."""
         if self.fails_next_sync:
             self.fails_next_sync = False
             self.had_failed_sync = True
@@ -188,7 +188,7 @@ class SeededSurvivors:
         return after[:at] + before[at:]
 
     def _mix_sectors(self, versions: Sequence[bytes]) -> bytes:
-        """Each sector as it was at some moment since the last sync. Nothing crosses a cut of the file: it frees blocks."""
+        """Each sector as it was at some moment since the last sync; not from before a cut, which frees blocks."""
         cuts = [at for at in range(1, len(versions)) if len(versions[at]) < len(versions[at - 1])]
         bounds = [0, *cuts, len(versions)]
         epoch = self._random.randrange(len(bounds) - 1)

@@ -1,5 +1,5 @@
 """An event loop without a selector or a clock: time jumps from one event to the next, and a seed decides in which order
-events that come from outside the process arrive. Hosts live on it and can be killed with all that they had scheduled."""
+events that come from outside the process arrive. Hosts live on it and can be killed with all they had scheduled."""
 
 from __future__ import annotations
 
@@ -158,15 +158,24 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Nothing that this host has scheduled will run; its connections break."""
         host.is_alive = False
         for task in self._tasks.get(host, ()):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            task._log_destroy_pending = False
         # A dead host's timers must not pull time forward.
         self._events = [event for event in self._events if event[3].host is not host]
         heapq.heapify(self._events)
         self.network.host_died(host)
 
+    def end(self) -> None:
+        """Let go of everything, so that nothing outlives the simulation."""
+        self._ready.clear()
+        self._events.clear()
+        self.after_pass.clear()
+        for task in itertools.chain.from_iterable(self._tasks.values()):
+            task._log_destroy_pending = False
+        self._tasks.clear()
+
     # -- the network
 
-    async def create_server(  # type: ignore[override]
+    async def create_server(
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: Any = None, port: int = 0, **options: Any
     ) -> SimulatedServer:
         return self.network.listen(protocol_factory, port, _HOST.get())
@@ -219,7 +228,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self._ready.append(heapq.heappop(self._events)[3])
         for _ in range(len(self._ready)):
             handle = self._ready.popleft()
-            if not handle._cancelled and (handle.host is None or handle.host.is_alive):  # type: ignore[attr-defined]
+            if not handle._cancelled and (handle.host is None or handle.host.is_alive):
                 handle._run()
         for look in self.after_pass:
             look()
@@ -231,7 +240,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         long = chance < _LONG_PASS_CHANCE
         took_us = int(chance / _LONG_PASS_CHANCE * _LONG_PASS_US) if long else int(chance * _PASS_US)
         if not self._ready:
-            while self._events and self._events[0][3]._cancelled:  # type: ignore[attr-defined]
+            while self._events and self._events[0][3]._cancelled:
                 heapq.heappop(self._events)
             if self._events:
                 self._now_us = max(self._now_us, self._events[0][0])

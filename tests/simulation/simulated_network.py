@@ -70,9 +70,7 @@ class Network:
         self._next_port = 40_000
         self.wires: list[Wire] = []
 
-    def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], port: int, host: Host
-    ) -> SimulatedServer:
+    def listen(self, factory: Callable[[], asyncio.BaseProtocol], port: int, host: Host) -> SimulatedServer:
         port = port or self._free_port()
         if port in self._servers:
             raise OSError(errno.EADDRINUSE, "Address already in use")
@@ -117,7 +115,9 @@ class Network:
         return self.now_us + self._random.randint(*(weather.long_delay_us if long else weather.usual_delay_us))
 
     def discovery_us(self) -> int:
-        return self.now_us + self._random.choice((0, self._random.randint(0, 5_000), self._random.randint(0, 2_000_000)))
+        return self.now_us + self._random.choice(
+            (0, self._random.randint(0, 5_000), self._random.randint(0, 2_000_000))
+        )
 
     def split(self, size: int) -> int:
         """How many of `size` bytes go together."""

@@ -62,4 +62,4 @@ class SimulatedOffload:
             self._begin()
 
     def _later(self, delay_us: int, callback: object, *args: object) -> None:
-        self._loop.call_at_us(self._loop.now_us + delay_us, callback, *args)  # type: ignore[arg-type]
+        self._loop.call_at_us(self._loop.now_us + delay_us, callback, *args)

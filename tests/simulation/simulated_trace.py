@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 KEPT_EVENTS = 300
 
@@ -23,8 +26,31 @@ class Trace:
         self._events.append(line)
         self._hash.update(line.encode())
 
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """What the broker logs stands among the events, for the reader alone: its words are not part of the hash."""
+        log = logging.getLogger("trimq")
+        handler, propagated = _Listener(self._events), log.propagate
+        log.addHandler(handler)
+        # Whoever else keeps a record keeps what its error holds on to, which is the whole simulation.
+        log.propagate = False
+        try:
+            yield
+        finally:
+            log.propagate = propagated
+            log.removeHandler(handler)
+
     def digest(self) -> str:
         return self._hash.hexdigest()
 
     def __str__(self) -> str:
         return "\n".join(self._events)
+
+
+class _Listener(logging.Handler):
+    def __init__(self, events: deque[str]) -> None:
+        super().__init__(logging.INFO)
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._events.append(f"{'':14} {record.levelname.lower()}: {record.getMessage()}")

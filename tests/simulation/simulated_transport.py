@@ -86,7 +86,7 @@ class ServerTransport(asyncio.Transport):
         elif self._in.has_ended and not self._heard_end:
             self._heard_end = True
             self._is_reading = False
-            if not self._protocol.eof_received():  # type: ignore[attr-defined]
+            if not self._protocol.eof_received():
                 self.close()
         self._look()
 
@@ -96,10 +96,10 @@ class ServerTransport(asyncio.Transport):
             if not len(buffer):
                 raise RuntimeError("get_buffer() returned an empty buffer")
             data = self._in.take(min(size, len(buffer)))
-            memoryview(buffer)[: len(data)] = data  # type: ignore[arg-type]
+            memoryview(buffer)[: len(data)] = data
             self._protocol.buffer_updated(len(data))
         else:
-            self._protocol.data_received(self._in.take(size))  # type: ignore[attr-defined]
+            self._protocol.data_received(self._in.take(size))
 
     def is_reading(self) -> bool:
         return self._is_reading and not self._is_closing

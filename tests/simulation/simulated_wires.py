@@ -1,4 +1,4 @@
-"""Connections between simulated hosts: bytes are delayed, split and held back, and connections break, as a seed says."""
+"""Connections between simulated hosts: bytes are delayed, split and held back, and connections break by the seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Pipe:
-    """One direction of a wire: bytes wait at the sender, fly, and wait at the receiver; the last two within a window."""
+    """One direction of a wire: bytes wait at the sender, fly and wait at the receiver, the last two within a window."""
 
     def __init__(self, network: Network, window: int) -> None:
         self._network = network

@@ -72,8 +72,9 @@ class Outcome:
 
 
 class Simulation:
-    def __init__(self, seed: int, make_workload: Callable[[Random], Workload]) -> None:
+    def __init__(self, seed: int, make_workload: Callable[[Random], Workload], replay: str = "") -> None:
         self.seed = seed
+        self._replay = replay
         self.trace = Trace()
         self._random = self._source("faults")
         self.loop = SimulatedLoop(self._source("order"), self._source("network"), self.trace)
@@ -94,17 +95,19 @@ class Simulation:
         was_collecting = gc.isenabled()
         gc.disable()  # finalizers run when references end, never at a moment that the seed does not choose
         try:
-            self._run()
+            with self.trace.listening():
+                self._run()
         except Exception as error:
             raise SimulationFailure(self._report(error)) from error
         finally:
+            self.loop.end()
             if was_collecting:
                 gc.enable()
         return Outcome(self.seed, self.trace.digest(), self.loop.time(), self.crashes)
 
     def _report(self, error: BaseException) -> str:
         reason = "".join(traceback.format_exception(error))
-        return f"seed {self.seed}: {error}\n\nthe last events:\n{self.trace}\n\n{reason}"
+        return f"seed {self.seed}: {error}\n\nthe last events:\n{self.trace}\n\n{reason}\nreplay: {self._replay}"
 
     def _run(self) -> None:
         chaos = self.loop.host("chaos").start(self._live_through())
@@ -204,7 +207,7 @@ class Simulation:
         self._life += 1
         self._has_failed = False
         self._gave_up.clear()
-        # The start is calm: what a broker does about a disk that fails while it recovers is to stop and be started again.
+        # A broker whose disk fails while it recovers stops and is started again: here it starts on a disk that works.
         self.files.heal()
         self._host = self.loop.host(f"broker {self._life}")
         environment = Environment(

@@ -187,6 +187,20 @@ def test_the_first_segment_of_a_journal_stays_when_its_pass_is_undone(bench: Ben
     assert bench.contents() == {0: b"def"}
 
 
+def test_a_segment_that_stays_after_its_pass_was_undone_gets_a_durable_name() -> None:
+    memory = MemoryFiles()
+    bench = Bench(memory)
+    bench.journal.roll(0)
+    bench.append(b"abc")
+    bench.files.room_bytes = 1
+    bench.runner.settle()
+    bench.files.room_bytes = None
+    bench.append(b"def")
+    bench.runner.settle()
+    memory.crash()
+    assert [segment.read(0, 100) for segment in reloaded(memory).segments] == [b"def"]
+
+
 def test_a_roll_that_fails_is_refused_and_leaves_the_journal_as_it_was(bench: Bench) -> None:
     begun(bench, b"abc")
 

@@ -31,7 +31,7 @@ class Notes:
         if self.fails_to_write:
             raise OSError(errno.ENOSPC, "no room")
 
-    def undo_pass(self, refusal: Refusal) -> None:
+    def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         self._notes.append(f"{self._name} undone: {refusal}")
         if self.fails_to_undo:
             raise OSError(errno.EIO, "input/output error")

@@ -14,11 +14,14 @@ from trimq.config import Settings
 from trimq.offload import Done, ThreadOffload, Work
 from trimq.server.front_ends import configured_front_ends
 from trimq.server.node import Doors, Node
-from trimq.server.watching import See, watched
+from trimq.server.watching import See, Watched
 from trimq.storage.files import DiskFiles, Files, FolderLock
 from trimq.storage.memory_files import MemoryFiles
 
 T = TypeVar("T")
+
+# After these a connection that came while its listener closed has been accepted, refused and closed.
+_LAST_PASSES = 5
 
 # Loop passes in a row in which nothing may be left to do: what one pass sets off is seen in the next.
 _QUIET_PASSES = 3
@@ -121,15 +124,21 @@ class Run:
         files = store.open(settings)
         self._syncs, self._work = _Lane("trimq-sync", loop), _Lane("trimq-work", loop)
         doors = Doors(files, clock, self._syncs, self._work, random.Random(os.urandom(16)))
-        self.node = Node(settings, doors, watched(configured_front_ends, see))
+        self._watched = Watched(configured_front_ends, see)
+        self.look_for_topics = self._watched.look_for_topics
+        self.node = Node(settings, doors, self._watched)
 
     async def start(self) -> dict[str, str]:
         """The bound addresses by listener. When it fails, everything that was opened is closed again."""
         try:
-            return await self.node.start()
+            addresses = await self.node.start()
+            if self.node.failure is not None:
+                raise self.node.failure
+            return addresses
         except BaseException:
             for listener in self.node.listeners.values():
                 listener.stop_accepting()
+            await _pass(_LAST_PASSES)
             self._release(self._store.close)
             raise
 
@@ -140,6 +149,7 @@ class Run:
                 await self.node.stop()
             else:
                 await self._abort()
+            await _pass(_LAST_PASSES)
         finally:
             self._release(self._store.close)
 
@@ -148,6 +158,7 @@ class Run:
         self.node.abort()
         note = self._release(self._store.crash)
         await self._abort()
+        await _pass(_LAST_PASSES)
         return note
 
     async def _abort(self) -> None:
@@ -194,3 +205,8 @@ class Run:
         if unsent:
             return f"a client of {', '.join(unsent)} does not read what is sent to it, or never stops asking"
         return "something is not written or not synced"
+
+
+async def _pass(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -35,6 +35,7 @@ class Listener:
         self._empty.set()
         self._server: asyncio.Server | None = None
         self._refused = 0
+        self._is_accepting = True
         self.host = ""
         self.port = 0
 
@@ -70,6 +71,8 @@ class Listener:
         await self._server.start_serving()
 
     def _accept(self) -> asyncio.BaseProtocol:
+        if not self._is_accepting:  # it came in the pass in which the listener was closed
+            return _Refused()
         if len(self._sessions) >= self._max_connections:
             self._refused += 1
             log.warning(
@@ -87,8 +90,11 @@ class Listener:
             self._empty.set()
 
     def stop_accepting(self) -> None:
+        self._is_accepting = False
         if self._server is not None:
-            self._server.close()
+            # Not in this pass: asyncio has no transport for a connection whose server closed while it was accepted, and
+            # forgets its socket.
+            asyncio.get_running_loop().call_soon(self._server.close)
 
     def close_sessions(self) -> None:
         """Each delivers the replies that it owes, then closes."""

@@ -105,7 +105,6 @@ class Node:
         self.core = open_core(
             self._settings, doors.files, self.passes, doors.clock, doors.work_offload, doors.chance, self.metrics
         )
-        self._flusher.hurry()
         await self.settled()
         for name, (address, make_front_end) in self._plan(self._settings).items():
             self.listeners[name] = await self._bind(name, address, make_front_end)
@@ -148,13 +147,13 @@ class Node:
             listener.close_sessions()
         await self._drained()
         self.core.close()
-        self._flusher.hurry()
         await self.settled()
 
     async def settled(self) -> None:
-        """Return when nothing is unwritten or unsynced, or the disk has failed."""
+        """Return when nothing is unwritten or unsynced, or the disk has failed. Hurries what would wait."""
         while not self.passes.is_idle and self.failure is None:
             self._changed.clear()
+            self.hurry()
             await self._changed.wait()
 
     def hurry(self) -> None:

@@ -97,6 +97,7 @@ class Session(asyncio.BufferedProtocol):
         self._write_paused = False
         self._read_paused = False
         self._quota_paused = False
+        self._made = False
         self._closing = False
         self._lost = False
 
@@ -109,6 +110,9 @@ class Session(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         address = f"{peer[0]}:{peer[1]}" if peer else ""
         self._conversation = self._front_end.converse(address, self)
+        self._made = True
+        if self._closing:
+            self._transport.abort()
 
     def get_buffer(self, size_hint: int) -> bytearray | memoryview:
         return self._conversation.get_buffer(size_hint)
@@ -332,7 +336,9 @@ class Session(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Deliver the answers that are ready or certain to come, give up those that wait for an event, then close."""
-        if not self._lost and not self._closing:
+        if not self._made:
+            self._closing = True  # accepted in this very pass: it ends as soon as it is made
+        elif not self._lost and not self._closing:
             self._abandon_deferred()
             self._finish_with([])
 
@@ -352,7 +358,9 @@ class Session(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Drop the connection and whatever was not sent."""
-        if not self._lost:
+        if not self._made:
+            self._closing = True
+        elif not self._lost:
             self._transport.abort()
 
     @property

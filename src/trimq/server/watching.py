@@ -25,58 +25,54 @@ See = Callable[[object], None]
 _KEPT_BYTES = 4096
 
 
-def watched(plan: Plan, see: See) -> Plan:
-    """The same front-ends, each telling `see` what happens."""
+class Watched:
+    """The front-ends of a plan, each telling `see` what happens. Called as the plan that they take the place of."""
 
-    def watched_plan(settings: Settings) -> dict[str, Planned]:
-        planned = plan(settings).items()
-        return {name: Planned(address, partial(_make, name, make, see)) for name, (address, make) in planned}
-
-    return watched_plan
-
-
-def _make(name: str, make: MakeFrontEnd, see: See, parts: FrontEndParts) -> FrontEnd:
-    return _WatchedFrontEnd(name, make(parts), _NewTopics(parts.core.topics, see), see)
-
-
-class _NewTopics:
-    """Notices topics that came, by their number: cheap enough for every request."""
-
-    def __init__(self, topics: Topics, see: See) -> None:
-        self._topics = topics
+    def __init__(self, plan: Plan, see: See) -> None:
+        self._plan = plan
         self._see = see
-        self._known = self._names()
+        self._topics: Topics | None = None
+        self._known: set[str] = set()
 
-    def _names(self) -> dict[str, int]:
-        return {str(topic.name): len(topic.streams) for topic in self._topics}
+    def __call__(self, settings: Settings) -> dict[str, Planned]:
+        planned = self._plan(settings).items()
+        return {name: Planned(address, partial(self._make, name, make)) for name, (address, make) in planned}
 
-    def look(self) -> None:
-        if len(self._topics) != len(self._known):
-            names = self._names()
-            for name in names.keys() - self._known.keys():
-                self._see(f"topic {name} was created with {names[name]} streams")
-            self._known = names
+    def _make(self, name: str, make: MakeFrontEnd, parts: FrontEndParts) -> FrontEnd:
+        if self._topics is None:
+            self._topics = parts.core.topics
+            self._known = {str(topic.name) for topic in self._topics}
+        return _WatchedFrontEnd(name, make(parts), self._see, self.look_for_topics)
+
+    def look_for_topics(self) -> None:
+        """Tell of topics that came. Told by their number whether there are any: cheap enough for every request."""
+        if self._topics is None or len(self._topics) == len(self._known):
+            return
+        for topic in self._topics:
+            if str(topic.name) not in self._known:
+                self._see(f"topic {topic.name} was created with {len(topic.streams)} streams")
+        self._known = {str(topic.name) for topic in self._topics}
 
 
 class _WatchedFrontEnd:
-    def __init__(self, name: str, inner: FrontEnd, new_topics: _NewTopics, see: See) -> None:
+    def __init__(self, name: str, inner: FrontEnd, see: See, handled: Callable[[], None]) -> None:
         self._name = name
         self._inner = inner
-        self._new_topics = new_topics
         self._see = see
+        self._handled = handled
 
     def converse(self, address: str, outlet: Outlet) -> Conversation:
         where = f"{self._name} {address}"
         self._see(f"{where}: connected")
-        return _WatchedConversation(where, self._inner.converse(address, outlet), self._new_topics, self._see)
+        return _WatchedConversation(where, self._inner.converse(address, outlet), self._see, self._handled)
 
 
 class _WatchedConversation:
-    def __init__(self, where: str, inner: Conversation, new_topics: _NewTopics, see: See) -> None:
+    def __init__(self, where: str, inner: Conversation, see: See, handled: Callable[[], None]) -> None:
         self._where = where
         self._inner = inner
-        self._new_topics = new_topics
         self._see = see
+        self._handled = handled
         self.get_buffer = inner.get_buffer
         self.buffer_updated = inner.buffer_updated
         self.next_event = inner.next_event
@@ -90,7 +86,7 @@ class _WatchedConversation:
         except Exception as error:
             exchange.end = f"{type(error).__name__}: {error}"
             raise
-        self._new_topics.look()
+        self._handled()
         if reply is None:
             exchange.end = "no answer is wanted"
             return None

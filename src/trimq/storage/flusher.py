@@ -77,10 +77,10 @@ class _Rounds:
         if len(dirty) > self._syncfs_threshold:
             return self._files.sync_all
         syncs = []
-        for file in dirty.files:
+        for file in sorted(dirty.files, key=_name):  # in the same order on every run
             with suppress(FileNotFoundError):  # removed since it was written
                 syncs.append(file.begin_sync())
-        return lambda: self._sync(syncs, dirty.folders)
+        return lambda: self._sync(syncs, sorted(dirty.folders))
 
     def _sync(self, syncs: Iterable[Callable[[], None]], folders: Iterable[str]) -> None:
         for sync in syncs:
@@ -90,10 +90,10 @@ class _Rounds:
                 self._files.sync_folder(folder)
 
     def _finish(self, number: int, error: BaseException | None) -> None:
-        self.under_way = False
         if error is not None:
-            self._failed(error)
+            self._failed(error)  # still under way, for ever: no later round may vouch for what this one lost
         else:
+            self.under_way = False
             self.synced(number)
 
 
@@ -175,3 +175,7 @@ class AsyncFlusher:
         if self._timer is not None:
             self._timer.cancel()
             self._due()
+
+
+def _name(file: File) -> str:
+    return file.name

@@ -126,24 +126,28 @@ class Journal:
             dirty.files.add(chunk.segment.file)
         if self._folder_changed:
             dirty.folders.add(self._folder)
-        ticket = self._ticket
+        assert self._ticket is not None, "only a journal that joined is written"
+        self._owner.pass_written(self._ticket.number, dirty)
         self._forget_pass()
-        assert ticket is not None, "only a journal that joined is written"
-        self._owner.pass_written(ticket.number, dirty)
 
-    def undo_pass(self, refusal: Refusal) -> None:
-        ticket, chunks = self._ticket, self._chunks
+    def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
+        ticket, chunks, folder_changed = self._ticket, self._chunks, self._folder_changed
         self._forget_pass()
         if ticket is not None:
             ticket.refusal = refusal
+        # What is undone must be as durable as what is kept: else a crash brings refused bytes back.
+        if folder_changed:
+            dirty.folders.add(self._folder)
         for chunk in reversed(chunks):
             if chunk.is_new and len(self.segments) > 1:
                 self.segments.remove(chunk.segment)
                 self._files.remove(chunk.segment.file.name)
+                dirty.files.discard(chunk.segment.file)
                 chunk.segment.file.close()
             else:
                 chunk.segment.size = chunk.position
                 chunk.segment.file.resize(chunk.position)
+                dirty.files.add(chunk.segment.file)
         self._owner.pass_undone()
 
     def _forget_pass(self) -> None:

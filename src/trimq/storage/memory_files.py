@@ -40,6 +40,8 @@ class Node:
 
     def write(self, position: int, part: Buffer) -> None:
         end = position + len(part)
+        if end == position:
+            return  # which does not make a file longer, wherever it points
         with self._lock:
             self._note(position, min(end, self.size), is_append=position == self.size)
             if end > len(self._data):

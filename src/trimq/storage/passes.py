@@ -30,8 +30,8 @@ class Writer(Protocol):
     def write_pass(self, dirty: Dirty) -> None:
         """Write what was collected and add to `dirty` what must be synced. OSError: nothing of it counts."""
 
-    def undo_pass(self, refusal: Refusal) -> None:
-        """Go back to where the pass began: ends, state and files; its ticket carries `refusal`."""
+    def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
+        """Go back to where the pass began: ends, state, and files, which are dirty too. The ticket carries `refusal`."""
 
     def settle_pass(self, number: int) -> None:
         """What was written in this pass, and all before it, is durable."""
@@ -50,6 +50,7 @@ class Passes:
         self._unsettled: deque[tuple[int, list[Writer]]] = deque()
         self._listeners: list[Callable[[], None]] = []
         self._afterwards: deque[tuple[Ticket, Callable[[Ticket], None]]] = deque()
+        self._is_broken = False
         self.current = 1
         self.written = 0
         self.durable = 0
@@ -73,13 +74,18 @@ class Passes:
         self._afterwards.append((ticket, callback))
 
     @property
+    def is_broken(self) -> bool:
+        """A write could be neither kept nor undone: nothing is written or acknowledged any more."""
+        return self._is_broken
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is unwritten or unsettled."""
         return not self._joined and not self._unsettled and (self._flusher is None or self._flusher.is_idle)
 
     def finish(self) -> None:
         """End the pass: write everything that was collected, then let the flusher make it durable."""
-        if not self._joined:
+        if not self._joined or self.is_broken:
             return
         assert self._flusher is not None, "a pass ends after the broker has started"
         number, writers = self.current, self._joined
@@ -87,6 +93,8 @@ class Passes:
         self.current += 1
         dirty = Dirty()
         kept = [writer for writer in writers if self._write(writer, dirty)]
+        if self.is_broken:
+            return
         self.written = number
         self._unsettled.append((number, kept))
         self._flusher.flush(number, dirty)
@@ -98,19 +106,22 @@ class Passes:
             writer.write_pass(dirty)
         except OSError as error:
             log.warning("a write failed, its pass is undone: %s", error)
-            self._undo(writer, WriteFailed(str(error)))
+            self._undo(writer, WriteFailed(str(error)), dirty)
             return False
         return True
 
-    def _undo(self, writer: Writer, refusal: Refusal) -> None:
+    def _undo(self, writer: Writer, refusal: Refusal, dirty: Dirty) -> None:
         try:
-            writer.undo_pass(refusal)
+            writer.undo_pass(refusal, dirty)
         except OSError as error:
-            # Bytes of a refused request stay in the file and would be read after a restart.
+            # Bytes of a refused request stay in the file and would be read after a restart: no more answers.
+            self._is_broken = True
             self._failed(error)
 
     def settle(self, number: int) -> None:
         """The flusher's word: passes up to `number` are durable."""
+        if self._is_broken:
+            return
         self.durable = max(self.durable, number)
         while self._unsettled and self._unsettled[0][0] <= number:
             settled, writers = self._unsettled.popleft()

@@ -55,9 +55,10 @@ class _Log:
         self._exists = True
         return self._file
 
-    def cut_back(self) -> None:
+    def cut_back(self, dirty: Dirty) -> None:
         if self._file is not None:
             self._file.resize(self.size)
+            dirty.files.add(self._file)
 
     def begin_next(self) -> None:
         """What follows goes to a log of its own, which names the size of this one."""
@@ -177,7 +178,7 @@ class Table(Generic[V]):
         if self._snapshot is None and self._logged_bytes > max(self._snapshot_above_bytes, 2 * self._live_bytes):
             self._prepare_snapshot()
 
-    def undo_pass(self, refusal: Refusal) -> None:
+    def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         if self._ticket is not None:
             self._ticket.refusal = refusal
         before = self._before
@@ -186,7 +187,7 @@ class Table(Generic[V]):
         self._forget_pass()
         for listener in self._undone_listeners:
             listener(before.keys())
-        self._log.cut_back()
+        self._log.cut_back(dirty)
 
     def _put_back(self, key: str, entry: tuple[V, bytes] | None) -> None:
         self._live_bytes -= len(self._records.pop(key, b""))

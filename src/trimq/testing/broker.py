@@ -47,14 +47,27 @@ class _Life:
         self.liveness = liveness
         self.addresses = addresses
         self.unanswered: set[asyncio.Future[Any]] = set()
+        self.watcher: asyncio.Task[None] | None = None
+
+    async def watch(self, failed: Callable[[BaseException], None]) -> None:
+        """When the disk fails nothing is acknowledged any more, so nobody may wait for it."""
+        await self.run.node.failed.wait()
+        assert self.run.node.failure is not None
+        failed(self.run.node.failure)
+        self.give_up()
+
+    def give_up(self) -> None:
+        for future in tuple(self.unanswered):
+            if not future.done():
+                future.set_exception(RuntimeError("the broker ended before it answered"))
 
     def end(self) -> None:
         """Its clocks stand still, and nobody waits for it any more."""
         self.message.close()
         self.liveness.close()
-        for future in tuple(self.unanswered):
-            if not future.done():
-                future.set_exception(RuntimeError("the broker ended before it answered"))
+        self.give_up()
+        if self.watcher is not None:
+            self.watcher.cancel()
 
 
 class Broker:
@@ -150,7 +163,9 @@ class Broker:
         message, liveness = MessageTime(self._now_ms), ShiftedTime()
         run = Run(self._bound_settings, self._store, Clock(message, liveness), self._sightings.see)
         try:
-            return _Life(run, message, liveness, await run.start())
+            life = _Life(run, message, liveness, await run.start())
+            life.watcher = asyncio.create_task(life.watch(self._sightings.fail))
+            return life
         except BaseException:
             message.close()
             liveness.close()
@@ -247,6 +262,7 @@ class Broker:
         """Create a topic and wait until it is durable. Settings are the broker's own: `retention_ms=60_000`."""
         given = {key: str(value) for key, value in settings.items()}
         self._write(lambda node: node.core.broker.create_topic(SYSTEM, name, Home.PARTITION_LOG, partitions, given))
+        self._call(lambda: _run(self._living().run.look_for_topics))
 
     def send(
         self,
@@ -288,6 +304,8 @@ class Broker:
         life = self._living()
 
         async def write_and_wait() -> T:
+            if life.run.node.failure is not None:
+                raise BrokerFailed("the broker takes nothing more") from life.run.node.failure
             result, ticket = write(life.run.node)
             settled = asyncio.get_running_loop().create_future()
             life.unanswered.add(settled)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _LOOK_AGAIN_S = 1.0
+_ENDED = "the broker's event loop has ended"
 
 
 class LoopThread:
@@ -52,18 +53,22 @@ class LoopThread:
         """Run a coroutine on the loop: its result, or what it raised."""
         if threading.get_ident() == self._thread.ident:
             raise RuntimeError("this waits for the broker's event loop, and cannot be called on it")
+        if not self._thread.is_alive():
+            raise RuntimeError(_ENDED)
         future = asyncio.run_coroutine_threadsafe(make(), self._loop)
         while True:
             try:
                 return future.result(_LOOK_AGAIN_S)
             except TimeoutError:
                 self._check(future)
+            except CancelledError:
+                raise RuntimeError(_ENDED) from None
 
     def _check(self, future: Future[T]) -> None:
         if future.done():
             future.result()  # the time-out was the coroutine's own
         elif not self._thread.is_alive():
-            raise RuntimeError("the broker's event loop has ended")
+            raise RuntimeError(_ENDED)
 
     def close(self) -> None:
         """End the loop and the thread. Harmless when they have ended."""

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from trimq.protocols.kafka.codec import encode
+from trimq.protocols.kafka.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from trimq.protocols.kafka.produce_path import ProduceRequests, write_produce_response
+from trimq.protocols.kafka.wire import MalformedMessage
+
+TOPIC_ID = bytes(range(16))
+
+
+def sent(version: int, *topics: str, acks: int = -1) -> bytearray:
+    """A request as it is in a frame after the correlation id, with two partitions in each topic."""
+    partitions = [PartitionProduceData(0, b"first" * 50), PartitionProduceData(7, b"second" * 5000)]
+    data = [TopicProduceData(name, TOPIC_ID, partitions) for name in topics]
+    body = encode(ProduceRequest(acks=acks, timeout_ms=30, topic_data=data), version)
+    return bytearray(b"\x00\x02id" + (b"\0" if version >= 9 else b"") + body)
+
+
+def read(requests: ProduceRequests, data: bytearray, version: int) -> ProduceRequest:
+    client_id, message = requests.read(data, 0, len(data), version)
+    assert client_id == "id"
+    return message
+
+
+@pytest.mark.parametrize("version", [3, 7, 8, 9, 12, 13])
+@pytest.mark.parametrize("topics", [(), ("one",), ("one", "two")])
+def test_every_topic_and_partition_is_read_the_first_time_and_the_next(version: int, topics: tuple[str, ...]) -> None:
+    requests = ProduceRequests()
+    for _ in range(2):
+        message = read(requests, sent(version, *topics), version)
+        assert (message.acks, message.timeout_ms, len(message.topic_data)) == (-1, 30, len(topics))
+        for topic, name in zip(message.topic_data, topics, strict=True):
+            assert (topic.name, topic.topic_id) == (("", TOPIC_ID) if version == 13 else (name, bytes(16)))
+            assert [partition.index for partition in topic.partition_data] == [0, 7]
+            assert [partition.records for partition in topic.partition_data] == [b"first" * 50, b"second" * 5000]
+
+
+def test_a_request_that_differs_is_read_anew() -> None:
+    requests = ProduceRequests()
+    assert read(requests, sent(9, "one"), 9).topic_data[0].name == "one"
+    assert read(requests, sent(9, "two"), 9).topic_data[0].name == "two"
+    assert read(requests, sent(9, "two", acks=1), 9).acks == 1
+    assert read(requests, sent(3, "two", acks=1), 3).topic_data[0].name == "two"
+
+
+def test_a_prefix_that_ends_in_the_next_frame_is_no_match() -> None:
+    requests = ProduceRequests()
+    whole = sent(9, "one")
+    read(requests, whole, 9)
+    for end in range(20):
+        with pytest.raises(MalformedMessage):
+            requests.read(whole, 0, end, 9)
+
+
+@pytest.mark.parametrize("version", [3, 5, 8, 9, 13])
+def test_a_response_to_one_partition_is_as_short_as_it_can_be(version: int) -> None:
+    partition = PartitionProduceResponse(index=1, error_code=0, base_offset=2**40, log_start_offset=3)
+    topic = TopicProduceResponse(name="one", topic_id=TOPIC_ID, partition_responses=[partition])
+    response = ProduceResponse(responses=[topic], throttle_time_ms=4)
+    assert write_produce_response(response, version) == encode(response, version)
+
+
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_a_response_with_a_message_says_it(version: int) -> None:
+    partition = PartitionProduceResponse(index=1, error_code=87, error_message="there is no batch")
+    response = ProduceResponse(responses=[TopicProduceResponse(partition_responses=[partition])])
+    assert b"there is no batch" in write_produce_response(response, version)

@@ -1,0 +1,156 @@
+"""Real clients against a broker in this process, through its crashes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from trimq.testing import Broker
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of the way in which it loads its own files
+    from kafka import KafkaConsumer, KafkaProducer
+    from kafka import TopicPartition as PythonTopicPartition
+
+PATIENCE_S = 30
+TOPIC = "orders"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        broker.create_topic(TOPIC)
+        yield broker
+
+
+class Sender:
+    """A confluent-kafka producer that keeps what was acknowledged, by offset."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.acknowledged: dict[int, bytes] = {}
+        self.failed: list[KafkaError] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": broker.kafka,
+                "acks": "all",
+                "linger.ms": 0,
+                "reconnect.backoff.ms": 10,
+                "reconnect.backoff.max.ms": 50,
+                "retry.backoff.ms": 10,
+                "log_level": 0,
+            }
+        )
+
+    def send(self, count: int, prefix: str) -> None:
+        for number in range(count):
+            self._producer.produce(TOPIC, f"{prefix} {number}".encode(), on_delivery=self._delivered)
+            self._producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed.append(error)
+        else:
+            self.acknowledged[message.offset()] = message.value()
+
+    def wait_for_some(self, count: int) -> None:
+        while len(self.acknowledged) < count:
+            assert self._producer.poll(PATIENCE_S), f"{len(self.acknowledged)} acknowledged"
+
+    def wait_for_all(self) -> None:
+        assert self._producer.flush(PATIENCE_S) == 0
+
+
+def kept(broker: Broker) -> dict[int, bytes | None]:
+    return {record.offset: record.body for record in broker.records(TOPIC)}
+
+
+def test_nothing_that_confluent_kafka_got_acknowledged_is_lost_by_crashes(broker: Broker) -> None:
+    sender = Sender(broker)
+    for life in range(4):
+        sender.send(300, f"life {life}")
+        sender.wait_for_some(100 * life + 1)  # so that the crash comes in the middle
+        broker.crash()
+        broker.restart()
+        stored = kept(broker)
+        lost = {offset: body for offset, body in sender.acknowledged.items() if stored.get(offset) != body}
+        assert lost == {}
+    sender.wait_for_all()
+    assert sender.failed == []
+    stored = kept(broker)
+    assert len(sender.acknowledged) >= 1200
+    assert {offset: stored.get(offset) for offset in sender.acknowledged} == sender.acknowledged
+    assert sorted(stored) == list(range(len(stored)))
+
+
+def test_confluent_kafka_reads_on_after_a_restart(broker: Broker) -> None:
+    with confluent_consumer(broker) as consumer:
+        broker.send(TOPIC, "before")
+        assert read(consumer) == b"before"
+        broker.restart()
+        broker.send(TOPIC, "after")
+        assert read(consumer) == b"after"
+
+
+@contextmanager
+def confluent_consumer(broker: Broker) -> Iterator[Consumer]:
+    settings = {
+        "bootstrap.servers": broker.kafka,
+        "group.id": "readers",
+        "enable.auto.commit": False,
+        "reconnect.backoff.ms": 10,
+        "reconnect.backoff.max.ms": 50,
+        "log_level": 0,
+    }
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        yield consumer
+
+
+def read(consumer: Consumer) -> bytes | None:
+    for _ in range(PATIENCE_S):
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            value: bytes | None = message.value()
+            return value
+    raise TimeoutError("no message came")
+
+
+def test_advancing_returns_while_a_consumer_waits_for_messages(broker: Broker) -> None:
+    """A long poll is under way nearly always: it must not count as something unsent."""
+    with confluent_consumer(broker) as consumer:
+        broker.send(TOPIC, "one")
+        assert read(consumer) == b"one"
+        for _ in range(20):
+            broker.advance("1h")
+        broker.send(TOPIC, "two")
+        assert read(consumer) == b"two"
+
+
+def test_kafka_python_sends_and_reads_across_a_crash(broker: Broker) -> None:
+    backoff = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50, "retry_backoff_ms": 10}
+    settings = {"bootstrap_servers": broker.kafka, "enable_idempotence": False, "acks": "all"} | backoff
+    with closing(KafkaProducer(**settings)) as producer:
+        assert producer.send(TOPIC, b"before", partition=0).get(PATIENCE_S).offset == 0
+        broker.crash()
+        broker.restart()
+        assert producer.send(TOPIC, b"after", partition=0).get(PATIENCE_S).offset == 1
+    with closing(KafkaConsumer(bootstrap_servers=broker.kafka, group_id=None, consumer_timeout_ms=30_000)) as consumer:
+        consumer.assign([PythonTopicPartition(TOPIC, 0)])
+        consumer.seek_to_beginning()
+        assert [next(consumer).value, next(consumer).value] == [b"before", b"after"]
+
+
+def test_what_clients_did_is_seen(broker: Broker) -> None:
+    sender = Sender(broker)
+    sender.send(1, "one")
+    sender.wait_for_all()
+    seen = broker.sightings()
+    assert f"topic {TOPIC} was created with 1 streams" in seen
+    assert "by rdkafka -> ok" in seen
+    for api in ("ApiVersions", "Metadata", "Produce"):
+        assert f": {api} v" in seen
+    assert "connected" in seen
