@@ -112,6 +112,7 @@ class FaultyFiles:
 
     def __init__(self, inner: Files) -> None:
         self._inner = inner
+        self._opened = 0
         self.before: Before = _nothing
         self.room_bytes: int | None = None
 
@@ -119,7 +120,8 @@ class FaultyFiles:
         folder, _, last = name.rpartition("/")
         if create and last not in self._inner.names(folder):
             self.before("create", name)
-        return FaultyFile(self, self._inner.open(name, create))
+        self._opened += 1
+        return FaultyFile(self, self._inner.open(name, create), self._opened)
 
     def names(self, folder: str) -> list[str]:
         return self._inner.names(folder)
@@ -149,10 +151,18 @@ class FaultyFiles:
 
 
 class FaultyFile:
-    def __init__(self, owner: FaultyFiles, inner: File) -> None:
-        self._faults = owner
+    def __init__(self, faults: FaultyFiles, inner: File, serial: int) -> None:
+        self._faults = faults
         self._inner = inner
+        self._serial = serial
         self.name = inner.name
+
+    def __hash__(self) -> int:
+        # Files are synced in the order of a set; by their addresses in memory no failure could be replayed.
+        return self._serial
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
     def size(self) -> int:
         return self._inner.size()

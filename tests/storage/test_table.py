@@ -616,7 +616,6 @@ SCRIPT: list[tuple[dict[str, int | None], int]] = [
     ({"a": 18}, 9),
 ]
 SMALL = 50
-OPERATIONS = 77
 LATER = ("longer than any tail that is torn" * 10, 1)
 
 
@@ -627,6 +626,7 @@ class Run:
         self.files = MemoryFiles()
         self.states: list[tuple[int, dict[str, int]]] = [(0, {})]
         self.was_cut = False
+        self.operations = 0
         self.snapshots = 0
         self.runner = PassRunner(self._cut_at(stop_at))
         try:
@@ -635,13 +635,10 @@ class Run:
             self.was_cut = True
 
     def _cut_at(self, stop_at: int) -> FaultyFiles:
-        done = 0
-
         def before(operation: str, name: str) -> None:
-            nonlocal done
-            if done == stop_at:
+            if self.operations == stop_at:
                 raise PowerCut
-            done += 1
+            self.operations += 1
             self.snapshots += operation == "rename"
 
         self._faulty = FaultyFiles(self.files)
@@ -734,10 +731,14 @@ def recovered_through_cuts(files: MemoryFiles) -> Iterator[dict[str, int]]:
         yield reopened(again)
 
 
+OPERATIONS = Run(stop_at=-1).operations
+
+
 def test_the_script_makes_snapshots_and_ends() -> None:
     run = Run(stop_at=OPERATIONS)
     assert not run.was_cut
     assert Run(stop_at=OPERATIONS - 1).was_cut
+    assert OPERATIONS > 60
     assert run.snapshots >= 3
     assert reopened(run.files) == run.states[-1][1]
 

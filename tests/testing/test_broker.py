@@ -375,10 +375,14 @@ def test_an_exception_is_raised_by_the_next_advance_and_only_once() -> None:
 
 
 def test_the_tests_own_failure_comes_first() -> None:
-    with pytest.raises(KeyError) as caught, Broker() as broker:
-        fail_on_loop(broker)
-        raise KeyError
-    assert ["the broker failed: LookupError('inside the broker')"] == caught.value.__notes__
+    def fail_twice() -> None:
+        with Broker() as broker:
+            fail_on_loop(broker)
+            raise KeyError
+
+    with pytest.raises(KeyError) as caught:
+        fail_twice()
+    assert caught.value.__notes__ == ["the broker failed: LookupError('inside the broker')"]
 
 
 def test_a_request_that_fails_unexpectedly_fails_the_test() -> None:
@@ -393,11 +397,13 @@ def test_a_request_that_fails_unexpectedly_fails_the_test() -> None:
 
 
 def test_a_disk_that_fails_hangs_nobody() -> None:
-    with pytest.raises(BrokerFailed, match="no more room"), Broker() as broker:
-        broker.create_topic("orders")
-        broker.on_loop(lambda node: node._fail(OSError("no more room")))
-        with pytest.raises(BrokerFailed):
-            broker.send("orders", "lost")
+    broker = Broker().start()
+    broker.create_topic("orders")
+    broker.on_loop(lambda node: node._fail(OSError("no more room")))
+    with pytest.raises(BrokerFailed):
+        broker.send("orders", "lost")
+    with pytest.raises(BrokerFailed, match="no more room"):
+        broker.close()
 
 
 def test_a_client_that_does_not_read_fails_the_advance_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -9,6 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from trimq.model import TopicName
 from trimq.testing import Broker
 
 with warnings.catch_warnings():
@@ -60,6 +62,9 @@ class Sender:
         while len(self.acknowledged) < count:
             assert self._producer.poll(PATIENCE_S), f"{len(self.acknowledged)} acknowledged"
 
+    def poll(self) -> None:
+        self._producer.poll(0.01)
+
     def wait_for_all(self) -> None:
         assert self._producer.flush(PATIENCE_S) == 0
 
@@ -84,6 +89,25 @@ def test_nothing_that_confluent_kafka_got_acknowledged_is_lost_by_crashes(broker
     assert len(sender.acknowledged) >= 1200
     assert {offset: stored.get(offset) for offset in sender.acknowledged} == sender.acknowledged
     assert sorted(stored) == list(range(len(stored)))
+
+
+def test_nothing_is_acknowledged_before_it_is_synced(broker: Broker) -> None:
+    """A disk that hangs in the middle of a sync, and then the power cut."""
+    disk_works = threading.Event()
+    broker.on_loop(lambda node: node._doors.sync_offload(disk_works.wait, lambda result, error: None))
+    sender = Sender(broker)
+    sender.send(10, "written")
+    while broker.on_loop(lambda node: node.core.topics.get(TopicName("", TOPIC)).streams[0].end) < 10:
+        sender.poll()
+    assert sender.acknowledged == {}
+    releasing = threading.Timer(0.05, disk_works.set)
+    releasing.start()
+    broker.crash()
+    releasing.join()
+    broker.restart()
+    assert kept(broker) == {}
+    sender.wait_for_all()  # it sends again what nobody acknowledged
+    assert sender.acknowledged == kept(broker)
 
 
 def test_confluent_kafka_reads_on_after_a_restart(broker: Broker) -> None:

@@ -15,6 +15,7 @@ from trimq.core.appending import Appending
 from trimq.core.broker import Broker
 from trimq.core.catalogue import Catalogue, Definition
 from trimq.core.cluster import Cluster, ClusterFact, Node
+from trimq.core.compacting import Compacting
 from trimq.core.cursors import Cursor, Cursors
 from trimq.core.topics import Topics
 from trimq.core.upkeep import Upkeep
@@ -22,6 +23,7 @@ from trimq.errors import StartMistake
 from trimq.metrics import Metrics
 from trimq.offload import Offload
 from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.compaction import Effort
 from trimq.storage.files import Files
 from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.passes import Passes, Ticket
@@ -100,6 +102,8 @@ def open_core(
         metrics.counter("appended_batches", "Batches appended to streams."),
         metrics.counter("appended_bytes", "Bytes appended to streams."),
     )
-    upkeep = Upkeep(topics, guard, clock.message, storage.retention_check_ms)
+    effort = Effort(settings.flush == "async", settings.limits.batch_expansion_bytes)
+    compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
+    upkeep = Upkeep(topics, guard, compacting, clock.message, storage.retention_check_ms)
     broker = Broker(settings, topics, cursors, cluster, access, appending)
     return Core(broker, topics, cluster, appending, upkeep, started)

@@ -20,6 +20,7 @@ _WHOLE = {
     "delete_retention_ms": 0,
     "min_compaction_lag_ms": 0,
 }
+_SHARES = ("min_cleanable_dirty_ratio",)
 _CLEANUP = ("delete", "compact", "compact,delete", "delete,compact")
 
 
@@ -31,6 +32,8 @@ def check_topic_settings(given: TopicSettings) -> None:
                 raise InvalidSetting(name, f"{value!r} is none of {', '.join(_CLEANUP)}")
         elif name in _WHOLE:
             _check_whole(name, value)
+        elif name in _SHARES:
+            _check_share(name, value)
         else:
             raise InvalidSetting(name, "there is no such topic setting")
 
@@ -42,6 +45,15 @@ def _check_whole(name: str, value: str) -> None:
         raise InvalidSetting(name, f"{value!r} is not a whole number") from None
     if number < _WHOLE[name]:
         raise InvalidSetting(name, f"{number} is below {_WHOLE[name]}")
+
+
+def _check_share(name: str, value: str) -> None:
+    try:
+        number = float(value)
+    except ValueError:
+        raise InvalidSetting(name, f"{value!r} is not a number") from None
+    if not 0 <= number <= 1:  # nor is it when it is not a number at all
+        raise InvalidSetting(name, f"{value} is not between 0 and 1")
 
 
 def log_settings(given: TopicSettings, broker: Settings) -> LogSettings:
@@ -63,6 +75,7 @@ def log_settings(given: TopicSettings, broker: Settings) -> LogSettings:
         is_expired="delete" in cleanup,
         delete_retention_ms=whole("delete_retention_ms", 86_400_000),
         min_compaction_lag_ms=whole("min_compaction_lag_ms", 0),
+        min_cleanable_dirty_ratio=float(given.get("min_cleanable_dirty_ratio", 0.5)),
     )
 
 

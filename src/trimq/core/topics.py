@@ -246,7 +246,7 @@ class Topics:
                 deleted.add(id)
                 continue
             topic = Topic(id, definition, found.version)
-            self._open_streams(topic, definition.streams, is_new=False)
+            self._open_streams(topic, definition.streams)
             self._remember(topic)
         self._store.finish_removals(deleted)
         for id in deleted:
@@ -258,15 +258,27 @@ class Topics:
             log.info("adopting the folders of topic %s with %d partitions", name, streams)
             definition = Definition("", name, Home.PARTITION_LOG.value, 0, self._now_ms())
             topic = Topic(id or self._new_id(), definition, 0)
-            self._open_streams(topic, streams, is_new=False)
-            self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
+            self._open_streams(topic, streams, is_adopted=True)
             self._remember(topic)
+            self._define_adopted(topic)
 
-    def _open_streams(self, topic: Topic, count: int, is_new: bool) -> None:
+    def _define_adopted(self, topic: Topic) -> None:
+        """Only when the checkpoints of its logs are durable: until then a crash must find strangers again."""
+
+        def define(_: Ticket) -> None:
+            self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
+            self._reread_version(topic)
+
+        def await_checkpoints(_: Ticket) -> None:
+            self._passes.afterwards(Ticket(self._passes.current), define)
+
+        self._passes.afterwards(topic.streams[-1].log.latest_ticket(), await_checkpoints)
+
+    def _open_streams(self, topic: Topic, count: int, *, is_new: bool = False, is_adopted: bool = False) -> None:
         limits = log_settings(topic.settings, self._settings)
         message_bytes = message_limit(topic.settings, self._settings)
         for index in range(len(topic.streams), count):
-            opened = self._store.open(topic.name.name, index, topic.id, limits, is_new)
+            opened = self._store.open(topic.name.name, index, topic.id, limits, is_new, is_adopted)
             topic.streams.append(Stream(StreamId(topic.id, index), str(topic.name), opened, message_bytes))
 
     def _forget(self, topic: Topic) -> None:

@@ -1,5 +1,5 @@
-"""What a broker does on its own: expires segments by age, size and disk pressure, forgets silent producers, checksums
-sealed segments. A little at a time, on the clock; an idle broker does nothing in between."""
+"""What a broker does on its own: expires segments by age, size and disk pressure, forgets silent producers, has streams
+compacted. A little at a time, on the clock; an idle broker does nothing in between."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 
 from trimq.clock import Timeline, Timer
+from trimq.core.compacting import Compacting
 from trimq.core.streams import Stream
 from trimq.core.topics import Topics
 from trimq.errors import Refusal
@@ -20,9 +21,12 @@ _STREAMS_PER_TURN = 200
 
 
 class Upkeep:
-    def __init__(self, topics: Topics, guard: SpaceGuard, timeline: Timeline, interval_ms: int) -> None:
+    def __init__(
+        self, topics: Topics, guard: SpaceGuard, compacting: Compacting, timeline: Timeline, interval_ms: int
+    ) -> None:
         self._topics = topics
         self._guard = guard
+        self._compacting = compacting
         self._timeline = timeline
         self._interval_ms = interval_ms
         self._timer: Timer | None = None
@@ -35,6 +39,7 @@ class Upkeep:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._compacting.stop()
 
     def _begin_round(self) -> None:
         self._round = iter([stream for topic in self._topics for stream in topic.streams])
@@ -58,6 +63,7 @@ class Upkeep:
         except (Refusal, OSError) as error:
             log.warning("%s: expiry failed, it is tried again: %s", stream.log.folder, error)
         stream.log.producers.expire(now_ms, _PRODUCER_EXPIRY_MS)
+        self._compacting.consider(stream)
 
     def _relieve_disk(self) -> None:
         excess_bytes = self._guard.pressure()

@@ -21,7 +21,7 @@ from trimq.storage.memory_files import MemoryFiles
 T = TypeVar("T")
 
 # After these a connection that came while its listener closed has been accepted, refused and closed.
-_LAST_PASSES = 5
+_LAST_PASSES = 10
 
 # Loop passes in a row in which nothing may be left to do: what one pass sets off is seen in the next.
 _QUIET_PASSES = 3
@@ -84,7 +84,7 @@ class FolderStore:
 
 
 class _Lane:
-    """A thread whose work is counted. Once cut, nobody hears of its outcomes."""
+    """A thread whose work is counted. Once cut, it begins none, and nobody hears of what was under way."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = ThreadOffload(name, loop)
@@ -97,7 +97,10 @@ class _Lane:
 
     def __call__(self, work: Work, done: Done) -> None:
         self._under_way += 1
-        self._thread(work, lambda result, error: self._finish(done, result, error))
+        self._thread(lambda: self._do(work), lambda result, error: self._finish(done, result, error))
+
+    def _do(self, work: Work) -> object:
+        return None if self._is_cut else work()
 
     def _finish(self, done: Done, result: object, error: BaseException | None) -> None:
         self._under_way -= 1
@@ -105,7 +108,7 @@ class _Lane:
             done(result, error)
 
     def cut(self) -> None:
-        """Finish what is under way, end the thread."""
+        """Finish what is under way, forget the rest, end the thread."""
         self._is_cut = True
         self._thread.stop()
 

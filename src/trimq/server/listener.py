@@ -92,9 +92,10 @@ class Listener:
     def stop_accepting(self) -> None:
         self._is_accepting = False
         if self._server is not None:
-            # Not in this pass: asyncio has no transport for a connection whose server closed while it was accepted, and
-            # forgets its socket.
-            asyncio.get_running_loop().call_soon(self._server.close)
+            # asyncio forgets the socket of a connection whose server closes while it is accepted. A timer runs after
+            # this pass has accepted, and what it calls soon after those connections were made.
+            loop = asyncio.get_running_loop()
+            loop.call_later(0, loop.call_soon, self._server.close)
 
     def close_sessions(self) -> None:
         """Each delivers the replies that it owes, then closes."""

@@ -27,6 +27,13 @@ class SealedMark(NamedTuple):
     crc: int | None
 
 
+class Cleaned(NamedTuple):
+    """Before `offset` a log is compacted; at `due_ms` the last of its tombstones may go, -1: it has none."""
+
+    offset: int
+    due_ms: int
+
+
 class Checkpoints:
     def __init__(self, table: Table[list[int | None]]) -> None:
         self._table = table
@@ -49,9 +56,23 @@ class Checkpoints:
         if self.sealed(folder, base) is not None:
             self._table.delete(f"sealed/{folder}/{base}")
 
+    def forget_marks(self, folder: str, bases: list[int]) -> Ticket:
+        """Expect no sizes of these segments any more. With its ticket, all that was saved before is durable."""
+        for base in bases:
+            self.forget_sealed(folder, base)
+        return self._table.delete(f"sealed/{folder}/{bases[0]}")
+
+    def cleaned(self, folder: str) -> Cleaned:
+        value = self._table.get(f"cleaned/{folder}")
+        return Cleaned(0, -1) if value is None else Cleaned(*value)  # type: ignore[arg-type]
+
+    def save_cleaned(self, folder: str, cleaned: Cleaned) -> Ticket:
+        return self._table.put(f"cleaned/{folder}", list(cleaned))
+
     def forget(self, folder: str, bases: list[int]) -> None:
         """The log is removed."""
-        if self.point(folder) is not None:
-            self._table.delete(f"point/{folder}")
+        for key in (f"point/{folder}", f"cleaned/{folder}"):
+            if key in self._table:
+                self._table.delete(key)
         for base in bases:
             self.forget_sealed(folder, base)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,6 +45,7 @@ class LogSettings:
     is_expired: bool = True
     delete_retention_ms: int = 86_400_000
     min_compaction_lag_ms: int = 0
+    min_cleanable_dirty_ratio: float = 0.5
 
 
 class Place(NamedTuple):
@@ -59,7 +60,7 @@ class _PassMark(NamedTuple):
     """Where a pass began, to go back to when it cannot be written."""
 
     end: int
-    segments: int
+    active: PartitionSegment
     tail: TailMark
     epochs: int
 
@@ -101,7 +102,7 @@ class PartitionLog:
         self._new_files: list[File] = []
         self._epochs_changed = False
         self._checkpointing: tuple[int, RecoveryPoint, list[PartitionSegment]] | None = None
-        self._is_closing = False
+        self._is_checkpoint_due = False
 
     @property
     def settings(self) -> LogSettings:
@@ -219,7 +220,8 @@ class PartitionLog:
         if not header.is_control:
             self.producers.apply(header)
             return
-        marker = read_control(next(iterate(batch)))
+        record = next(iterate(batch), None)  # none: compaction emptied it, the whole transaction is gone
+        marker = None if record is None else read_control(record)
         if marker is not None:
             ended = self.producers.apply_control(header, marker.commit, marker.coordinator_epoch)
             if ended is not None and ended.is_aborted:
@@ -227,7 +229,7 @@ class PartitionLog:
 
     def _begin_pass(self) -> None:
         active = self.segments[-1]
-        self._mark = _PassMark(self.end, len(self.segments), active.mark(), len(self.epochs))
+        self._mark = _PassMark(self.end, active, active.mark(), len(self.epochs))
         self.producers.begin_pass()
         if active.segment.size and self.now_ms() - active.created_ms >= self.settings.segment_ms:
             self.roll()
@@ -245,7 +247,7 @@ class PartitionLog:
         if self._epochs_changed:
             self._write_epochs(dirty)
         unsaved = active.segment.size - active.checkpointed_to
-        if self._sealed_in_pass or self._is_closing or unsaved >= self.settings.checkpoint_bytes:
+        if self._sealed_in_pass or self._is_checkpoint_due or unsaved >= self.settings.checkpoint_bytes:
             self._write_companions(number, dirty)
 
     def pass_undone(self) -> None:
@@ -255,7 +257,8 @@ class PartitionLog:
         if mark is None:
             return
         self.end = mark.end
-        del self.segments[mark.segments :]
+        while self.segments[-1] is not mark.active and len(self.segments) > 1:
+            self.segments.pop()
         self.segments[-1].back_to(mark.tail)
         self._aim()
         del self.epochs[mark.epochs :]
@@ -292,6 +295,7 @@ class PartitionLog:
 
     def _write_companions(self, number: int, dirty: Dirty) -> None:
         """Write indexes and producer state up to `end`; when this pass is durable they count as a checkpoint."""
+        self._is_checkpoint_due = False
         active, sealed = self.segments[-1], list(self._sealed_in_pass)
         try:
             for segment in (*sealed, active):
@@ -328,12 +332,16 @@ class PartitionLog:
         for name in old[:-1]:
             self.files.remove(f"{self.folder}/{name}")
 
+    def checkpoint(self) -> None:
+        """Make a checkpoint with the pass that this takes part in."""
+        self._is_checkpoint_due = True
+        self.journal.touch()
+
     def close(self) -> None:
         """Checkpoint everything. The log is closed when the pass that this begins is durable."""
         active = self.segments[-1]
         if active.checkpointed_to < active.segment.size:
-            self._is_closing = True
-            self.journal.touch()
+            self.checkpoint()
 
     # -- the head
 
@@ -353,6 +361,14 @@ class PartitionLog:
         if known is None or known.base < first:
             return RecoveryPoint(first, first, 0, self.start, 0)
         return known._replace(start=self.start)
+
+    def exchange(self, old: Sequence[PartitionSegment], new: PartitionSegment) -> None:
+        """`new` holds what is left of `old`, which are neighbours, and takes their place. No file is touched."""
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = [new]
+        first = self.journal.segments.index(old[0].segment)
+        self.journal.segments[first : first + len(old)] = [new.segment]
+        self.places.clear()
 
     def remove(self, segment: PartitionSegment) -> None:
         """Remove a sealed segment and its companions."""

@@ -8,6 +8,7 @@ import logging
 from trimq.errors import Damage
 from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader, check_stored, read_header
 from trimq.storage.checkpoints import Checkpoints, RecoveryPoint
+from trimq.storage.compaction_swap import finish_swaps
 from trimq.storage.companions import LEADER_EPOCHS, LOG, OF_A_SEGMENT, PRODUCER_SNAPSHOT, Unusable
 from trimq.storage.epoch_checkpoint import parse_epochs
 from trimq.storage.files import Files
@@ -22,8 +23,10 @@ _LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
 _REMEDY = "restore it from a copy, or, to give up its records, move the segment and its companions out of the folder"
 
 
-def open_log(files: Files, opened: PartitionLog, checkpoints: Checkpoints) -> None:
-    """Load the segments of the folder of `opened` and make it ready for reading and appending."""
+def open_log(files: Files, opened: PartitionLog, checkpoints: Checkpoints, is_adopted: bool = False) -> None:
+    """Load the segments of the folder of `opened` and make it ready for reading and appending. An adopted one was
+    written elsewhere: compaction may have left gaps between its segments, and it is checkpointed at once."""
+    finish_swaps(files, opened.folder)
     names = opened.journal.load()
     point = checkpoints.point(opened.folder)
     _remove_leftovers(files, opened, names)
@@ -35,7 +38,9 @@ def open_log(files: Files, opened: PartitionLog, checkpoints: Checkpoints) -> No
     _check_sealed(opened, checkpoints, point)
     opened.producers, producers_from = _load_producers(files, opened, names, point)
     epochs_are_whole = _load_epochs(files, opened)
-    _Scan(files, opened, point, producers_from, epochs_are_whole).run()
+    _Scan(files, opened, point, producers_from, epochs_are_whole, is_adopted).run()
+    if is_adopted:
+        opened.checkpoint()
 
 
 def _begin_again(opened: PartitionLog, point: RecoveryPoint | None) -> None:
@@ -114,7 +119,13 @@ class _Scan:
     """Goes through the segments of one log, from what is trusted to the end."""
 
     def __init__(
-        self, files: Files, opened: PartitionLog, point: RecoveryPoint, producers_from: int, epochs_are_whole: bool
+        self,
+        files: Files,
+        opened: PartitionLog,
+        point: RecoveryPoint,
+        producers_from: int,
+        epochs_are_whole: bool,
+        is_adopted: bool,
     ) -> None:
         self._files = files
         self._log = opened
@@ -122,6 +133,7 @@ class _Scan:
         self._producers_from = producers_from
         self._epochs_from = point.offset if epochs_are_whole else 0
         self._next_offset = point.offset
+        self._is_adopted = is_adopted
         self._undurable: PartitionSegment | None = None
 
     def run(self) -> None:
@@ -137,6 +149,10 @@ class _Scan:
                 continue
             is_whole = self._scan(active, point.position if segment.base == point.base else 0)
             if following is None or not is_whole:
+                break
+            if following.base != self._next_offset and not self._is_adopted:
+                # The name of the next segment reached the disk, what came before it did not: nothing was acknowledged.
+                self._cut(segment, segment.size, BadBatch(f"{self._next_offset} does not lead to {following.base}"))
                 break
             active.seal(following.base)
             opened.note_sealed(active)

@@ -29,14 +29,16 @@ class PartitionStore:
         self._checkpoints = checkpoints
         self._now_ms = now_ms
 
-    def open(self, topic: str, index: int, id: UUID, settings: LogSettings, is_new: bool) -> PartitionLog:
+    def open(
+        self, topic: str, index: int, id: UUID, settings: LogSettings, is_new: bool = False, is_adopted: bool = False
+    ) -> PartitionLog:
         """The log of one stream, recovered if it is there, made if it is not."""
         folder = f"{ROOT}/{topic}-{index}"
         opened = PartitionLog(self._files, folder, self._passes, settings, self._checkpoints, self._now_ms)
         if is_new or not self._files.names(folder):
             self._make(folder, id, opened)
         else:
-            open_log(self._files, opened, self._checkpoints)
+            open_log(self._files, opened, self._checkpoints, is_adopted)
         return opened
 
     def _make(self, folder: str, id: UUID, opened: PartitionLog) -> None:

@@ -31,7 +31,7 @@ class Writer(Protocol):
         """Write what was collected and add to `dirty` what must be synced. OSError: nothing of it counts."""
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
-        """Go back to where the pass began: ends, state, and files, which are dirty too. The ticket carries `refusal`."""
+        """Go back to where the pass began: ends, state, and files, which are dirty too. The ticket gets `refusal`."""
 
     def settle_pass(self, number: int) -> None:
         """What was written in this pass, and all before it, is durable."""
@@ -74,32 +74,32 @@ class Passes:
         self._afterwards.append((ticket, callback))
 
     @property
-    def is_broken(self) -> bool:
-        """A write could be neither kept nor undone: nothing is written or acknowledged any more."""
-        return self._is_broken
-
-    @property
     def is_idle(self) -> bool:
         """Nothing is unwritten or unsettled."""
         return not self._joined and not self._unsettled and (self._flusher is None or self._flusher.is_idle)
 
     def finish(self) -> None:
         """End the pass: write everything that was collected, then let the flusher make it durable."""
-        if not self._joined or self.is_broken:
+        if not self._joined or self._is_broken:
             return
         assert self._flusher is not None, "a pass ends after the broker has started"
         number, writers = self.current, self._joined
         self._joined = []
         self.current += 1
         dirty = Dirty()
-        kept = [writer for writer in writers if self._write(writer, dirty)]
-        if self.is_broken:
+        kept = self._write_all(writers, dirty)
+        if kept is None:
             return
         self.written = number
         self._unsettled.append((number, kept))
         self._flusher.flush(number, dirty)
         if self.durable < number:
             self._tell()
+
+    def _write_all(self, writers: list[Writer], dirty: Dirty) -> list[Writer] | None:
+        """Those whose bytes count. None: one could be neither written nor undone."""
+        kept = [writer for writer in writers if self._write(writer, dirty)]
+        return None if self._is_broken else kept
 
     def _write(self, writer: Writer, dirty: Dirty) -> bool:
         try:
@@ -115,8 +115,12 @@ class Passes:
             writer.undo_pass(refusal, dirty)
         except OSError as error:
             # Bytes of a refused request stay in the file and would be read after a restart: no more answers.
-            self._is_broken = True
-            self._failed(error)
+            self.give_up(error)
+
+    def give_up(self, error: BaseException) -> None:
+        """The files are in a state that only a restart puts right: nothing is acknowledged any more."""
+        self._is_broken = True
+        self._failed(error)
 
     def settle(self, number: int) -> None:
         """The flusher's word: passes up to `number` are durable."""

@@ -112,6 +112,13 @@ def test_what_kafka_closes_the_connection_for_is_refused(
         decode(kind, version, bytes.fromhex(body))
 
 
+@pytest.mark.parametrize(("version", "count"), [(4, "10000000"), (9, "8180808001")])
+def test_a_count_is_judged_before_the_first_element_is_read(version: int, count: str) -> None:
+    body = bytes.fromhex(count) + encode(MetadataRequest(topics=[MetadataRequestTopic(name="a")]), version)[1:]
+    with pytest.raises(MalformedMessage, match="topics claims a length of 268435456, but only"):
+        decode(MetadataRequest, version, body)
+
+
 def test_a_string_longer_than_kafka_allows_is_refused() -> None:
     body = encode(MetadataRequest(topics=[MetadataRequestTopic(name="a" * 32768)]), 9)
     with pytest.raises(MalformedMessage, match="more than 32767"):

@@ -79,7 +79,7 @@ def test_records_are_writable_views_and_can_be_taken_once() -> None:
     assert isinstance(records, memoryview)
     records[0:1] = b"B"
     assert bytes(records) == b"Batch"
-    with pytest.raises(MalformedMessage):
+    with pytest.raises(RuntimeError, match="only once"):
         request.decode(ProduceRequest)
 
 
@@ -150,6 +150,11 @@ def test_a_response_has_the_header_of_its_version(version: int) -> None:
     body = encode(HeartbeatResponse(error_code=25), version)
     tags = b"\0" if version == 4 else b""
     assert answer == framed(struct.pack(">i", 258) + tags + body)
+
+
+def test_a_request_is_answered_only_by_its_own_kind() -> None:
+    with pytest.raises(TypeError, match="not answered by a HeartbeatResponse"):
+        encode_response(Request(3, 1, 258, None), HeartbeatResponse())
 
 
 def test_api_versions_is_answered_with_the_oldest_header() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from trimq.protocols.kafka.codec import encode
@@ -52,13 +54,19 @@ def test_a_request_that_differs_is_read_anew() -> None:
     assert read(requests, sent(3, "two", acks=1), 3).topic_data[0].name == "two"
 
 
-def test_a_prefix_that_ends_in_the_next_frame_is_no_match() -> None:
-    requests = ProduceRequests()
-    whole = sent(9, "one")
-    read(requests, whole, 9)
-    for end in range(20):
-        with pytest.raises(MalformedMessage):
-            requests.read(whole, 0, end, 9)
+@pytest.mark.parametrize("version", [3, 9, 13])
+@pytest.mark.parametrize("seen_before", [False, True])
+def test_a_request_cut_anywhere_is_refused_whatever_follows_it(version: int, seen_before: bool) -> None:
+    data = [TopicProduceData("one", TOPIC_ID, [PartitionProduceData(0, b"batch")])]
+    body = encode(ProduceRequest(acks=1, topic_data=data), version)
+    whole = bytearray(b"\x00\x02id" + (b"\0" if version >= 9 else b"") + body)
+    for end in range(len(whole)):
+        requests = ProduceRequests()
+        if seen_before:
+            read(requests, whole, version)
+        for rest in (whole[end:], bytes(100)):
+            with pytest.raises((MalformedMessage, IndexError, struct.error)):
+                requests.read(whole[:end] + rest, 0, end, version)
 
 
 @pytest.mark.parametrize("version", [3, 5, 8, 9, 13])

@@ -57,8 +57,10 @@ class Request(msgspec.Struct, gc=False):
         """
         if self.api_key != kind.API_KEY:
             raise TypeError(f"a request of API {self.api_key} is not a {kind.__name__}")
-        if self._produce is not None:
+        if self.api_key == PRODUCE:
             taken, self._produce = self._produce, None
+            if taken is None:
+                raise RuntimeError("a produce request can be taken only once")
             return cast(R, taken)
         return codec.decode(kind, self.api_version, self._frame, self._body)
 
@@ -145,6 +147,9 @@ def encode_response(request: Request, response: ResponseMessage, version: int | 
 
     `version` is the request's own unless given; only the answer to an unknown version of ApiVersions differs.
     """
+    api_key = response.API_KEY
+    if api_key != request.api_key:
+        raise TypeError(f"a request of API {request.api_key} is not answered by a {type(response).__name__}")
     if version is None:
         version = request.api_version
     if type(response) is FetchResponse:
@@ -158,7 +163,7 @@ def encode_response(request: Request, response: ResponseMessage, version: int | 
         buffers = [body]
         size = len(body)
     # Kafka answers ApiVersions with the oldest header, since a client may not yet know what the broker understands
-    if version >= APIS[response.API_KEY].flexible_from and response.API_KEY != API_VERSIONS:
+    if version >= APIS[api_key].flexible_from and api_key != API_VERSIONS:
         buffers[0] = pack_flexible_header(size + 5, request.correlation_id) + buffers[0]
     else:
         buffers[0] = pack_header(size + 4, request.correlation_id) + buffers[0]

@@ -6,6 +6,8 @@ Not served: transactions, LogAppendTime.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from trimq.core.streams import Appended
 from trimq.errors import ProtocolError, Refusal
 from trimq.formats.batch import BadBatch, check_sent
@@ -28,19 +30,29 @@ _ACKS = (-1, 0, 1)
 Outcome = tuple[PartitionProduceResponse, Appended | None]
 
 
+class TopicOutcome(NamedTuple):
+    name: str
+    topic_id: bytes
+    partitions: list[Outcome]
+
+
 def handle(context: Context, request: Request) -> Reply | None:
     message = request.decode(ProduceRequest)
-    outcomes = [(topic, _append_topic(context, topic, message.acks)) for topic in message.topic_data]
+    # The names, not the topics: those hold the batches, and with them the connection's receive buffer.
+    outcomes = [_append_topic(context, topic, message.acks) for topic in message.topic_data]
     if message.acks == 0:
         _close_on_error(outcomes)
         return None
-    tickets = [appended.ticket for _, partitions in outcomes for _, appended in partitions if appended]
+    tickets = [appended.ticket for topic in outcomes for _, appended in topic.partitions if appended]
     number = max((ticket.number for ticket in tickets), default=0)
     return Reply.when_durable(number, lambda: _answer(request, outcomes))
 
 
-def _append_topic(context: Context, topic: TopicProduceData, acks: int) -> list[Outcome]:
-    return [_append(context, topic, partition.index, partition.records, acks) for partition in topic.partition_data]
+def _append_topic(context: Context, topic: TopicProduceData, acks: int) -> TopicOutcome:
+    partitions = [
+        _append(context, topic, partition.index, partition.records, acks) for partition in topic.partition_data
+    ]
+    return TopicOutcome(topic.name, topic.topic_id, partitions)
 
 
 def _append(context: Context, asked: TopicProduceData, index: int, records: Buffer | None, acks: int) -> Outcome:
@@ -68,18 +80,18 @@ def _failed(index: int, code: Code, message: str) -> Outcome:
     return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message), None
 
 
-def _close_on_error(outcomes: list[tuple[TopicProduceData, list[Outcome]]]) -> None:
-    for topic, partitions in outcomes:
-        for response, _ in partitions:
+def _close_on_error(outcomes: list[TopicOutcome]) -> None:
+    for topic in outcomes:
+        for response, _ in topic.partitions:
             if response.error_code:
                 raise ProtocolError(f"a produce request to {topic.name} with acks=0 failed: {response.error_message}")
 
 
-def _answer(request: Request, outcomes: list[tuple[TopicProduceData, list[Outcome]]]) -> Parts:
+def _answer(request: Request, outcomes: list[TopicOutcome]) -> Parts:
     """The pass is over: what could not be written is told now."""
     responses = []
-    for topic, partitions in outcomes:
-        told = [_settle(response, appended) for response, appended in partitions]
+    for topic in outcomes:
+        told = [_settle(response, appended) for response, appended in topic.partitions]
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=told))
     return encode_response(request, ProduceResponse(responses=responses))
 
