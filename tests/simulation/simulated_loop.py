@@ -65,6 +65,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._random = random
         self.trace = trace
         self._now_us = 0
+        self._spent_us = 0
         self._ready: deque[_Handle] = deque()
         self._events: list[tuple[int, float, int, _Handle]] = []
         self._serial = itertools.count()
@@ -82,6 +83,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     @property
     def now_us(self) -> int:
         return self._now_us
+
+    def spend_us(self, microseconds: int) -> None:
+        """What is done in this pass makes it so much longer."""
+        self._spent_us += microseconds
 
     # -- callbacks
 
@@ -176,9 +181,17 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # -- the network
 
     async def create_server(
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: Any = None, port: int = 0, **options: Any
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: Any = None,
+        port: int = 0,
+        start_serving: bool = True,
+        **options: Any,
     ) -> SimulatedServer:
-        return self.network.listen(protocol_factory, port, _HOST.get())
+        server = self.network.listen(protocol_factory, port, _HOST.get())
+        if start_serving:
+            server.serve()
+        return server
 
     # -- running
 
@@ -244,5 +257,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 heapq.heappop(self._events)
             if self._events:
                 self._now_us = max(self._now_us, self._events[0][0])
-        self._now_us += took_us
+        self._now_us += took_us + self._spent_us
+        self._spent_us = 0
         self.trace.now_us = self._now_us

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from simulated_loop import Host, SimulatedLoop
 
 
+# What a server takes in or gives out in a microsecond: to read, check, copy and write.
+_BYTES_PER_US = 200
+
+
 class Weather:
     """How the network behaves just now."""
 
@@ -40,6 +44,7 @@ class SimulatedServer(asyncio.AbstractServer):
         self.host = host
         self.factory = factory
         self.sockets: tuple[SimulatedSocket, ...] = (SimulatedSocket(("127.0.0.1", port)),)
+        self._is_listening = False
 
     def close(self) -> None:
         self.sockets = ()
@@ -49,10 +54,13 @@ class SimulatedServer(asyncio.AbstractServer):
         return None
 
     def is_serving(self) -> bool:
-        return bool(self.sockets)
+        return self._is_listening and bool(self.sockets)
 
     async def start_serving(self) -> None:
-        return None
+        self.serve()
+
+    def serve(self) -> None:
+        self._is_listening = True
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._network.loop
@@ -81,16 +89,19 @@ class Network:
         if self._servers.get(server.port) is server:
             del self._servers[server.port]
 
-    def connect(self, port: int) -> Peer:
+    def connect(self, port: int, is_calm: bool = False) -> Peer:
         """A new connection; the server hears of it a little later."""
         server = self._servers.get(port)
-        if server is None:
+        if server is None or not server.is_serving():
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on port {port}")
         self.wires = [wire for wire in self.wires if not wire.is_over]
-        wire = Wire(self, server.host, port, self._free_port())
+        wire = Wire(self, server.host, port, self._free_port(), is_calm)
         self.wires.append(wire)
-        self.loop.call_at_us(self.arrival_us(), wire.open, server, context=server.host.context)
+        self.loop.call_at_us(self.arrival_us(is_calm), wire.open, server, context=server.host.context)
         return wire.peer
+
+    def vulnerable_wires(self) -> list[Wire]:
+        return [wire for wire in self.wires if not wire.is_calm]
 
     def host_died(self, host: Host) -> None:
         for port in [port for port, server in self._servers.items() if server.host is host]:
@@ -109,9 +120,9 @@ class Network:
     def now_us(self) -> int:
         return self.loop.now_us
 
-    def arrival_us(self) -> int:
+    def arrival_us(self, is_calm: bool = False) -> int:
         weather = self.weather
-        long = self._random.random() < weather.long_delay_chance
+        long = not is_calm and self._random.random() < weather.long_delay_chance
         return self.now_us + self._random.randint(*(weather.long_delay_us if long else weather.usual_delay_us))
 
     def discovery_us(self) -> int:
@@ -132,6 +143,10 @@ class Network:
         return self._random.randint(0, pieces)
 
     # -- how things are run
+
+    def handled(self, size: int) -> None:
+        """The server moved so many bytes, which takes it time."""
+        self.loop.spend_us(size // _BYTES_PER_US)
 
     def call_at_us(self, due_us: int, callback: Callable[..., object]) -> None:
         self.loop.call_at_us(due_us, callback, context=self._own.context)

@@ -91,6 +91,7 @@ class ServerTransport(asyncio.Transport):
         self._look()
 
     def _hand_over(self, size: int) -> None:
+        self._network.handled(size)
         if isinstance(self._protocol, asyncio.BufferedProtocol):
             buffer = self._protocol.get_buffer(-1)
             if not len(buffer):
@@ -119,6 +120,7 @@ class ServerTransport(asyncio.Transport):
             raise TypeError(f"bytes are written, not {type(data).__name__}")
         if self._is_closing or self._is_lost or not data:
             return
+        self._network.handled(len(data))
         self._out.send(data)
         if len(self._out.waiting) > self._high and not self._is_writing_paused:
             self._is_writing_paused = True

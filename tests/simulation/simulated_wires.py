@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 class Pipe:
     """One direction of a wire: bytes wait at the sender, fly and wait at the receiver, the last two within a window."""
 
-    def __init__(self, network: Network, window: int) -> None:
+    def __init__(self, network: Network, window: int, is_calm: bool) -> None:
         self._network = network
         self._window = window
+        self._is_calm = is_calm
         self.waiting = bytearray()
         self.arrived = bytearray()
         self._flying: deque[bytes] = deque()
@@ -50,7 +51,8 @@ class Pipe:
     def _pump(self) -> None:
         room = self._window - self._flying_size - len(self.arrived)
         while self.waiting and room > 0:
-            chunk = bytes(memoryview(self.waiting)[: self._network.split(min(room, len(self.waiting)))])
+            size = min(room, len(self.waiting))
+            chunk = bytes(memoryview(self.waiting)[: size if self._is_calm else self._network.split(size)])
             del self.waiting[: len(chunk)]
             room -= len(chunk)
             self._fly(chunk)
@@ -62,7 +64,7 @@ class Pipe:
         self._flying.append(chunk)
         self._flying_size += len(chunk)
         # Never overtakes what was sent before.
-        self._last_due_us = max(self._last_due_us, self._network.arrival_us())
+        self._last_due_us = max(self._last_due_us, self._network.arrival_us(self._is_calm))
         self._network.call_at_us(self._last_due_us, self._land)
 
     def _land(self) -> None:
@@ -142,15 +144,16 @@ class Peer:
 
 
 class Wire:
-    """One connection."""
+    """One connection. The network does nothing bad to a calm one, so that what it shows is the server's doing."""
 
-    def __init__(self, network: Network, host: Host, port: int, client_port: int) -> None:
+    def __init__(self, network: Network, host: Host, port: int, client_port: int, is_calm: bool) -> None:
         self._network = network
         self.host = host
         self.port = port
         self.client_port = client_port
-        self.to_server = Pipe(network, network.window())
-        self.to_client = Pipe(network, network.window())
+        self.is_calm = is_calm
+        self.to_server = Pipe(network, network.window(), is_calm)
+        self.to_client = Pipe(network, network.window(), is_calm)
         self.peer = Peer(self)
         self.transport: ServerTransport | None = None
         self.is_cut = False

@@ -136,6 +136,8 @@ class DiskFile:
 
     def view(self, position: int, length: int) -> memoryview:
         end = position + length
+        if not length:
+            return memoryview(b"")  # an empty file cannot be mapped
         if self._map is None or end > len(self._map):
             if length < _COPY_BELOW and self._map is not None:
                 return memoryview(self.read(position, length))

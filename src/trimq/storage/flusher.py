@@ -70,8 +70,13 @@ class _Rounds:
         number, dirty = self._number, self._dirty
         self._dirty = Dirty()
         self.under_way = True
-        # A sync on the event loop would stop every connection for as long as the disk takes.
-        self._offload(self._prepare(dirty), lambda _, error: self._finish(number, error))
+        # Off the loop: a sync on it would stop every connection for as long as the disk takes.
+        try:
+            work = self._prepare(dirty)
+        except OSError as error:
+            self._finish(number, error)
+        else:
+            self._offload(work, lambda _, error: self._finish(number, error))
 
     def _prepare(self, dirty: Dirty) -> Callable[[], None]:
         if len(dirty) > self._syncfs_threshold:

@@ -177,6 +177,7 @@ class Journal:
         self._join_once()
         self._folder_changed = True
         self.segments.remove(segment)
+        self._chunks = [chunk for chunk in self._chunks if chunk.segment is not segment]
         segment.file.close()
         for suffix in (self._suffix, *companions):
             with suppress(FileNotFoundError):
@@ -189,8 +190,8 @@ class Journal:
         segment.size = size
         if segment.file.size() > size:
             segment.file.resize(size)
-            self._join_once()
-            self._begin_chunk(segment, is_new=False)
+        self._join_once()
+        self._begin_chunk(segment, is_new=False)
 
     def close(self) -> None:
         for segment in self.segments:

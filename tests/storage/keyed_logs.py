@@ -1,0 +1,215 @@
+"""A compacted partition log that tests write to by key, restart, and compare with what they have put there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from doubles import ManualOffload, PassRunner
+
+from trimq.clock import ManualTime
+from trimq.formats.batch import BatchHeader, check_stored, read_header
+from trimq.formats.compression import Codec
+from trimq.formats.markers import control_batch, read_control
+from trimq.formats.records import iterate
+from trimq.formats.sealing import from_records
+from trimq.model import Record
+from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.compaction import Compaction, Effort
+from trimq.storage.compaction_swap import Step
+from trimq.storage.files import Files
+from trimq.storage.flusher import AsyncFlusher
+from trimq.storage.inspection import verify
+from trimq.storage.partition_log import LogSettings, PartitionLog
+from trimq.storage.partition_reading import read_batches
+from trimq.storage.partition_store import ROOT, PartitionStore
+from trimq.storage.passes import Passes, Ticket
+from trimq.storage.table import open_table
+
+START_MS = 1_800_000_000_000
+DAY_MS = 86_400_000
+FOLDER = f"{ROOT}/profiles-0"
+SETTINGS = LogSettings(
+    segment_bytes=1 << 20,
+    segment_ms=1 << 50,
+    index_interval_bytes=100,
+    retention_ms=-1,
+    retention_bytes=-1,
+    checkpoint_bytes=1 << 20,
+    is_compacted=True,
+    is_expired=False,
+    delete_retention_ms=DAY_MS,
+    min_cleanable_dirty_ratio=0.0,
+)
+
+
+class Kept(NamedTuple):
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class AsyncPassRunner(PassRunner):
+    """Acknowledges from the page cache; nothing is synced until `sync`."""
+
+    def __init__(self, files: Files) -> None:
+        self.offload = ManualOffload()
+        self.failures: list[BaseException] = []
+        self._soon = __import__("collections").deque()
+        self._time = ManualTime(0)
+        self.passes = Passes(self._soon.append, self.failures.append)
+        self._flusher = AsyncFlusher(
+            files, self.offload, 64, self.passes.settle, self.failures.append, self._time, 200
+        )
+        self.passes.start(self._flusher)
+
+    def sync(self) -> None:
+        self.settle()
+        self._flusher.hurry()
+        self.settle()
+
+
+class KeyedLog:
+    def __init__(
+        self,
+        files: Files,
+        settings: LogSettings = SETTINGS,
+        effort: Effort | None = None,
+        make_runner: Callable[[Files], PassRunner] = PassRunner,
+    ) -> None:
+        self.files = files
+        self.settings = settings
+        self.effort = effort or Effort(step_records=3)
+        self.now_ms = START_MS
+        self._make_runner = make_runner
+        self.runner: PassRunner
+        self.checkpoints: Checkpoints
+        self.log: PartitionLog
+        self.open()
+
+    # -- lives
+
+    def open(self) -> None:
+        self.runner = self._make_runner(self.files)
+        self.files.make_folder(ROOT)
+        self.files.sync_folder("")
+        table = open_table(self.files, "tables", "checkpoints", self.runner.passes, list, self.runner.offload)
+        self.checkpoints = Checkpoints(table)
+        store = PartitionStore(self.files, self.runner.passes, self.checkpoints, lambda: self.now_ms)
+        self.log = store.open("profiles", 0, UUID(int=5), self.settings, False)
+        self.settle()
+
+    def settle(self) -> None:
+        self.runner.settle()
+        assert self.runner.failures == []
+
+    def close(self) -> None:
+        self.log.close()
+        self.settle()
+        assert [finding.problem for finding in verify(self.files, lambda done, total: None)] == []
+
+    def restart(self) -> None:
+        self.close()
+        self.open()
+
+    # -- writing
+
+    def append(self, pairs: Iterable[tuple[bytes | None, bytes | None]], codec: int = Codec.NONE, **fields: Any) -> int:
+        """One batch, durable; its first offset."""
+        base_offset = self.log.end
+        records = [
+            Record(key=key, body=value, timestamp_ms=self.now_ms + number) for number, (key, value) in enumerate(pairs)
+        ]
+        batch = from_records(records, codec=codec, **fields)
+        self.log.append(batch, read_header(batch), 0)
+        self.settle()
+        return base_offset
+
+    def put(self, key: bytes, value: bytes | None) -> int:
+        return self.append([(key, value)])
+
+    def end_transaction(self, producer_id: int, commit: bool) -> int:
+        offset = self.log.end
+        batch = control_batch(producer_id, 0, 1, commit, self.now_ms, 0)
+        self.log.append(batch, read_header(batch), 0)
+        self.settle()
+        return offset
+
+    def roll(self) -> None:
+        if self.log.active.segment.size:
+            self.log.roll()
+            self.settle()
+
+    # -- compacting
+
+    def compact(self, before_step: Callable[[], None] = lambda: None) -> int:
+        """One round, driven as the broker drives it. Gives the number of steps."""
+        compaction = Compaction(self.log, self.checkpoints, self.now_ms, self.effort)
+        count = 0
+        for step in compaction.steps():
+            self._await(step)
+            before_step()
+            count += 1
+        self.settle()
+        assert not compaction.must_finish
+        return count
+
+    def _await(self, step: Step) -> None:
+        if isinstance(step, Ticket):
+            while step.number > self.runner.passes.durable:
+                self.settle()
+        elif step is not None:
+            step()
+
+    # -- reading
+
+    def batches(self, offset: int | None = None, max_bytes: int = 300) -> Iterator[tuple[BatchHeader, memoryview]]:
+        offset = self.log.start if offset is None else offset
+        while offset < self.log.durable_end:
+            found = read_batches(self.log, offset, max_bytes, self.log.durable_end)
+            assert found.next_offset > offset
+            for part in found.parts:
+                position = 0
+                while position < len(part):
+                    header = check_stored(part, position)
+                    yield header, part[position : position + header.size]
+                    position += header.size
+            offset = found.next_offset
+
+    def records(self) -> list[Kept]:
+        """What a reader of committed records sees, found without any index of transactions."""
+        found: list[Kept] = []
+        undecided: dict[int, list[Kept]] = {}
+        for header, batch in self.batches():
+            records = [Kept(record.offset, record.key, record.value) for record in iterate(batch)]
+            if header.is_control:
+                decided = undecided.pop(header.producer_id, [])
+                marker = read_control(next(iterate(batch)))
+                assert marker is not None
+                found += decided if marker.commit else []
+            elif header.is_transactional:
+                undecided.setdefault(header.producer_id, []).extend(records)
+            else:
+                found += records
+        assert not any(undecided.values())
+        return sorted(found)
+
+    def table(self) -> dict[bytes, bytes]:
+        """What stands for each key, as whoever reads all of the log would say."""
+        values: dict[bytes, bytes] = {}
+        for _, key, value in self.records():
+            assert key is not None
+            if value is None:
+                values.pop(key, None)
+            else:
+                values[key] = value
+        return values
+
+    def bases(self) -> list[int]:
+        return [segment.segment.base for segment in self.log.segments]
+
+
+def with_settings(**changes: Any) -> LogSettings:
+    return replace(SETTINGS, **changes)
