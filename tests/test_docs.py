@@ -10,6 +10,7 @@ be run is a block of `text`.
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from functools import cache
@@ -49,7 +50,7 @@ def targets() -> set[str]:
 
 def fault_in(command: str) -> str:
     """Why this command of `trimq` or `make` cannot be as a document shows it; "" if it can."""
-    program, *words = command.split()
+    program, *words = shlex.split(command)
     if program == "make":
         unknown = [word for word in words if "=" not in word and word not in targets()][:1]
         return f"make has no target {unknown[0]}" if unknown else ""

@@ -172,10 +172,7 @@ def _serve_arguments(command: str) -> list[str]:
 
 
 def _run_step(block: Block, step: _Step, folder: Path, addresses: dict[str, str]) -> None:
-    command = step.command
-    for name, address in addresses.items():
-        standard = listeners().get(name, address)
-        command = command.replace(standard, address).replace(f"localhost:{standard.rpartition(':')[2]}", address)
+    command = _readdress(step.command, addresses)
     done = _run(["bash", "-euo", "pipefail", "-c", command], folder, addresses)
     if done.returncode:
         raise BlockFailed(f"{block.document}:{block.line}: {command}\nended with {done.returncode}:\n{done.stdout}")
@@ -187,10 +184,18 @@ def _run_step(block: Block, step: _Step, folder: Path, addresses: dict[str, str]
             )
 
 
+def _readdress(text: str, addresses: dict[str, str]) -> str:
+    """The text with the broker's own addresses where it shows the standard ones."""
+    for name, address in addresses.items():
+        standard = listeners().get(name, address)
+        text = text.replace(standard, address).replace(f"localhost:{standard.rpartition(':')[2]}", address)
+    return text
+
+
 def _run_python(block: Block, folder: Path, addresses: dict[str, str]) -> None:
     """A program, or tests if it defines any."""
     path = folder / "test_shown.py"
-    path.write_text(block.text)
+    path.write_text(_readdress(block.text, addresses))
     is_test = re.search(r"^def test_", block.text, re.MULTILINE)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else [sys.executable]
     done = _run([*command, str(path)], folder, addresses)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 
 from simulated_trace import Trace
 
 from trimq.model import Buffer
 from trimq.storage.files import Space
-from trimq.storage.memory_files import MemoryFile, MemoryFiles, NameChange, Node
+from trimq.storage.memory_files import Folder, MemoryFile, MemoryFiles, NameChange, Node
 
 SECTORS = (512, 4096)
 
@@ -75,6 +75,7 @@ class SimulatedFiles(MemoryFiles):
         self.fails_next_sync = False
         self.fails_next_resize = False
         self.had_failed_sync = False
+        self.flipped: list[tuple[str, int, int]] = []
 
     # -- faults
 
@@ -115,7 +116,32 @@ class SimulatedFiles(MemoryFiles):
         byte = file.read(position, 1)[0]
         MemoryFile.write(file, position, (bytes((byte ^ (1 << bit),)),))
         MemoryFile.begin_sync(file)()
+        self.flipped.append((name, position, bit))
         self._trace.note(f"bit {bit} of byte {position} of {name} flipped")
+
+    def flip_some_bits(self, count: int) -> None:
+        """Anywhere, in files that have something in them."""
+        full = [name for name in self._all_names("") if MemoryFiles.open(self, name).size()]
+        for _ in range(count if full else 0):
+            name = self._random.choice(full)
+            self.flip_bit(name, self._random.randrange(MemoryFiles.open(self, name).size()), self._random.randrange(8))
+
+    def flip_back(self) -> None:
+        """Undo all damage, as a restored copy would; what is gone, or was cut off meanwhile, stays so."""
+        flipped, self.flipped = self.flipped, []
+        names = list(self._all_names(""))
+        for name, position, bit in flipped:
+            if name in names and position < MemoryFiles.open(self, name).size():
+                self.flip_bit(name, position, bit)
+        self.flipped = []
+
+    def _all_names(self, folder: str) -> Iterator[str]:
+        for short in self.names(folder):
+            name = f"{folder}/{short}" if folder else short
+            if isinstance(self._find(name), Folder):
+                yield from self._all_names(name)
+            else:
+                yield name
 
     def die(self) -> None:
         """The process is gone, the machine is not: the page cache stays."""

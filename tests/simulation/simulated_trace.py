@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import traceback
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,17 +21,22 @@ class Trace:
         self._events: deque[str] = deque(maxlen=KEPT_EVENTS)
         self._hash = hashlib.blake2b(digest_size=16)
         self.now_us = 0
+        self.mistakes: list[str] = []
 
     def note(self, event: str) -> None:
         line = f"{self.now_us / 1_000_000:14.6f} {event}"
         self._events.append(line)
         self._hash.update(line.encode())
 
+    def remark(self, line: str) -> None:
+        """For the reader alone: not part of the hash."""
+        self._events.append(line)
+
     @contextmanager
     def listening(self) -> Iterator[None]:
         """What the broker logs stands among the events, for the reader alone: its words are not part of the hash."""
         log = logging.getLogger("trimq")
-        handler, propagated = _Listener(self._events), log.propagate
+        handler, propagated = _Listener(self), log.propagate
         log.addHandler(handler)
         # Whoever else keeps a record keeps what its error holds on to, which is the whole simulation.
         log.propagate = False
@@ -48,9 +54,12 @@ class Trace:
 
 
 class _Listener(logging.Handler):
-    def __init__(self, events: deque[str]) -> None:
+    def __init__(self, trace: Trace) -> None:
         super().__init__(logging.INFO)
-        self._events = events
+        self._trace = trace
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._events.append(f"{'':14} {record.levelname.lower()}: {record.getMessage()}")
+        text = record.getMessage()
+        self._trace.remark(f"{'':14} {record.levelname.lower()}: {text}")
+        if record.exc_info is not None:  # an exception that nobody expected: our own bug, whatever became of it
+            self._trace.mistakes.append(f"{text}\n{''.join(traceback.format_exception(record.exc_info[1]))}")

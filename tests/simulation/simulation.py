@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +20,7 @@ from simulated_time import simulated_clock
 from simulated_trace import SimulationFailure, Trace
 
 from trimq.clock import Clock
+from trimq.errors import Damage, StartMistake
 
 BOOT_LIMIT_S = 300
 FINISH_LIMIT_S = 1800
@@ -32,8 +34,17 @@ class Environment(NamedTuple):
     files: SimulatedFiles
     clock: Clock
     offload: SimulatedOffload
+    work_offload: SimulatedOffload
     random: Random
     failed: Callable[[BaseException], None]
+
+
+class Death(Enum):
+    """How a life of the broker ended."""
+
+    STOP = "it was asked to stop and did"
+    KILL = "the process was killed: what is in the page cache stays"
+    POWER = "the power was cut"
 
 
 class Workload(Protocol):
@@ -50,8 +61,14 @@ class Workload(Protocol):
     def recovered(self, broker: Any) -> None:
         """Compare what was found with what was promised; from now on clients may use this broker."""
 
-    def died(self) -> None:
+    def died(self, way: Death) -> None:
         """The broker is gone, with whatever clients had under way."""
+
+    def would_not_start(self, error: Exception) -> None:
+        """The broker refused to start: raise unless it had to."""
+
+    def choose_lifetime_s(self) -> float:
+        """How long a life of the broker lasts, unless it ends by itself."""
 
     def check(self) -> None:
         """Invariants that hold after every pass of the loop."""
@@ -72,8 +89,11 @@ class Outcome:
 
 
 class Simulation:
-    def __init__(self, seed: int, make_workload: Callable[[Random], Workload], replay: str = "") -> None:
+    def __init__(
+        self, seed: int, make_workload: Callable[[Random], Workload], replay: str = "", flips_bits: bool = False
+    ) -> None:
         self.seed = seed
+        self._flips_bits = flips_bits
         self._replay = replay
         self.trace = Trace()
         self._random = self._source("faults")
@@ -86,6 +106,7 @@ class Simulation:
         self._life = 0
         self._has_failed = False
         self._gave_up = asyncio.Event()
+        self._pace = 1.0
         self.crashes = 0
 
     def _source(self, name: str) -> Random:
@@ -111,19 +132,25 @@ class Simulation:
 
     def _run(self) -> None:
         chaos = self.loop.host("chaos").start(self._live_through())
+        self.loop.after_pass.append(self._check_mistakes)
         self.loop.after_pass.append(self._workload.check)
         self._workload.begin(self.loop.host("clients"))
         if not self.loop.run_until(chaos.done, limit_s=30 * 86_400):
             raise SimulationFailure(f"the simulation itself does not end; waiting: {self._workload.still_waiting()}")
         chaos.result()
 
+    def _check_mistakes(self) -> None:
+        if self.trace.mistakes:
+            raise SimulationFailure(f"the broker met what it did not expect: {self.trace.mistakes[0]}")
+
     # -- the course of events
 
     async def _live_through(self) -> None:
         for _ in range(self._random.randint(2, 6)):
             if await self._boot():
-                await self._suffer(self._choose_lifetime_s())
+                await self._suffer(self._workload.choose_lifetime_s())
             await self._end_life()
+            self._flip_bits()
             await asyncio.sleep(self._random.choice((0, 0.01, 1, 60, 3600)) * self._random.random())
         await self._heal_and_finish()
         await self._lose_power()
@@ -141,19 +168,18 @@ class Simulation:
             await asyncio.sleep(1)
             waited_s += 1
 
-    def _choose_lifetime_s(self) -> float:
-        return self._random.choice((0.01, 0.2, 0.2, 2, 2, 10)) * self._random.random()
-
     async def _suffer(self, lifetime_s: float) -> None:
         ends = self.loop.time() + lifetime_s
+        self._pace = max(lifetime_s / 10, 1)
         while (left := ends - self.loop.time()) > 0 and not self._has_failed:
-            if not await self._has_given_up(min(left, self._random.choice((0.005, 0.05, 1)) * self._random.random())):
+            pause_s = self._pace * self._random.choice((0.005, 0.05, 1)) * self._random.random()
+            if not await self._has_given_up(min(left, pause_s)):
                 self._inject()
 
     def _inject(self) -> None:
         fault = self._random.choice(
             (self._fill_disk, self._fail_write, self._slow_disk, self._worsen_weather)
-            + (self._cut_wire, self._cut_wire, self._freeze_wire) * bool(self.loop.network.wires)
+            + (self._cut_wire, self._cut_wire, self._freeze_wire) * bool(self.loop.network.vulnerable_wires())
             + (self._fail_sync, self._fail_undo) * (self._random.random() < 0.2)
         )
         self.trace.note(f"fault: {fault.__name__.strip('_')}")
@@ -162,7 +188,7 @@ class Simulation:
     # -- faults
 
     def _later(self, callback: Callable[[], None]) -> None:
-        self.loop.call_later(self._random.choice((0.005, 0.1, 2)) * self._random.random(), callback)
+        self.loop.call_later(self._pace * self._random.choice((0.005, 0.1, 2)) * self._random.random(), callback)
 
     def _fill_disk(self) -> None:
         self.files.is_full = True
@@ -190,10 +216,16 @@ class Simulation:
         self._later(self.loop.network.weather.clear)
 
     def _cut_wire(self) -> None:
-        self._random.choice(self.loop.network.wires).cut()
+        self._random.choice(self.loop.network.vulnerable_wires()).cut()
 
     def _freeze_wire(self) -> None:
-        self._random.choice(self.loop.network.wires).freeze(self._random.choice((0.1, 3, 90)) * self._random.random())
+        wire = self._random.choice(self.loop.network.vulnerable_wires())
+        wire.freeze(self._random.choice((0.1, 3, 90)) * self._random.random())
+
+    def _flip_bits(self) -> None:
+        """While the broker is away, bits turn on the medium."""
+        if self._flips_bits and self._random.random() < 0.6:
+            self.files.flip_some_bits(self._random.choice((1, 1, 2, 5)))
 
     def _heal(self) -> None:
         self.files.heal()
@@ -216,6 +248,7 @@ class Simulation:
             self.files,
             simulated_clock(self.loop),
             SimulatedOffload(self.loop, self._source(f"offload {self._life}"), self._speed),
+            SimulatedOffload(self.loop, self._source(f"work {self._life}"), self._speed),
             self._source(f"broker {self._life}"),
             self._failed,
         )
@@ -227,9 +260,21 @@ class Simulation:
             if may_crash:
                 return False
             raise SimulationFailure("the broker does not start")
-        self._broker = start.result()
+        try:
+            self._broker = start.result()
+        except (Damage, StartMistake) as error:
+            await self._restore(error)
+            return await self._boot(calm)
         self._workload.recovered(self._broker)
         return True
+
+    async def _restore(self, error: Exception) -> None:
+        """The broker says what is damaged: somebody puts it right."""
+        self.trace.note(f"the broker refuses to start: {type(error).__name__}")
+        self._workload.would_not_start(error)
+        self._kill(Death.KILL)
+        self.files.die()
+        self.files.flip_back()
 
     async def _has_given_up(self, wait_s: float) -> bool:
         with suppress(TimeoutError):
@@ -253,7 +298,7 @@ class Simulation:
             await self._stop()
         elif way == "kill":
             self.trace.note("the process is killed")
-            self._kill()
+            self._kill(Death.KILL)
             self.files.die()
         else:
             await self._lose_power()
@@ -271,17 +316,21 @@ class Simulation:
         if not stop.done():
             raise SimulationFailure("the broker does not stop")
         stop.result()
-        self._kill()
-        self.files.die()
+        self._kill(Death.STOP)
+        if self._random.random() < 0.5:
+            self.trace.note("the power is cut after the stop")
+            self.files.lose_power()
+        else:
+            self.files.die()
 
     async def _lose_power(self) -> None:
         self.trace.note("the power is cut")
-        self._kill()
+        self._kill(Death.POWER)
         self.files.lose_power()
 
-    def _kill(self) -> None:
+    def _kill(self, way: Death) -> None:
         assert self._host is not None
-        self.crashes += 1
+        self.crashes += way is not Death.STOP
         self.loop.kill(self._host)
         self._broker = None
-        self._workload.died()
+        self._workload.died(way)

@@ -12,7 +12,7 @@ from ledger import Ledger
 from promises import Promises
 from simulated_loop import Host
 from simulated_trace import SimulationFailure
-from simulation import Environment
+from simulation import Death, Environment
 
 from trimq.errors import Refusal
 from trimq.storage.flusher import SyncFlusher
@@ -128,7 +128,13 @@ class StorageWorkload:
         self._broker = self._latest = broker
         self._changed.set()
 
-    def died(self) -> None:
+    def would_not_start(self, error: Exception) -> None:
+        raise SimulationFailure(f"the broker does not start: {error}")
+
+    def choose_lifetime_s(self) -> float:
+        return self._random.choice((0.01, 0.2, 0.2, 2, 2, 10)) * self._random.random()
+
+    def died(self, way: Death) -> None:
         if self._latest is not None:
             self._latest.cut()
         self._broker = self._latest = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -57,7 +58,7 @@ class AsyncPassRunner(PassRunner):
     def __init__(self, files: Files) -> None:
         self.offload = ManualOffload()
         self.failures: list[BaseException] = []
-        self._soon = __import__("collections").deque()
+        self._soon = deque()
         self._time = ManualTime(0)
         self.passes = Passes(self._soon.append, self.failures.append)
         self._flusher = AsyncFlusher(
@@ -149,14 +150,15 @@ class KeyedLog:
         compaction = Compaction(self.log, self.checkpoints, self.now_ms, self.effort)
         count = 0
         for step in compaction.steps():
-            self._await(step)
+            self.do(step)
             before_step()
             count += 1
         self.settle()
         assert not compaction.must_finish
         return count
 
-    def _await(self, step: Step) -> None:
+    def do(self, step: Step) -> None:
+        """What must come to pass before the next step."""
         if isinstance(step, Ticket):
             while step.number > self.runner.passes.durable:
                 self.settle()

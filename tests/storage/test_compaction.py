@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from doubles import FaultyFiles
 from storage.keyed_logs import DAY_MS, FOLDER, SETTINGS, START_MS, Kept, KeyedLog, with_settings
 
 from trimq.errors import DamagedSegment
-from trimq.formats.batch import read_header
+from trimq.formats.batch import empty_batch, read_header
 from trimq.formats.compression import Codec
+from trimq.formats.markers import control_batch
 from trimq.formats.records import iterate
-from trimq.storage.compaction import Effort, find_due
+from trimq.formats.sealing import from_records
+from trimq.model import Record
+from trimq.storage.compaction import Compaction, Effort, find_due
 from trimq.storage.files import DiskFiles
 from trimq.storage.memory_files import MemoryFiles
 from trimq.storage.partition_reading import find_latest, find_time, read_batches
+from trimq.storage.passes import Ticket
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -293,9 +299,6 @@ def test_an_aborted_transaction_stays_in_the_index_as_long_as_its_marker_ends_so
 
 def test_an_empty_control_batch_of_kafka_s_is_no_obstacle() -> None:
     """Kafka keeps one in the place of a producer's last marker."""
-    from trimq.formats.batch import empty_batch
-    from trimq.formats.markers import control_batch
-
     keyed = in_memory()
     empty = empty_batch(read_header(control_batch(9, 0, 0, True, keyed.now_ms, 0)))
     keyed.log.append(empty, read_header(empty), 0)
@@ -398,16 +401,16 @@ def test_a_group_does_not_span_more_offsets_than_an_index_can_name() -> None:
 
 
 def test_a_segment_of_which_nothing_stays_is_empty_and_then_merged() -> None:
-    keyed = in_memory(segment_bytes=200)
+    keyed = in_memory(segment_bytes=210)
     for number in range(6):
-        keyed.append([(b"a", b"v" * 100)])
+        keyed.append([(b"a", b"v" * 40)])
         keyed.roll()
     keyed.compact()
     assert [segment.segment.size > 0 for segment in keyed.log.segments] == [False] * 5 + [True, False]
     assert keyed.log.start == 0
     keyed.restart()
     assert keyed.log.start == 0
-    assert keyed.records() == [Kept(5, b"a", b"v" * 100)]
+    assert keyed.records() == [Kept(5, b"a", b"v" * 40)]
     assert read_batches(keyed.log, 0, 1000, keyed.log.durable_end).next_offset == 6
     keyed.put(b"b", b"1")
     keyed.roll()
@@ -564,8 +567,7 @@ def test_a_head_that_is_cut_between_the_steps_stays_cut(at_step: int) -> None:
         keyed.compact(cut)
     except FileNotFoundError:
         assert keyed.files.names(FOLDER) == [name for name in keyed.files.names(FOLDER) if "cleaned" not in name]
-    if next(countdown) > 0:
-        pytest.skip("it takes fewer steps")
+    assert next(countdown) < 0, "it takes fewer steps"
     for _ in range(2):
         assert keyed.log.start == 9
         assert keyed.table() == {b"11": b"v" * 30, b"15": b"v" * 30, b"19": b"v" * 30, b"23": b"v" * 30, b"a": b"v" * 30}
@@ -573,23 +575,39 @@ def test_a_head_that_is_cut_between_the_steps_stays_cut(at_step: int) -> None:
         keyed.compact()
 
 
-def test_a_pass_that_is_undone_beside_a_swap_takes_back_its_own_only() -> None:
-    keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=10_000))
+def test_a_pass_that_is_undone_around_a_swap_takes_back_its_own_only() -> None:
+    files = FaultyFiles(MemoryFiles())
+    keyed = KeyedLog(files)
     for number in range(9):
         keyed.put(b"a", b"%d" % number)
         keyed.roll()
-    end = keyed.log.end
-    keyed.log.roll()
-    swapped = False
+    steps = Compaction(keyed.log, keyed.checkpoints, keyed.now_ms, keyed.effort).steps()
+    while not any(segment.segment.file.name.endswith(".swap") for segment in keyed.log.segments):
+        step = next(steps)
+        if isinstance(step, Ticket):
+            keyed.settle()
+            batch = from_records([Record(b"refused", key=b"b")])
+            ticket = keyed.log.append(batch, read_header(batch), 0)
+            keyed.log.roll()
+        elif step is not None:
+            step()
 
-    def watch() -> None:
-        nonlocal swapped
-        swapped = swapped or any(name.endswith(".swap") for name in keyed.files.names(FOLDER))
+    def fail(operation: str, name: str) -> None:
+        if operation == "write" and name.endswith(".log"):
+            raise OSError(errno.EIO, "the disk is ill")
 
-    keyed.compact(watch)
-    assert swapped
-    assert keyed.bases()[-1] == end
+    files.before = fail
+    keyed.settle()
+    assert ticket.refusal is not None
+    files.before = lambda operation, name: None
+    for step in steps:
+        keyed.do(step)
+    keyed.settle()
     assert [segment.segment for segment in keyed.log.segments] == keyed.log.journal.segments
+    assert keyed.bases() == [0, 9]
+    for _ in range(2):
+        assert keyed.records() == [Kept(8, b"a", b"8")]
+        keyed.restart()
 
 
 def test_a_log_that_is_no_longer_compacted_stays_as_it_is(keyed: KeyedLog) -> None:
@@ -618,8 +636,6 @@ def test_damage_is_reported_and_not_written_anew_with_a_new_checksum() -> None:
 
 
 def test_a_full_disk_leaves_everything_as_it_was() -> None:
-    from doubles import FaultyFiles
-
     files = FaultyFiles(MemoryFiles())
     keyed = KeyedLog(files)
     for number in range(30):

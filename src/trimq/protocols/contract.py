@@ -19,11 +19,12 @@ class Reply:
     """An answer and its place in the order: replies of one lane leave in the order in which they were made; in the
     lane None each leaves as soon as it is ready."""
 
-    __slots__ = ("_build", "_durable", "_number", "_parts", "_wake", "abandon", "lane")
+    __slots__ = ("_build", "_durable", "_number", "_parts", "_wake", "abandon", "hurry", "lane")
 
     def __init__(self, lane: object = IN_ORDER) -> None:
         self.lane = lane
         self.abandon: Callable[[], None] | None = None
+        self.hurry: Callable[[], None] | None = None
         self._parts: Parts | None = None
         self._build: Build | None = None
         self._number = 0
@@ -53,21 +54,28 @@ class Reply:
         return reply
 
     @classmethod
-    def later(cls, lane: object = IN_ORDER, abandon: Callable[[], None] | None = None) -> Reply:
-        """Ready when somebody calls `resolve`; `abandon` is called when the connection ends before that."""
+    def later(
+        cls,
+        lane: object = IN_ORDER,
+        abandon: Callable[[], None] | None = None,
+        hurry: Callable[[], None] | None = None,
+    ) -> Reply:
+        """Ready when somebody calls `resolve`. `hurry` asks whoever that is to do it now, with what there is: nobody
+        will wait any longer. `abandon` is called when the connection ends before it was resolved."""
         reply = cls(lane)
         reply.abandon = abandon
+        reply.hurry = hurry
         return reply
 
     def resolve(self, parts: Parts) -> None:
-        self.abandon = None
+        self.abandon = self.hurry = None
         self._parts = parts
         if self._wake is not None:
             self._wake()
 
     def resolve_when_durable(self, number: int, build: Build) -> None:
         """A deferred answer that turned out to depend on a pass."""
-        self.abandon = None
+        self.abandon = self.hurry = None
         self._number = number
         self._build = build
         if self._wake is not None:

@@ -36,7 +36,7 @@ def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int) -> 
     if it is larger than `max_bytes`. What is damaged is refused, not served."""
     place = _find(log, offset, limit)
     if place is None:
-        return Slice((), 0, offset)
+        return Slice((), 0, max(offset, limit))  # compaction may have left nothing up to there
     segment, start, stop = place
     end, next_offset = _end(log, segment, start, stop, max_bytes, limit)
     segment.require_sound(start, end)

@@ -1,0 +1,123 @@
+"""What an append costs above the write itself: batches of 16 KB, and small ones in passes of 64. Nothing is synced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.figures import Figure, at_most_times_floor
+from bench.measuring import Contestant, Cost, Work, take_turns
+from bench.rig import batch_of, storage_in
+from bench.sizes import Sizes
+from trimq.storage.flusher import Dirty
+from trimq.storage.journal import Journal
+
+LARGE = 16 * 1024
+SMALL = 200
+SMALL_PER_PASS = 64
+
+
+def measure_large(sizes: Sizes, folder: Path) -> Iterator[Figure]:
+    for per_pass in (1, 16):
+        passes = sizes.append_bytes // LARGE // per_pass
+        cost, floor = take_turns([_log(folder, LARGE, per_pass, passes), _floor(folder, LARGE, per_pass, passes)], sizes.rounds)
+        yield _figure(f"append 16 KB batches, {per_pass} per pass", cost, floor, passes * per_pass, 1.6)
+
+
+def measure_small(sizes: Sizes, folder: Path) -> Iterator[Figure]:
+    contestants = [make(folder, SMALL, SMALL_PER_PASS, sizes.small_passes) for make in (_journal, _log, _floor)]
+    journal, log, floor = take_turns(contestants, sizes.rounds)
+    records = sizes.small_passes * SMALL_PER_PASS
+    yield _figure("append 200 B records, 64 per pass, journal", journal, floor, records, 3)
+    yield _figure("append 200 B batches, 64 per pass, partition log", log, floor, records, 3)
+
+
+def _figure(name: str, cost: Cost, floor: Cost, appends: int, bound: float) -> Figure:
+    wall = f"by wall {cost.wall_s / appends * 1e6:.3g} us, {cost.wall_s / floor.wall_s:.2f} x floor"
+    return Figure(
+        name,
+        cost.cpu_s / appends * 1e6,
+        "us CPU",
+        floor.cpu_s / appends * 1e6,
+        at_most_times_floor(bound),
+        f"CPU of the process is judged; {wall}",
+    )
+
+
+def _floor(folder: Path, size: int, per_pass: int, passes: int) -> Contestant:
+    """One pwritev of the same parts per pass."""
+
+    @contextmanager
+    def prepare() -> Iterator[Work]:
+        parts = [batch_of(size)[0] for _ in range(per_pass)]
+        path = folder / "floor"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+
+        def work() -> None:
+            position = 0
+            for _ in range(passes):
+                position += os.pwritev(fd, parts, position)
+
+        try:
+            yield work
+        finally:
+            os.close(fd)
+            path.unlink()
+
+    return prepare
+
+
+def _log(folder: Path, size: int, per_pass: int, passes: int) -> Contestant:
+    @contextmanager
+    def prepare() -> Iterator[Work]:
+        batches = [batch_of(size) for _ in range(per_pass)]
+        with storage_in(folder / "log") as storage:
+            log, finish = storage.open_log(), storage.passes.finish
+
+            def work() -> None:
+                append = log.append
+                for _ in range(passes):
+                    for batch, header in batches:
+                        append(batch, header, 0)
+                    finish()
+
+            yield work
+
+    return prepare
+
+
+class _NoOwner:
+    """The layout on top of the journal, without one."""
+
+    def pass_written(self, number: int, dirty: Dirty) -> None: ...
+
+    def pass_undone(self) -> None: ...
+
+    def pass_settled(self, number: int) -> None: ...
+
+
+def _journal(folder: Path, size: int, per_pass: int, passes: int) -> Contestant:
+    """The journal alone, which every layout stands on."""
+
+    @contextmanager
+    def prepare() -> Iterator[Work]:
+        parts = [batch_of(size)[0] for _ in range(per_pass)]
+        with storage_in(folder / "journal") as storage:
+            storage.files.make_folder("journal")
+            journal = Journal(storage.files, "journal", ".log", storage.passes, _NoOwner())
+            journal.roll(0)
+            finish = storage.passes.finish
+            finish()
+
+            def work() -> None:
+                append = journal.append
+                for _ in range(passes):
+                    for part in parts:
+                        append(part, size)
+                    finish()
+
+            yield work
+
+    return prepare

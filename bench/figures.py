@@ -1,0 +1,98 @@
+"""One figure: what was measured, what the bare loop beside it took, and whether the goal is met. Measures nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rich.table import Table
+
+
+class Goal(NamedTuple):
+    """A bound on the ratio to the floor, or on the value itself where there is no floor."""
+
+    bound: float
+    is_ceiling: bool
+    is_ratio: bool
+
+    def is_met_by(self, value: float) -> bool:
+        return value <= self.bound if self.is_ceiling else value >= self.bound
+
+    def __str__(self) -> str:
+        return f"{'<=' if self.is_ceiling else '>='} {self.bound:g}{' x floor' if self.is_ratio else ''}"
+
+
+def at_most_times_floor(bound: float) -> Goal:
+    return Goal(bound, is_ceiling=True, is_ratio=True)
+
+
+def at_least_times_floor(bound: float) -> Goal:
+    return Goal(bound, is_ceiling=False, is_ratio=True)
+
+
+def at_most(bound: float) -> Goal:
+    return Goal(bound, is_ceiling=True, is_ratio=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`note` says which clock is judged, and what else was seen. A figure without a goal is for orientation."""
+
+    name: str
+    value: float
+    unit: str
+    floor: float | None = None
+    goal: Goal | None = None
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        return self.value / self.floor if self.floor else None
+
+    @property
+    def is_met(self) -> bool | None:
+        if self.goal is None:
+            return None
+        if not self.goal.is_ratio:
+            return self.goal.is_met_by(self.value)
+        return self.ratio is not None and self.goal.is_met_by(self.ratio)
+
+    def as_json(self) -> str:
+        return json.dumps(
+            {
+                "figure": self.name,
+                "value": _rounded(self.value),
+                "unit": self.unit,
+                "floor": _rounded(self.floor),
+                "ratio": _rounded(self.ratio),
+                "goal": None if self.goal is None else str(self.goal),
+                "met": self.is_met,
+                "note": self.note,
+            }
+        )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+_VERDICTS = {True: "[green]met", False: "[bold red]missed", None: ""}
+
+
+def table_of(figures: list[Figure]) -> Table:
+    table = Table(title="Figures of this run", title_justify="left")
+    table.add_column("figure", overflow="fold", min_width=30)
+    for name in ("value", "floor", "ratio"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("unit", "goal", ""):
+        table.add_column(name, no_wrap=True)
+    for figure in figures:
+        goal = "" if figure.goal is None else str(figure.goal)
+        numbers = map(_shown, (figure.value, figure.floor, figure.ratio))
+        table.add_row(figure.name, *numbers, figure.unit, goal, _VERDICTS[figure.is_met])
+    return table

@@ -1,0 +1,85 @@
+"""The broker's storage on a real folder, without the rest of the broker: what the figures of storage run on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+from uuid import UUID
+
+from trimq.core.topic_settings import log_settings
+from trimq.config import Settings
+from trimq.formats.batch import BatchHeader, check_sent
+from trimq.formats.sealing import from_records
+from trimq.model import Record
+from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.files import DiskFiles
+from trimq.storage.flusher import Dirty
+from trimq.storage.partition_log import LogSettings, PartitionLog
+from trimq.storage.partition_store import ROOT, PartitionStore
+from trimq.storage.passes import Passes
+from trimq.storage.table import open_table
+
+NOW_MS = 1_800_000_000_000
+SETTINGS = log_settings({}, Settings())
+
+
+class Unsynced:
+    """A flusher that calls everything durable at once: the disk is left out of what is measured."""
+
+    is_idle = True
+
+    def __init__(self, settle: Callable[[int], None]) -> None:
+        self._settle = settle
+
+    def flush(self, number: int, dirty: Dirty) -> None:
+        self._settle(number)
+
+    def hurry(self) -> None: ...
+
+
+def raise_failure(error: BaseException) -> NoReturn:
+    raise error
+
+
+def batch_of(size: int) -> tuple[memoryview, BatchHeader]:
+    """One batch of one record, of exactly `size` bytes, as a front-end hands it over: a view that can be written."""
+    overhead = len(from_records([Record(bytes(size // 2), timestamp_ms=NOW_MS)])) - size // 2
+    body = next(n for n in range(size - overhead + 4, 0, -1) if _length(n) == size)
+    batch = from_records([Record(bytes(body), timestamp_ms=NOW_MS)])
+    return memoryview(batch), check_sent(batch)
+
+
+def _length(body: int) -> int:
+    return len(from_records([Record(bytes(body), timestamp_ms=NOW_MS)]))
+
+
+class Storage:
+    """A data folder with passes that end when they are told to, and are settled at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = DiskFiles(str(folder))
+        self.passes = Passes(lambda finish: None, raise_failure)
+        self.passes.start(Unsynced(self.passes.settle))
+        self.files.make_folder(ROOT)
+        table = open_table(self.files, "tables", "checkpoints", self.passes, list, lambda work, done: done(work(), None))
+        self._store = PartitionStore(self.files, self.passes, Checkpoints(table), lambda: NOW_MS)
+
+    def open_log(self, index: int = 0, settings: LogSettings = SETTINGS) -> PartitionLog:
+        """Of a partition that is made if it is not there."""
+        opened = self._store.open("bench", index, UUID(int=7), settings)
+        self.passes.finish()
+        return opened
+
+
+@contextmanager
+def storage_in(folder: Path) -> Iterator[Storage]:
+    """On a new folder, which is removed at the end."""
+    storage = Storage(folder)
+    try:
+        yield storage
+    finally:
+        storage.files.close()
+        shutil.rmtree(folder)

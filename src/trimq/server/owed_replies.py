@@ -1,0 +1,109 @@
+"""The replies that one connection is still owed, each lane in its order. Knows when each may leave, never what it says
+or how it is sent."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from trimq.protocols.contract import Reply
+
+log = logging.getLogger(__name__)
+
+
+class OwedReplies:
+    __slots__ = ("_count", "_lanes", "_unordered")
+
+    def __init__(self) -> None:
+        self._lanes: dict[object, deque[Reply]] = {}
+        self._unordered: list[Reply] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def is_first(self, reply: Reply) -> bool:
+        """Whether nothing has to leave before it."""
+        return reply.lane is None or reply.lane not in self._lanes
+
+    def add(self, reply: Reply) -> None:
+        self._count += 1
+        if reply.lane is None:
+            self._unordered.append(reply)
+        elif reply.lane in self._lanes:
+            self._lanes[reply.lane].append(reply)
+        else:
+            self._lanes[reply.lane] = deque((reply,))
+
+    def take_ready(self, written: int, durable: int) -> list[Reply]:
+        """Those that may leave now, in the order in which they must."""
+        ready: list[Reply] = []
+        for key, lane in list(self._lanes.items()):
+            while lane and lane[0].is_ready(written, durable):
+                ready.append(lane.popleft())
+            if not lane:
+                del self._lanes[key]
+        if self._unordered:
+            waiting = []
+            for reply in self._unordered:
+                (ready if reply.is_ready(written, durable) else waiting).append(reply)
+            self._unordered = waiting
+        self._count -= len(ready)
+        return ready
+
+    @property
+    def waits_for_pass(self) -> bool:
+        """Whether progress of the passes may make one ready."""
+        return any(lane[0].waits_for_pass for lane in self._lanes.values()) or any(
+            reply.waits_for_pass for reply in self._unordered
+        )
+
+    def hurry(self) -> None:
+        """Nobody waits for events any more: what can be answered without one is; the rest is given up, and with it
+        whatever would have to leave after it."""
+        for reply in [reply for reply in self._all() if _is_open(reply)]:
+            if reply.hurry is not None and _is_open(reply):
+                _call(reply.hurry)
+        for key, lane in list(self._lanes.items()):
+            kept: deque[Reply] = deque()
+            while lane and not _is_open(lane[0]):
+                kept.append(lane.popleft())
+            self._give_up(lane)
+            if kept:
+                self._lanes[key] = kept
+            else:
+                del self._lanes[key]
+        given_up = [reply for reply in self._unordered if _is_open(reply)]
+        self._unordered = [reply for reply in self._unordered if not _is_open(reply)]
+        self._give_up(given_up)
+
+    def abandon_all(self) -> None:
+        """The connection is gone."""
+        given_up = list(self._all())
+        self._lanes.clear()
+        self._unordered = []
+        self._give_up(given_up)
+
+    def _all(self) -> Iterator[Reply]:
+        for lane in self._lanes.values():
+            yield from lane
+        yield from self._unordered
+
+    def _give_up(self, replies: list[Reply] | deque[Reply]) -> None:
+        self._count -= len(replies)
+        for reply in replies:
+            if reply.abandon is not None:
+                _call(reply.abandon)
+
+
+def _is_open(reply: Reply) -> bool:
+    """Whether only an event, which may never come, makes it ready."""
+    return not reply.waits_for_pass and not reply.is_ready(0, 0)
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        log.exception("a reply could not be ended")  # the others must be ended all the same
