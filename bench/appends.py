@@ -22,7 +22,9 @@ SMALL_PER_PASS = 64
 def measure_large(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     for per_pass in (1, 16):
         passes = sizes.append_bytes // LARGE // per_pass
-        cost, floor = take_turns([_log(folder, LARGE, per_pass, passes), _floor(folder, LARGE, per_pass, passes)], sizes.rounds)
+        cost, floor = take_turns(
+            [_log(folder, LARGE, per_pass, passes), _floor(folder, LARGE, per_pass, passes)], sizes.rounds
+        )
         yield _figure(f"append 16 KB batches, {per_pass} per pass", cost, floor, passes * per_pass, 1.6)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,8 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 from uuid import UUID
 
-from trimq.core.topic_settings import log_settings
 from trimq.config import Settings
+from trimq.core.topic_settings import log_settings
 from trimq.formats.batch import BatchHeader, check_sent
 from trimq.formats.sealing import from_records
 from trimq.model import Record
@@ -33,11 +34,23 @@ class Unsynced:
 
     def __init__(self, settle: Callable[[int], None]) -> None:
         self._settle = settle
+        self.on_disk = 0
 
     def flush(self, number: int, dirty: Dirty) -> None:
+        self.on_disk = number
         self._settle(number)
 
     def hurry(self) -> None: ...
+
+
+def event_loop() -> asyncio.AbstractEventLoop:
+    """The kind that `trimq serve` runs on: uvloop where the `speed` extra has installed it."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
 
 def raise_failure(error: BaseException) -> NoReturn:
@@ -64,7 +77,9 @@ class Storage:
         self.passes = Passes(lambda finish: None, raise_failure)
         self.passes.start(Unsynced(self.passes.settle))
         self.files.make_folder(ROOT)
-        table = open_table(self.files, "tables", "checkpoints", self.passes, list, lambda work, done: done(work(), None))
+        table = open_table(
+            self.files, "tables", "checkpoints", self.passes, list, lambda work, done: done(work(), None)
+        )
         self._store = PartitionStore(self.files, self.passes, Checkpoints(table), lambda: NOW_MS)
 
     def open_log(self, index: int = 0, settings: LogSettings = SETTINGS) -> PartitionLog:

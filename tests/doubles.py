@@ -185,8 +185,8 @@ class FaultyFile:
     def view(self, position: int, length: int) -> memoryview:
         return self._inner.view(position, length)
 
-    def is_cached(self, position: int, length: int) -> bool:
-        return self._inner.is_cached(position, length)
+    def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
+        return self._inner.begin_warm(position, length)
 
     def begin_sync(self) -> Callable[[], None]:
         inner = self._inner.begin_sync()

@@ -13,7 +13,10 @@ from typing import NamedTuple, Protocol
 Callback = Callable[[], None]
 
 # The longest that a timer of the event loop sleeps before it looks at the wall clock again: wall time may be set.
-_RECHECK_MS = 60_000
+_WALL_RECHECK_MS = 60_000
+
+# Event loops refuse, or reckon wrongly with, a sleep of centuries.
+_LONGEST_SLEEP_MS = 86_400_000
 
 
 class Timer(Protocol):
@@ -38,17 +41,18 @@ class Clock(NamedTuple):
 class _LoopTimer:
     """A timer on the running event loop that looks at its timeline again before it fires."""
 
-    __slots__ = ("_callback", "_due_ms", "_handle", "_timeline")
+    __slots__ = ("_callback", "_due_ms", "_handle", "_recheck_ms", "_timeline")
 
-    def __init__(self, timeline: Timeline, due_ms: int, callback: Callback) -> None:
+    def __init__(self, timeline: Timeline, due_ms: int, callback: Callback, recheck_ms: int) -> None:
         self._timeline = timeline
+        self._recheck_ms = recheck_ms
         self._due_ms = due_ms
         self._callback = callback
         self._handle: asyncio.TimerHandle | None = None
         self._wait()
 
     def _wait(self) -> None:
-        wait_ms = min(max(self._due_ms - self._timeline.now_ms(), 0), _RECHECK_MS)
+        wait_ms = min(max(self._due_ms - self._timeline.now_ms(), 0), self._recheck_ms)
         self._handle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._wake)
 
     def _wake(self) -> None:
@@ -71,7 +75,7 @@ class WallTime:
         return time.time_ns() // 1_000_000
 
     def call_at(self, due_ms: int, callback: Callback) -> Timer:
-        return _LoopTimer(self, due_ms, callback)
+        return _LoopTimer(self, due_ms, callback, _WALL_RECHECK_MS)
 
 
 class LoopTime:
@@ -81,7 +85,7 @@ class LoopTime:
         return int(asyncio.get_running_loop().time() * 1000)
 
     def call_at(self, due_ms: int, callback: Callback) -> Timer:
-        return _LoopTimer(self, due_ms, callback)
+        return _LoopTimer(self, due_ms, callback, _LONGEST_SLEEP_MS)
 
 
 class _ManualTimer:

@@ -262,6 +262,51 @@ class CorruptRecords(Refusal):
 
 
 @dataclass(eq=False)
+class MissingKey(Refusal):
+    """A record of a topic that is compacted by key has none."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"record {self.index} has no key, which a compacted topic needs"
+
+
+@dataclass(eq=False)
+class UntimelyRecord(Refusal):
+    """A record's time is not one that its topic takes."""
+
+    index: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"record {self.index}: {self.reason}"
+
+
+@dataclass(eq=False)
+class StaleEpoch(Refusal):
+    """The asker knows an earlier leader of the stream than the present one."""
+
+    asked: int
+    current: int
+    retriable = True
+
+    def __str__(self) -> str:
+        return f"leader epoch {self.asked} is over, {self.current} is the present one"
+
+
+@dataclass(eq=False)
+class UnknownEpoch(Refusal):
+    """The asker knows a later leader of the stream than this node does."""
+
+    asked: int
+    current: int
+    retriable = True
+
+    def __str__(self) -> str:
+        return f"leader epoch {self.asked} is not known here, {self.current} is the present one"
+
+
+@dataclass(eq=False)
 class OutOfOrderSequence(Refusal):
     """An idempotent producer left a gap, or sent again what is no longer remembered."""
 
@@ -282,6 +327,24 @@ class StaleProducer(Refusal):
 
     def __str__(self) -> str:
         return f"producer {self.producer_id} has been replaced by one of epoch {self.epoch}"
+
+
+@dataclass(eq=False)
+class UnknownGroup(Refusal):
+    group: str
+
+    def __str__(self) -> str:
+        return f"there is no group {self.group}"
+
+
+@dataclass(eq=False)
+class GroupNotEmpty(Refusal):
+    """Only a group without members may be deleted."""
+
+    group: str
+
+    def __str__(self) -> str:
+        return f"group {self.group} has members"
 
 
 @dataclass(eq=False)

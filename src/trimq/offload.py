@@ -8,6 +8,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
 
+# A disk that hangs must not keep a process from ending.
+STOP_PATIENCE_S = 10.0
+
 Work = Callable[[], object]
 Done = Callable[[object, BaseException | None], None]
 
@@ -45,7 +48,8 @@ class ThreadOffload:
                 return
             del item, done, result, error
 
-    def stop(self) -> None:
-        """Finish what was given, then end the thread."""
+    def stop(self, patience_s: float = STOP_PATIENCE_S) -> bool:
+        """Finish what was given, then end the thread. False: it did not end in time, and ends with the process."""
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(patience_s)
+        return not self._thread.is_alive()

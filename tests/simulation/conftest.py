@@ -14,16 +14,20 @@ DEFAULT_SEEDS = 300
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `seeds` runs all of them, some at a time; `--seed` replays one, `--seeds` says how many."""
-    if "seeds" not in metafunc.fixturenames:
-        return
-    one = metafunc.config.getoption("--seed", default=None)
+    """A test that takes `seeds` runs all of them, some at a time, and one that takes `some_seeds` a third; `--seed`
+    replays one, `--seeds` says how many."""
+    for name, divisor in (("seeds", 1), ("some_seeds", 3)):
+        if name in metafunc.fixturenames:
+            shares = _shares(metafunc.config, divisor)
+            metafunc.parametrize(name, shares, ids=[f"seeds-{share.start}-to-{share.stop - 1}" for share in shares])
+
+
+def _shares(config: pytest.Config, divisor: int) -> list[range]:
+    one = config.getoption("--seed", default=None)
     if one is not None:
-        metafunc.parametrize("seeds", [range(int(one), int(one) + 1)], ids=[f"seed-{one}"])
-        return
-    count = int(metafunc.config.getoption("--seeds", default=None) or DEFAULT_SEEDS)
-    shares = [range(first, min(first + SEEDS_PER_TEST, count)) for first in range(0, count, SEEDS_PER_TEST)]
-    metafunc.parametrize("seeds", shares, ids=[f"seeds-{share.start}-to-{share.stop - 1}" for share in shares])
+        return [range(int(one), int(one) + 1)]
+    count = int(config.getoption("--seeds", default=None) or DEFAULT_SEEDS) // divisor
+    return [range(first, min(first + SEEDS_PER_TEST, count)) for first in range(0, count, SEEDS_PER_TEST)]
 
 
 class Coverage:

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
+from trimq.core import appending
+from trimq.protocols.contract import Reply
 from trimq.storage.flusher import Dirty, SyncFlusher, _Rounds
 from trimq.storage.journal import Journal
+from trimq.storage.partition_log import PartitionLog
+from trimq.storage.partition_store import ROOT
+from trimq.storage.producer_snapshot import ProducerStates
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -62,4 +67,74 @@ STORAGE_BUGS: dict[str, Plant] = {
     "the tail is not cut": tail_not_cut,
     "a failed sync is ignored": failed_sync_ignored,
     "an undone pass stays in the file": undone_pass_left_in_file,
+}
+
+
+# -- above storage
+
+
+def replies_released_at_written(patch: pytest.MonkeyPatch) -> None:
+    """A session sends an answer as soon as its pass is written."""
+    is_ready = Reply.is_ready
+    patch.setattr(Reply, "is_ready", lambda self, written, durable: is_ready(self, written, written))
+
+
+def topic_folder_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """The names of the folders of new topics are left to chance."""
+    _drop_folders(patch, lambda folder: folder == ROOT)
+
+
+def segment_folder_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """The names of new segments are left to chance."""
+    _drop_folders(patch, lambda folder: folder.startswith(f"{ROOT}/"))
+
+
+def _drop_folders(patch: pytest.MonkeyPatch, is_dropped: Callable[[str], bool]) -> None:
+    merge = Dirty.merge
+
+    def merge_some(self: Dirty, other: Dirty) -> None:
+        other.folders = {folder for folder in other.folders if not is_dropped(folder)}
+        merge(self, other)
+
+    patch.setattr(Dirty, "merge", merge_some)
+
+
+def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
+    """Readers see what is appended before it is synced."""
+    written = PartitionLog.pass_written
+
+    def pass_written(self: Any, number: int, dirty: Dirty) -> None:
+        written(self, number, dirty)
+        self.pass_settled(number)
+
+    patch.setattr(PartitionLog, "pass_written", pass_written)
+    patch.setattr(PartitionLog, "pass_settled", _settle_once(PartitionLog.pass_settled))
+
+
+def _settle_once(settle: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+    def settle_once(self: Any, number: int) -> None:
+        if self._unsettled:
+            settle(self, number)
+
+    return settle_once
+
+
+def duplicates_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    """A batch that is sent again is appended again."""
+    patch.setattr(appending, "find_duplicate", lambda stream, header: None)
+
+
+def producers_not_undone(patch: pytest.MonkeyPatch) -> None:
+    """The state of producers keeps what a refused pass told it."""
+    patch.setattr(ProducerStates, "undo_pass", lambda self: None)
+
+
+BROKER_BUGS: dict[str, Plant] = {
+    "replies are released when written": replies_released_at_written,
+    "the folder of a new topic is not synced": topic_folder_not_synced,
+    "the folder of a new segment is not synced": segment_folder_not_synced,
+    "the tail is not cut": tail_not_cut,
+    "what is written is shown as durable": written_taken_for_durable,
+    "duplicates are not looked for": duplicates_not_looked_for,
+    "producers are not undone": producers_not_undone,
 }

@@ -75,7 +75,7 @@ class SimulatedFiles(MemoryFiles):
         self.fails_next_sync = False
         self.fails_next_resize = False
         self.had_failed_sync = False
-        self.flipped: list[tuple[str, int, int]] = []
+        self._copy: Folder | None = None
 
     # -- faults
 
@@ -116,24 +116,24 @@ class SimulatedFiles(MemoryFiles):
         byte = file.read(position, 1)[0]
         MemoryFile.write(file, position, (bytes((byte ^ (1 << bit),)),))
         MemoryFile.begin_sync(file)()
-        self.flipped.append((name, position, bit))
         self._trace.note(f"bit {bit} of byte {position} of {name} flipped")
 
     def flip_some_bits(self, count: int) -> None:
         """Anywhere, in files that have something in them."""
+        self._copy = self._copy or _copy(self._root)
         full = [name for name in self._all_names("") if MemoryFiles.open(self, name).size()]
         for _ in range(count if full else 0):
             name = self._random.choice(full)
             self.flip_bit(name, self._random.randrange(MemoryFiles.open(self, name).size()), self._random.randrange(8))
 
-    def flip_back(self) -> None:
-        """Undo all damage, as a restored copy would; what is gone, or was cut off meanwhile, stays so."""
-        flipped, self.flipped = self.flipped, []
-        names = list(self._all_names(""))
-        for name, position, bit in flipped:
-            if name in names and position < MemoryFiles.open(self, name).size():
-                self.flip_bit(name, position, bit)
-        self.flipped = []
+    def found_sound(self) -> None:
+        """A broker has started on these files: the copy that was made before the last damage is out of date."""
+        self._copy = None
+
+    def restore(self) -> None:
+        """Put everything back as it was before the damage that no broker has started with."""
+        if self._copy is not None:
+            self._root, self._copy = self._copy, None
 
     def _all_names(self, folder: str) -> Iterator[str]:
         for short in self.names(folder):
@@ -229,6 +229,16 @@ class SeededSurvivors:
 
     def _size_between(self, low: int, high: int) -> int:
         return self._random.choice((high, high, self._random.randint(low, high)))
+
+
+def _copy(folder: Folder) -> Folder:
+    """What is in it, all of it durable."""
+    return Folder(
+        {
+            name: _copy(entry) if isinstance(entry, Folder) else Node(bytes(entry.read(0, entry.size)))
+            for name, entry in folder.entries.items()
+        }
+    )
 
 
 def _first_difference(before: bytes, after: bytes) -> int:

@@ -23,6 +23,9 @@ _PASS_US = 200
 _LONG_PASS_US = 30_000
 _LONG_PASS_CHANCE = 0.004
 
+# More passes than any simulation needs: somebody keeps the loop busy for nothing.
+_MOST_PASSES = 2_000_000
+
 
 class Host:
     """One machine or process of the simulation: what it schedules is dropped when it is killed."""
@@ -66,6 +69,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.trace = trace
         self._now_us = 0
         self._spent_us = 0
+        self._passes = 0
         self._ready: deque[_Handle] = deque()
         self._events: list[tuple[int, float, int, _Handle]] = []
         self._serial = itertools.count()
@@ -236,6 +240,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return task.result()
 
     def _run_pass(self) -> None:
+        self._passes += 1
+        if self._passes > _MOST_PASSES:
+            raise SimulationFailure("the loop is kept busy for ever")
         self._let_time_pass()
         while self._events and self._events[0][0] <= self._now_us:
             self._ready.append(heapq.heappop(self._events)[3])

@@ -265,6 +265,7 @@ class Simulation:
         except (Damage, StartMistake) as error:
             await self._restore(error)
             return await self._boot(calm)
+        self.files.found_sound()
         self._workload.recovered(self._broker)
         return True
 
@@ -274,7 +275,7 @@ class Simulation:
         self._workload.would_not_start(error)
         self._kill(Death.KILL)
         self.files.die()
-        self.files.flip_back()
+        self.files.restore()
 
     async def _has_given_up(self, wait_s: float) -> bool:
         with suppress(TimeoutError):

@@ -1,5 +1,5 @@
-"""The server's side of the small protocol: each request to a verb of the broker, its answer when that is durable. In one
-kind of conversation answers leave in the order of the requests, in the other each leaves when it is ready."""
+"""The server's side of the small protocol: each request to a verb of the broker, its answer when that is durable. In
+one kind of conversation answers leave in the order of the requests, in the other each leaves when it is ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from small_protocol import (
     Create,
     Cut,
     Delete,
-    FetchCursor,
     List,
     Read,
     Request,
@@ -137,8 +136,7 @@ class LongPoll:
         self._watch = stream.watch(self._grown)
 
     def _has_enough(self, stream: Stream) -> bool:
-        request = self._request
-        return request.wait_ms <= 0 or not stream.start <= request.offset <= stream.readable_end - 1
+        return self._request.wait_ms <= 0 or self._request.offset != stream.readable_end
 
     def _read(self, stream: Stream) -> Parts:
         found = stream.read(self._request.offset, self._request.max_bytes)

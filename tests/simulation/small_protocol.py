@@ -164,5 +164,6 @@ def decode_response(request: Request, body: bytes) -> object:
     if body[:1] == _REFUSED:
         raise Refused(body[1:].decode())
     if isinstance(request, Read):
-        return ReadAnswer(*_ENDS.unpack_from(body, 1), body[1 + _ENDS.size :])
+        start, readable_end = _ENDS.unpack_from(body, 1)
+        return ReadAnswer(start, readable_end, body[1 + _ENDS.size :])
     return _decode_value(body[1:])

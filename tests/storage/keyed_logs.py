@@ -18,7 +18,7 @@ from trimq.formats.records import iterate
 from trimq.formats.sealing import from_records
 from trimq.model import Record
 from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.compaction import Compaction, Effort
+from trimq.storage.compaction import Compaction, Effort, find_due
 from trimq.storage.compaction_swap import Step
 from trimq.storage.files import Files
 from trimq.storage.flusher import AsyncFlusher
@@ -61,9 +61,7 @@ class AsyncPassRunner(PassRunner):
         self._soon = deque()
         self._time = ManualTime(0)
         self.passes = Passes(self._soon.append, self.failures.append)
-        self._flusher = AsyncFlusher(
-            files, self.offload, 64, self.passes.settle, self.failures.append, self._time, 200
-        )
+        self._flusher = AsyncFlusher(files, self.offload, 64, self.passes.settle, self.failures.append, self._time, 200)
         self.passes.start(self._flusher)
 
     def sync(self) -> None:
@@ -79,11 +77,12 @@ class KeyedLog:
         settings: LogSettings = SETTINGS,
         effort: Effort | None = None,
         make_runner: Callable[[Files], PassRunner] = PassRunner,
+        now_ms: int = START_MS,
     ) -> None:
         self.files = files
         self.settings = settings
         self.effort = effort or Effort(step_records=3)
-        self.now_ms = START_MS
+        self.now_ms = now_ms
         self._make_runner = make_runner
         self.runner: PassRunner
         self.checkpoints: Checkpoints
@@ -157,11 +156,17 @@ class KeyedLog:
         assert not compaction.must_finish
         return count
 
+    @property
+    def is_due(self) -> bool:
+        return find_due(self.log, self.checkpoints, self.now_ms) is not None
+
     def do(self, step: Step) -> None:
         """What must come to pass before the next step."""
         if isinstance(step, Ticket):
-            while step.number > self.runner.passes.durable:
-                self.settle()
+            on_disk: list[Ticket] = []
+            self.runner.passes.when_on_disk(step, on_disk.append)
+            self.runner.sync() if isinstance(self.runner, AsyncPassRunner) else self.settle()
+            assert on_disk == [step]
         elif step is not None:
             step()
 
@@ -195,7 +200,6 @@ class KeyedLog:
                 undecided.setdefault(header.producer_id, []).extend(records)
             else:
                 found += records
-        assert not any(undecided.values())
         return sorted(found)
 
     def table(self) -> dict[bytes, bytes]:

@@ -59,7 +59,9 @@ def opened(data_folder: Path, topic: str, settings: LogSettings = SETTINGS) -> I
     runner = PassRunner(files)
     files.make_folder(ROOT)
     checkpoints = Checkpoints(open_table(files, "tables", "checkpoints", runner.passes, list, runner.offload))
-    log = PartitionStore(files, runner.passes, checkpoints, lambda: NOW_MS).open(topic, 0, UUID(int=5), settings, False)
+    is_adopted = checkpoints.point(f"{ROOT}/{topic}-0") is None  # one of Kafka's, or new
+    store = PartitionStore(files, runner.passes, checkpoints, lambda: NOW_MS)
+    log = store.open(topic, 0, UUID(int=5), settings, is_adopted=is_adopted)
     runner.settle()
     yield OpenedLog(log, files, runner)
     log.close()

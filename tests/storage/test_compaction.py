@@ -220,6 +220,17 @@ def test_a_transaction_whose_marker_stands_in_a_later_segment_is_known_to_be_abo
     assert keyed.records() == [Kept(0, b"a", b"1")]
 
 
+def test_what_a_producer_commits_after_an_abort_is_not_taken_for_aborted(keyed: KeyedLog) -> None:
+    begin(keyed, 1, 0, (b"a", b"aborted"))
+    keyed.end_transaction(1, commit=False)
+    begin(keyed, 1, 1, (b"a", b"committed"), (b"b", b"committed"))
+    keyed.end_transaction(1, commit=True)
+    keyed.put(b"b", b"newer")
+    keyed.roll()
+    keyed.compact()
+    assert keyed.records() == [Kept(2, b"a", b"committed"), Kept(5, b"b", b"newer")]
+
+
 def test_nothing_is_compacted_from_the_first_open_transaction_on(keyed: KeyedLog) -> None:
     keyed.append([(b"a", b"1"), (b"a", b"2")])
     keyed.roll()
@@ -357,6 +368,18 @@ def test_more_keys_than_fit_are_done_in_several_rounds() -> None:
         assert keyed.table() == {b"%d" % key: b"2" for key in range(40)}
     assert rounds == 10
     assert [record.offset for record in keyed.records()] == list(range(40, 80))
+
+
+def test_what_lies_beyond_the_keys_that_fit_is_not_touched() -> None:
+    keyed = KeyedLog(MemoryFiles(), SETTINGS, Effort(keys=1))
+    keyed.append([(b"a", b"1"), (b"a", b"2")])
+    keyed.append([(b"b", None), (None, b"no key")])
+    before = [bytes(batch) for _, batch in keyed.batches()]
+    keyed.roll()
+    keyed.compact()
+    after = [bytes(batch) for _, batch in keyed.batches()]
+    assert after[0] != before[0]
+    assert after[1] == before[1]
 
 
 def test_a_batch_of_more_keys_than_fit_is_taken_all_the_same() -> None:
@@ -570,7 +593,13 @@ def test_a_head_that_is_cut_between_the_steps_stays_cut(at_step: int) -> None:
     assert next(countdown) < 0, "it takes fewer steps"
     for _ in range(2):
         assert keyed.log.start == 9
-        assert keyed.table() == {b"11": b"v" * 30, b"15": b"v" * 30, b"19": b"v" * 30, b"23": b"v" * 30, b"a": b"v" * 30}
+        assert keyed.table() == {
+            b"11": b"v" * 30,
+            b"15": b"v" * 30,
+            b"19": b"v" * 30,
+            b"23": b"v" * 30,
+            b"a": b"v" * 30,
+        }
         keyed.restart()
         keyed.compact()
 
@@ -582,15 +611,15 @@ def test_a_pass_that_is_undone_around_a_swap_takes_back_its_own_only() -> None:
         keyed.put(b"a", b"%d" % number)
         keyed.roll()
     steps = Compaction(keyed.log, keyed.checkpoints, keyed.now_ms, keyed.effort).steps()
-    while not any(segment.segment.file.name.endswith(".swap") for segment in keyed.log.segments):
-        step = next(steps)
+    for step in steps:
+        keyed.do(step)
         if isinstance(step, Ticket):
-            keyed.settle()
-            batch = from_records([Record(b"refused", key=b"b")])
-            ticket = keyed.log.append(batch, read_header(batch), 0)
-            keyed.log.roll()
-        elif step is not None:
-            step()
+            break
+    batch = from_records([Record(b"refused", key=b"b")])
+    ticket = keyed.log.append(batch, read_header(batch), 0)
+    keyed.log.roll()
+    swapping = next(steps)
+    assert [segment.segment.file.name.endswith(".swap") for segment in keyed.log.segments] == [True, False, False]
 
     def fail(operation: str, name: str) -> None:
         if operation == "write" and name.endswith(".log"):
@@ -600,7 +629,7 @@ def test_a_pass_that_is_undone_around_a_swap_takes_back_its_own_only() -> None:
     keyed.settle()
     assert ticket.refusal is not None
     files.before = lambda operation, name: None
-    for step in steps:
+    for step in (swapping, *steps):
         keyed.do(step)
     keyed.settle()
     assert [segment.segment for segment in keyed.log.segments] == keyed.log.journal.segments

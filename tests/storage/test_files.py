@@ -207,8 +207,8 @@ def test_a_view_of_nothing_is_empty(files: DiskFiles) -> None:
 def test_what_was_just_written_is_cached(files: DiskFiles) -> None:
     file = files.open("one", create=True)
     file.write(0, [b"a" * LARGE])
-    assert file.is_cached(0, LARGE)
-    assert file.is_cached(0, 0)
+    assert file.begin_warm(0, LARGE) is None
+    assert file.begin_warm(0, 0) is None
 
 
 @pytest.mark.parametrize("cold", [100, 109])
@@ -223,8 +223,10 @@ def test_bytes_that_the_kernel_would_wait_for_are_not_cached(
 
     file = files.open("one", create=True)
     monkeypatch.setattr(os, "preadv", read)
-    assert not file.is_cached(100, 10)
-    assert file.is_cached(101, 8)
+    warm = file.begin_warm(100, 10)
+    assert warm is not None
+    warm()
+    assert file.begin_warm(101, 8) is None
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
@@ -236,7 +238,7 @@ def test_a_file_system_that_cannot_tell_counts_as_cached(
 
     file = files.open("one", create=True)
     monkeypatch.setattr(os, "preadv", read)
-    assert file.is_cached(0, 10)
+    assert file.begin_warm(0, 10) is None
 
 
 def test_a_broken_disk_is_not_a_cold_one(files: DiskFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +248,32 @@ def test_a_broken_disk_is_not_a_cold_one(files: DiskFiles, monkeypatch: pytest.M
     file = files.open("one", create=True)
     monkeypatch.setattr(os, "preadv", read)
     with pytest.raises(OSError, match="input/output error"):
-        file.is_cached(0, 10)
+        file.begin_warm(0, 10)
+
+
+def test_warming_brings_every_byte_in_and_gives_its_descriptor_back(
+    files: DiskFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    pread = os.pread
+
+    def read(fd: int, length: int, position: int) -> bytes:
+        asked.append((position, length))
+        return pread(fd, length, position)
+
+    def would_wait(*_: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "would block")
+
+    file = files.open("one", create=True)
+    file.write(0, [b"a" * 3_000_000])
+    monkeypatch.setattr(os, "preadv", would_wait)
+    monkeypatch.setattr(os, "pread", read)
+    warm = file.begin_warm(10, 2_500_000)
+    file.close()
+    assert warm is not None
+    warm()
+    assert asked[0][0] == 10
+    assert sum(length for _, length in asked) == 2_500_000
 
 
 # -- syncs

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from trimq.errors import StartMistake, UnknownTopic
+from trimq.model import SYSTEM
 from trimq.server.embedded import Unsettled
 from trimq.server.node import Node
 from trimq.testing import Broker, BrokerFailed
@@ -188,12 +189,12 @@ def test_advancing_runs_what_becomes_due_each_at_its_time_and_durably() -> None:
 
     def every_hour(node: Node) -> None:
         message = node._doors.clock.message
-        stream = next(iter(node.core.topics)).streams[0]
+        stream = node.core.broker.topic(SYSTEM, "ticks").streams[0]
 
         def tick() -> None:
             seen.append((message.now_ms(), stream.durable_end, node.passes.is_idle))
-            topic = next(iter(node.core.topics))
-            node.core.appending.append_records(topic.streams[0], records)
+            topic = node.core.broker.topic(SYSTEM, "ticks")
+            node.core.broker.append_records(SYSTEM, topic, topic.streams[0], records)
             message.call_at(message.now_ms() + 3_600_000, tick)
 
         message.call_at(message.now_ms() + 3_600_000, tick)
@@ -269,11 +270,11 @@ def test_a_crash_loses_what_was_not_synced_and_nothing_else() -> None:
         broker.send("orders", "acknowledged")
 
         def append_and_crash(node: Node) -> None:
-            topic = next(iter(node.core.topics))
-            node.core.appending.append_records(topic.streams[0], broker_records)
+            topic = node.core.broker.topic(SYSTEM, "orders")
+            node.core.broker.append_records(SYSTEM, topic, topic.streams[0], records)
             node.abort()
 
-        broker_records = broker.records("orders")
+        records = broker.records("orders")
         broker.on_loop(append_and_crash)
         assert "whatever was not synced is lost" in broker.crash()
         broker.restart()

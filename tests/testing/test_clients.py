@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from trimq.model import TopicName
+from trimq.model import SYSTEM
 from trimq.testing import Broker
 
 with warnings.catch_warnings():
@@ -91,13 +91,20 @@ def test_nothing_that_confluent_kafka_got_acknowledged_is_lost_by_crashes(broker
     assert sorted(stored) == list(range(len(stored)))
 
 
-def test_nothing_is_acknowledged_before_it_is_synced(broker: Broker) -> None:
-    """A disk that hangs in the middle of a sync, and then the power cut."""
+@pytest.fixture
+def disk_works(broker: Broker) -> Iterator[threading.Event]:
+    """Until it is set, syncs hang."""
     disk_works = threading.Event()
     broker.on_loop(lambda node: node._doors.sync_offload(disk_works.wait, lambda result, error: None))
+    yield disk_works
+    disk_works.set()
+
+
+def test_nothing_is_acknowledged_before_it_is_synced(broker: Broker, disk_works: threading.Event) -> None:
+    """The power cut comes in the middle of a sync."""
     sender = Sender(broker)
     sender.send(10, "written")
-    while broker.on_loop(lambda node: node.core.topics.get(TopicName("", TOPIC)).streams[0].end) < 10:
+    while broker.on_loop(lambda node: node.core.broker.topic(SYSTEM, TOPIC).streams[0].end) < 10:
         sender.poll()
     assert sender.acknowledged == {}
     releasing = threading.Timer(0.05, disk_works.set)

@@ -71,9 +71,11 @@ def test_a_loop_that_is_torn_down_fails_the_calls(thread: LoopThread, failures: 
         asyncio.get_running_loop().call_soon(leave)
         await asyncio.Event().wait()
 
-    for call in (set_off, current_thread):
-        with pytest.raises(RuntimeError, match="the broker's event loop has ended"):
-            thread.call(call)
+    with pytest.raises(RuntimeError, match="the broker's event loop has ended"):
+        thread.call(set_off)
+    thread.close()
+    with pytest.raises(RuntimeError, match="the broker's event loop has ended"):
+        thread.call(current_thread)
     assert [type(error) for error in failures] == [SystemExit]
 
 

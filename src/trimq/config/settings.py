@@ -33,6 +33,17 @@ class Kafka(msgspec.Struct, frozen=True, kw_only=True):
     auto_create_topics: Annotated[
         bool, Meta(description="Create a topic when a client that allows it asks for one that does not exist.")
     ] = True
+    group_initial_rebalance_delay_ms: Annotated[
+        int,
+        Meta(ge=0, le=INT32, description="How long the first member of an empty group waits for others to join it."),
+    ] = 0
+    record_validation: Annotated[
+        Literal["full", "header"],
+        Meta(
+            description="full: check each record that is produced. header: only the batch around them, except where a "
+            "topic is compacted or limits the times of its records."
+        ),
+    ] = "full"
 
 
 class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +136,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     unsent_bytes_per_connection: Annotated[
         int, Meta(ge=KIB, le=INT32, description="How much may wait to be sent to a connection before it is not read.")
     ] = MIB
+    idle_connection_ms: Annotated[
+        int,
+        Meta(ge=1000, le=INT64, description="A connection that asks nothing and reads nothing for so long is closed."),
+    ] = 600_000
     batch_expansion_bytes: Annotated[
         int, Meta(ge=KIB, le=INT32, description="What one compressed batch may expand to; a larger one is refused.")
     ] = 128 * MIB

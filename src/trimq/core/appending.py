@@ -1,9 +1,11 @@
-"""What stands before every append: is the broker running, is there room, is the batch short enough, is it new."""
+"""What stands before every append: is the broker running, is there room, is the batch short enough, does the stream
+take it, is it new."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trimq.core.admission import Admission
 from trimq.core.cluster import Cluster
 from trimq.core.producers import find_duplicate
 from trimq.core.streams import Appended, Stream
@@ -12,13 +14,17 @@ from trimq.formats.batch import BatchHeader, check_sent
 from trimq.formats.sealing import from_records
 from trimq.metrics import Counter
 from trimq.model import Buffer, Record
+from trimq.storage.files import Space
 from trimq.storage.space import SpaceGuard
 
 
 class Appending:
-    def __init__(self, guard: SpaceGuard, cluster: Cluster, batches: Counter, bytes_in: Counter) -> None:
+    def __init__(
+        self, guard: SpaceGuard, cluster: Cluster, admission: Admission, batches: Counter, bytes_in: Counter
+    ) -> None:
         self._guard = guard
         self._cluster = cluster
+        self._admission = admission
         self._batches = batches
         self._bytes_in = bytes_in
         self.is_running = False
@@ -28,14 +34,17 @@ class Appending:
             raise NotRunning
         self._guard.check()
 
+    def space(self) -> Space:
+        return self._guard.space()
+
     def append(self, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
-        size = len(batch)
         if not self.is_running:
             raise NotRunning
         self._guard.check()
-        if size > stream.message_bytes:
-            raise MessageTooLong(size, stream.message_bytes)
         self._cluster.require_owner(stream.id)
+        _check_size(stream, batch)
+        batch, header, append_time_ms = self._admission.admit(stream.rules, batch, header)
+        size = _check_size(stream, batch)  # under another codec it may have grown
         if header.producer_id >= 0:
             duplicate = find_duplicate(stream, header)
             if duplicate is not None:
@@ -43,8 +52,16 @@ class Appending:
         self._guard.spend(size)
         self._batches.value += 1
         self._bytes_in.value += size
-        return stream.append(batch, header, self._cluster.leader_epoch(stream.id))
+        appended = stream.append(batch, header, self._cluster.leader_epoch(stream.id))
+        return appended if append_time_ms < 0 else appended._replace(append_time_ms=append_time_ms)
 
     def append_records(self, stream: Stream, records: Sequence[Record]) -> Appended:
         batch = from_records(records)
         return self.append(stream, batch, check_sent(batch))
+
+
+def _check_size(stream: Stream, batch: Buffer) -> int:
+    size = len(batch)
+    if size > stream.message_bytes:
+        raise MessageTooLong(size, stream.message_bytes)
+    return size

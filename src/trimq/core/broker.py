@@ -6,15 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
 from trimq.config import Settings
-from trimq.core.access import Access, Action, Resource, ResourceKind
+from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind
 from trimq.core.appending import Appending
 from trimq.core.cluster import Cluster
+from trimq.core.credentials import Credential, Credentials
 from trimq.core.cursors import Cursor, Cursors
+from trimq.core.membership import Membership
+from trimq.core.quotas import Direction, Holder, Quota, Quotas
 from trimq.core.streams import Appended, Stream
 from trimq.core.topic_settings import TopicSettings
 from trimq.core.topics import Topic, Topics
+from trimq.core.transacting import Transacting
 from trimq.formats.batch import BatchHeader
 from trimq.model import Buffer, Caller, Home, Record, StreamId, TopicName
+from trimq.storage.files import Space
 from trimq.storage.passes import Ticket
 
 
@@ -27,13 +32,21 @@ class Broker:
         cluster: Cluster,
         access: Access,
         appending: Appending,
+        quotas: Quotas,
+        credentials: Credentials,
+        membership: Membership,
+        transactions: Transacting,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
+        self.membership = membership
+        self.transactions = transactions
         self._topics = topics
         self._cursors = cursors
         self._access = access
         self._appending = appending
+        self._quotas = quotas
+        self._credentials = credentials
 
     # -- topics
 
@@ -57,11 +70,15 @@ class Broker:
         self._access.require(caller, Action.DESCRIBE, topic.resource)
         return topic
 
-    def check_topic(self, caller: Caller, name: str, streams: int, settings: TopicSettings) -> None:
-        """Refuse what `create_topic` would refuse."""
+    def check_name(self, name: str) -> None:
+        """Refuse a name that no topic can have."""
+        self._topics.check_name(name)
+
+    def check_topic(self, caller: Caller, name: str, streams: int, settings: TopicSettings) -> UUID:
+        """Refuse what `create_topic` would refuse. An id that the topic could have had."""
         full = TopicName(caller.namespace, name)
         self._access.require(caller, Action.CONFIGURE, _resource(full))
-        self._topics.check_new(full, streams, settings)
+        return self._topics.check_new(full, streams, settings)
 
     def create_topic(
         self, caller: Caller, name: str, home: Home, streams: int, settings: TopicSettings
@@ -71,10 +88,20 @@ class Broker:
         self._appending.require_writable()
         return self._topics.create(full, home, streams, settings)
 
+    def check_growth(self, caller: Caller, topic: Topic, streams: int) -> None:
+        """Refuse what `grow_topic` would refuse."""
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        self._topics.check_growth(topic, streams)
+
     def grow_topic(self, caller: Caller, topic: Topic, streams: int) -> Ticket:
         self._access.require(caller, Action.CONFIGURE, topic.resource)
         self._appending.require_writable()
         return self._topics.grow(topic, streams)
+
+    def check_change(self, caller: Caller, topic: Topic, settings: TopicSettings) -> None:
+        """Refuse what `change_topic` would refuse."""
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        self._topics.check_settings(settings)
 
     def change_topic(self, caller: Caller, topic: Topic, settings: TopicSettings) -> Ticket:
         self._access.require(caller, Action.CONFIGURE, topic.resource)
@@ -124,6 +151,56 @@ class Broker:
         self._access.require(caller, Action.READ, topic.resource)
         stream = topic.stream(index)
         return self._cursors.commit(group, stream.id, offset, metadata)
+
+    # -- the broker itself
+
+    def actions(self, caller: Caller, resource: Resource) -> set[Action]:
+        """What the caller may do with this resource."""
+        return {action for action in Action if self._access.allowed(caller, action, resource)}
+
+    def space(self, caller: Caller) -> Space:
+        """The room on the disk that holds everything."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._appending.space()
+
+    # -- quotas
+
+    def wait_ms(self, caller: Caller, direction: Direction) -> int:
+        """How long the caller has to wait until it is within its quota again."""
+        return self._quotas.wait_ms(caller, direction)
+
+    def charge(self, caller: Caller, direction: Direction, size: int) -> int:
+        """`size` bytes of messages pass now. How long the caller has to wait afterwards, by its quota."""
+        return self._quotas.charge(caller, direction, size)
+
+    def quotas(self, caller: Caller) -> Mapping[Holder, Quota]:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._quotas.all()
+
+    def check_quota(self, caller: Caller, holder: Holder, rates: Mapping[Direction, int]) -> None:
+        """Refuse what `define_quota` would refuse."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._quotas.check(holder, rates)
+
+    def define_quota(self, caller: Caller, holder: Holder, rates: Mapping[Direction, int]) -> Ticket | None:
+        """Take the place of the holder's quota. None: nothing had to change."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._quotas.define(holder, rates)
+
+    # -- credentials
+
+    def credentials(self, caller: Caller) -> Mapping[str, Sequence[Credential]]:
+        """By user."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return {user: self._credentials.of(user) for user in self._credentials.users()}
+
+    def put_credential(self, caller: Caller, credential: Credential) -> Ticket:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._credentials.put(credential)
+
+    def delete_credential(self, caller: Caller, user: str, mechanism: str) -> Ticket:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._credentials.delete(user, mechanism)
 
 
 def _resource(name: TopicName) -> Resource:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from trimq.core.durable_map import DurableMap
-from trimq.errors import NotOwner
+from trimq.errors import NotOwner, StaleEpoch, UnknownEpoch
 from trimq.model import StreamId
 from trimq.storage.passes import Ticket
 
@@ -130,6 +130,14 @@ class Cluster:
             placement = self._placements.get(stream)
             if placement is not None and placement.owner != self.my_id:
                 raise NotOwner(placement.owner)
+
+    def require_epoch(self, stream: StreamId, asked: int) -> None:
+        """Refuse a caller who speaks of another leader of the stream than the present one."""
+        current = self.leader_epoch(stream)
+        if asked < current:
+            raise StaleEpoch(asked, current)
+        if asked > current:
+            raise UnknownEpoch(asked, current)
 
     def place(self, stream: StreamId, owner: int, leader_epoch: int) -> None:
         """A stream has another owner now, which must be a known node. Never called while there is one node."""

@@ -128,14 +128,12 @@ class Compacting:
             self._follow(round)
         elif not isinstance(step, Ticket):
             self._offload(step, lambda _, error: self._work_done(round, error))
-        elif step.number <= self._passes.durable:
-            self._follow(round)
         else:
-            self._passes.afterwards(step, lambda _: self._follow(round))
+            self._passes.when_on_disk(step, lambda _: self._follow(round))
 
     def _work_done(self, round: _Round, error: BaseException | None) -> None:
         if error is None:
             self._follow(round)
-        else:  # what cannot be synced or removed leaves the folder in nobody's hands
+        else:  # what cannot be read or synced leaves the folder in nobody's hands
             self._passes.give_up(error)
             self.stop()

@@ -36,6 +36,10 @@ class Cursors:
         self._table = table
         self._timeline = timeline
         self._groups: dict[str, dict[StreamId, Cursor]] = {}
+        self._held: dict[str, Collection[tuple[str, StreamId]]] = {}
+        self._holders: dict[tuple[str, StreamId], int] = {}
+        self.latest: Ticket | None = None
+        """Of the last change. Once its pass is durable and not refused, all that was seen by then counts."""
         self._load()
         table.on_undone(self._went_back)
 
@@ -46,16 +50,41 @@ class Cursors:
         offset: int,
         metadata: str = "",
         leader_epoch: int = NO_LEADER_EPOCH,
+        committed_ms: int | None = None,
     ) -> Ticket:
-        """The group has read `stream` up to `offset`."""
-        cursor = Cursor(offset, self._timeline.now_ms(), leader_epoch, metadata)
-        ticket = self._table.put(_key(group, stream), cursor)
+        """The group has read `stream` up to `offset`: now, or when a transaction said so that is committed only now."""
+        at_ms = self._timeline.now_ms() if committed_ms is None else committed_ms
+        cursor = Cursor(offset, at_ms, leader_epoch, metadata)
+        self.latest = ticket = self._table.put(_key(group, stream), cursor)
         self._groups.setdefault(group, {})[stream] = cursor
         return ticket
 
     def fetch(self, group: str, stream: StreamId) -> Cursor | None:
         cursors = self._groups.get(group)
         return None if cursors is None else cursors.get(stream)
+
+    # -- transactions
+
+    def hold(self, transaction: str, places: Collection[tuple[str, StreamId]]) -> None:
+        """An open transaction will move these cursors, by group and stream, or leave them; it held others before."""
+        for place in self._held.pop(transaction, ()):
+            self._holders[place] -= 1
+            if not self._holders[place]:
+                del self._holders[place]
+        if places:
+            self._held[transaction] = places
+            for place in places:
+                self._holders[place] = self._holders.get(place, 0) + 1
+
+    def is_unstable(self, group: str, stream: StreamId) -> bool:
+        """Whether an open transaction will move this cursor if it commits."""
+        return (group, stream) in self._holders
+
+    def unstable(self, group: str) -> list[StreamId]:
+        """The streams of the group whose cursors an open transaction may move; some may have no cursor yet."""
+        return [stream for holder, stream in self._holders if holder == group]
+
+    # -- all of them
 
     def all(self, group: str) -> Mapping[StreamId, Cursor]:
         """Every cursor of the group: a view, which changes with the next commit."""
@@ -88,7 +117,7 @@ class Cursors:
     def _remove(self, group: str, streams: Collection[StreamId]) -> Ticket | None:
         ticket = None
         for stream in streams:
-            ticket = self._table.delete(_key(group, stream))
+            self.latest = ticket = self._table.delete(_key(group, stream))
             self._set(group, stream, None)
         return ticket
 

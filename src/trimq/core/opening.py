@@ -11,13 +11,25 @@ from uuid import UUID
 from trimq.clock import Clock
 from trimq.config import Settings
 from trimq.core.access import Access
+from trimq.core.admission import Admission
 from trimq.core.appending import Appending
 from trimq.core.broker import Broker
 from trimq.core.catalogue import Catalogue, Definition
 from trimq.core.cluster import Cluster, ClusterFact, Node
 from trimq.core.compacting import Compacting
+from trimq.core.credentials import Credentials
 from trimq.core.cursors import Cursor, Cursors
+from trimq.core.divisible_topics import DivisibleTopics
+from trimq.core.group_registry import GroupRegistry
+from trimq.core.group_store import GroupStore
+from trimq.core.marking import Marking
+from trimq.core.membership import Membership
+from trimq.core.producer_ids import ProducerIds
+from trimq.core.quotas import Quotas
 from trimq.core.topics import Topics
+from trimq.core.transacting import Transacting
+from trimq.core.transaction_registry import TransactionRegistry
+from trimq.core.transactions import Transaction
 from trimq.core.upkeep import Upkeep
 from trimq.errors import StartMistake
 from trimq.metrics import Metrics
@@ -28,9 +40,12 @@ from trimq.storage.files import Files
 from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.space import SpaceGuard
-from trimq.storage.table import open_table
+from trimq.storage.table import Table, open_table
 
 TABLES = "tables"
+
+# For how long the cursors of a group that nobody uses are kept.
+_CURSOR_RETENTION_MS = 7 * 86_400_000
 
 
 @dataclass(slots=True)
@@ -42,6 +57,8 @@ class Core:
     cluster: Cluster
     appending: Appending
     upkeep: Upkeep
+    groups: GroupRegistry
+    transactions: TransactionRegistry
     opened: Ticket
     """Its pass must be durable, and not refused, before anything is served."""
 
@@ -50,11 +67,15 @@ class Core:
             raise StartMistake(f"the data folder cannot be written: {self.opened.refusal}")
         self.appending.is_running = True
         self.upkeep.start()
+        self.groups.start()
+        self.transactions.start()
 
     def stop_writes(self) -> None:
         """Refuse what is new; what was taken is still answered."""
         self.appending.is_running = False
         self.upkeep.stop()
+        self.groups.stop()
+        self.transactions.stop()
 
     def close(self) -> None:
         """Checkpoint every stream. Closed when the pass that this begins is durable."""
@@ -66,6 +87,46 @@ class Core:
 def new_id(chance: random.Random) -> UUID:
     """A random (version 4) id from the broker's own source of chance."""
     return UUID(int=chance.getrandbits(128), version=4)
+
+
+def open_groups(
+    settings: Settings,
+    catalogue: Catalogue,
+    cursors: Cursors,
+    topics: Topics,
+    passes: Passes,
+    clock: Clock,
+    chance: random.Random,
+) -> GroupRegistry:
+    divisible = DivisibleTopics(topics)
+    catalogue.watch("topic", lambda id, definition: divisible.changed())
+    groups = GroupRegistry(
+        GroupStore(catalogue),
+        cursors,
+        passes,
+        clock,
+        divisible,
+        lambda: new_id(chance),
+        settings.kafka.group_initial_rebalance_delay_ms,
+        _CURSOR_RETENTION_MS,
+    )
+    groups.open()
+    return groups
+
+
+def open_transactions(
+    table: Table[Transaction],
+    facts: Table[ClusterFact],
+    topics: Topics,
+    cluster: Cluster,
+    cursors: Cursors,
+    passes: Passes,
+    clock: Clock,
+) -> TransactionRegistry:
+    floor = max((known.producer_id for known in table.values()), default=-1) + 1
+    now_ms = clock.message.now_ms
+    marking = Marking(topics.streams, topics.find_stream, cluster.leader_epoch, cursors, passes, now_ms)
+    return TransactionRegistry(table, ProducerIds(facts, floor), marking, cursors, passes, clock)
 
 
 def open_core(
@@ -99,11 +160,26 @@ def open_core(
     appending = Appending(
         guard,
         cluster,
+        Admission(now_ms, settings.limits.batch_expansion_bytes, settings.kafka.record_validation == "full"),
         metrics.counter("appended_batches", "Batches appended to streams."),
         metrics.counter("appended_bytes", "Bytes appended to streams."),
     )
-    effort = Effort(settings.flush == "async", settings.limits.batch_expansion_bytes)
+    effort = Effort(settings.limits.batch_expansion_bytes)
     compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
     upkeep = Upkeep(topics, guard, compacting, clock.message, storage.retention_check_ms)
-    broker = Broker(settings, topics, cursors, cluster, access, appending)
-    return Core(broker, topics, cluster, appending, upkeep, started)
+    groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance)
+    kept = open_table(files, TABLES, "transactions", passes, Transaction, offload)
+    transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
+    broker = Broker(
+        settings,
+        topics,
+        cursors,
+        cluster,
+        access,
+        appending,
+        Quotas(catalogue, clock.liveness.now_ms),
+        Credentials(catalogue),
+        Membership(groups, cursors, access, lambda: appending.is_running),
+        Transacting(transactions, access, lambda: appending.is_running),
+    )
+    return Core(broker, topics, cluster, appending, upkeep, groups, transactions, started)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from trimq.core.streams import Appended, Stream
+from trimq.core.transaction_refusals import WrongTransactionState
 from trimq.errors import OutOfOrderSequence, StaleProducer
 from trimq.formats.batch import BatchHeader
+from trimq.storage.producer_snapshot import NO_OFFSET
 
 _SEQUENCES = 1 << 31
 
@@ -16,15 +18,15 @@ def find_duplicate(stream: Stream, header: BatchHeader) -> Appended | None:
         return None  # expired, or never seen: any sequence may begin
     if header.producer_epoch < state.epoch:
         raise StaleProducer(header.producer_id, state.epoch)
+    if state.open_from != NO_OFFSET and not header.is_transactional:
+        raise WrongTransactionState(f"producer {header.producer_id} has an open transaction on this stream")
     sent = state.find_repeated(header.producer_epoch, header.base_sequence, header.last_sequence)
     if sent is not None:
-        return Appended(sent.first_offset, stream.log.latest_ticket())
-    if header.producer_epoch > state.epoch:
-        expected = 0
-    elif state.batches:
+        return Appended(sent.first_offset, stream.log.latest_ticket(), sent.timestamp_ms)
+    # An epoch begins with 0, also one that a transaction's marker began: or its first batch could get lost unnoticed.
+    expected = 0
+    if header.producer_epoch == state.epoch and state.batches:
         expected = (state.batches[-1].last_sequence + 1) % _SEQUENCES
-    else:
-        return None
     if header.base_sequence != expected:
         raise OutOfOrderSequence(header.producer_id, expected, header.base_sequence)
     return None

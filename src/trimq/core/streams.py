@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from trimq.core.admission import Rules
 from trimq.core.waiters import Waiters, Watch
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.batch import BatchHeader, walk
+from trimq.formats.batch import NO_TIMESTAMP, BatchHeader, walk
 from trimq.formats.records import to_records
 from trimq.model import Buffer, Record, StreamId
 from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_reading import Found, Slice, find_latest, find_time, read_batches
+from trimq.storage.partition_reading import Found, Slice, collect_aborted, find_latest, find_time, read_batches
 from trimq.storage.passes import Ticket
+from trimq.storage.transaction_index import AbortedTransaction
 
 # How much of a log `records` reads at a time.
 _READ_BYTES = 1 << 20
@@ -23,16 +25,19 @@ class Appended(NamedTuple):
 
     base_offset: int
     ticket: Ticket
+    append_time_ms: int = NO_TIMESTAMP
+    """The broker's time, where the records keep that. Of what was sent before: the latest time of its records."""
 
 
 class Stream:
     """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
 
-    def __init__(self, id: StreamId, topic: str, log: PartitionLog, message_bytes: int) -> None:
+    def __init__(self, id: StreamId, topic: str, log: PartitionLog, message_bytes: int, rules: Rules) -> None:
         self.id = id
         self.topic = topic
         self.log = log
         self.message_bytes = message_bytes
+        self.rules = rules
         self._waiters: Waiters | None = None
         log.settled = self._log_settled
 
@@ -56,20 +61,25 @@ class Stream:
     @property
     def stable_end(self) -> int:
         """Before it every transaction is decided."""
-        first_open = self.log.producers.first_open_offset()
+        undecided_from = self.log.undecided_from
         end = self.readable_end
-        return end if first_open is None else min(first_open, end)
+        return end if undecided_from is None else min(undecided_from, end)
 
     def append(self, batch: Buffer, header: BatchHeader, leader_epoch: int) -> Appended:
         base_offset = self.log.end
         return Appended(base_offset, self.log.append(batch, header, leader_epoch))
 
-    def read(self, offset: int, max_bytes: int, limit: int | None = None) -> Slice:
-        """Whole batches from the one that holds `offset` on, none beyond `limit`: one at least, if there is any."""
+    def read(self, offset: int, max_bytes: int, limit: int | None = None, may_wait: bool = True) -> Slice:
+        """Whole batches from the one that holds `offset` on, none beyond `limit`: one at least, if there is any.
+        ColdRead: they are on disk only, and the caller may not wait for them."""
         end = self.readable_end
         if not self.log.start <= offset <= end:
             raise OffsetOutOfRange(offset, self.log.start, end)
-        return read_batches(self.log, offset, max_bytes, end if limit is None else min(limit, end))
+        return read_batches(self.log, offset, max_bytes, end if limit is None else min(limit, end), may_wait)
+
+    def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records between `from_offset` and, exclusively, `to_offset`."""
+        return collect_aborted(self.log, from_offset, to_offset)
 
     def records(self, offset: int, max_expanded_bytes: int) -> Iterator[Record]:
         """The readable records from `offset` on, whoever they were meant for; markers of transactions are left out."""

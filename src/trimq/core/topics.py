@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
 import msgspec
@@ -12,19 +12,30 @@ import msgspec
 from trimq.config import Settings
 from trimq.core.access import Resource, ResourceKind
 from trimq.core.catalogue import Catalogue
+from trimq.core.catalogue import Definition as Stored
 from trimq.core.streams import Stream
-from trimq.core.topic_settings import TopicSettings, check_topic_settings, log_settings, message_limit
+from trimq.core.topic_settings import (
+    TopicSettings,
+    check_sync,
+    check_topic_settings,
+    log_settings,
+    message_limit,
+    stream_rules,
+)
 from trimq.errors import (
     Busy,
     InvalidCount,
     InvalidName,
+    InvalidSetting,
     NameTooLong,
     OtherHome,
+    Refusal,
+    StartMistake,
     TopicExists,
     UnknownStream,
     UnknownTopic,
 )
-from trimq.model import Home, StreamId, TopicName
+from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
 from trimq.storage.partition_store import PartitionStore
 from trimq.storage.passes import Passes, Ticket
 
@@ -93,8 +104,9 @@ class Topics:
         self._new_id = new_id
         self._by_name: dict[TopicName, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        self._leaving: set[TopicName] = set()
+        self._leaving: dict[UUID, Topic] = {}
         self._deleted_listeners: list[Callable[[UUID], object]] = []
+        catalogue.watch(_KIND, self._definition_changed)
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -120,28 +132,39 @@ class Topics:
             raise UnknownTopic(str(id))
         return topic
 
+    def streams(self) -> Iterator[Stream]:
+        """Of every topic."""
+        return (stream for topic in self for stream in topic.streams)
+
+    def find_stream(self, id: StreamId) -> Stream | None:
+        topic = self._by_id.get(id.topic)
+        return topic.streams[id.number] if topic is not None and id.number < len(topic.streams) else None
+
     # -- changes: seen at once, acknowledged when the ticket's pass is durable, taken back when it is refused
 
     def create(self, name: TopicName, home: Home, streams: int, settings: TopicSettings) -> tuple[Topic, Ticket]:
-        self.check_new(name, streams, settings)
+        id = self.check_new(name, streams, settings)
         definition = Definition(name.namespace, name.name, home.value, 0, self._now_ms(), dict(settings))
-        topic = Topic(self._new_id(), definition, 0)
-        self._open_streams(topic, streams, is_new=True)
+        topic = Topic(id, definition, 0)
+        made = self._add_streams(topic, streams)
         ticket = self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
         self._remember(topic)
-        self._passes.afterwards(ticket, lambda done: self._drop(topic, 0) if done.refusal else None)
+        self._passes.afterwards(ticket, lambda done: self._take_back(topic, made, done))
         return topic, ticket
 
-    def check_new(self, name: TopicName, streams: int, settings: TopicSettings) -> None:
-        """Refuse what `create` would refuse."""
+    def check_new(self, name: TopicName, streams: int, settings: TopicSettings) -> UUID:
+        """Refuse what `create` would refuse. The id for the topic."""
         self.check_name(name.name)
+        if name.namespace != DEFAULT_NAMESPACE:
+            raise InvalidName(str(name), "the folders of topics are named without a namespace")
         if not 1 <= streams <= self._settings.limits.streams_per_topic:
             raise InvalidCount(f"a topic has 1 to {self._settings.limits.streams_per_topic} streams, not {streams}")
-        check_topic_settings(settings)
+        self.check_settings(settings)
         if name in self._by_name:
             raise TopicExists(str(name))
-        if name in self._leaving:
+        if any(topic.name == name for topic in self._leaving.values()):
             raise Busy(f"topic {name} is being deleted")
+        return self._new_id()
 
     def check_name(self, name: str) -> None:
         limit = self._settings.limits.topic_name_length
@@ -154,72 +177,101 @@ class Topics:
 
     def grow(self, topic: Topic, streams: int) -> Ticket:
         """Add streams. Existing ones keep their records and numbers."""
-        before = len(topic.streams)
-        if streams <= before:
-            raise InvalidCount(f"topic {topic.name} has {before} streams already and cannot have {streams}")
+        self._require_known(topic)
+        self.check_growth(topic, streams)
+        made = self._add_streams(topic, streams)
+        ticket = self._save(topic, topic.definition())
+        self._passes.afterwards(ticket, lambda done: self._take_back(topic, made, done))
+        return ticket
+
+    def check_growth(self, topic: Topic, streams: int) -> None:
+        """Refuse what `grow` would refuse."""
+        if streams <= len(topic.streams):
+            raise InvalidCount(f"topic {topic.name} has {len(topic.streams)} streams already and cannot have {streams}")
         if streams > self._settings.limits.streams_per_topic:
             raise InvalidCount(f"a topic has at most {self._settings.limits.streams_per_topic} streams")
-        self._open_streams(topic, streams, is_new=True)
-        ticket = self._save(topic, topic.definition())
-        self._passes.afterwards(ticket, lambda done: self._take_back_growth(topic, before, done))
-        return ticket
 
-    def _take_back_growth(self, topic: Topic, before: int, ticket: Ticket) -> None:
+    def _add_streams(self, topic: Topic, count: int) -> list[Stream]:
+        """All of them, or none and a refusal."""
+        before = len(topic.streams)
+        try:
+            self._open_streams(topic, count, is_new=True)
+        except Refusal:
+            made = topic.streams[before:]
+            del topic.streams[before:]
+            self._store.remove(topic.id, [stream.log for stream in made])
+            raise
+        return topic.streams[before:]
+
+    def _take_back(self, topic: Topic, made: list[Stream], ticket: Ticket) -> None:
         if ticket.refusal is not None:
-            self._drop(topic, before)
-            self._reread_version(topic)
+            self._store.remove(topic.id, [stream.log for stream in made])
 
-    def _drop(self, topic: Topic, keep: int) -> None:
-        """Take back the streams from `keep` on, and with the first one the topic."""
-        dropped = topic.streams[keep:]
-        del topic.streams[keep:]
-        if not keep:
+    def _require_known(self, topic: Topic) -> None:
+        """Refuse what is asked of a topic that has been deleted meanwhile."""
+        if self._by_id.get(topic.id) is not topic:
+            raise UnknownTopic(str(topic.name))
+
+    def _definition_changed(self, key: str, found: Stored | None) -> None:
+        """When a pass is refused, go back to what the catalogue says: at once, for what is appended to a topic that
+        nobody will know after a restart would be acknowledged. Our own changes are newer than what we know."""
+        id = UUID(key)
+        topic = self._by_id.get(id) or self._leaving.get(id)
+        if topic is None or (found is not None and found.version >= topic.version):
+            return
+        self._leaving.pop(id, None)
+        if found is None:
             self._forget(topic)
-        self._store.remove(topic.name.name, topic.id, [stream.log for stream in dropped])
+            return
+        definition = msgspec.convert(found.value, Definition)
+        del topic.streams[definition.streams :]
+        self._apply_settings(topic, definition.settings)
+        self._remember(topic)
+
+    def check_settings(self, settings: TopicSettings) -> None:
+        """Refuse what `change_settings` would refuse."""
+        check_topic_settings(settings, self._settings)
 
     def change_settings(self, topic: Topic, settings: TopicSettings) -> Ticket:
-        check_topic_settings(settings)
-        before = topic.settings
+        self._require_known(topic)
+        self.check_settings(settings)
         self._apply_settings(topic, settings)
-        ticket = self._save(topic, topic.definition())
-        self._passes.afterwards(ticket, lambda done: self._take_back_settings(topic, before, done))
-        return ticket
-
-    def _take_back_settings(self, topic: Topic, before: TopicSettings, ticket: Ticket) -> None:
-        if ticket.refusal is not None:
-            self._apply_settings(topic, before)
-            self._reread_version(topic)
+        return self._save(topic, topic.definition())
 
     def _apply_settings(self, topic: Topic, settings: TopicSettings) -> None:
         topic.settings = dict(settings)
         for stream in topic.streams:
             stream.log.change_settings(log_settings(settings, self._settings))
             stream.message_bytes = message_limit(settings, self._settings)
+            stream.rules = stream_rules(settings)
 
     def delete(self, topic: Topic) -> Ticket:
-        """Forget the topic at once; its files go, and its name is free, when that is durable."""
+        """Forget the topic at once; its files go, and its name is free, when that is on disk."""
+        self._require_known(topic)
         marked = msgspec.structs.replace(topic.definition(), deleted=True)
         # The mark outlives a crash in the middle of the removal, which is then finished at the next start.
         ticket = self._save(topic, marked)
         self._forget(topic)
-        self._leaving.add(topic.name)
-        self._passes.afterwards(ticket, lambda done: self._finish_delete(topic, done))
+        self._leaving[topic.id] = topic
+        self._passes.when_on_disk(ticket, lambda done: self._finish_delete(topic, done))
         return ticket
 
     def _finish_delete(self, topic: Topic, ticket: Ticket) -> None:
-        self._leaving.discard(topic.name)
         if ticket.refusal is not None:
-            self._remember(topic)
             return
-        self._store.remove(topic.name.name, topic.id, [stream.log for stream in topic.streams])
-        self._unmark(topic.id)
+        del self._leaving[topic.id]
+        removed = self._store.remove(topic.id, [stream.log for stream in topic.streams])
+        if removed is not None:
+            self._passes.when_on_disk(removed, lambda done: self._unmark([topic.id]))
         for listener in self._deleted_listeners:
             listener(topic.id)
 
-    def _unmark(self, id: UUID) -> None:
-        found = self._catalogue.get(_KIND, str(id))
-        if found is not None:
-            self._catalogue.delete(_KIND, str(id), found.version)
+    def _unmark(self, ids: Iterable[UUID]) -> None:
+        """Their folders cannot come back: nothing has to be known of them any more."""
+        for id in ids:
+            found = self._catalogue.get(_KIND, str(id))
+            if found is not None:
+                self._catalogue.delete(_KIND, str(id), found.version)
 
     def _save(self, topic: Topic, definition: Definition) -> Ticket:
         ticket = self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(definition), topic.version)
@@ -238,48 +290,62 @@ class Topics:
     # -- opening
 
     def open(self) -> None:
-        """Open every topic of the catalogue, finish removals, and adopt partition folders that were put here."""
-        deleted: set[UUID] = set()
-        for key, found in list(self._catalogue.all(_KIND)):
-            id, definition = UUID(key), msgspec.convert(found.value, Definition)
-            if definition.deleted:
-                deleted.add(id)
-                continue
-            topic = Topic(id, definition, found.version)
-            self._open_streams(topic, definition.streams)
-            self._remember(topic)
-        self._store.finish_removals(deleted)
-        for id in deleted:
-            self._unmark(id)
+        """Finish removals, open every topic of the catalogue, and adopt partition folders that were put here."""
+        definitions = {
+            UUID(key): (msgspec.convert(found.value, Definition), found.version)
+            for key, found in self._catalogue.all(_KIND)
+        }
+        deleted = [id for id, (definition, _) in definitions.items() if definition.deleted]
+        removed = self._store.finish_removals(deleted)
+        if removed is not None:
+            self._passes.when_on_disk(removed, lambda done: self._unmark(deleted))
+        for id, (definition, version) in definitions.items():
+            if not definition.deleted:
+                topic = Topic(id, definition, version)
+                self._require_sync(topic)
+                self._open_streams(topic, definition.streams)
+                self._remember(topic)
         self._adopt()
+
+    def _require_sync(self, topic: Topic) -> None:
+        try:
+            check_sync(topic.settings, self._settings)
+        except InvalidSetting as refusal:
+            raise StartMistake(f"topic {topic.name} cannot be served as it was asked for: {refusal}") from None
 
     def _adopt(self) -> None:
         for name, id, streams in self._store.strangers({topic.name.name for topic in self}):
+            try:
+                self.check_new(TopicName(DEFAULT_NAMESPACE, name), streams, {})
+            except Refusal as refusal:
+                log.warning("the folders of topic %s are not adopted: %s", name, refusal)
+                continue
             log.info("adopting the folders of topic %s with %d partitions", name, streams)
-            definition = Definition("", name, Home.PARTITION_LOG.value, 0, self._now_ms())
-            topic = Topic(id or self._new_id(), definition, 0)
+            definition = Definition(DEFAULT_NAMESPACE, name, Home.PARTITION_LOG.value, 0, self._now_ms())
+            is_free = id is not None and id not in self._by_id and self._catalogue.get(_KIND, str(id)) is None
+            topic = Topic(id if is_free and id is not None else self._new_id(), definition, 0)
             self._open_streams(topic, streams, is_adopted=True)
             self._remember(topic)
             self._define_adopted(topic)
 
     def _define_adopted(self, topic: Topic) -> None:
-        """Only when the checkpoints of its logs are durable: until then a crash must find strangers again."""
+        """Only when all of its logs have a checkpoint on disk: until then a crash must find strangers again."""
 
-        def define(_: Ticket) -> None:
-            self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
-            self._reread_version(topic)
+        def define() -> None:
+            if self._by_id.get(topic.id) is topic and not any(stream.log.needs_point for stream in topic.streams):
+                self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
+                self._reread_version(topic)
 
-        def await_checkpoints(_: Ticket) -> None:
-            self._passes.afterwards(Ticket(self._passes.current), define)
-
-        self._passes.afterwards(topic.streams[-1].log.latest_ticket(), await_checkpoints)
+        for stream in topic.streams:
+            stream.log.has_point = define
+        define()
 
     def _open_streams(self, topic: Topic, count: int, *, is_new: bool = False, is_adopted: bool = False) -> None:
         limits = log_settings(topic.settings, self._settings)
-        message_bytes = message_limit(topic.settings, self._settings)
+        message_bytes, rules = message_limit(topic.settings, self._settings), stream_rules(topic.settings)
         for index in range(len(topic.streams), count):
             opened = self._store.open(topic.name.name, index, topic.id, limits, is_new, is_adopted)
-            topic.streams.append(Stream(StreamId(topic.id, index), str(topic.name), opened, message_bytes))
+            topic.streams.append(Stream(StreamId(topic.id, index), str(topic.name), opened, message_bytes, rules))
 
     def _forget(self, topic: Topic) -> None:
         self._by_name.pop(topic.name, None)

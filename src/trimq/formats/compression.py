@@ -57,24 +57,24 @@ _EXPANDERS: dict[int, _Expander] = {
 }
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """`data` in the form that every Kafka client can read."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` in the form that every Kafka client can read. Snappy has no levels; None leaves it to the codec."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
-        return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL))
+        return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL if level is None else level))
     if codec == Codec.SNAPPY:
         return _compress_snappy(data)
     if codec == Codec.LZ4:
-        return _compress_lz4(data)
+        return _compress_lz4(data, level)
     if codec == Codec.ZSTD:
-        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
     raise UnknownCodec(f"there is no codec {codec}")
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     # The Java client refuses frames whose blocks depend on each other.
-    compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(data if type(data) is bytes else bytes(data))  # takes nothing else
     return bytes(compressor.finish())
 

@@ -25,7 +25,7 @@ MAX_EXPANDED_BYTES = 100 * 1024 * 1024
 
 _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1
-_ANY_TIME = (_INT64_MIN, _INT64_MAX)
+ANY_TIME = (_INT64_MIN, _INT64_MAX)
 
 
 class BadRecord(BadBatch):
@@ -170,7 +170,7 @@ def validate_records(
     buffer: Buffer,
     position: int = 0,
     *,
-    window_ms: tuple[int, int] = _ANY_TIME,
+    window_ms: tuple[int, int] = ANY_TIME,
     max_expanded_bytes: int = MAX_EXPANDED_BYTES,
 ) -> RecordsSummary:
     """Check every length of every record without building one, and sum up what was seen.

@@ -107,11 +107,15 @@ def from_records(
 
 
 def recompress(
-    buffer: Buffer, codec: int, position: int = 0, max_expanded_bytes: int = MAX_EXPANDED_BYTES
+    buffer: Buffer,
+    codec: int,
+    position: int = 0,
+    max_expanded_bytes: int = MAX_EXPANDED_BYTES,
+    level: int | None = None,
 ) -> bytearray:
     """The same batch with its records under another codec."""
     header, data = expand(buffer, position, max_expanded_bytes)
-    return seal(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), compress(codec, data))
+    return seal(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), compress(codec, data, level))
 
 
 def retain(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from trimq.clock import Clock
 from trimq.config import Address, Settings, told_address
+from trimq.core.counts import CountsOfAll
 from trimq.core.opening import Core
 from trimq.metrics import Metrics
 from trimq.protocols.contract import FrontEnd
@@ -23,6 +24,7 @@ class FrontEndParts:
     core: Core
     clock: Clock
     metrics: Metrics
+    counts: CountsOfAll
     is_ready: Callable[[], bool]
 
 
@@ -37,6 +39,10 @@ class Planned(NamedTuple):
 Plan = Callable[[Settings], Mapping[str, Planned]]
 
 
+# Those that tell whether the broker is ready do so until everything else has stopped.
+LAST_TO_STOP = ("http",)
+
+
 def configured_front_ends(settings: Settings) -> dict[str, Planned]:
     """By the names that the ready file uses; those that are off are left out."""
     wanted = {
@@ -47,7 +53,7 @@ def configured_front_ends(settings: Settings) -> dict[str, Planned]:
 
 
 def _kafka(parts: FrontEndParts) -> FrontEnd:
-    return KafkaFrontEnd(parts.core.broker, parts.clock)
+    return KafkaFrontEnd(parts.core.broker, parts.clock, parts.counts.of("kafka"))
 
 
 def _http(parts: FrontEndParts) -> FrontEnd:

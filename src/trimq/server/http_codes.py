@@ -32,8 +32,14 @@ CODES: dict[type[Refusal], int] = {
     errors.UnknownFailure: 404,
     errors.InvalidRecords: 400,
     errors.CorruptRecords: 400,
+    errors.MissingKey: 400,
+    errors.UntimelyRecord: 400,
+    errors.StaleEpoch: 409,
+    errors.UnknownEpoch: 409,
     errors.OutOfOrderSequence: 409,
     errors.StaleProducer: 409,
+    errors.UnknownGroup: 404,
+    errors.GroupNotEmpty: 409,
 }
 
 

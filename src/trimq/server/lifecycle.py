@@ -17,13 +17,15 @@ from trimq.config import Settings
 from trimq.errors import Damage, StartMistake
 from trimq.metrics import load_renderer
 from trimq.offload import ThreadOffload
-from trimq.server.node import Doors, Node
+from trimq.server.node import Doors, Node, explain
 from trimq.storage.files import DiskFiles, FolderLock
-from trimq.storage.replacement import replace_outside
+from trimq.storage.replacement import remove_outside, replace_outside
 
 log = logging.getLogger(__name__)
 
 Announce = Callable[[Mapping[str, str]], None]
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(settings: Settings, announce: Announce) -> int:
@@ -34,6 +36,9 @@ def serve(settings: Settings, announce: Announce) -> int:
             return runner.run(_serve(settings, announce))
     except Damage as damage:
         raise StartMistake(str(damage)) from None
+    finally:
+        for number in _SIGNALS:  # the loop has given them back; one more must not disturb the end
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -49,12 +54,16 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(settings: Settings, announce: Announce) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, stop.set)
-    lock = FolderLock(settings.data_dir)
+    try:
+        lock = FolderLock(settings.data_dir)
+    except OSError as error:
+        raise StartMistake(f"the data folder {settings.data_dir} cannot be used: {explain(error)}") from None
     syncs, work = ThreadOffload("trimq-sync", loop), ThreadOffload("trimq-work", loop)
     files = DiskFiles(settings.data_dir, settings.storage.open_files)
     try:
+        _forget_ready_file(settings)
         node = Node(settings, Doors(files, system_clock(), syncs, work, random.SystemRandom()))
         addresses = await node.start()
         _tune_garbage_collection()
@@ -62,8 +71,9 @@ async def _serve(settings: Settings, announce: Announce) -> int:
         work(load_renderer, lambda result, error: None)
         return await _run(node, stop)
     finally:
-        syncs.stop()
-        work.stop()
+        for thread in (syncs, work):
+            if not thread.stop():
+                log.warning("the disk did not finish what it was asked to do; the process ends without it")
         files.close()
         lock.release()
 
@@ -87,8 +97,20 @@ def _tune_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
+def _forget_ready_file(settings: Settings) -> None:
+    """What an earlier run wrote would be taken for ours."""
+    try:
+        if settings.ready_file is not None:
+            remove_outside(settings.ready_file)
+    except OSError as error:
+        raise StartMistake(f"the ready file {settings.ready_file} cannot be written: {explain(error)}") from None
+
+
 def _tell(settings: Settings, addresses: Mapping[str, str], announce: Announce) -> None:
     told = {"pid": os.getpid(), **addresses}
     if settings.ready_file is not None:
-        replace_outside(settings.ready_file, msgspec.json.encode(told))
+        try:
+            replace_outside(settings.ready_file, msgspec.json.encode(told))
+        except OSError as error:
+            raise StartMistake(f"the ready file {settings.ready_file} cannot be written: {explain(error)}") from None
     announce({name: str(value) for name, value in told.items()})

@@ -8,9 +8,13 @@ import logging
 from collections.abc import Callable
 
 from trimq.errors import StartMistake
+from trimq.metrics import Counter
 from trimq.server.session import Session
 
 log = logging.getLogger(__name__)
+
+# How often a free port is looked for that all addresses of a host name have.
+_ATTEMPTS = 10
 
 
 class _Refused(asyncio.Protocol):
@@ -24,29 +28,29 @@ class Listener:
     """One bound address and the sessions that came through it."""
 
     def __init__(
-        self, name: str, make_session: Callable[[Callable[[Session], None]], Session], max_connections: int
+        self,
+        name: str,
+        make_session: Callable[[Callable[[Session], None]], Session],
+        max_connections: int,
+        refused: Counter,
     ) -> None:
         self.name = name
         self._make_session = make_session
         self._max_connections = max_connections
+        self._refused = refused
         # A dict, not a set: closing happens in the order of arrival, on every run.
         self._sessions: dict[Session, None] = {}
         self._empty = asyncio.Event()
         self._empty.set()
         self._server: asyncio.Server | None = None
-        self._refused = 0
         self._is_accepting = True
+        self._is_full = False
         self.host = ""
         self.port = 0
 
     @property
     def connections(self) -> int:
         return len(self._sessions)
-
-    @property
-    def refused(self) -> int:
-        """Connections turned away because the limit was reached."""
-        return self._refused
 
     @property
     def is_quiet(self) -> bool:
@@ -58,31 +62,60 @@ class Listener:
         return f"{host}:{self.port}"
 
     async def start(self, host: str, port: int) -> None:
-        loop = asyncio.get_running_loop()
+        """Take the address. Connections are accepted once `serve` has been called."""
         try:
-            self._server = await loop.create_server(self._accept, host, port, backlog=1024, start_serving=False)
+            self._server = await self._bind(host, port)
         except OSError as error:
             raise StartMistake(_explain(self.name, host, port, error)) from None
         self.host = host
         self.port = self._server.sockets[0].getsockname()[1]
 
+    async def _bind(self, host: str, port: int) -> asyncio.Server:
+        for _ in range(_ATTEMPTS):
+            server = await self._create(host, port)
+            ports = {socket.getsockname()[1] for socket in server.sockets}
+            if len(ports) == 1:
+                return server
+            # A name with several addresses, and a port of its own was picked for each: try the first for all of them.
+            server.close()
+            await server.wait_closed()
+            try:
+                return await self._create(host, min(ports))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        raise OSError(errno.EADDRINUSE, "no port is free on all addresses of that name")
+
+    async def _create(self, host: str, port: int) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(self._accept, host, port, backlog=1024, start_serving=False)
+
     async def serve(self) -> None:
         assert self._server is not None
-        await self._server.start_serving()
+        try:
+            await self._server.start_serving()
+        except OSError as error:  # two programs may take an address at once, but only one can listen on it
+            raise StartMistake(_explain(self.name, self.host, self.port, error)) from None
 
     def _accept(self) -> asyncio.BaseProtocol:
         if not self._is_accepting:  # it came in the pass in which the listener was closed
             return _Refused()
         if len(self._sessions) >= self._max_connections:
-            self._refused += 1
-            log.warning(
-                "%s: the limit of %d connections is reached; a new one was closed", self.name, self._max_connections
-            )
+            self._refuse()
             return _Refused()
+        self._is_full = False
         session = self._make_session(self._forget)
         self._sessions[session] = None
         self._empty.clear()
         return session
+
+    def _refuse(self) -> None:
+        self._refused.value += 1
+        if not self._is_full:  # said once: those who are turned away may come again very often
+            self._is_full = True
+            log.warning(
+                "%s: the limit of %d connections is reached; new ones are closed", self.name, self._max_connections
+            )
 
     def _forget(self, session: Session) -> None:
         self._sessions.pop(session, None)
@@ -113,5 +146,6 @@ class Listener:
 
 def _explain(name: str, host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"{name}: port {port} on {host} is taken by another program; choose another address with --{name}-listen"
+        flag = f"--{name.replace('_', '-')}-listen"
+        return f"{name}: port {port} on {host} is taken by another program; choose another address with {flag}"
     return f"{name}: cannot listen on {host}:{port}: {error.strerror or error}"

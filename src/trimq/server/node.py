@@ -6,26 +6,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trimq.clock import Clock
 from trimq.config import Address, Settings
 from trimq.core.cluster import Address as ClusterAddress
+from trimq.core.counts import CountsOfAll
 from trimq.core.opening import Core, open_core
+from trimq.errors import StartMistake
 from trimq.metrics import Metrics
 from trimq.offload import Offload
-from trimq.server.front_ends import FrontEndParts, MakeFrontEnd, Plan, configured_front_ends, told_addresses
+from trimq.server.front_ends import (
+    LAST_TO_STOP,
+    FrontEndParts,
+    MakeFrontEnd,
+    Plan,
+    configured_front_ends,
+    told_addresses,
+)
+from trimq.server.gauges import expose_disk, expose_listeners, expose_passes, expose_topics
 from trimq.server.listener import Listener
-from trimq.server.session import Progress, Session, SessionLimits, SessionMetrics
+from trimq.server.progress import Progress
+from trimq.server.session import Session, SessionLimits, SessionMetrics
+from trimq.server.timed_offload import TimedOffload
 from trimq.storage.files import Files
 from trimq.storage.flusher import AsyncFlusher, SyncFlusher
+from trimq.storage.folder_format import require_format
 from trimq.storage.passes import Passes
 
 log = logging.getLogger(__name__)
 
-# How long a stop waits for connections to take their last answers.
+# How long a stop waits for connections to take their last answers, and for the disk.
 _DRAIN_MS = 5_000
+_DISK_PATIENCE_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,38 +74,58 @@ class Node:
             self.metrics.counters("sent_bytes", "Bytes sent to clients.", ("listener",)),
             self.metrics.counters("requests", "Requests taken from clients.", ("listener",)),
         ]
-        self.metrics.gauges_from("connections", "Open connections.", ("listener",), self._connections)
+        self._refused_connections = self.metrics.counters(
+            "refused_connections", "Connections that were closed because there were too many.", ("listener",)
+        )
+        self._counts = CountsOfAll(self.metrics)
+        expose_listeners(self.metrics, self.listeners)
+        expose_passes(self.metrics, self.passes)
+        expose_disk(self.metrics, doors.files)
         self.is_ready = False
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
         self._changed = asyncio.Event()
 
     def _make_flusher(self) -> SyncFlusher | AsyncFlusher:
-        files, offload = self._doors.files, self._doors.sync_offload
-        threshold, settle = self._settings.storage.syncfs_threshold, self.passes.settle
+        files = self._doors.files
+        rounds = self.metrics.histogram("sync_seconds", "How long the disk took to make a round of passes durable.")
+        offload = TimedOffload(self._doors.sync_offload, rounds.observe)
+        threshold = self._settings.storage.syncfs_threshold
         if self._settings.flush == "sync":
-            return SyncFlusher(files, offload, threshold, settle, self._fail)
+            return SyncFlusher(files, offload, threshold, self._settle, self._fail)
         timeline, interval_ms = self._doors.clock.liveness, self._settings.flush_interval_ms
-        return AsyncFlusher(files, offload, threshold, settle, self._fail, timeline, interval_ms)
+        return AsyncFlusher(files, offload, threshold, self._settle, self._fail, timeline, interval_ms)
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
-        self._loop.call_soon(self._call_unless_aborted, callback)
+        self._loop.call_soon(self._end_pass, callback)
 
-    def _call_unless_aborted(self, callback: Callable[[], None]) -> None:
-        if not self._is_aborted:
+    def _end_pass(self, callback: Callable[[], None]) -> None:
+        if self._is_aborted:
+            return
+        try:
             callback()
+        except Exception as error:  # a bug, after which nobody knows what was written: no more answers
+            self._fail(error)
+
+    def _settle(self, number: int) -> None:
+        try:
+            self.passes.settle(number)
+        except Exception as error:  # likewise
+            self._fail(error)
 
     def _passes_moved(self) -> None:
         self._progress.moved(self.passes.written, self.passes.durable)
         self._changed.set()
 
-    def _connections(self) -> list[tuple[tuple[str], int]]:
-        return [((name,), listener.connections) for name, listener in self.listeners.items()]
-
     def _fail(self, error: BaseException) -> None:
         """The disk broke its promise: nothing more is acknowledged, and whoever runs the node ends it."""
         if self.failure is None:
-            log.critical("the data folder can no longer be made durable, the broker stops: %s", error)
+            is_ours = not isinstance(error, OSError)
+            log.critical(
+                "the data folder can no longer be made durable, the broker stops: %s",
+                error or type(error).__name__,
+                exc_info=error if is_ours else None,
+            )
             self.failure = error
             self.is_ready = False
             self.failed.set()
@@ -100,12 +134,31 @@ class Node:
     # -- start
 
     async def start(self) -> dict[str, str]:
-        """Open what is stored, then accept connections. Gives back the bound address of every listener by its name."""
+        """Open what is stored, then accept connections. Gives back the bound address of every listener by its name.
+        StartMistake: it cannot, and nothing is left open."""
+        try:
+            await self._open()
+            return await self._listen()
+        except BaseException:
+            for listener in self.listeners.values():
+                listener.stop_accepting()
+            raise
+
+    async def _open(self) -> None:
         doors = self._doors
-        self.core = open_core(
-            self._settings, doors.files, self.passes, doors.clock, doors.work_offload, doors.chance, self.metrics
-        )
+        try:
+            require_format(doors.files)
+            self.core = open_core(
+                self._settings, doors.files, self.passes, doors.clock, doors.work_offload, doors.chance, self.metrics
+            )
+        except OSError as error:
+            raise StartMistake(f"the data folder {self._settings.data_dir} cannot be used: {explain(error)}") from error
+        expose_topics(self.metrics, self.core.topics)
         await self.settled()
+        if self.failure is not None:
+            raise StartMistake(f"the data folder {self._settings.data_dir} cannot be written: {explain(self.failure)}")
+
+    async def _listen(self) -> dict[str, str]:
         for name, (address, make_front_end) in self._plan(self._settings).items():
             self.listeners[name] = await self._bind(name, address, make_front_end)
         bound = {name: Address(listener.host, listener.port) for name, listener in self.listeners.items()}
@@ -120,34 +173,47 @@ class Node:
     async def _bind(self, name: str, address: Address, make_front_end: MakeFrontEnd) -> Listener:
         settings = self._settings
         front_end = make_front_end(
-            FrontEndParts(settings, self.core, self._doors.clock, self.metrics, lambda: self.is_ready)
+            FrontEndParts(settings, self.core, self._doors.clock, self.metrics, self._counts, lambda: self.is_ready)
         )
         limits = SessionLimits(
-            settings.limits.pending_requests_per_connection, settings.limits.unsent_bytes_per_connection
+            settings.limits.pending_requests_per_connection,
+            settings.limits.unsent_bytes_per_connection,
+            settings.limits.idle_connection_ms,
         )
         metrics = SessionMetrics(*(family.labelled(name) for family in self._session_counters))
 
         def make_session(ended: Callable[[Session], None]) -> Session:
             return Session(front_end, self._progress, limits, metrics, self._doors.clock.liveness, ended)
 
-        listener = Listener(name, make_session, settings.limits.connections)
+        listener = Listener(name, make_session, settings.limits.connections, self._refused_connections.labelled(name))
         await listener.start(address.host, address.port)
         return listener
 
     # -- stop
 
     async def stop(self) -> None:
-        """Refuse what is new, answer what was asked, checkpoint, close. Bounded in time."""
+        """Refuse what is new, answer what was asked, checkpoint, close. Bounded in time: `failure` tells whether the
+        disk did not do its part."""
         self.is_ready = False
-        for listener in self.listeners.values():
+        liveness = self._doors.clock.liveness
+        timer = liveness.call_at(liveness.now_ms() + _DISK_PATIENCE_MS, self._lose_patience)
+        last = [listener for name, listener in self.listeners.items() if name in LAST_TO_STOP]
+        first = [listener for listener in self.listeners.values() if listener not in last]
+        for listener in first:
             listener.stop_accepting()
         self.core.stop_writes()
         await self.settled()
-        for listener in self.listeners.values():
-            listener.close_sessions()
-        await self._drained()
-        self.core.close()
-        await self.settled()
+        await self._drain(first)
+        if self.failure is None:  # else a checkpoint would vouch for what may be lost
+            self.core.close()
+            await self.settled()
+        timer.cancel()
+        for listener in last:
+            listener.stop_accepting()
+        await self._drain(last)
+
+    def _lose_patience(self) -> None:
+        self._fail(TimeoutError(f"the disk was still busy {_DISK_PATIENCE_MS // 1000} s after the stop"))
 
     async def settled(self) -> None:
         """Return when nothing is unwritten or unsynced, or the disk has failed. Hurries what would wait."""
@@ -160,10 +226,12 @@ class Node:
         """Sync now what flush = async would let wait."""
         self._flusher.hurry()
 
-    async def _drained(self) -> None:
+    async def _drain(self, listeners: Sequence[Listener]) -> None:
         liveness = self._doors.clock.liveness
         timer = liveness.call_at(liveness.now_ms() + _DRAIN_MS, self._abort_sessions)
-        for listener in self.listeners.values():
+        for listener in listeners:
+            listener.close_sessions()
+        for listener in listeners:
             await listener.closed()
         timer.cancel()
 
@@ -179,3 +247,10 @@ class Node:
         for listener in self.listeners.values():
             listener.stop_accepting()
         self._abort_sessions()
+
+
+def explain(error: BaseException) -> str:
+    """What the system said, without its numbers."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    return str(error) or type(error).__name__

@@ -11,6 +11,7 @@ from trimq.formats.batch import BadBatch
 from trimq.formats.records import iterate
 from trimq.storage import inspection
 from trimq.storage.files import DiskFiles, FolderLock, is_folder
+from trimq.storage.folder_format import check_format
 from trimq.storage.inspection import Finding, Progress
 from trimq.storage.partition_store import ROOT
 
@@ -21,9 +22,13 @@ __all__ = ["Finding", "dump", "stats", "verify"]
 def _opened(data_dir: str) -> Iterator[DiskFiles]:
     if not is_folder(data_dir):
         raise StartMistake(f"there is no data folder {data_dir}")
-    lock = FolderLock(data_dir)
+    try:
+        lock = FolderLock(data_dir)
+    except OSError as error:
+        raise StartMistake(f"the data folder {data_dir} cannot be used: {error.strerror}") from None
     files = DiskFiles(data_dir)
     try:
+        check_format(files)
         yield files
     finally:
         files.close()

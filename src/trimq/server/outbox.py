@@ -13,8 +13,11 @@ from trimq.protocols.contract import Parts
 # A transport copies what the socket does not take at once, so it is given no more than this at a time.
 SLICE_BYTES = 256 * 1024
 
-# A connection's share of one loop pass: so many slices, and the others have their turn.
-_SLICES_PER_PASS = 4
+# A connection's share of one loop pass: after so much the others have their turn.
+_BYTES_PER_PASS = 4 * SLICE_BYTES
+
+# Parts up to this size are joined: to copy one is cheaper than a system call. Longer ones are written as they are.
+_JOIN_BELOW = 32 * 1024
 
 
 class Writable(Protocol):
@@ -43,25 +46,26 @@ class Outbox:
                 self.unsent_bytes += size
 
     def write_to(self, transport: Writable) -> None:
-        """Write this pass's share. What fits into one slice goes out in one write."""
-        for _ in range(_SLICES_PER_PASS):
-            if self.is_blocked or not self._parts:
-                return
+        """Write this pass's share. Ordinary answers, however many, go out in one write."""
+        left_bytes = _BYTES_PER_PASS
+        while self._parts and left_bytes > 0 and not self.is_blocked:
             piece = self._next_piece()
             size = len(piece)
+            left_bytes -= size
             self.unsent_bytes -= size
             self._sent_bytes.value += size
             transport.write(piece)
 
     def _next_piece(self) -> Buffer:
-        """Up to a slice. Parts are joined: a copy of that size is cheaper than a system call for each of them."""
+        """Up to a slice: of one long part, or short ones joined."""
+        parts = self._parts
         first = self._take(SLICE_BYTES)
         size = len(first)
-        if size == SLICE_BYTES or not self._parts:
+        if not parts or size > _JOIN_BELOW or len(parts[0]) > _JOIN_BELOW:
             return first
         pieces = [first]
-        while self._parts and size < SLICE_BYTES:
-            piece = self._take(SLICE_BYTES - size)
+        while parts and len(parts[0]) <= min(_JOIN_BELOW, SLICE_BYTES - size):
+            piece = parts.popleft()
             size += len(piece)
             pieces.append(piece)
         return b"".join(pieces)

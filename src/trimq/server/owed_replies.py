@@ -45,7 +45,7 @@ class OwedReplies:
             if not lane:
                 del self._lanes[key]
         if self._unordered:
-            waiting = []
+            waiting: list[Reply] = []
             for reply in self._unordered:
                 (ready if reply.is_ready(written, durable) else waiting).append(reply)
             self._unordered = waiting

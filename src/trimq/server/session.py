@@ -1,61 +1,43 @@
-"""One accepted connection: bytes in, events to the front-end, replies out once their pass is durable. Owns the order
-of replies, back-pressure in both directions and one socket write per loop pass. Knows no protocol."""
+"""One accepted connection: bytes in, events to the front-end, replies out once their pass is durable. Owns the turns of
+the connection, back-pressure in both directions and how it ends. Knows no protocol."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from trimq.clock import Timeline
+from trimq.clock import Timeline, Timer
 from trimq.errors import ProtocolError
 from trimq.metrics import Counter
-from trimq.model import Buffer
 from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply
+from trimq.server.idleness import Idleness
+from trimq.server.outbox import Outbox
+from trimq.server.owed_replies import OwedReplies
+from trimq.server.progress import Progress
 
 log = logging.getLogger(__name__)
 
 # A connection's share of one loop pass: after so many events the others have their turn.
 _EVENTS_PER_TURN = 64
 
-# Parts up to this size are joined: a copy is cheaper than a system call.
-_JOIN_BELOW = 16 * 1024
+# A request that arrives in pieces counts as a sign of life only in pieces of this size: drops do not keep a
+# connection open.
+_LIVELY_BYTES = 64 * 1024
 
-# The transport copies what the socket does not take at once, so it is given no more than this at a time.
-_SLICE = 256 * 1024
-
-
-class Progress:
-    """The numbers that replies wait for, and the sessions that have such replies."""
-
-    def __init__(self) -> None:
-        self.written = 0
-        self.durable = 0
-        # A dict, not a set: sessions are released in the order in which they began to wait, on every run.
-        self._waiting: dict[Session, None] = {}
-
-    def wait(self, session: Session) -> None:
-        self._waiting[session] = None
-
-    def forget(self, session: Session) -> None:
-        self._waiting.pop(session, None)
-
-    def moved(self, written: int, durable: int) -> None:
-        self.written = written
-        self.durable = durable
-        waiting, self._waiting = self._waiting, {}
-        for session in waiting:
-            session.release()
+# How long a connection that ends with an error is still listened to. Closed with unread bytes, the machine would tell
+# the peer to throw away what it has not read of our answers.
+_LINGER_MS = 1000
+_DISCARDED = bytearray(64 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
     pending_replies: int
     unsent_bytes: int
+    idle_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +65,29 @@ class Session(asyncio.BufferedProtocol):
         self._metrics = metrics
         self._liveness = liveness
         self._ended = ended
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._conversation: Conversation
-        self._loop = asyncio.get_running_loop()
-        self._lanes: dict[object, deque[Reply]] = {}
-        self._unordered: list[Reply] = []
-        self._pending = 0
-        self._unsent: deque[memoryview] = deque()
-        self._unsent_bytes = 0
-        self._collected: list[Buffer] = []
+        self._address = ""
+        self._owed = OwedReplies()
+        self._outbox = Outbox(metrics.sent_bytes)
+        self._idleness = Idleness(liveness, limits.idle_ms, self._idled)
+        self._unlively_bytes = 0
+        self._last_words: Parts = ()
+        self._timer: Timer | None = None
         self._flush_scheduled = False
         self._turn_scheduled = False
-        self._write_paused = False
-        self._read_paused = False
-        self._quota_paused = False
-        self._made = False
-        self._closing = False
-        self._lost = False
+        self._is_held_back = False
+        self._is_reading = True
+        self._is_over_quota = False
+        self._owes_relief = False
+        self._is_made = False
+        self._has_conversation = False
+        self._has_ended_input = False
+        self._has_erred = False
+        self._is_closing = False
+        self._is_lingering = False
+        self._is_lost = False
 
     # -- asyncio's side
 
@@ -108,61 +96,89 @@ class Session(asyncio.BufferedProtocol):
         # Told at once when the socket is full: what is unsent stays here, uncopied.
         self._transport.set_write_buffer_limits(high=0)
         peer = transport.get_extra_info("peername")
-        address = f"{peer[0]}:{peer[1]}" if peer else ""
-        self._conversation = self._front_end.converse(address, self)
-        self._made = True
-        if self._closing:
+        self._address = f"{peer[0]}:{peer[1]}" if peer else ""
+        self._is_made = True
+        if self._is_closing:  # ended before it was made
             self._transport.abort()
+            return
+        try:
+            self._conversation = self._front_end.converse(self._address, self)
+        except Exception:
+            log.exception("a connection from %s could not begin", self._address)
+            self._is_closing = True
+            self._transport.abort()
+            return
+        self._has_conversation = True
+        self._idleness.start()
 
     def get_buffer(self, size_hint: int) -> bytearray | memoryview:
-        return self._conversation.get_buffer(size_hint)
+        return _DISCARDED if self._is_closing else self._conversation.get_buffer(size_hint)
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._is_closing:
+            return
         self._metrics.received_bytes.value += nbytes
+        self._unlively_bytes += nbytes
+        if self._unlively_bytes >= _LIVELY_BYTES:
+            self._unlively_bytes = 0
+            self._idleness.moves += 1
         self._conversation.buffer_updated(nbytes)
         if not self._turn_scheduled:
             self._take_turn()
 
     def eof_received(self) -> bool:
-        return False
+        """The peer sends no more, but may wait for what it asked: all of it is answered, then the connection ends."""
+        self._has_ended_input = True
+        if self._is_lingering or not self._has_conversation:
+            return False
+        self._schedule_turn()
+        return True
 
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self._outbox.is_blocked = True
 
     def resume_writing(self) -> None:
-        self._write_paused = False
-        self._send_unsent()
-        if not self._write_paused:
-            self._conversation.congestion_ended()
-            self._take_turn()
+        self._outbox.is_blocked = False
+        self._idleness.moves += 1
+        self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._lost = True
+        if self._is_lost:
+            return
+        self._is_lost = True
         self._progress.forget(self)
-        waiting = [reply for lane in self._lanes.values() for reply in lane] + self._unordered
-        self._lanes.clear()
-        self._unordered.clear()
-        self._unsent.clear()
-        self._collected.clear()
-        for reply in waiting:
-            if reply.abandon is not None:
-                reply.abandon()
-        self._conversation.closed()
-        self._ended(self)
+        self._idleness.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._outbox.clear()
+        self._owed.abandon_all()
+        try:
+            if self._has_conversation:
+                self._conversation.closed()
+        except Exception:
+            log.exception("a connection from %s did not end as it should", self._address)
+        finally:
+            self._ended(self)
 
     # -- events
+
+    def _schedule_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
         """Handle what has arrived, up to this connection's share, so that none starves another."""
         self._turn_scheduled = False
         for _ in range(_EVENTS_PER_TURN):
-            if self._lost or self._closing or self._quota_paused or self._is_overloaded():
+            if self._must_wait():
                 break
             if not self._take_event():
                 break
         else:
-            self._turn_scheduled = True
-            self._loop.call_soon(self._take_turn)
+            self._schedule_turn()
+        if self._has_ended_input:
+            self._finish_input()
         self._steer_reading()
 
     def _take_event(self) -> bool:
@@ -171,204 +187,197 @@ class Session(asyncio.BufferedProtocol):
             if event is None:
                 return False
             self._metrics.requests.value += 1
+            self._idleness.moves += 1
             reply = self._conversation.handle(event)
+            if reply is not None:
+                self._accept(reply)
         except ProtocolError as error:
-            log.info("closing a connection: %s", error)
-            self._finish_with(self._conversation.farewell(error))
+            log.info("closing the connection of %s: %s", self._address, error)
+            self._end_with_error(self._say_farewell(error))
             return False
         except Exception:
-            log.exception("a request failed unexpectedly; its connection is closed")
-            self._finish_with([])
+            log.exception("a request of %s failed unexpectedly; its connection is closed", self._address)
+            self._end_with_error(())
             return False
-        if reply is not None:
-            self._accept(reply)
         return True
 
+    def _finish_input(self) -> None:
+        """The peer asks nothing more: nobody waits for an event, and with the last answer the connection ends."""
+        self._owed.hurry()
+        if not self._owed and not self._turn_scheduled and not self._must_wait():
+            self.close()
+
+    def _must_wait(self) -> bool:
+        """Whether nothing may be taken in: what ends that schedules a turn."""
+        return self._is_lost or self._is_closing or self._is_over_quota or self._is_overloaded()
+
     def _is_overloaded(self) -> bool:
-        return self._pending >= self._limits.pending_replies or self._unsent_bytes >= self._limits.unsent_bytes
+        limits = self._limits
+        return len(self._owed) >= limits.pending_replies or self._outbox.unsent_bytes >= limits.unsent_bytes
 
     def _steer_reading(self) -> None:
-        if self._lost or self._transport.is_closing():
+        self._is_held_back = self._turn_scheduled or self._must_wait()
+        # After its end of file a transport does not read, and would tell of the end again if it were resumed.
+        if self._has_ended_input or self._is_lost or self._transport.is_closing():
             return
-        pause = self._turn_scheduled or self._closing or self._quota_paused or self._is_overloaded()
-        if pause and not self._read_paused:
+        if self._is_held_back and self._is_reading:
             self._transport.pause_reading()
-        elif self._read_paused and not pause:
+        elif not self._is_held_back and not self._is_reading:
             self._transport.resume_reading()
-        self._read_paused = pause
+        self._is_reading = not self._is_held_back
 
     # -- replies
 
     def _accept(self, reply: Reply) -> None:
         progress = self._progress
-        lane = self._lanes.get(reply.lane) if reply.lane is not None else None
-        if not lane and reply.is_ready(progress.written, progress.durable):
-            self._collect(reply.take())
+        if self._owed.is_first(reply) and reply.is_ready(progress.written, progress.durable):
+            self.send(reply.take())
             return
-        self._pending += 1
+        self._owed.add(reply)
         reply.watch(self.release)
         if reply.waits_for_pass:
             progress.wait(self)
-        if reply.lane is None:
-            self._unordered.append(reply)
-        elif lane is None:
-            self._lanes[reply.lane] = deque((reply,))
-        else:
-            lane.append(reply)
 
     def release(self) -> None:
         """Send the replies that are ready, each lane in its order."""
-        if self._lost:
+        if self._is_lost:
             return
-        before = self._pending
-        written, durable = self._progress.written, self._progress.durable
-        for key, lane in list(self._lanes.items()):
-            while lane and lane[0].is_ready(written, durable):
-                self._leave(lane.popleft())
-            if not lane:
-                del self._lanes[key]
-            elif lane[0].waits_for_pass:
-                self._progress.wait(self)
-        if self._unordered:
-            self._release_unordered(written, durable)
-        if self._pending != before and not self._turn_scheduled:
-            # More may be taken in now; not from here, which may be inside another connection's turn.
-            self._turn_scheduled = True
-            self._loop.call_soon(self._take_turn)
-
-    def _release_unordered(self, written: int, durable: int) -> None:
-        ready = [reply for reply in self._unordered if reply.is_ready(written, durable)]
-        if ready:
-            self._unordered = [reply for reply in self._unordered if reply not in ready]
-            for reply in ready:
-                self._leave(reply)
-        if any(reply.waits_for_pass for reply in self._unordered):
+        ready = self._owed.take_ready(self._progress.written, self._progress.durable)
+        if self._owed.waits_for_pass:
             self._progress.wait(self)
-
-    def _leave(self, reply: Reply) -> None:
-        self._pending -= 1
-        try:
-            parts = reply.take()
-        except Exception:
-            log.exception("an answer could not be made; its connection is closed")
-            self._finish_with([])
-            return
-        self._collect(parts)
+        for reply in ready:
+            try:
+                self.send(reply.take())
+            except Exception:
+                log.exception("an answer to %s could not be made; its connection is closed", self._address)
+                self._owed.abandon_all()  # a peer that counts answers must not take a later one for this one
+                self._end_with_error(())
+                break
+        if ready:
+            # More may be taken in now; not from here, which may be inside another connection's turn.
+            self._schedule_turn()
+            self._schedule_flush()
 
     # -- bytes out: collected during the pass, written once at its end
 
     def send(self, parts: Parts) -> None:
-        self._collect(parts)
+        if not self._is_lost:
+            self._outbox.put(parts)
+            self._schedule_flush()
 
     @property
     def is_congested(self) -> bool:
-        return self._write_paused or self._unsent_bytes >= self._limits.unsent_bytes
+        congested = self._outbox.is_blocked or self._outbox.unsent_bytes >= self._limits.unsent_bytes
+        if congested:
+            self._owes_relief = True
+        return congested
 
-    def _collect(self, parts: Parts) -> None:
-        if self._lost:
-            return
-        self._collected.extend(parts)
+    def _schedule_flush(self) -> None:
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush_scheduled_one)
+
+    def _flush_scheduled_one(self) -> None:
+        self._flush_scheduled = False
+        self._flush()
 
     def _flush(self) -> None:
-        self._flush_scheduled = False
-        if self._lost:
+        if self._is_lost or self._is_lingering or self._transport.is_closing():
             return
-        small: list[Buffer] = []
-        for part in self._collected:
-            if len(part) <= _JOIN_BELOW:
-                small.append(part)
-            else:
-                self._queue_joined(small)
-                small = []
-                self._queue(memoryview(part))
-        self._queue_joined(small)
-        self._collected = []
-        self._send_unsent()
-        if self._closing and not self._unsent and not self._pending:
-            self._transport.close()
-        else:
-            self._steer_reading()
+        if self._is_closing and not self._owed:
+            self._outbox.put(self._last_words)
+            self._last_words = ()
+        self._outbox.write_to(self._transport)
+        if self._outbox and not self._outbox.is_blocked:
+            self._schedule_flush()  # the rest of a long answer, when the others have had their turn
+        if self._is_closing:
+            if not self._owed and not self._outbox and not self._outbox.is_blocked:
+                self._end()
+            return
+        if self._owes_relief and not self.is_congested:
+            self._owes_relief = False
+            self._tell_relief()
+        if self._is_held_back and not self._must_wait():
+            self._schedule_turn()
 
-    def _queue_joined(self, small: list[Buffer]) -> None:
-        if small:
-            self._queue(memoryview(small[0] if len(small) == 1 else b"".join(small)))
-
-    def _queue(self, view: memoryview) -> None:
-        self._unsent.append(view)
-        self._unsent_bytes += len(view)
-
-    def _send_unsent(self) -> None:
-        while self._unsent and not self._write_paused and not self._lost:
-            view = self._unsent.popleft()
-            if len(view) > _SLICE:
-                self._unsent.appendleft(view[_SLICE:])
-                view = view[:_SLICE]
-            self._unsent_bytes -= len(view)
-            self._metrics.sent_bytes.value += len(view)
-            self._transport.write(view)
-        if self._closing and not self._unsent and not self._pending and not self._lost:
-            self._transport.close()
+    def _tell_relief(self) -> None:
+        try:
+            self._conversation.congestion_ended()
+        except Exception:
+            log.exception("deliveries to %s failed unexpectedly; its connection is closed", self._address)
+            self._end_with_error(())
 
     # -- the end
 
-    def _finish_with(self, parts: Parts) -> None:
-        """Deliver the answers that came before, then these last words, then close."""
-        self._closing = True
-        self._accept_last(Reply.now(parts))
+    def close(self) -> None:
+        """Answer what was asked with what there is, then close."""
+        if not self._is_made:
+            self._is_closing = True  # accepted in this very pass: it ends as soon as it is made
+        elif not self._is_lost and not self._is_closing:
+            self._is_closing = True
+            self._owed.hurry()
+            self._steer_reading()
+            self._schedule_flush()
 
-    def _accept_last(self, reply: Reply) -> None:
-        self._accept(reply)
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+    def _say_farewell(self, error: ProtocolError) -> Parts:
+        try:
+            return self._conversation.farewell(error)
+        except Exception:
+            log.exception("no farewell could be made for %s", self._address)
+            return ()
+
+    def _end_with_error(self, last_words: Parts) -> None:
+        """Deliver the answers that came before, then these last words, then close."""
+        if not self._is_closing:
+            self._has_erred = True
+            self._last_words = last_words
+            self.close()
+
+    def _end(self) -> None:
+        """Everything has been sent."""
+        if not self._has_erred or self._has_ended_input or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self._is_lingering = True
+        self._transport.write_eof()
+        if not self._is_reading and not self._transport.is_closing():
+            self._is_reading = True
+            self._transport.resume_reading()
+        self._set_timer(_LINGER_MS, self._transport.abort)
+
+    def _idled(self) -> None:
+        if self._outbox or self._outbox.is_blocked:
+            log.info("closing the connection of %s: it does not read", self._address)
+            self._transport.abort()
+        elif not self._owed and not self._is_closing:
+            log.info("closing the connection of %s: it was idle", self._address)
+            self.close()
 
     def pause_intake(self, milliseconds: int) -> None:
-        self._quota_paused = True
-        self._liveness.call_at(self._liveness.now_ms() + milliseconds, self._resume_intake)
-        self._steer_reading()
+        self._is_over_quota = True
+        self._set_timer(milliseconds, self._resume_intake)
+        if self._has_conversation:
+            self._steer_reading()
 
     def _resume_intake(self) -> None:
-        self._quota_paused = False
+        self._is_over_quota = False
         self._take_turn()
 
-    def close(self) -> None:
-        """Deliver the answers that are ready or certain to come, give up those that wait for an event, then close."""
-        if not self._made:
-            self._closing = True  # accepted in this very pass: it ends as soon as it is made
-        elif not self._lost and not self._closing:
-            self._abandon_deferred()
-            self._finish_with([])
-
-    def _abandon_deferred(self) -> None:
-        for key, lane in list(self._lanes.items()):
-            certain = deque(itertools.takewhile(_is_certain, lane))
-            self._give_up(list(lane)[len(certain) :])
-            self._lanes[key] = certain
-        self._give_up([reply for reply in self._unordered if not _is_certain(reply)])
-        self._unordered = [reply for reply in self._unordered if _is_certain(reply)]
-
-    def _give_up(self, replies: list[Reply]) -> None:
-        for reply in replies:
-            self._pending -= 1
-            if reply.abandon is not None:
-                reply.abandon()
+    def _set_timer(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        """There is one: its last setting counts."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._liveness.call_at(self._liveness.now_ms() + delay_ms, callback)
 
     def abort(self) -> None:
         """Drop the connection and whatever was not sent."""
-        if not self._made:
-            self._closing = True
-        elif not self._lost:
+        if not self._is_made:
+            self._is_closing = True
+        elif not self._is_lost:
             self._transport.abort()
 
     @property
     def is_quiet(self) -> bool:
         """Nothing waits to be handled or sent. An answer that is held for a pass or an event is not counted here."""
-        is_sending = self._unsent or self._collected or self._flush_scheduled or self._write_paused
-        return self._lost or not (is_sending or self._turn_scheduled)
-
-
-def _is_certain(reply: Reply) -> bool:
-    return reply.waits_for_pass or reply.is_ready(0, 0)
+        is_sending = bool(self._outbox) or self._outbox.is_blocked or self._flush_scheduled
+        return self._is_lost or not (is_sending or self._turn_scheduled)

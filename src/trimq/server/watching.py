@@ -110,6 +110,7 @@ class _WatchedReply(Reply):
         self._inner = inner
         self._exchange = exchange
         self.abandon = self._abandon
+        self.hurry = inner.hurry
 
     def _abandon(self) -> None:
         self._exchange.end = "not answered: the connection ended first"

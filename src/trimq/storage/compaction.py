@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
-from trimq.formats.batch import BadBatch, BatchHeader
+from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader
 from trimq.formats.records import MAX_EXPANDED_BYTES
 from trimq.storage.checkpoints import Checkpoints, Cleaned
 from trimq.storage.compaction_rules import LastOffsets, Sieve, Transactions, note_last_offsets
@@ -18,19 +18,19 @@ from trimq.storage.compaction_swap import Step, Swap
 from trimq.storage.companions import LOG
 from trimq.storage.partition_index import MAX_RELATIVE_OFFSET
 from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_reading import largest_timestamp
+from trimq.storage.partition_reading import find_aborted, largest_timestamp
 from trimq.storage.partition_segment import PartitionSegment
 from trimq.storage.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
+
+_WARM_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """What a compaction may use. A step ends with the first batch that reaches either bound."""
 
-    acknowledges_early: bool = False
-    """The broker acknowledges what is not on disk yet: what must be, is waited for."""
     expanded_bytes: int = MAX_EXPANDED_BYTES
     keys: int = 1 << 19
     """More than so many different keys are done in several rounds; each takes about 130 bytes of memory."""
@@ -64,16 +64,17 @@ def find_due(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) -> Pla
 
 
 def _find_eligible(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) -> list[PartitionSegment]:
-    """Sealed, below the checkpoint, with every transaction decided, and old enough: up to the first that is not."""
+    """Sealed, below the checkpoint, with every transaction durably decided, and old enough: up to the first that is
+    not."""
     point = checkpoints.point(opened.folder)
     if point is None:
         return []
-    first_open = opened.producers.first_open_offset()
-    limit = point.base if first_open is None else min(point.base, first_open)
+    undecided_from = opened.undecided_from
+    limit = point.base if undecided_from is None else min(point.base, undecided_from)
     lag_ms = opened.settings.min_compaction_lag_ms
     eligible: list[PartitionSegment] = []
     for segment in opened.segments:
-        if not 0 <= segment.end_offset <= limit:
+        if not segment.is_stored or segment.end_offset > limit:
             break
         if not segment.segment.file.name.endswith(LOG):
             break  # a swap was left alone when its topic was about to go; the next start finishes it
@@ -105,10 +106,6 @@ class Compaction:
         if plan is None:
             return
         aborted = self._find_aborted()
-        decided = self._log.latest_ticket()
-        yield decided
-        if decided.refusal is not None:
-            return  # a marker that counted as written may be gone again
         last = LastOffsets(self._effort.keys)
         yield from self._find_last_offsets(plan, last, Transactions(aborted))
         sieve = Sieve(
@@ -129,7 +126,7 @@ class Compaction:
 
     def _find_aborted(self) -> list[AbortedTransaction]:
         """Of all segments: the marker of what was aborted may stand far behind its data."""
-        return [aborted for segment in self._log.segments for aborted in segment.aborted_transactions(self._log.files)]
+        return [aborted for segment in self._log.segments for aborted in find_aborted(self._log, segment)]
 
     def _find_last_offsets(self, plan: Plan, last: LastOffsets, transactions: Transactions) -> Iterator[Step]:
         last.reach = plan.first_dirty
@@ -137,12 +134,14 @@ class Compaction:
         for segment in plan.segments:
             if segment.end_offset <= plan.first_dirty:
                 continue
-            for position, batch, header in _batches(segment):
+            for position, header in segment.walk(0, segment.segment.size):
                 if header.next_offset <= plan.first_dirty:
                     continue
                 if not last.takes(header.record_count):
                     return
+                yield from pace.before(segment, position, header)
                 with _damage_at(segment, position):
+                    batch = _sound(segment, position, header)
                     note_last_offsets(last, transactions, batch, header, plan.first_dirty, self._effort.expanded_bytes)
                 if pace.is_enough(header):
                     yield None
@@ -155,8 +154,10 @@ class Compaction:
             is_changed = len(group) > 1
             pace = _Pace(self._effort)
             for segment in group:
-                for position, batch, header in _batches(segment):
+                for position, header in segment.walk(0, segment.segment.size):
+                    yield from pace.before(segment, position, header)
                     with _damage_at(segment, position):
+                        batch = _sound(segment, position, header)
                         kept = sieve.sift(batch, header)
                     if kept is not None:
                         swap.add(kept)
@@ -166,7 +167,7 @@ class Compaction:
                         yield None
             swap.new.aborted = sieve.take_aborted()
             if is_changed:
-                return (yield from swap.finish(self._checkpoints, self._effort.acknowledges_early))
+                return (yield from swap.finish(self._checkpoints))
             swap.give_up()
             return True
         except Exception:
@@ -181,13 +182,25 @@ class Compaction:
 
 
 class _Pace:
-    """Counts what a step has done."""
+    """Counts what a step has done, and has bytes read from the disk before they are needed."""
 
-    __slots__ = ("_bytes", "_effort", "_records")
+    __slots__ = ("_bytes", "_effort", "_records", "_warm", "_warm_to")
 
     def __init__(self, effort: Effort) -> None:
         self._effort = effort
-        self._bytes = self._records = 0
+        self._bytes = self._records = self._warm_to = 0
+        self._warm: PartitionSegment | None = None
+
+    def before(self, segment: PartitionSegment, position: int, header: BatchHeader) -> Iterator[Step]:
+        """The event loop must not wait for the disk: neither for a batch nor for the header of the next."""
+        needed = header.size + HEADER_BYTES
+        if segment is self._warm and position + needed <= self._warm_to:
+            return
+        size = min(max(needed, _WARM_BYTES), segment.segment.size - position)
+        warm = segment.segment.file.begin_warm(position, size)
+        if warm is not None:
+            yield warm
+        self._warm, self._warm_to = segment, position + size
 
     def is_enough(self, header: BatchHeader) -> bool:
         self._bytes += header.size
@@ -215,16 +228,10 @@ def group_segments(segments: Sequence[PartitionSegment], segment_bytes: int) -> 
         yield group
 
 
-def _batches(segment: PartitionSegment) -> Iterator[tuple[int, memoryview, BatchHeader]]:
-    """Position, bytes and header of each batch of a sealed segment. DamagedSegment: its bytes do not match their
-    checksums or offsets; to write them anew, with new checksums, would hide that."""
-    expected = segment.segment.base
-    for position, header in segment.walk(0, segment.segment.size):
-        segment.require_sound(position, position + header.size)
-        if header.base_offset < expected or header.next_offset > segment.end_offset:
-            raise DamagedSegment(segment.segment.file.name, position)
-        expected = header.next_offset
-        yield position, segment.segment.view(position, header.size), header
+def _sound(segment: PartitionSegment, position: int, header: BatchHeader) -> memoryview:
+    """The bytes of a batch that match its checksum: others, written anew with a new one, would hide that."""
+    segment.require_sound(position, position + header.size)
+    return segment.segment.view(position, header.size)
 
 
 @contextmanager

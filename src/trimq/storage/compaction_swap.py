@@ -24,7 +24,7 @@ from trimq.storage.passes import Ticket
 from trimq.storage.segment import Segment, base_of, segment_name
 
 Step = Ticket | Work | None
-"""What must come to pass before the next step: a pass that is durable, work off the event loop, or nothing."""
+"""What must come to pass before the next step: a pass that is on disk, work off the event loop, or nothing."""
 
 _CLEANED = ".log.cleaned"
 _SWAP = re.compile(r"(\d{20})-(\d{20})\.swap")
@@ -70,11 +70,8 @@ class Swap:
         with suppress(OSError):  # the next start removes it
             self._files.remove(file.name)
 
-    def finish(self, checkpoints: Checkpoints, acknowledges_early: bool) -> Generator[Step, None, bool]:
-        """Swap the new segment in. False: the old ones have changed meanwhile, it was given up.
-
-        `acknowledges_early`: a ticket says that a pass is written, not that it is on disk.
-        """
+    def finish(self, checkpoints: Checkpoints) -> Generator[Step, None, bool]:
+        """Swap the new segment in. False: the old ones have changed meanwhile, it was given up."""
         self.write()
         self.new.seal(self._old[-1].end_offset)
         yield self.new.segment.file.begin_sync()
@@ -83,8 +80,6 @@ class Swap:
         yield ticket
         if ticket.refusal is not None:
             raise ticket.refusal
-        if acknowledges_early:
-            yield self._files.sync_all
         if not self._is_welcome():
             self.give_up()
             return False
@@ -102,9 +97,11 @@ class Swap:
         return True
 
     def _is_welcome(self) -> bool:
+        if self._log.is_removed or not self._log.settings.is_compacted:
+            return False
         segments = self._log.segments
         first = next((at for at, segment in enumerate(segments) if segment is self._old[0]), -1)
-        return self._log.settings.is_compacted and segments[first : first + len(self._old)] == self._old
+        return segments[first : first + len(self._old)] == self._old
 
     def _move_to(self, name: str) -> None:
         segment = self.new.segment

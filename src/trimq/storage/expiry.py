@@ -16,7 +16,7 @@ def expire(log: PartitionLog, now_ms: int) -> Decision:
     settings = log.settings
     limits = Limits(settings.retention_ms, settings.retention_bytes) if settings.is_expired else Limits()
     decision = decide(_extents(log), log.start, log.durable_end, limits, now_ms)
-    if decision.reasons:
+    if decision.reasons and not log.is_removed:
         if decision.roll_first:
             log.roll()
         log.cut_head(max(decision.start, log.start))
@@ -24,26 +24,31 @@ def expire(log: PartitionLog, now_ms: int) -> Decision:
 
 
 def expire_oldest(logs: Iterable[PartitionLog], bytes_needed: int) -> int:
-    """Free the disk: remove the oldest sealed segments of all logs that may lose their head. Gives the bytes freed."""
+    """Free the disk: remove the oldest sealed segments of all logs that may lose their head. Gives the bytes freed, as
+    soon as that is durable."""
     freed = 0
-    heads = [(_age(log), number, log) for number, log in enumerate(logs) if _may_lose_head(log)]
-    heapq.heapify(heads)
-    while heads and freed < bytes_needed:
-        _, number, log = heapq.heappop(heads)
-        head = log.segments[0]
-        freed += head.segment.size
-        log.cut_head(max(head.end_offset, log.start))
-        if _may_lose_head(log):
-            heapq.heappush(heads, (_age(log), number, log))
+    oldest = [(*head, number, log) for number, log in enumerate(logs) if (head := _head(log, log.start)) is not None]
+    heapq.heapify(oldest)
+    cuts: dict[int, tuple[PartitionLog, int]] = {}
+    while oldest and freed < bytes_needed:
+        _, end_offset, size, number, log = heapq.heappop(oldest)
+        freed += size
+        cuts[number] = (log, end_offset)
+        if (head := _head(log, end_offset)) is not None:
+            heapq.heappush(oldest, (*head, number, log))
+    for log, offset in cuts.values():
+        log.cut_head(offset)
     return freed
 
 
-def _may_lose_head(log: PartitionLog) -> bool:
-    return log.settings.is_expired and len(log.segments) > 1 and log.segments[1].segment.base <= log.durable_end
-
-
-def _age(log: PartitionLog) -> int:
-    return largest_timestamp(log, log.segments[0])
+def _head(log: PartitionLog, start: int) -> tuple[int, int, int] | None:
+    """Age, end and size of the oldest sealed segment that holds records from `start` on, if it may go."""
+    if not log.settings.is_expired or log.is_removed:
+        return None
+    for segment in log.segments[:-1]:
+        if start < segment.end_offset <= log.durable_end:
+            return largest_timestamp(log, segment), segment.end_offset, segment.segment.size
+    return None
 
 
 def _extents(log: PartitionLog) -> list[Extent]:

@@ -19,6 +19,8 @@ _MAX_PARTS = 1024
 # A mapped file is mapped anew when a view reaches past the map; shorter reads there are copied instead.
 _COPY_BELOW = 128 * 1024
 
+_WARM_BYTES = 1024 * 1024
+
 
 class Space(NamedTuple):
     free_bytes: int
@@ -42,8 +44,9 @@ class File(Protocol):
     def view(self, position: int, length: int) -> memoryview:
         """Bytes that were written before, without a copy where that is cheaper. Valid as long as it is held."""
 
-    def is_cached(self, position: int, length: int) -> bool:
-        """Whether reading these bytes would not wait for the disk."""
+    def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
+        """What to call, once, off the event loop, so that reading these bytes does not wait for the disk. None: it
+        would not wait now."""
 
     def begin_sync(self) -> Callable[[], None]:
         """What to call, once, off the event loop: it returns when all that was written before survives a power cut."""
@@ -79,17 +82,22 @@ class Files(Protocol):
 
 
 class _Descriptors:
-    """A bound on the files that are open at once: the one used longest ago is closed first."""
+    """A bound on the files that are open at once: the one opened longest ago is closed first, but one that was used
+    since then gets another turn. So a use costs no more than a mark on the file."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._open: OrderedDict[DiskFile, None] = OrderedDict()
 
-    def used(self, file: DiskFile) -> None:
+    def opened(self, file: DiskFile) -> None:
+        while len(self._open) >= self._limit:
+            oldest = next(iter(self._open))
+            if oldest.is_used:
+                oldest.is_used = False
+                self._open.move_to_end(oldest)
+            else:
+                oldest.close()
         self._open[file] = None
-        self._open.move_to_end(file)
-        if len(self._open) > self._limit:
-            next(iter(self._open)).close()
 
     def closed(self, file: DiskFile) -> None:
         self._open.pop(file, None)
@@ -100,7 +108,7 @@ class _Descriptors:
 
 
 class DiskFile:
-    __slots__ = ("_descriptors", "_fd", "_map", "_path", "name")
+    __slots__ = ("_descriptors", "_fd", "_map", "_path", "is_used", "name")
 
     def __init__(self, name: str, path: str, descriptors: _Descriptors) -> None:
         self.name = name
@@ -108,11 +116,14 @@ class DiskFile:
         self._descriptors = descriptors
         self._fd = -1
         self._map: mmap.mmap | None = None
+        self.is_used = False
 
     def _open(self, flags: int = 0) -> int:
-        if self._fd < 0:
+        if self._fd >= 0:
+            self.is_used = True
+        else:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o640)
-        self._descriptors.used(self)
+            self._descriptors.opened(self)
         return self._fd
 
     def create(self) -> None:
@@ -123,6 +134,11 @@ class DiskFile:
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
         fd = self._open()
+        if len(parts) == 1:
+            written = os.pwrite(fd, parts[0], position)
+            if written < len(parts[0]):
+                _write_rest(fd, bytes(parts[0])[written:], position + written)
+            return
         for first in range(0, len(parts), _MAX_PARTS):
             chunk = parts[first : first + _MAX_PARTS]
             expected = sum(map(len, chunk))
@@ -149,7 +165,21 @@ class DiskFile:
         # The old map is left to the views that hold it.
         self._map = mmap.mmap(self._open(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
 
-    def is_cached(self, position: int, length: int) -> bool:
+    def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
+        if self._is_cached(position, length):
+            return None
+        fd = os.dup(self._open())
+
+        def warm() -> None:
+            try:
+                for at in range(position, position + length, _WARM_BYTES):
+                    os.pread(fd, min(_WARM_BYTES, position + length - at), at)
+            finally:
+                os.close(fd)
+
+        return warm
+
+    def _is_cached(self, position: int, length: int) -> bool:
         probe = bytearray(1)
         for at in (position, position + max(length - 1, 0)):
             try:
@@ -182,6 +212,7 @@ class DiskFile:
     def close(self) -> None:
         self._descriptors.closed(self)
         self._map = None
+        self.is_used = False
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -34,6 +34,9 @@ OnFailure = Callable[[BaseException], None]
 
 
 class Flusher(Protocol):
+    on_disk: int
+    """The last pass that survives a power cut, whatever was acknowledged."""
+
     def flush(self, number: int, dirty: Dirty) -> None:
         """Pass `number` wrote `dirty`. It is acknowledged when the flusher's promise holds for it."""
 
@@ -64,7 +67,10 @@ class _Rounds:
 
     def add(self, number: int, dirty: Dirty) -> None:
         self._number = number
-        self._dirty.merge(dirty)
+        if len(self._dirty):
+            self._dirty.merge(dirty)
+        else:
+            self._dirty = dirty
 
     def start(self) -> None:
         number, dirty = self._number, self._dirty
@@ -112,6 +118,7 @@ class SyncFlusher:
         self._rounds.synced = self._synced
         self._durable = durable
         self._newest = 0
+        self.on_disk = 0
 
     @property
     def is_idle(self) -> bool:
@@ -124,6 +131,7 @@ class SyncFlusher:
             self._rounds.start()
 
     def _synced(self, number: int) -> None:
+        self.on_disk = number
         if self._newest > number:
             self._rounds.start()
         self._durable(number)
@@ -151,6 +159,7 @@ class AsyncFlusher:
         self._timeline = timeline
         self._interval_ms = interval_ms
         self._timer: Timer | None = None
+        self.on_disk = 0
 
     @property
     def is_idle(self) -> bool:
@@ -158,7 +167,9 @@ class AsyncFlusher:
 
     def flush(self, number: int, dirty: Dirty) -> None:
         self._rounds.add(number, dirty)
-        if self._timer is None and not self._rounds.under_way and self._rounds.has_work:
+        if self.is_idle:
+            self.on_disk = number  # it wrote nothing
+        elif self._timer is None and not self._rounds.under_way:
             self._wait()
         self._durable(number)
 
@@ -171,6 +182,7 @@ class AsyncFlusher:
             self._rounds.start()
 
     def _synced(self, number: int) -> None:
+        self.on_disk = number
         if self._rounds.has_work and self._timer is None:
             self._wait()
         self._durable(number)  # acknowledged long ago, but somebody may wait for the flusher to be idle

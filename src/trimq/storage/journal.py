@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trimq.errors import Refusal, WriteFailed
 from trimq.model import Buffer
@@ -29,19 +29,36 @@ class JournalOwner(Protocol):
         """All that was appended up to and in this pass is durable."""
 
 
-class _Chunk:
+class _Chunk(NamedTuple):
     """What one pass appends to one segment."""
 
-    __slots__ = ("is_new", "parts", "position", "segment")
+    segment: Segment
+    position: int
+    parts: list[Buffer]
+    is_new: bool
 
-    def __init__(self, segment: Segment, is_new: bool) -> None:
-        self.segment = segment
-        self.position = segment.size
-        self.parts: list[Buffer] = []
-        self.is_new = is_new
+
+# Parts that are shorter than this on average are copied into one: the kernel takes longer to look at many.
+_COPY_BELOW = 1024
+
+_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every pass of every journal
 
 
 class Journal:
+    __slots__ = (
+        "_chunks",
+        "_files",
+        "_folder",
+        "_folder_changed",
+        "_owner",
+        "_parts",
+        "_passes",
+        "_suffix",
+        "_tail",
+        "_ticket",
+        "segments",
+    )
+
     def __init__(self, files: Files, folder: str, suffix: str, passes: Passes, owner: JournalOwner) -> None:
         self._files = files
         self._folder = folder
@@ -80,11 +97,19 @@ class Journal:
 
     def append(self, part: Buffer, length: int) -> Ticket:
         """Collect `length` bytes for the active segment. They must not change in this pass."""
-        if not self._chunks:
-            self._begin_chunk(self.segments[-1], is_new=False)
+        ticket = self._ticket
+        if ticket is None or not self._chunks:
+            _, ticket = self.collect()
         self._parts.append(part)
         self._tail.size += length
-        return self._ticket or self._join()
+        return ticket
+
+    def collect(self) -> tuple[list[Buffer], Ticket]:
+        """Where this pass collects what goes to the active segment, for an owner that appends without a call for each
+        part: whatever is added to the list must be added to the segment's size too."""
+        if not self._chunks:
+            self._begin_chunk(self.segments[-1], is_new=False)
+        return self._parts, self._ticket or self._join()
 
     def latest_ticket(self) -> Ticket:
         """The ticket of what was appended last: of this pass, or of the last one that was written."""
@@ -96,6 +121,8 @@ class Journal:
         name = segment_name(base, self._suffix)
         try:
             file = self._files.open(self.path(name), create=True)
+            if file.size():
+                file.resize(0)  # what is there would be taken for records behind the new ones
         except OSError as error:
             raise WriteFailed(str(error)) from error
         segment = Segment(base, file, 0)
@@ -105,10 +132,10 @@ class Journal:
         return segment
 
     def _begin_chunk(self, segment: Segment, is_new: bool) -> None:
-        chunk = _Chunk(segment, is_new)
+        parts: list[Buffer] = []
         self._tail = segment
-        self._chunks.append(chunk)
-        self._parts = chunk.parts
+        self._chunks.append(_new_tuple(_Chunk, (segment, segment.size, parts, is_new)))
+        self._parts = parts
 
     def _join(self) -> Ticket:
         self._ticket = self._passes.join(self)
@@ -120,10 +147,12 @@ class Journal:
     # -- the pass
 
     def write_pass(self, dirty: Dirty) -> None:
-        for chunk in self._chunks:
-            if chunk.parts:
-                chunk.segment.file.write(chunk.position, chunk.parts)
-            dirty.files.add(chunk.segment.file)
+        for segment, position, parts, _ in self._chunks:
+            if len(parts) > 1 and segment.size - position < _COPY_BELOW * len(parts):
+                segment.file.write(position, (b"".join(parts),))
+            elif parts:
+                segment.file.write(position, parts)
+            dirty.files.add(segment.file)
         if self._folder_changed:
             dirty.folders.add(self._folder)
         assert self._ticket is not None, "only a journal that joined is written"
@@ -192,6 +221,14 @@ class Journal:
             segment.file.resize(size)
         self._join_once()
         self._begin_chunk(segment, is_new=False)
+
+    def abandon(self, refusal: Refusal) -> None:
+        """The folder goes: what was collected is not written."""
+        if self._ticket is not None:
+            self._ticket.refusal = refusal
+        self._chunks = []
+        self._folder_changed = False
+        self.close()
 
     def close(self) -> None:
         for segment in self.segments:

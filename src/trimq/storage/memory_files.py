@@ -180,8 +180,8 @@ class MemoryFile:
     def view(self, position: int, length: int) -> memoryview:
         return self._node.read(position, length)
 
-    def is_cached(self, position: int, length: int) -> bool:
-        return True
+    def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
+        return None
 
     def begin_sync(self) -> Callable[[], None]:
         mark = self._node.mark()

@@ -3,30 +3,28 @@ are for is decided above."""
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trimq.errors import OffsetOutOfRange
+from trimq.errors import OffsetOutOfRange, UnknownTopic
 from trimq.formats.batch import BatchHeader, stamp, stamped_prefix
-from trimq.formats.markers import read_control
-from trimq.formats.records import iterate
 from trimq.model import Buffer
-from trimq.storage.checkpoints import Checkpoints, RecoveryPoint, SealedMark
-from trimq.storage.companions import LEADER_EPOCHS, LOG, OF_A_SEGMENT, PRODUCER_SNAPSHOT
-from trimq.storage.epoch_checkpoint import EpochStart, format_epochs
+from trimq.storage.checkpoints import Checkpoints, RecoveryPoint
+from trimq.storage.companions import LOG, OF_A_SEGMENT
+from trimq.storage.epoch_checkpoint import EpochStart
 from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
-from trimq.storage.partition_index import MAX_RELATIVE_OFFSET, SegmentIndex
+from trimq.storage.loaded_indexes import LoadedIndexes
+from trimq.storage.log_checkpoint import LogCheckpoint, Tail, Unsaved
+from trimq.storage.partition_index import MAX_POSITION, MAX_RELATIVE_OFFSET, SegmentIndex, StoredIndex
 from trimq.storage.partition_segment import PartitionSegment, TailMark
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.producer_snapshot import ProducerStates
 from trimq.storage.segment import Segment
-
-log = logging.getLogger(__name__)
+from trimq.storage.transaction_markers import apply_batch
 
 _PREFIX_BYTES = 16  # base offset, length, leader epoch: what the broker stamps
 
@@ -45,6 +43,7 @@ class LogSettings:
     is_expired: bool = True
     delete_retention_ms: int = 86_400_000
     min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
     min_cleanable_dirty_ratio: float = 0.5
 
 
@@ -62,7 +61,15 @@ class _PassMark(NamedTuple):
     end: int
     active: PartitionSegment
     tail: TailMark
-    epochs: int
+    newest_epoch: int
+    unsaved: Unsaved
+
+
+class _Written(NamedTuple):
+    """What a pass left behind, which counts when it is durable."""
+
+    place: Place
+    undecided_from: int | None
 
 
 class PartitionLog:
@@ -74,12 +81,15 @@ class PartitionLog:
         settings: LogSettings,
         checkpoints: Checkpoints,
         now_ms: Callable[[], int],
+        loaded: LoadedIndexes | None = None,
     ) -> None:
         self.files = files
         self.folder = folder
+        self._passes = passes
         self._settings = settings
         self._checkpoints = checkpoints
         self.now_ms = now_ms
+        self._loaded = loaded or LoadedIndexes()
         self.journal = Journal(files, folder, LOG, passes, self)
         self.segments: list[PartitionSegment] = []
         self.producers = ProducerStates()
@@ -87,6 +97,10 @@ class PartitionLog:
         self.start = 0
         self.end = 0
         self.durable_end = 0
+        self.undecided_from: int | None = None  # where the oldest transaction begins without a durable marker
+        self.is_removed = False
+        self.needs_point = False  # what was adopted is not one of ours before a point of it is on disk
+        self.has_point: Callable[[], None] | None = None
         self.settled: Callable[[], None] | None = None
         self.durable_place: Place
         self.places: dict[int, Place] = {}
@@ -96,13 +110,10 @@ class PartitionLog:
         self._roll_offset = 0
         self._newest_epoch = -1
         self._mark: _PassMark | None = None
-        self._unsettled: deque[Place] = deque()
-        self._sealed_in_pass: list[PartitionSegment] = []
-        self._snapshots_in_pass: list[tuple[int, bytes]] = []
+        self._unsettled: deque[_Written] = deque()
         self._new_files: list[File] = []
-        self._epochs_changed = False
-        self._checkpointing: tuple[int, RecoveryPoint, list[PartitionSegment]] | None = None
-        self._is_checkpoint_due = False
+        self._new_folders: set[str] = set()
+        self.checkpointing = LogCheckpoint(files, folder, passes, checkpoints, self._drop_head)
 
     @property
     def settings(self) -> LogSettings:
@@ -126,15 +137,21 @@ class PartitionLog:
         """A new log, in a folder that may hold new `metadata`. Durable with the pass that this takes part in."""
         segment = self.journal.roll(self.start)
         self.segments.append(PartitionSegment.fresh(segment, self.settings.index_interval_bytes, self.now_ms()))
-        if metadata is not None:
-            self._new_files.append(metadata)
+        self.note_new(metadata)
         self.durable_place = Place(self.start, self.segments[0], 0)
         self._aim()
+
+    def note_new(self, metadata: File | None) -> None:
+        """The names of this log may be in the page cache alone: they are synced with the next pass."""
+        if metadata is not None:
+            self._new_files.append(metadata)
+        self._new_folders.update((self.folder, self.folder.rpartition("/")[0]))
 
     def resume(self, end: int, undurable: PartitionSegment | None) -> None:
         """An existing log was opened: it goes on at `end`. From `undurable` on it is synced before it is read."""
         active = self.segments[-1]
         self.end = end
+        self.undecided_from = self.producers.first_open_offset()
         self._aim()
         if undurable is None:
             self.durable_end = end
@@ -183,11 +200,13 @@ class PartitionLog:
         """Seal the active segment and begin the next, which takes its name from the next offset."""
         if self._mark is None:
             self._begin_pass()
-        segment = self.journal.roll(self.end)
         sealed = self.segments[-1]
+        if not sealed.segment.size:
+            return sealed  # the next would have the same name: the pass began with a roll by age
+        segment = self.journal.roll(self.end)
         sealed.seal(self.end)
-        self._sealed_in_pass.append(sealed)
-        self._snapshots_in_pass.append((self.end, self.producers.encode() if len(self.producers) else b""))
+        self.checkpointing.note_sealed(sealed)
+        self.checkpointing.note_snapshot(self.end, self.producers)
         active = PartitionSegment.fresh(segment, self.settings.index_interval_bytes, self.now_ms())
         self.segments.append(active)
         self._aim()
@@ -199,61 +218,67 @@ class PartitionLog:
         self._tail = active.segment
         self._tail_index = active.growing
         self._roll_offset = active.segment.base + MAX_RELATIVE_OFFSET
-        self._roll_bytes = self.settings.segment_bytes
+        self._roll_bytes = min(self.settings.segment_bytes, MAX_POSITION)
 
     def note_sealed(self, segment: PartitionSegment) -> None:
         """A segment was found sealed whose indexes are not in its files yet."""
-        self._sealed_in_pass.append(segment)
+        self.checkpointing.note_sealed(segment)
+
+    def index_of(self, segment: PartitionSegment) -> SegmentIndex | StoredIndex:
+        """Where to look for offsets and times in one of the segments."""
+        index = segment.index(self.files)
+        if segment.is_stored:
+            self._loaded.use(segment)
+        return index
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
         self.epochs.append(EpochStart(epoch, start_offset))
         self._newest_epoch = epoch
-        self._epochs_changed = True
+        self.checkpointing.note_epochs()
 
     def take_epochs(self, epochs: list[EpochStart]) -> None:
-        """What the file says, which is not written again."""
+        """Those that were saved with a checkpoint."""
         self.epochs = epochs
+        self.checkpointing.are_epochs_saved = True
         self._newest_epoch = epochs[-1].epoch if epochs else -1
 
     def apply_producer(self, header: BatchHeader, batch: Buffer) -> None:
         """Keep the state of the batch's producer, and of its transaction, in step with the log."""
-        if not header.is_control:
-            self.producers.apply(header)
-            return
-        record = next(iterate(batch), None)  # none: compaction emptied it, the whole transaction is gone
-        marker = None if record is None else read_control(record)
-        if marker is not None:
-            ended = self.producers.apply_control(header, marker.commit, marker.coordinator_epoch)
-            if ended is not None and ended.is_aborted:
-                self.segments[-1].note_aborted(ended)
+        ended = apply_batch(self.producers, header, batch)
+        if ended is not None and ended.is_aborted:
+            self.segments[-1].note_aborted(ended)
 
     def _begin_pass(self) -> None:
+        if self.is_removed:
+            raise UnknownTopic(self.folder)
         active = self.segments[-1]
-        self._mark = _PassMark(self.end, active, active.mark(), len(self.epochs))
+        self._mark = _PassMark(self.end, active, active.mark(), self._newest_epoch, self.checkpointing.unsaved())
         self.producers.begin_pass()
-        if active.segment.size and self.now_ms() - active.created_ms >= self.settings.segment_ms:
+        now_ms = self.now_ms()
+        if not active.segment.size:
+            active.created_ms = now_ms  # it ages from its first record on
+        elif now_ms - active.created_ms >= self.settings.segment_ms:
             self.roll()
 
     # -- the journal's side: passes end
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
         self._mark = None
+        if self.is_removed:
+            return
         active = self.segments[-1]
-        self._unsettled.append(Place(self.end, active, active.segment.size))
-        if self._new_files:
+        place = Place(self.end, active, active.segment.size)
+        self._unsettled.append(_Written(place, self.producers.first_open_offset()))
+        if self._new_folders:
             dirty.files.update(self._new_files)
-            dirty.folders.update((self.folder, self.folder.rpartition("/")[0]))
+            dirty.folders.update(self._new_folders)
             self._new_files.clear()
-        if self._epochs_changed:
-            self._write_epochs(dirty)
-        unsaved = active.segment.size - active.checkpointed_to
-        if self._sealed_in_pass or self._is_checkpoint_due or unsaved >= self.settings.checkpoint_bytes:
-            self._write_companions(number, dirty)
+            self._new_folders.clear()
+        tail = Tail(self.start, self.end, active, self.producers, self.epochs)
+        self.checkpointing.write_pass(number, tail, self.settings.checkpoint_bytes, dirty)
 
     def pass_undone(self) -> None:
         mark, self._mark = self._mark, None
-        self._sealed_in_pass.clear()
-        self._snapshots_in_pass.clear()
         if mark is None:
             return
         self.end = mark.end
@@ -261,106 +286,76 @@ class PartitionLog:
             self.segments.pop()
         self.segments[-1].back_to(mark.tail)
         self._aim()
-        del self.epochs[mark.epochs :]
-        self._newest_epoch = self.epochs[-1].epoch if self.epochs else -1
+        self._newest_epoch = mark.newest_epoch
+        while self.epochs and self.epochs[-1].epoch > mark.newest_epoch:
+            self.epochs.pop()
         self.producers.undo_pass()
+        self.checkpointing.back_to(mark.unsaved)
 
     def pass_settled(self, number: int) -> None:
-        self.durable_place = self._unsettled.popleft()
+        if self.is_removed:
+            return
+        self.durable_place, self.undecided_from = self._unsettled.popleft()
         self.durable_end = self.durable_place.offset
-        if self._checkpointing is not None and self._checkpointing[0] <= number:
-            _, point, sealed = self._checkpointing
-            self._checkpointing = None
-            self._checkpoints.save(self.folder, point)
-            for segment in sealed:
-                self._checkpoints.seal(self.folder, segment.segment.base, SealedMark(segment.segment.size, None))
         if self.settled is not None:
             self.settled()
 
-    # -- checkpoints: what a restart need not scan
-
-    def _write_epochs(self, dirty: Dirty) -> None:
-        """A crash may leave this file torn: it is then built anew from the epochs in the batches."""
-        self._epochs_changed = False
-        name = f"{self.folder}/{LEADER_EPOCHS}"
-        try:
-            file = self.files.open(name, create=True)
-            file.resize(0)
-            file.write(0, [format_epochs(self.epochs)])
-        except OSError as error:
-            log.warning("%s: %s", name, error)
-            return
-        dirty.files.add(file)
-        dirty.folders.add(self.folder)
-
-    def _write_companions(self, number: int, dirty: Dirty) -> None:
-        """Write indexes and producer state up to `end`; when this pass is durable they count as a checkpoint."""
-        self._is_checkpoint_due = False
-        active, sealed = self.segments[-1], list(self._sealed_in_pass)
-        try:
-            for segment in (*sealed, active):
-                segment.write_indexes(self.files, dirty)
-            self._write_snapshots(dirty)
-        except OSError as error:
-            # A restart scans more, nothing is lost.
-            log.warning("%s: no checkpoint could be made: %s", self.folder, error)
-            return
-        finally:
-            self._sealed_in_pass.clear()
-            self._snapshots_in_pass.clear()
-        active.checkpointed_to = active.segment.size
-        point = RecoveryPoint(self.end, active.segment.base, active.segment.size, self.start, len(self.producers))
-        earlier = self._checkpointing[2] if self._checkpointing is not None else []
-        self._checkpointing = (number, point, earlier + sealed)
-
-    def _write_snapshots(self, dirty: Dirty) -> None:
-        now = (self.end, self.producers.encode() if len(self.producers) else b"")
-        snapshots = {offset: data for offset, data in (*self._snapshots_in_pass, now) if data}
-        for offset, data in snapshots.items():
-            file = self.files.open(f"{self.folder}/{offset:020d}{PRODUCER_SNAPSHOT}", create=True)
-            file.resize(0)
-            file.write(0, [data])
-            dirty.files.add(file)
-            dirty.folders.add(self.folder)
-        if snapshots:
-            self._remove_old_snapshots(snapshots.keys())
-
-    def _remove_old_snapshots(self, new: Collection[int]) -> None:
-        # One older than the newest stays: the newest is not durable yet.
-        names = [name for name in self.files.names(self.folder) if name.endswith(PRODUCER_SNAPSHOT)]
-        old = [name for name in names if int(name[:20]) not in new]
-        for name in old[:-1]:
-            self.files.remove(f"{self.folder}/{name}")
-
     def checkpoint(self) -> None:
         """Make a checkpoint with the pass that this takes part in."""
-        self._is_checkpoint_due = True
+        self.checkpointing.is_due = True
         self.journal.touch()
 
     def close(self) -> None:
         """Checkpoint everything. The log is closed when the pass that this begins is durable."""
         active = self.segments[-1]
-        if active.checkpointed_to < active.segment.size:
+        if active.checkpointed_to < active.segment.size or any(self.checkpointing.unsaved()):
             self.checkpoint()
 
     # -- the head
 
     def cut_head(self, offset: int) -> Ticket:
-        """Records before `offset` are gone; segments that hold nothing else are removed."""
+        """Records before `offset` are gone. Segments that hold nothing else are removed when that is on disk: a restart
+        must not look for them."""
         if not self.start <= offset <= self.durable_end:
             raise OffsetOutOfRange(offset, self.start, self.durable_end)
         self.start = offset
-        while len(self.segments) > 1 and self.segments[1].segment.base <= offset:
-            self.remove(self.segments[0])
-        return self._checkpoints.save(self.folder, self._point_now())
+        point = self._point_now()
+        ticket = self._checkpoints.save(self.folder, point)
+        self._passes.when_on_disk(ticket, lambda done: self._head_moved(done, point))
+        return ticket
 
     def _point_now(self) -> RecoveryPoint:
         """The last checkpoint, with the head where it is now."""
         known = self._checkpoints.point(self.folder)
-        first = self.segments[0].segment.base
-        if known is None or known.base < first:
-            return RecoveryPoint(first, first, 0, self.start, 0)
+        heads = [segment for segment in self.segments if segment.segment.base <= self.start]
+        # One that is not durable yet cannot be relied on, nor one before the last checkpoint.
+        while len(heads) > 1 and heads[-1].segment.base > self.durable_place.segment.segment.base:
+            heads.pop()
+        base = heads[-1].segment.base
+        if known is None or known.base < base:
+            return RecoveryPoint(base, base, 0, self.start, -1)
         return known._replace(start=self.start)
+
+    def _head_moved(self, ticket: Ticket, point: RecoveryPoint) -> None:
+        if ticket.refusal is None:
+            self._drop_head(point)
+            return
+        known = self._checkpoints.point(self.folder)
+        self.start = max(self.segments[0].segment.base, 0 if known is None else known.start)
+
+    def _drop_head(self, point: RecoveryPoint) -> None:
+        """What a restart, which finds this point, can do without."""
+        if self.is_removed:
+            return
+        if self.needs_point:
+            self.needs_point = False
+            if self.has_point is not None:
+                self.has_point()
+        while len(self.segments) > 1 and self.segments[1].segment.base <= min(point.start, point.base):
+            self.remove(self.segments[0])
+        while len(self.epochs) > 1 and self.epochs[1].start_offset <= point.start:
+            del self.epochs[0]
+            self.checkpointing.note_epochs()
 
     def exchange(self, old: Sequence[PartitionSegment], new: PartitionSegment) -> None:
         """`new` holds what is left of `old`, which are neighbours, and takes their place. No file is touched."""
@@ -369,9 +364,21 @@ class PartitionLog:
         first = self.journal.segments.index(old[0].segment)
         self.journal.segments[first : first + len(old)] = [new.segment]
         self.places.clear()
+        for segment in old:
+            segment.is_gone = True
+            self._loaded.forget(segment)
 
     def remove(self, segment: PartitionSegment) -> None:
         """Remove a sealed segment and its companions."""
         self.segments.remove(segment)
+        segment.is_gone = True
+        self._loaded.forget(segment)
+        self.places = {offset: place for offset, place in self.places.items() if place.segment is not segment}
         self.journal.remove(segment.segment, OF_A_SEGMENT)
         self._checkpoints.forget_sealed(self.folder, segment.segment.base)
+
+    def abandon(self) -> None:
+        """Its folder goes, and may belong to another log soon: nothing more is written or said."""
+        self.is_removed = True
+        self.checkpointing.stop()
+        self.journal.abandon(UnknownTopic(self.folder))

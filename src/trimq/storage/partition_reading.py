@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
 from trimq.formats.batch import BadBatch, BatchHeader
-from trimq.formats.records import find_max_timestamp, find_timestamp
+from trimq.formats.records import find_max_timestamp, find_timestamp, iterate
 from trimq.storage.companions import Unusable
-from trimq.storage.partition_index import OffsetPosition
+from trimq.storage.partition_index import OffsetPosition, TimestampOffset
 from trimq.storage.partition_log import PartitionLog, Place
 from trimq.storage.partition_segment import PartitionSegment
+from trimq.storage.producer_snapshot import ProducerStates
+from trimq.storage.transaction_index import AbortedTransaction
+from trimq.storage.transaction_markers import apply_batch
+
+logger = logging.getLogger(__name__)
 
 # A consumer usually goes on where it, or another, has stopped: the places of so many ends are remembered.
 _REMEMBERED_PLACES = 16
@@ -31,15 +38,26 @@ class Found(NamedTuple):
     timestamp_ms: int
 
 
-def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int) -> Slice:
+class ColdRead(Exception):
+    """The bytes are not in memory. Call `warm` off the event loop, then ask again."""
+
+    def __init__(self, warm: Callable[[], None]) -> None:
+        super().__init__("the bytes are on disk only")
+        self.warm = warm
+
+
+def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int, may_wait: bool = True) -> Slice:
     """Batches from the one that holds `offset` on, of one segment, none of them at or beyond `limit`; the first even
-    if it is larger than `max_bytes`. What is damaged is refused, not served."""
+    if it is larger than `max_bytes`. What is damaged is refused, not served. Unless it may wait for the disk, bytes
+    that are not in memory are a ColdRead."""
     place = _find(log, offset, limit)
     if place is None:
         return Slice((), 0, max(offset, limit))  # compaction may have left nothing up to there
     segment, start, stop = place
     end, next_offset = _end(log, segment, start, stop, max_bytes, limit)
-    segment.require_sound(start, end)
+    if not may_wait and (warm := segment.segment.file.begin_warm(start, end - start)) is not None:
+        raise ColdRead(warm)
+    segment.require_sound(start, end, next_offset)
     _remember(log, next_offset, segment, end)
     return Slice((segment.segment.view(start, end - start),), end - start, next_offset)
 
@@ -67,7 +85,7 @@ def _stop(log: PartitionLog, segment: PartitionSegment, limit: int) -> int:
     if 0 <= segment.end_offset <= limit:
         return segment.segment.size
     stop = log.durable_place.position if segment is log.durable_place.segment else segment.segment.size
-    for position, header in _walk_from(log, segment, _lookup(log, segment, limit), stop):
+    for position, header in _walk_from(segment, log.index_of(segment).lookup(limit), stop):
         if header.base_offset >= limit:
             return position
     return stop
@@ -76,61 +94,42 @@ def _stop(log: PartitionLog, segment: PartitionSegment, limit: int) -> int:
 def _position(log: PartitionLog, segment: PartitionSegment, offset: int, stop: int) -> int:
     remembered = log.places.get(offset)
     if remembered is not None and remembered.segment is segment:
-        return remembered.position
-    for position, header in _walk_from(log, segment, _lookup(log, segment, offset), stop):
+        return _require_beginning(segment, remembered.position, offset, stop)
+    for position, header in _walk_from(segment, log.index_of(segment).lookup(offset), stop):
         if header.last_offset >= offset:
             return position
     return stop
+
+
+def _require_beginning(segment: PartitionSegment, position: int, offset: int, stop: int) -> int:
+    """The batch at `position` must not begin before `offset`, where another one has ended."""
+    if position < segment.trusted_from:
+        for at, header in segment.walk_sound(position, stop):
+            if header.base_offset < offset:
+                raise DamagedSegment(segment.segment.file.name, at)
+            break
+    return position
 
 
 def _end(
     log: PartitionLog, segment: PartitionSegment, start: int, stop: int, max_bytes: int, limit: int
 ) -> tuple[int, int]:
     """Where to stop so that whole batches fit into `max_bytes`, and the offset there."""
-    if start + max_bytes >= stop:
-        return stop, limit if segment.end_offset < 0 else min(limit, segment.end_offset)
-    near = _boundary(log, segment, start + max_bytes)
-    batches = _walk_from(log, segment, near, stop) if near.position > start else segment.walk(start, stop)
-    for position, header in batches:
-        if position > start and position + header.size > start + max_bytes:
-            return position, header.base_offset
-        if position == start and header.size > max_bytes:
-            return position + header.size, header.next_offset
-    return stop, limit
+    if start + max_bytes < stop:
+        near = log.index_of(segment).boundary_before(start + max_bytes)
+        batches = _walk_from(segment, near, stop) if near.position > start else segment.walk_sound(start, stop)
+        for position, header in batches:
+            if position > start and position + header.size > start + max_bytes:
+                return position, header.base_offset
+    return stop, limit if segment.end_offset < 0 else min(limit, segment.end_offset)
 
 
-def _lookup(log: PartitionLog, segment: PartitionSegment, offset: int) -> OffsetPosition:
-    try:
-        return segment.index(log.files).lookup(offset)
-    except Unusable as reason:
-        return segment.rebuild_index(reason).lookup(offset)
-
-
-def _boundary(log: PartitionLog, segment: PartitionSegment, position: int) -> OffsetPosition:
-    try:
-        return segment.index(log.files).boundary_before(position)
-    except Unusable as reason:
-        return segment.rebuild_index(reason).boundary_before(position)
-
-
-def _walk_from(
-    log: PartitionLog, segment: PartitionSegment, entry: OffsetPosition, stop: int
-) -> Iterator[tuple[int, BatchHeader]]:
-    """Walk from an index entry, which is a hint: when no batch begins there, the log is walked from its beginning."""
-    if entry.position and not _is_boundary(segment, entry, stop):
-        segment.rebuild_index(Unusable(f"no batch begins at {entry.position}"))
-        entry = OffsetPosition(segment.segment.base, 0)
-    return segment.walk(entry.position, stop)
-
-
-def _is_boundary(segment: PartitionSegment, entry: OffsetPosition, stop: int) -> bool:
-    if entry.position >= stop:
-        return True
-    try:
-        _, header = next(segment.walk(entry.position, stop))
-    except (DamagedSegment, StopIteration):
-        return False
-    return header.last_offset == entry.offset
+def _walk_from(segment: PartitionSegment, entry: OffsetPosition, stop: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Walk from an index entry, whose checksum holds: when there is no such batch, the log is damaged."""
+    for position, header in segment.walk_sound(entry.position, stop):
+        if position == entry.position > 0 and header.last_offset != entry.offset:
+            raise DamagedSegment(segment.segment.file.name, position)
+        yield position, header
 
 
 def _remember(log: PartitionLog, offset: int, segment: PartitionSegment, position: int) -> None:
@@ -147,66 +146,109 @@ def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_byt
             return None
         if 0 <= segment.end_offset <= log.start or largest_timestamp(log, segment) < timestamp_ms:
             continue
-        for position, header in _walk_time(log, segment, timestamp_ms, limit):
+        entry = log.index_of(segment).lookup_timestamp(timestamp_ms - 1)
+        for position, header in _walk_time(log, segment, entry, limit):
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < log.start:
                 continue
-            found = _search(segment, position, header, timestamp_ms, max_expanded_bytes)
-            if found is not None and log.start <= found.offset < limit:
-                return found
+            with _damage_at(segment, position):
+                found = find_timestamp(
+                    segment.segment.view(position, header.size),
+                    timestamp_ms,
+                    from_offset=log.start,
+                    max_expanded_bytes=max_expanded_bytes,
+                )
+            if found is not None:
+                return Found(*found)
     return None
 
 
 def _walk_time(
-    log: PartitionLog, segment: PartitionSegment, timestamp_ms: int, limit: int
+    log: PartitionLog, segment: PartitionSegment, entry: TimestampOffset, limit: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    try:
-        entry = segment.index(log.files).lookup_timestamp(timestamp_ms - 1)
-    except Unusable as reason:
-        entry = segment.rebuild_index(reason).lookup_timestamp(timestamp_ms - 1)
-    return _walk_from(log, segment, _lookup(log, segment, entry.offset), _stop(log, segment, limit))
-
-
-def _search(
-    segment: PartitionSegment, position: int, header: BatchHeader, timestamp_ms: int, max_expanded_bytes: int
-) -> Found | None:
-    segment.require_sound(position, position + header.size)
-    try:
-        found = find_timestamp(
-            segment.segment.view(position, header.size), timestamp_ms, max_expanded_bytes=max_expanded_bytes
-        )
-    except BadBatch:
-        raise DamagedSegment(segment.segment.file.name, position) from None
-    return None if found is None else Found(*found)
+    """The batches before `limit` that may be later than an entry of the time index, and its own."""
+    return _walk_from(segment, log.index_of(segment).lookup(entry.offset), _stop(log, segment, limit))
 
 
 def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> Found | None:
     """The record with the largest timestamp before `limit`; the lowest offset among equals."""
-    best: tuple[int, PartitionSegment, int, BatchHeader] | None = None
+    best: Found | None = None
     for segment in log.segments:
-        largest = largest_timestamp(log, segment)
-        if best is not None and largest <= best[0]:
+        largest_ms = largest_timestamp(log, segment)
+        if segment.segment.base >= limit or (best is not None and largest_ms <= best.timestamp_ms):
             continue
-        for position, header in _walk_time(log, segment, largest, limit):
-            if (
-                header.record_count
-                and header.last_offset >= log.start
-                and (best is None or header.max_timestamp_ms > best[0])
-            ):
-                best = (header.max_timestamp_ms, segment, position, header)
-    if best is None:
-        return None
-    _, segment, position, header = best
-    segment.require_sound(position, position + header.size)
-    found = find_max_timestamp(segment.segment.view(position, header.size), max_expanded_bytes=max_expanded_bytes)
-    return None if found is None else Found(*found)
+        index = log.index_of(segment)
+        entry = index.lookup_timestamp(largest_ms - 1)
+        while entry.offset >= limit and entry.timestamp_ms >= 0:  # what is not readable yet is indexed already
+            entry = index.lookup_timestamp(entry.timestamp_ms - 1)
+        for position, header in _walk_time(log, segment, entry, limit):
+            if header.last_offset < log.start or (best is not None and header.max_timestamp_ms <= best.timestamp_ms):
+                continue
+            found = _latest_of(segment, position, header, log.start, max_expanded_bytes)
+            if found is not None and (best is None or found.timestamp_ms > best.timestamp_ms):
+                best = found
+    return best
+
+
+def _latest_of(
+    segment: PartitionSegment, position: int, header: BatchHeader, start: int, max_expanded_bytes: int
+) -> Found | None:
+    """The latest record of one batch that is not before `start`."""
+    view = segment.segment.view(position, header.size)
+    with _damage_at(segment, position):
+        if header.base_offset >= start:
+            found = find_max_timestamp(view, max_expanded_bytes=max_expanded_bytes)
+            return None if found is None else Found(*found)
+        readable = [record for record in iterate(view, 0, max_expanded_bytes) if record.offset >= start]
+    latest = max(readable, key=lambda record: record.timestamp_ms, default=None)
+    return None if latest is None or latest.timestamp_ms < 0 else Found(latest.offset, latest.timestamp_ms)
+
+
+def collect_aborted(log: PartitionLog, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions with records between `from_offset` and, exclusively, `to_offset`, in the order of their
+    markers."""
+    found: list[AbortedTransaction] = []
+    first = max(bisect_right(log.segments, from_offset, key=_base) - 1, 0)
+    for segment in log.segments[first:]:
+        for aborted in find_aborted(log, segment):
+            if aborted.last_offset >= from_offset and aborted.first_offset < to_offset:
+                found.append(aborted)
+            if aborted.last_stable_offset >= to_offset:
+                return found  # what is aborted later has begun later, too
+    return found
+
+
+def find_aborted(log: PartitionLog, segment: PartitionSegment) -> list[AbortedTransaction]:
+    """The aborted transactions whose markers stand in a segment: as its index says, or, when that cannot be believed,
+    as all batches up to there say."""
+    try:
+        return segment.aborted_transactions(log.files)
+    except Unusable as error:
+        logger.warning("%s: its aborted transactions are looked for: %s", segment.segment.file.name, error)
+    producers = ProducerStates()
+    found: list[AbortedTransaction] = []
+    for each in log.segments[: log.segments.index(segment) + 1]:
+        found = []
+        for position, header in each.walk_sound(0, each.segment.size):
+            if header.producer_id >= 0:
+                with _damage_at(each, position):
+                    ended = apply_batch(producers, header, each.segment.view(position, header.size))
+                if ended is not None and ended.is_aborted:
+                    found.append(AbortedTransaction(*ended[:4]))
+    segment.aborted = found
+    return found
+
+
+@contextmanager
+def _damage_at(segment: PartitionSegment, position: int) -> Iterator[None]:
+    try:
+        yield
+    except BadBatch:
+        raise DamagedSegment(segment.segment.file.name, position) from None
 
 
 def largest_timestamp(log: PartitionLog, segment: PartitionSegment) -> int:
     """The newest time of a segment's records; -1 if none has one."""
-    try:
-        return segment.index(log.files).largest.timestamp_ms
-    except Unusable as reason:
-        return segment.rebuild_index(reason).largest.timestamp_ms
+    return segment.newest_timestamp(log.files)
 
 
 def _base(segment: PartitionSegment) -> int:

@@ -4,23 +4,23 @@ builds indexes and producer state anew. Damage below a checkpoint is reported, n
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
-from trimq.errors import Damage
+from trimq.errors import Damage, DamagedSegment
 from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader, check_stored, read_header
 from trimq.storage.checkpoints import Checkpoints, RecoveryPoint
 from trimq.storage.compaction_swap import finish_swaps
-from trimq.storage.companions import LEADER_EPOCHS, LOG, OF_A_SEGMENT, PRODUCER_SNAPSHOT, Unusable
-from trimq.storage.epoch_checkpoint import parse_epochs
+from trimq.storage.companions import LOG, OF_A_SEGMENT, PRODUCER_SNAPSHOT, Unusable
 from trimq.storage.files import Files
 from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_segment import PartitionSegment
 from trimq.storage.producer_snapshot import ProducerStates
-from trimq.storage.segment import Segment, base_of
+from trimq.storage.segment import Segment, base_of, segment_name
 
 log = logging.getLogger(__name__)
 
 _LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
-_REMEDY = "restore it from a copy, or, to give up its records, move the segment and its companions out of the folder"
+_REMEDY = "restore it from a copy, or, to give up its records, put an empty file in its place"
 
 
 def open_log(files: Files, opened: PartitionLog, checkpoints: Checkpoints, is_adopted: bool = False) -> None:
@@ -28,91 +28,105 @@ def open_log(files: Files, opened: PartitionLog, checkpoints: Checkpoints, is_ad
     written elsewhere: compaction may have left gaps between its segments, and it is checkpointed at once."""
     finish_swaps(files, opened.folder)
     names = opened.journal.load()
-    point = checkpoints.point(opened.folder)
+    known = checkpoints.point(opened.folder)
+    if is_adopted:
+        _refuse_unfinished(opened, names)
     _remove_leftovers(files, opened, names)
     if not opened.journal.segments:
-        _begin_again(opened, point)
+        require_empty(opened.folder, checkpoints)
+        opened.begin(None)
         return
-    point = _trusted_point(opened, point)
-    opened.start = max(point.start, opened.journal.segments[0].base)
-    _check_sealed(opened, checkpoints, point)
-    opened.producers, producers_from = _load_producers(files, opened, names, point)
-    epochs_are_whole = _load_epochs(files, opened)
-    _Scan(files, opened, point, producers_from, epochs_are_whole, is_adopted).run()
+    try:
+        point = _trusted_point(opened, checkpoints, known)
+        _check_sealed(opened, checkpoints, point)
+        _Scan(files, opened, checkpoints, point, known is None, is_adopted).run(names)
+    except DamagedSegment as found:
+        raise Damage(f"{found.file} is damaged at byte {found.position}: {_REMEDY}") from None
     if is_adopted:
+        opened.needs_point = True
         opened.checkpoint()
 
 
-def _begin_again(opened: PartitionLog, point: RecoveryPoint | None) -> None:
-    """A folder without segments: its creation was cut short by a crash, before anything was acknowledged."""
-    if point is not None and point.offset > point.start:
-        raise Damage(f"{opened.folder} has no segments, but held records up to offset {point.offset - 1}: {_REMEDY}")
-    opened.start = 0 if point is None else point.start
-    opened.end = opened.durable_end = opened.start
-    opened.begin(None)
+def _refuse_unfinished(opened: PartitionLog, names: Sequence[str]) -> None:
+    for name in names:
+        if name.endswith(".swap"):
+            path = f"{opened.folder}/{name}"
+            raise Damage(f"{path} was left by a broker that died while it compacted: start that one once more")
 
 
-def _trusted_point(opened: PartitionLog, point: RecoveryPoint | None) -> RecoveryPoint:
-    first = opened.journal.segments[0]
-    if point is None:
+def _remove_leftovers(files: Files, opened: PartitionLog, names: Sequence[str]) -> None:
+    """What a crash left half done, and companions whose segment is gone."""
+    bases = {segment.base for segment in opened.journal.segments}
+    for name in names:
+        base = next((base for suffix in OF_A_SEGMENT[:-1] if (base := base_of(name, suffix)) is not None), None)
+        if (base is not None and base not in bases) or name.endswith(_LEFTOVERS):
+            files.remove(f"{opened.folder}/{name}")
+
+
+def require_empty(folder: str, checkpoints: Checkpoints) -> None:
+    """Damage: this folder without segments is not one whose creation a crash has cut short."""
+    known = checkpoints.point(folder)
+    if known is not None:
+        raise _missing(folder, known.base, known)
+
+
+def _missing(folder: str, base: int, known: RecoveryPoint) -> Damage:
+    return Damage(
+        f"{folder}/{segment_name(base, LOG)} is missing, of a stream that held the offsets from {known.start} to"
+        f" {known.offset}: {_REMEDY}"
+    )
+
+
+# -- what is trusted
+
+
+def _trusted_point(opened: PartitionLog, checkpoints: Checkpoints, known: RecoveryPoint | None) -> RecoveryPoint:
+    segments = opened.journal.segments
+    first = segments[0]
+    if known is None:
+        opened.start = first.base
         return RecoveryPoint(first.base, first.base, 0, first.base, 0)
-    segment = next((segment for segment in opened.journal.segments if segment.base == point.base), None)
-    if segment is None:
-        raise Damage(f"{opened.folder}: the segment {point.base:020d}{LOG} is missing: {_REMEDY}")
-    if segment.size < point.position:
+    if first.base > known.start:
+        raise _missing(opened.folder, known.start, known)
+    opened.start = known.start
+    place = next((place for place, segment in enumerate(segments) if segment.base == known.base), None)
+    if place is None:
+        raise _missing(opened.folder, known.base, known)
+    segment = segments[place]
+    if segment.size >= known.position:
+        return known
+    if segment.size:
         raise Damage(
-            f"{segment.file.name} ends at byte {segment.size}, but {point.position} bytes were durable: {_REMEDY}"
+            f"{segment.file.name} ends at byte {segment.size}, but {known.position} bytes were durable: {_REMEDY}"
         )
+    _warn_given_up(segment)
+    offset = known.offset if place + 1 == len(segments) else segments[place + 1].base
+    point = known._replace(offset=offset, position=0, producers=-1, sums=None)
+    checkpoints.save(opened.folder, point)
     return point
 
 
 def _check_sealed(opened: PartitionLog, checkpoints: Checkpoints, point: RecoveryPoint) -> None:
-    for segment in opened.journal.segments:
-        mark = checkpoints.sealed(opened.folder, segment.base)
-        if segment.base < point.base and mark is not None and mark.size != segment.size:
-            raise Damage(f"{segment.file.name} has {segment.size} bytes, but was sealed with {mark.size}: {_REMEDY}")
-
-
-def _remove_leftovers(files: Files, opened: PartitionLog, names: list[str]) -> None:
-    """What a crash left half done, and companions whose segment is gone."""
-    bases = {segment.base for segment in opened.journal.segments}
-    for name in names:
-        suffix = next((suffix for suffix in OF_A_SEGMENT if name.endswith(suffix)), None)
-        is_orphan = suffix not in (None, PRODUCER_SNAPSHOT) and base_of(name, suffix or "") not in bases
-        if is_orphan or name.endswith(_LEFTOVERS):
-            files.remove(f"{opened.folder}/{name}")
-
-
-def _load_producers(
-    files: Files, opened: PartitionLog, names: list[str], point: RecoveryPoint
-) -> tuple[ProducerStates, int]:
-    """The producers as of a snapshot, and the offset from which the log must be read to bring them up to date."""
-    offsets = [base_of(name, PRODUCER_SNAPSHOT) for name in names if name.endswith(PRODUCER_SNAPSHOT)]
-    for offset in sorted((offset for offset in offsets if offset is not None), reverse=True):
-        if offset > point.offset:
+    segments = {segment.base: segment for segment in opened.journal.segments}
+    for base in checkpoints.marked(opened.folder):
+        mark, segment = checkpoints.sealed(opened.folder, base), segments.get(base)
+        if base >= point.base or mark is None:
             continue
-        file = files.open(f"{opened.folder}/{offset:020d}{PRODUCER_SNAPSHOT}")
-        try:
-            return ProducerStates.decode(file.read(0, file.size())), offset
-        except Unusable as reason:
-            log.warning("%s: %s", file.name, reason)
-    if point.producers == 0:
-        return ProducerStates(), point.offset
-    log.warning("%s: no snapshot of the producers is usable, the whole log is read for them", opened.folder)
-    return ProducerStates(), 0
+        if segment is None:
+            if base > opened.journal.segments[0].base:
+                raise _missing(opened.folder, base, point)
+            checkpoints.forget_sealed(opened.folder, base)  # its head was cut
+        elif segment.size != mark.size:
+            if segment.size:
+                raise Damage(
+                    f"{segment.file.name} has {segment.size} bytes, but was sealed with {mark.size}: {_REMEDY}"
+                )
+            _warn_given_up(segment)
+            checkpoints.forget_sealed(opened.folder, base)
 
 
-def _load_epochs(files: Files, opened: PartitionLog) -> bool:
-    """Whether the file could be used; else the epochs are taken from the batches."""
-    try:
-        file = files.open(f"{opened.folder}/{LEADER_EPOCHS}")
-        opened.take_epochs(parse_epochs(file.read(0, file.size())))
-    except FileNotFoundError:
-        return False
-    except Unusable as reason:
-        log.warning("%s: %s", opened.folder, reason)
-        return False
-    return bool(opened.epochs)
+def _warn_given_up(segment: Segment) -> None:
+    log.warning("%s is empty: its records were given up", segment.file.name)
 
 
 class _Scan:
@@ -122,33 +136,34 @@ class _Scan:
         self,
         files: Files,
         opened: PartitionLog,
+        checkpoints: Checkpoints,
         point: RecoveryPoint,
-        producers_from: int,
-        epochs_are_whole: bool,
+        is_all_undurable: bool,
         is_adopted: bool,
     ) -> None:
         self._files = files
         self._log = opened
+        self._checkpoints = checkpoints
         self._point = point
-        self._producers_from = producers_from
-        self._epochs_from = point.offset if epochs_are_whole else 0
-        self._next_offset = point.offset
         self._is_adopted = is_adopted
+        self._is_all_undurable = is_all_undurable
+        self._producers_from = self._epochs_from = point.offset
+        self._next_offset = point.offset
+        self._note_from = 0
         self._undurable: PartitionSegment | None = None
 
-    def run(self) -> None:
+    def run(self, names: Sequence[str]) -> None:
         opened, point = self._log, self._point
         segments = list(opened.journal.segments)
+        pointed = self._take_up(next(segment for segment in segments if segment.base == point.base), names)
+        self._load_epochs()
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
-            self._log.segments.append(PartitionSegment(segment, self._created_ms(segment), None))
-            active = self._log.segments[-1]
             if segment.base < point.base:
                 assert following is not None
-                active.end_offset = following.base
-                self._read_headers(active, segment.size)
+                self._pass_over(segment, following.base)
                 continue
-            is_whole = self._scan(active, point.position if segment.base == point.base else 0)
-            if following is None or not is_whole:
+            active = pointed if segment.base == point.base else self._begin(segment)
+            if not self._scan(active, following is None) or following is None:
                 break
             if following.base != self._next_offset and not self._is_adopted:
                 # The name of the next segment reached the disk, what came before it did not: nothing was acknowledged.
@@ -158,6 +173,64 @@ class _Scan:
             opened.note_sealed(active)
         opened.resume(self._next_offset, self._undurable)
 
+    # -- what the scan goes on from
+
+    def _take_up(self, segment: Segment, names: Sequence[str]) -> PartitionSegment:
+        """The segment of the point with its indexes, and the producers as they were there."""
+        point = self._point
+        pointed = PartitionSegment(segment, self._created_ms(segment), None)
+        self._note_from = pointed.resume(
+            self._files, self._log.settings.index_interval_bytes, point.position, point.sums
+        )
+        pointed.trusted_from = pointed.checkpointed_to = point.position
+        if pointed.aborted is None or self._has_unknown_index():
+            self._producers_from = 0  # the markers of aborted transactions must be found anew
+        else:
+            self._load_producers(names)
+        pointed.forget_markers(self._producers_from)
+        return pointed
+
+    def _load_producers(self, names: Sequence[str]) -> None:
+        """As of a snapshot; from there on the log must be read to bring them up to date."""
+        opened, point = self._log, self._point
+        offsets = sorted(offset for name in names if (offset := base_of(name, PRODUCER_SNAPSHOT)) is not None)
+        if not self._is_adopted:
+            for offset in [offset for offset in offsets if offset > point.offset]:
+                self._files.remove(self._snapshot(offset))  # of records that a crash took back
+        if point.producers == 0:
+            return
+        for offset in reversed([offset for offset in offsets if offset <= point.offset]):
+            file = self._files.open(self._snapshot(offset))
+            try:
+                opened.producers = ProducerStates.decode(file.read(0, file.size()))
+            except Unusable as reason:
+                log.warning("%s: %s", file.name, reason)
+                continue
+            self._producers_from = offset
+            if offset == point.offset:
+                opened.checkpointing.kept_snapshot = offset
+            return
+        log.warning("%s: no snapshot of the producers is usable, the whole log is read for them", opened.folder)
+        self._producers_from = 0
+
+    def _snapshot(self, offset: int) -> str:
+        return f"{self._log.folder}/{segment_name(offset, PRODUCER_SNAPSHOT)}"
+
+    def _load_epochs(self) -> None:
+        saved = self._checkpoints.epochs(self._log.folder)
+        if saved is None:
+            self._epochs_from = 0
+        else:
+            self._log.take_epochs([start for start in saved if start.start_offset < self._point.offset])
+
+    def _begin(self, segment: Segment) -> PartitionSegment:
+        """One that was made after the checkpoint."""
+        begun = PartitionSegment(segment, self._created_ms(segment), None)
+        begun.resume(self._files, self._log.settings.index_interval_bytes, 0, None)
+        begun.trusted_from = begun.checkpointed_to = self._note_from = 0
+        self._undurable = self._undurable or begun
+        return begun
+
     def _created_ms(self, segment: Segment) -> int:
         """When the first record came, which decides about the roll by age."""
         now_ms = self._log.now_ms()
@@ -166,45 +239,81 @@ class _Scan:
         first = read_header(segment.read(0, HEADER_BYTES))
         return min(now_ms, first.max_timestamp_ms) if first.max_timestamp_ms >= 0 else now_ms
 
-    def _read_headers(self, sealed: PartitionSegment, end: int) -> None:
-        """Of a segment that is trusted, only if its batches are needed for producers or epochs."""
-        if sealed.end_offset <= min(self._producers_from, self._epochs_from):
+    # -- the scan
+
+    def _has_unknown_index(self) -> bool:
+        """Whether a sealed segment has no mark: a crash came between its last change and the next checkpoint."""
+        return any(
+            self._checkpoints.sealed(self._log.folder, segment.base) is None
+            for segment in self._log.journal.segments
+            if segment.base < self._point.base
+        )
+
+    def _pass_over(self, segment: Segment, end_offset: int) -> None:
+        """A sealed segment is trusted; its batches are read only if they are needed for producers or epochs."""
+        mark = self._checkpoints.sealed(self._log.folder, segment.base)
+        if mark is None:
+            self._index_anew(segment, end_offset)
             return
-        for position, header in sealed.walk(0, end):
-            self._apply(sealed, position, header)
+        sealed = PartitionSegment.stored(segment, end_offset, mark.sums)
+        self._log.segments.append(sealed)
+        if end_offset > min(self._producers_from, self._epochs_from):
+            for position, header in sealed.walk(0, segment.size):
+                self._apply_trusted(sealed, position, header)
 
-    def _scan(self, active: PartitionSegment, trusted: int) -> bool:
+    def _index_anew(self, segment: Segment, end_offset: int) -> None:
+        sealed = PartitionSegment(segment, 0, None)
+        sealed.resume(self._files, self._log.settings.index_interval_bytes, 0, None)
+        self._log.segments.append(sealed)
+        for position, header in sealed.walk(0, segment.size):
+            sealed.note(header, header.last_offset, position, header.size)
+            self._apply_trusted(sealed, position, header)
+        sealed.seal(end_offset)
+        self._log.note_sealed(sealed)
+        self._log.checkpoint()
+
+    def _scan(self, active: PartitionSegment, is_last: bool) -> bool:
         """Take up one segment; False: its tail was torn, and what followed is cut off with it."""
-        segment = active.segment
-        interval_bytes = self._log.settings.index_interval_bytes
-        position = active.resume(self._files, interval_bytes, trusted, self._producers_from)
-        for at, header in active.walk(position, trusted):
-            active.note(header, header.last_offset, at, header.size)
-            self._apply(active, at, header)
-        active.trusted_from = trusted
-        if trusted == segment.size:
-            return True
-        self._undurable = self._undurable or active
-        return self._scan_tail(active, trusted)
+        self._log.segments.append(active)
+        trusted = active.trusted_from
+        is_all_needed = min(self._producers_from, self._epochs_from) < self._point.offset
+        at, next_offset = 0, self._next_offset
+        for at, header in active.walk(0 if is_all_needed else self._note_from, trusted):
+            if at >= self._note_from:
+                active.note(header, header.last_offset, at, header.size)
+            self._apply_trusted(active, at, header)
+            next_offset = header.next_offset
+        if next_offset != self._next_offset:
+            raise DamagedSegment(active.segment.file.name, at)
+        if self._is_all_undurable or trusted < active.segment.size:
+            self._undurable = self._undurable or active
+        return trusted == active.segment.size or self._scan_tail(active, trusted, is_last)
 
-    def _scan_tail(self, active: PartitionSegment, position: int) -> bool:
+    def _scan_tail(self, active: PartitionSegment, position: int, is_last: bool) -> bool:
         segment = active.segment
         view = segment.view(position, segment.size - position)
         at = 0
         while at < len(view):
             try:
                 header = check_stored(view, at)
-                if header.base_offset < self._next_offset:
-                    raise BadBatch(f"offset {header.base_offset} follows {self._next_offset - 1}")
+                self._require_next(header)
+                self._apply(active, position + at, header)
             except BadBatch as reason:
                 del view
+                if self._is_adopted and not is_last:
+                    raise DamagedSegment(segment.file.name, position + at) from None
                 self._cut(segment, position + at, reason)
                 return False
             active.note(header, header.last_offset, position + at, header.size)
-            self._apply(active, position + at, header)
             self._next_offset = header.next_offset
             at += header.size
         return True
+
+    def _require_next(self, header: BatchHeader) -> None:
+        if header.base_offset < self._next_offset or (
+            header.base_offset > self._next_offset and not self._is_adopted  # nothing was compacted here yet
+        ):
+            raise BadBatch(f"offset {header.base_offset} follows {self._next_offset - 1}")
 
     def _cut(self, segment: Segment, position: int, reason: Exception) -> None:
         journal = self._log.journal
@@ -212,10 +321,16 @@ class _Scan:
         log.warning("%s: a torn tail of %d bytes is cut at byte %d: %s", segment.file.name, lost, position, reason)
         journal.truncate(segment, position, OF_A_SEGMENT)
 
+    def _apply_trusted(self, active: PartitionSegment, position: int, header: BatchHeader) -> None:
+        try:
+            self._apply(active, position, header)
+        except BadBatch:
+            raise DamagedSegment(active.segment.file.name, position) from None
+
     def _apply(self, active: PartitionSegment, position: int, header: BatchHeader) -> None:
         opened = self._log
+        if header.producer_id >= 0 and header.base_offset >= self._producers_from:
+            opened.apply_producer(header, active.segment.view(position, header.size))
         newest_epoch = opened.epochs[-1].epoch if opened.epochs else -1
         if header.leader_epoch > newest_epoch and header.last_offset >= self._epochs_from:
             opened.note_epoch(header.leader_epoch, header.base_offset)
-        if header.producer_id >= 0 and header.base_offset >= self._producers_from:
-            opened.apply_producer(header, active.segment.view(position, header.size))

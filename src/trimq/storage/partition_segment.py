@@ -9,18 +9,29 @@ from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
 from trimq.formats.batch import BadBatch, BatchHeader, check_stored, walk
+from trimq.formats.checksum import crc32c
+from trimq.model import Buffer
 from trimq.storage import transaction_index
+from trimq.storage.checkpoints import IndexSums
 from trimq.storage.companions import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, Unusable
 from trimq.storage.files import Files
 from trimq.storage.flusher import Dirty
-from trimq.storage.partition_index import IndexMark, SegmentIndex, StoredIndex
+from trimq.storage.partition_index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexMark,
+    SegmentIndex,
+    StoredIndex,
+)
 from trimq.storage.producer_snapshot import EndedTransaction
 from trimq.storage.segment import Segment
+from trimq.storage.transaction_index import ENTRY_BYTES as ABORTED_BYTES
 from trimq.storage.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
 
 _INTERVAL_BYTES = 4096  # of an index that is built anew for reading
+_COPIED_BYTES = 64 * 1024
 
 
 class TailMark(NamedTuple):
@@ -30,25 +41,19 @@ class TailMark(NamedTuple):
     aborted: int
 
 
-class _Written(NamedTuple):
-    """How many entries of each index are in the files."""
-
-    offsets: int
-    times: int
-    aborted: int
-
-
 class PartitionSegment:
     __slots__ = (
         "_index",
-        "_written",
         "aborted",
         "checked_to",
         "checkpointed_to",
         "created_ms",
         "end_offset",
+        "is_gone",
+        "is_stored",
         "segment",
         "trusted_from",
+        "written",
     )
 
     def __init__(self, segment: Segment, created_ms: int, index: SegmentIndex | None) -> None:
@@ -57,16 +62,36 @@ class PartitionSegment:
         self._index: SegmentIndex | StoredIndex | None = index
         self.aborted: list[AbortedTransaction] | None = None if index is None else []
         self.end_offset = -1  # of a sealed one: the base of the next
+        self.is_stored = False  # its index files are whole and durable, and their checksums saved
+        self.is_gone = False  # it is no longer part of its log
         # Bytes from here on were written or checked by this process; those before, up to `checked_to`, were read once.
         self.trusted_from = segment.size
         self.checked_to = 0
         self.checkpointed_to = segment.size
-        self._written = _Written(0, 0, 0)
+        # What the index files hold. None: nothing is known of them, they are not to be believed.
+        self.written: IndexSums | None = IndexSums()
 
     @classmethod
     def fresh(cls, segment: Segment, interval_bytes: int, created_ms: int) -> PartitionSegment:
         """A new one, for appending."""
         return cls(segment, created_ms, SegmentIndex(segment.base, interval_bytes))
+
+    @classmethod
+    def stored(cls, segment: Segment, end_offset: int, index: IndexSums | None) -> PartitionSegment:
+        """One that was sealed in an earlier run."""
+        stored = cls(segment, 0, None)
+        stored.end_offset = end_offset
+        stored.written = index
+        stored.is_stored = True
+        return stored
+
+    @property
+    def is_index_loaded(self) -> bool:
+        return self._index is not None
+
+    def release(self) -> None:
+        """Forget what can be read from the files again."""
+        self._index = self.aborted = None
 
     @property
     def growing(self) -> SegmentIndex:
@@ -82,9 +107,7 @@ class PartitionSegment:
     def note_aborted(self, ended: EndedTransaction) -> None:
         """The marker of an aborted transaction stands here. Of a segment that was sealed earlier, its file knows."""
         if self.aborted is not None:
-            self.aborted.append(
-                AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset)
-            )
+            self.aborted.append(AbortedTransaction(*ended[:4]))
 
     def mark(self) -> TailMark:
         index = self._index
@@ -103,41 +126,68 @@ class PartitionSegment:
 
     # -- companion files
 
-    def write_indexes(self, files: Files, dirty: Dirty) -> None:
-        """Bring the index files up to what is known in memory."""
-        index, written = self.growing, self._written
-        _extend(files, self.path(OFFSET_INDEX), written.offsets, index.encode_offsets(written.offsets), 8, dirty)
-        _extend(files, self.path(TIME_INDEX), written.times, index.encode_times(written.times), 12, dirty)
-        aborted = self.aborted or []
-        if len(aborted) > written.aborted:
-            data = b"".join(map(transaction_index.encode, aborted[written.aborted :]))
-            _extend(files, self.path(TRANSACTION_INDEX), written.aborted, data, transaction_index.ENTRY_BYTES, dirty)
-        self._written = _Written(index.offset_entries, index.time_entries, len(aborted))
+    def write_indexes(self, files: Files, dirty: Dirty) -> IndexSums:
+        """Bring the index files up to what is known in memory. Gives back what they hold."""
+        index, written, aborted = self.growing, self.written or IndexSums(), self.aborted or []
+        offsets = index.encode_offsets(written.offsets)
+        times = index.encode_times(written.times)
+        markers = b"".join(map(transaction_index.encode, aborted[written.aborted :]))
+        _extend(files, self.path(OFFSET_INDEX), written.offsets * OFFSET_ENTRY_BYTES, offsets, dirty)
+        _extend(files, self.path(TIME_INDEX), written.times * TIME_ENTRY_BYTES, times, dirty)
+        if markers or self._has_file(files, TRANSACTION_INDEX):
+            _extend(files, self.path(TRANSACTION_INDEX), written.aborted * ABORTED_BYTES, markers, dirty)
+        self.written = IndexSums(
+            index.offset_entries,
+            crc32c(offsets, written.offsets_crc),
+            index.time_entries,
+            crc32c(times, written.times_crc),
+            len(aborted),
+            crc32c(markers, written.aborted_crc),
+            index.largest.timestamp_ms,
+        )
+        return self.written
+
+    def _has_file(self, files: Files, suffix: str) -> bool:
+        try:
+            return files.open(self.path(suffix)).size() > 0
+        except FileNotFoundError:
+            return False
 
     def path(self, suffix: str) -> str:
         return self.segment.file.name[: -len(LOG)] + suffix
 
     def index(self, files: Files) -> SegmentIndex | StoredIndex:
-        """The indexes, from memory, from their files, or built anew from the log if the files cannot be used."""
+        """The indexes, from memory, from their files, or built anew from the log if the files are not what was
+        written."""
         if self._index is None:
             try:
-                self._index = StoredIndex(
-                    self.segment.base,
-                    _contents(files, self.path(OFFSET_INDEX)),
-                    _contents(files, self.path(TIME_INDEX)),
-                    self.segment.size,
-                    self.end_offset,
-                )
+                self._index = self._load_index(files)
             except (Unusable, OSError) as error:
-                log.warning("%s: an index is built anew: %s", self.segment.file.name, error)
+                log.warning("%s: its index is built anew: %s", self.segment.file.name, error)
                 self._index = self._build_index()
         return self._index
 
-    def rebuild_index(self, reason: Exception) -> SegmentIndex:
-        """The index files say what cannot be: the log is the truth."""
-        log.warning("%s: an index is built anew: %s", self.segment.file.name, reason)
-        self._index = self._build_index()
-        return self._index
+    def _load_index(self, files: Files) -> StoredIndex:
+        known = self.written
+        if known is None:
+            raise Unusable("nothing is known of its files")
+        offsets = self._contents(files, OFFSET_INDEX, known.offsets * OFFSET_ENTRY_BYTES, known.offsets_crc)
+        times = self._contents(files, TIME_INDEX, known.times * TIME_ENTRY_BYTES, known.times_crc)
+        return StoredIndex(self.segment.base, offsets, times, self.segment.size, self.end_offset)
+
+    def _contents(self, files: Files, suffix: str, size: int, crc: int) -> Buffer:
+        """The bytes that were written. Unusable: they are no longer there."""
+        if size == 0:
+            return b""
+        file = files.open(self.path(suffix))
+        if file.size() < size:
+            raise Unusable(f"{suffix}: {file.size()} bytes are there, {size} were written")
+        # A copy of what is small: a map keeps a descriptor open for as long as it is used.
+        data = file.read(0, size) if size <= _COPIED_BYTES else file.view(0, size)
+        file.close()
+        if crc32c(data) != crc:
+            raise Unusable(f"{suffix}: the checksum does not match")
+        return data
 
     def _build_index(self) -> SegmentIndex:
         index = SegmentIndex(self.segment.base, _INTERVAL_BYTES)
@@ -148,79 +198,116 @@ class PartitionSegment:
         index.seal()
         return index
 
+    def newest_timestamp(self, files: Files) -> int:
+        """The newest time of the records; -1: none has one."""
+        if self.is_stored and self.written is not None:
+            return self.written.newest_ms
+        return self.index(files).largest.timestamp_ms
+
     def aborted_transactions(self, files: Files) -> list[AbortedTransaction]:
-        """Those whose markers stand in this segment."""
+        """Those whose markers stand in this segment. Unusable: the file is not what was written."""
         if self.aborted is None:
+            known = self.written
+            if known is None:
+                raise Unusable(f"{TRANSACTION_INDEX}: nothing is known of it")
             try:
-                self.aborted = transaction_index.decode(_contents(files, self.path(TRANSACTION_INDEX)))
-            except FileNotFoundError:
-                self.aborted = []
+                data = self._contents(files, TRANSACTION_INDEX, known.aborted * ABORTED_BYTES, known.aborted_crc)
+            except OSError as error:
+                raise Unusable(f"{TRANSACTION_INDEX}: {error}") from error
+            self.aborted = transaction_index.decode(data)
         return self.aborted
 
-    def resume(self, files: Files, interval_bytes: int, trusted_bytes: int, markers_before: int) -> int:
-        """Take the indexes up for appending again: the batches of the trusted bytes, the markers before an offset.
-        Gives the position from which batches must be noted anew."""
-        offsets = _contents_or_nothing(files, self.path(OFFSET_INDEX))
-        times = _contents_or_nothing(files, self.path(TIME_INDEX))
-        self._index, position = SegmentIndex.resume(self.segment.base, interval_bytes, offsets, times, trusted_bytes)
+    def resume(self, files: Files, interval_bytes: int, trusted_bytes: int, known: IndexSums | None) -> int:
+        """Take the indexes up for appending again, for the batches of the trusted bytes, of which the files hold what
+        is `known`. Gives the position from which batches must be noted anew. `aborted` is None when the markers in the
+        trusted bytes must be found anew, too."""
         try:
-            known = transaction_index.decode(_contents_or_nothing(files, self.path(TRANSACTION_INDEX)))
-        except Unusable as reason:
-            log.warning("%s: %s", self.segment.file.name, reason)
-            known = []
-        self.aborted = [aborted for aborted in known if aborted.last_offset < markers_before]
-        self._written = _Written(self._index.offset_entries, self._index.time_entries, len(self.aborted))
+            if known is None and trusted_bytes:
+                raise Unusable("nothing is known of its files")
+            return self._resume(files, interval_bytes, trusted_bytes, known or IndexSums())
+        except (Unusable, OSError) as error:
+            log.warning("%s: its index is built anew: %s", self.segment.file.name, error)
+            self._resume(files, interval_bytes, 0, IndexSums())
+            self.aborted = None
+            return 0
+
+    def _resume(self, files: Files, interval_bytes: int, trusted_bytes: int, known: IndexSums) -> int:
+        offsets = self._contents(files, OFFSET_INDEX, known.offsets * OFFSET_ENTRY_BYTES, known.offsets_crc)
+        times = self._contents(files, TIME_INDEX, known.times * TIME_ENTRY_BYTES, known.times_crc)
+        markers = self._contents(files, TRANSACTION_INDEX, known.aborted * ABORTED_BYTES, known.aborted_crc)
+        index, position = SegmentIndex.resume(self.segment.base, interval_bytes, offsets, times, trusted_bytes)
+        self._index = index
+        self.aborted = transaction_index.decode(markers)
+        self.written = IndexSums(
+            index.offset_entries,
+            crc32c(offsets[: index.offset_entries * OFFSET_ENTRY_BYTES]),
+            index.time_entries,
+            crc32c(times[: index.time_entries * TIME_ENTRY_BYTES]),
+            known.aborted,
+            known.aborted_crc,
+        )
         self.end_offset = -1
+        self.is_stored = False
         return position
+
+    def forget_markers(self, first_offset: int) -> None:
+        """Those from `first_offset` on will be noted again."""
+        kept = [aborted for aborted in self.aborted or () if aborted.last_offset < first_offset]
+        assert self.written is not None
+        crc = crc32c(b"".join(map(transaction_index.encode, kept)))
+        self.written = self.written._replace(aborted=len(kept), aborted_crc=crc)
+        self.aborted = kept
 
     # -- reading
 
     def walk(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches that begin between two bytes, which are boundaries of batches. DamagedSegment: they are not."""
+        """The batches that begin between two bytes, which are boundaries of batches: in order, their records unchecked.
+        DamagedSegment: they are not."""
         if end <= position:
             return
         view = self.segment.view(position, end - position)
+        at, next_offset = 0, self.segment.base
         try:
             for at, header in walk(view, 0, len(view)):
+                if not next_offset <= header.base_offset <= header.last_offset:
+                    raise DamagedSegment(self.segment.file.name, position + at)
                 yield position + at, header
+                next_offset = header.next_offset
+                at += header.size
         except BadBatch:
-            raise DamagedSegment(self.segment.file.name, position) from None
+            raise DamagedSegment(self.segment.file.name, position + at) from None
+        if 0 <= self.end_offset < next_offset:
+            raise DamagedSegment(self.segment.file.name, position)
 
-    def require_sound(self, position: int, end: int) -> None:
-        """Refuse bytes that do not match their checksums. What this process wrote or has checked is not read again."""
+    def walk_sound(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As `walk`, and each batch matches its checksum. What this process wrote or has checked is not read again."""
+        view = self.segment.view(position, end - position) if end > position else b""
+        for at, header in self.walk(position, end):
+            if at < self.trusted_from and at + header.size > self.checked_to:
+                try:
+                    check_stored(view, at - position)
+                except BadBatch:
+                    raise DamagedSegment(self.segment.file.name, at) from None
+            yield at, header
+
+    def require_sound(self, position: int, end: int, next_offset: int | None = None) -> None:
+        """Refuse bytes that do not match their checksums, or that do not end before `next_offset`."""
         if position >= self.trusted_from or end <= self.checked_to:
             return
-        view = self.segment.view(position, end - position)
-        at = 0
-        while at < len(view):
-            try:
-                at += check_stored(view, at).size
-            except BadBatch:
-                raise DamagedSegment(self.segment.file.name, position + at) from None
+        for at, header in self.walk_sound(position, end):
+            if next_offset is not None and header.next_offset > next_offset:
+                raise DamagedSegment(self.segment.file.name, at)
         if position <= self.checked_to:
             self.checked_to = max(self.checked_to, end)
 
 
-def _extend(files: Files, name: str, entries: int, data: bytes, entry_bytes: int, dirty: Dirty) -> None:
+def _extend(files: Files, name: str, position: int, data: bytes, dirty: Dirty) -> None:
     file = files.open(name, create=True)
     size = file.size()
-    if size > entries * entry_bytes:
-        file.resize(entries * entry_bytes)  # what a pass that was undone, or another run, left behind
+    if size > position:
+        file.resize(position)  # what a pass that was undone, or another run, left behind
     if data:
-        file.write(entries * entry_bytes, [data])
+        file.write(position, [data])
     dirty.files.add(file)
     if size == 0:
         dirty.folders.add(name.rpartition("/")[0])
-
-
-def _contents(files: Files, name: str) -> memoryview | bytes:
-    file = files.open(name)
-    size = file.size()
-    return file.view(0, size) if size else b""
-
-
-def _contents_or_nothing(files: Files, name: str) -> memoryview | bytes:
-    try:
-        return _contents(files, name)
-    except FileNotFoundError:
-        return b""

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from trimq.errors import WriteFailed
+from trimq.errors import Damage, Refusal, WriteFailed
 from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.companions import PARTITION_METADATA, Unusable
+from trimq.storage.companions import LOG, PARTITION_METADATA, Unusable
 from trimq.storage.epoch_checkpoint import format_partition_metadata, parse_partition_metadata
-from trimq.storage.files import Files
+from trimq.storage.files import File, Files
+from trimq.storage.flusher import Dirty
+from trimq.storage.loaded_indexes import LoadedIndexes
 from trimq.storage.partition_log import LogSettings, PartitionLog
-from trimq.storage.partition_recovery import open_log
-from trimq.storage.passes import Passes
+from trimq.storage.partition_recovery import open_log, require_empty
+from trimq.storage.passes import Passes, Ticket
+from trimq.storage.segment import segment_name
 
 log = logging.getLogger(__name__)
 
 ROOT = "partitions"
 _LEAVING = ".leaving"
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class PartitionStore:
@@ -28,67 +33,163 @@ class PartitionStore:
         self._passes = passes
         self._checkpoints = checkpoints
         self._now_ms = now_ms
+        self._loaded = LoadedIndexes()
+        self._ticket: Ticket | None = None
 
     def open(
         self, topic: str, index: int, id: UUID, settings: LogSettings, is_new: bool = False, is_adopted: bool = False
     ) -> PartitionLog:
         """The log of one stream, recovered if it is there, made if it is not."""
         folder = f"{ROOT}/{topic}-{index}"
-        opened = PartitionLog(self._files, folder, self._passes, settings, self._checkpoints, self._now_ms)
-        if is_new or not self._files.names(folder):
+        opened = PartitionLog(
+            self._files, folder, self._passes, settings, self._checkpoints, self._now_ms, self._loaded
+        )
+        if is_new:
             self._make(folder, id, opened)
-        else:
+        elif self._files.names(folder):
+            metadata = self._claim(folder, id, is_adopted)
             open_log(self._files, opened, self._checkpoints, is_adopted)
+            if metadata is not None:
+                opened.note_new(metadata)
+        else:
+            require_empty(opened.folder, self._checkpoints)
+            self._make(folder, id, opened)
         return opened
+
+    # -- coming
 
     def _make(self, folder: str, id: UUID, opened: PartitionLog) -> None:
         try:
+            self._clear(folder)
             self._files.make_folder(folder)
-            metadata = self._files.open(f"{folder}/{PARTITION_METADATA}", create=True)
-            metadata.write(0, [format_partition_metadata(id)])
-        except OSError as error:
+            opened.begin(self._write_metadata(folder, id))
+        except (OSError, WriteFailed) as error:
+            opened.abandon()
+            with suppress(OSError):
+                self._remove_folder(folder)
             raise WriteFailed(str(error)) from error
-        opened.begin(metadata)
 
-    def remove(self, topic: str, id: UUID, logs: list[PartitionLog]) -> None:
-        """Remove the folders of these logs. What a crash leaves of it is removed at the next start."""
-        for index, removed in enumerate(logs):
-            removed.journal.close()
-            self._checkpoints.forget(removed.folder, [segment.segment.base for segment in removed.segments])
-            leaving = f"{ROOT}/{id.hex}-{index}{_LEAVING}"
+    def _clear(self, folder: str) -> None:
+        """What an earlier topic of this name, or the creation of one, has left behind."""
+        for name in self._files.names(folder):
+            self._files.remove(f"{folder}/{name}")
+        if self._checkpoints.knows(folder):
+            self._checkpoints.forget(folder)
+
+    def _write_metadata(self, folder: str, id: UUID) -> File:
+        metadata = self._files.open(f"{folder}/{PARTITION_METADATA}", create=True)
+        metadata.resize(0)
+        metadata.write(0, [format_partition_metadata(id)])
+        return metadata
+
+    def _claim(self, folder: str, id: UUID, is_adopted: bool) -> File | None:
+        """See that the folder is this topic's. Gives its metadata back if that may be in the page cache alone."""
+        owner = self._owner(folder)
+        if owner == id:
+            is_durable = self._checkpoints.point(folder) is not None
+            return None if is_durable else self._files.open(f"{folder}/{PARTITION_METADATA}")
+        if owner is not None and not is_adopted:
+            raise Damage(
+                f"{folder}/{PARTITION_METADATA} names the topic {owner}, but the folder should be that of {id}: move it"
+                " away, or remove this file if the records are those of the topic"
+            )
+        log.warning("%s: it is noted that the folder belongs to the topic %s", folder, id)
+        return self._write_metadata(folder, id)
+
+    # -- going
+
+    def remove(self, id: UUID, logs: Sequence[PartitionLog]) -> Ticket | None:
+        """Take the folders of these logs away. With the ticket they cannot come back; None: one could not be taken
+        away, which `finish_removals` tries again."""
+        for removed in logs:
+            removed.abandon()
+            if self._checkpoints.knows(removed.folder):
+                self._checkpoints.forget(removed.folder)
+        return self._take_away([(removed.folder, id) for removed in logs])
+
+    def finish_removals(self, deleted: Collection[UUID]) -> Ticket | None:
+        """Remove what is left of topics that were deleted before a crash. As of `remove`."""
+        names = self._files.names(ROOT)
+        self._remove_left([f"{ROOT}/{name}" for name in names if name.endswith(_LEAVING)])
+        folders = [f"{ROOT}/{name}" for name in names if deleted and not name.endswith(_LEAVING)]
+        gone = [(folder, owner) for folder in folders if (owner := self._owner(folder)) in deleted and owner]
+        for folder, _ in gone:
+            if self._checkpoints.knows(folder):
+                self._checkpoints.forget(folder)
+        return self._take_away(gone)
+
+    def _take_away(self, folders: Sequence[tuple[str, UUID]]) -> Ticket | None:
+        """Move folders out of their names, by which alone they are known, and empty them once that is on disk: a crash
+        must not find one that is half emptied under its name."""
+        left = []
+        is_whole = True
+        for folder, id in folders:
+            leaving = f"{ROOT}/{id.hex}-{folder.rpartition('-')[2]}{_LEAVING}"
+            self._remove_left([leaving])
             try:
-                self._files.rename(removed.folder, leaving)
-                self._remove_folder(leaving)
+                self._files.rename(folder, leaving)
             except OSError as error:
-                log.warning("the folder %s could not be removed, the next start tries again: %s", removed.folder, error)
+                log.warning("the folder %s could not be removed, the next start tries again: %s", folder, error)
+                is_whole = False
+            else:
+                left.append(leaving)
+        ticket = self._ticket = self._ticket or self._passes.join(self)
+        self._passes.when_on_disk(ticket, lambda _: self._remove_left(left))
+        return ticket if is_whole else None
 
-    def finish_removals(self, deleted: set[UUID]) -> None:
-        """Remove what is left of topics that were deleted before a crash."""
-        for name in self._files.names(ROOT):
-            if name.endswith(_LEAVING) or self._owner(name) in deleted:
-                self._remove_folder(f"{ROOT}/{name}")
+    def _remove_left(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            try:
+                self._remove_folder(folder)
+            except OSError as error:
+                log.warning("the folder %s could not be removed, the next start tries again: %s", folder, error)
 
     def _remove_folder(self, folder: str) -> None:
-        # The metadata goes last: until then the folder is known to belong to a deleted topic.
-        names = sorted(self._files.names(folder), key=lambda name: name == PARTITION_METADATA)
-        for name in names:
+        for name in self._files.names(folder):
             self._files.remove(f"{folder}/{name}")
         with suppress(FileNotFoundError):
             self._files.remove(folder)
 
-    def strangers(self, known: set[str]) -> Iterator[tuple[str, UUID | None, int]]:
-        """Topics whose folders are here although nobody knows them: name, id if they say so, number of partitions."""
-        found: dict[str, dict[int, UUID | None]] = {}
-        for name in self._files.names(ROOT):
-            topic, dash, index = name.rpartition("-")
-            if dash and index.isdigit() and topic not in known and not name.endswith(_LEAVING):
-                found.setdefault(topic, {})[int(index)] = self._owner(name)
-        for topic, partitions in sorted(found.items()):
-            yield topic, next((id for id in partitions.values() if id), None), max(partitions) + 1
+    # -- passes: names that go are synced like bytes that come
 
-    def _owner(self, name: str) -> UUID | None:
+    def write_pass(self, dirty: Dirty) -> None:
+        self._ticket = None
+        dirty.folders.add(ROOT)
+
+    def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
+        """Nothing was collected that could be refused."""
+
+    def settle_pass(self, number: int) -> None:
+        """Whoever waits for it has the ticket."""
+
+    # -- strangers
+
+    def strangers(self, known: Collection[str]) -> Iterator[tuple[str, UUID | None, int]]:
+        """Topics whose folders are here although nobody knows them: name, id if they say so, number of partitions. What
+        a crash left of a creation is no stranger, and goes."""
+        found: dict[str, dict[int, str]] = {}
+        for name in self._files.names(ROOT):
+            topic, dash, number = name.rpartition("-")
+            if dash and _NUMBER.fullmatch(number) and topic not in known:
+                found.setdefault(topic, {})[int(number)] = f"{ROOT}/{name}"
+        for topic, folders in sorted(found.items()):
+            if all(map(self._is_unborn, folders.values())):
+                self._take_away([(folder, self._owner(folder) or UUID(int=0)) for folder in folders.values()])
+                continue
+            owners = map(self._owner, folders.values())
+            yield topic, next((owner for owner in owners if owner is not None), None), max(folders) + 1
+
+    def _is_unborn(self, folder: str) -> bool:
+        """Only what `_make` has put there: nothing of it was acknowledged. Kafka makes indexes with every log."""
+        made = {PARTITION_METADATA, segment_name(0, LOG)}
+        names = self._files.names(folder)
+        return made.issuperset(names) and not any(
+            self._files.open(f"{folder}/{name}").size() for name in names if name.endswith(LOG)
+        )
+
+    def _owner(self, folder: str) -> UUID | None:
         try:
-            file = self._files.open(f"{ROOT}/{name}/{PARTITION_METADATA}")
+            file = self._files.open(f"{folder}/{PARTITION_METADATA}")
             return parse_partition_metadata(file.read(0, 4096))
         except (OSError, Unusable):
             return None

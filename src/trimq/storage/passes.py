@@ -40,6 +40,21 @@ class Writer(Protocol):
 class Passes:
     """The numbered passes of one broker."""
 
+    __slots__ = (
+        "_afterwards",
+        "_call_soon",
+        "_failed",
+        "_flusher",
+        "_is_broken",
+        "_joined",
+        "_listeners",
+        "_on_disk",
+        "_unsettled",
+        "current",
+        "durable",
+        "written",
+    )
+
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], failed: Callable[[BaseException], None]
     ) -> None:
@@ -50,6 +65,7 @@ class Passes:
         self._unsettled: deque[tuple[int, list[Writer]]] = deque()
         self._listeners: list[Callable[[], None]] = []
         self._afterwards: deque[tuple[Ticket, Callable[[Ticket], None]]] = deque()
+        self._on_disk: deque[tuple[Ticket, Callable[[Ticket], None]]] = deque()
         self._is_broken = False
         self.current = 1
         self.written = 0
@@ -72,6 +88,11 @@ class Passes:
     def afterwards(self, ticket: Ticket, callback: Callable[[Ticket], None]) -> None:
         """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
         self._afterwards.append((ticket, callback))
+
+    def when_on_disk(self, ticket: Ticket, callback: Callable[[Ticket], None]) -> None:
+        """Call back once the ticket's pass survives a power cut, or is refused. That is `afterwards`, unless passes are
+        acknowledged from the page cache: for whatever a restart could not do without."""
+        self._on_disk.append((ticket, callback))
 
     @property
     def is_idle(self) -> bool:
@@ -98,17 +119,17 @@ class Passes:
 
     def _write_all(self, writers: list[Writer], dirty: Dirty) -> list[Writer] | None:
         """Those whose bytes count. None: one could be neither written nor undone."""
-        kept = [writer for writer in writers if self._write(writer, dirty)]
-        return None if self._is_broken else kept
-
-    def _write(self, writer: Writer, dirty: Dirty) -> bool:
-        try:
-            writer.write_pass(dirty)
-        except OSError as error:
-            log.warning("a write failed, its pass is undone: %s", error)
-            self._undo(writer, WriteFailed(str(error)), dirty)
-            return False
-        return True
+        failed: list[Writer] = []
+        for writer in writers:
+            try:
+                writer.write_pass(dirty)
+            except OSError as error:
+                log.warning("a write failed, its pass is undone: %s", error)
+                self._undo(writer, WriteFailed(str(error)), dirty)
+                failed.append(writer)
+        if self._is_broken:
+            return None
+        return [writer for writer in writers if writer not in failed] if failed else writers
 
     def _undo(self, writer: Writer, refusal: Refusal, dirty: Dirty) -> None:
         try:
@@ -126,16 +147,24 @@ class Passes:
         """The flusher's word: passes up to `number` are durable."""
         if self._is_broken:
             return
-        self.durable = max(self.durable, number)
+        if number > self.durable:
+            self.durable = number
         while self._unsettled and self._unsettled[0][0] <= number:
             settled, writers = self._unsettled.popleft()
             for writer in writers:
                 writer.settle_pass(settled)
-        while self._afterwards and self._afterwards[0][0].number <= number:
-            ticket, callback = self._afterwards.popleft()
-            callback(ticket)
+        if self._afterwards:
+            _call_back(self._afterwards, number)
+        if self._on_disk and self._flusher is not None:
+            _call_back(self._on_disk, self._flusher.on_disk)
         self._tell()
 
     def _tell(self) -> None:
         for listener in self._listeners:
             listener()
+
+
+def _call_back(waiting: deque[tuple[Ticket, Callable[[Ticket], None]]], number: int) -> None:
+    while waiting and waiting[0][0].number <= number:
+        ticket, callback = waiting.popleft()
+        callback(ticket)

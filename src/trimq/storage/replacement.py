@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import suppress
 
 from trimq.model import Buffer
-from trimq.storage.files import DiskFiles, Files, split_path
+from trimq.storage.files import DiskFiles, Files, is_folder, split_path
 
 TEMPORARY = ".tmp"
 
@@ -18,6 +20,16 @@ def replace_outside(path: str, data: Buffer) -> None:
         replace_file(files, name, data)
     finally:
         files.close()
+
+
+def remove_outside(path: str) -> None:
+    """Remove such a file, if it is there. OSError: it is something else, or cannot be removed."""
+    if is_folder(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    root, name = split_path(path)
+    if is_folder(root):
+        with suppress(FileNotFoundError):
+            DiskFiles(root).remove(name)
 
 
 def replace_file(files: Files, name: str, data: Buffer) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from trimq.storage.files import File
 
+_LARGEST = (1 << 63) - 1  # that a file holds as an offset or a position
+
 
 class Segment:
     """`base` is the number in its name; `size` is the end of the data, which need not be the end of the file."""
@@ -31,4 +33,6 @@ def segment_name(base: int, suffix: str) -> str:
 def base_of(name: str, suffix: str) -> int | None:
     """The number in a segment's name; None for a file that is no segment of this suffix."""
     digits = name[: len(name) - len(suffix)] if name.endswith(suffix) else ""
-    return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
+    if len(digits) != 20 or not digits.isascii() or not digits.isdigit() or int(digits) > _LARGEST:
+        return None
+    return int(digits)

@@ -7,7 +7,7 @@ import logging
 
 from trimq.clock import Timeline, Timer
 from trimq.errors import DiskFull
-from trimq.storage.files import Files
+from trimq.storage.files import Files, Space
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,10 @@ class SpaceGuard:
         space = self._files.space()
         used_bytes = space.total_bytes - space.free_bytes
         return max(used_bytes - space.total_bytes * self._pressure_percent // 100, 0)
+
+    def space(self) -> Space:
+        """Asks the disk."""
+        return self._files.space()
 
     def stop(self) -> None:
         """Ask the disk no more by itself; the next check does."""

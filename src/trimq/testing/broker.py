@@ -281,7 +281,8 @@ class Broker:
 
         def append(node: Node) -> tuple[int, Any]:
             found = node.core.broker.topic(SYSTEM, topic)
-            return node.core.broker.append_records(SYSTEM, found, found.stream(partition), [record])
+            appended = node.core.broker.append_records(SYSTEM, found, found.stream(partition), [record])
+            return appended.base_offset, appended.ticket
 
         return self._write(append)
 

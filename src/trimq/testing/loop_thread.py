@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -72,6 +73,6 @@ class LoopThread:
 
     def close(self) -> None:
         """End the loop and the thread. Harmless when they have ended."""
-        if self._thread.is_alive():
+        with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()

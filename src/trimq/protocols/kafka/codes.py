@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 from trimq import errors
+from trimq.core import transaction_refusals
 from trimq.errors import Refusal
 from trimq.formats.batch import BadBatch, BadChecksum, BadLength, OldMagic, UnsupportedMagic
 from trimq.formats.records import BadPayload
@@ -19,26 +21,78 @@ class Code(IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
     INVALID_TOPIC = 17
     INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
     TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
     INVALID_CONFIG = 40
     INVALID_REQUEST = 42
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
+    MEMBER_ID_REQUIRED = 79
+    FENCED_INSTANCE_ID = 82
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
     UNKNOWN_TOPIC_ID = 100
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
     INVALID_RECORD_STATE = 121
+    INVALID_REGULAR_EXPRESSION = 128
+
+
+@dataclass(eq=False)  # exceptions must stay hashable
+class Failure(Refusal):
+    """A no that only Kafka knows, with its code."""
+
+    code: Code
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 CODES: dict[type[Refusal], Code] = {
@@ -68,12 +122,28 @@ CODES: dict[type[Refusal], Code] = {
     errors.UnknownFailure: Code.RESOURCE_NOT_FOUND,
     errors.InvalidRecords: Code.INVALID_RECORD,
     errors.CorruptRecords: Code.CORRUPT_MESSAGE,
+    errors.MissingKey: Code.INVALID_RECORD,
+    errors.UntimelyRecord: Code.INVALID_TIMESTAMP,
+    errors.StaleEpoch: Code.FENCED_LEADER_EPOCH,
+    errors.UnknownEpoch: Code.UNKNOWN_LEADER_EPOCH,
     errors.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.StaleProducer: Code.INVALID_PRODUCER_EPOCH,
+    errors.UnknownGroup: Code.GROUP_ID_NOT_FOUND,
+    errors.GroupNotEmpty: Code.NON_EMPTY_GROUP,
+    transaction_refusals.UnknownTransaction: Code.TRANSACTIONAL_ID_NOT_FOUND,
+    transaction_refusals.ForeignProducer: Code.INVALID_PRODUCER_ID_MAPPING,
+    transaction_refusals.ProducerFenced: Code.INVALID_PRODUCER_EPOCH,
+    transaction_refusals.TransactionUnderWay: Code.CONCURRENT_TRANSACTIONS,
+    transaction_refusals.WrongTransactionState: Code.INVALID_TXN_STATE,
+    transaction_refusals.InvalidTransactionTimeout: Code.INVALID_TRANSACTION_TIMEOUT,
 }
 
 
 def code_of(refusal: Refusal) -> Code:
+    if isinstance(refusal, Failure):
+        return refusal.code
+    if isinstance(refusal, errors.AccessDenied) and refusal.resource.startswith("transaction "):
+        return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return CODES.get(type(refusal), Code.UNKNOWN_SERVER_ERROR)
 
 

@@ -6,10 +6,11 @@ import logging
 
 from trimq.clock import Clock
 from trimq.core.broker import Broker
+from trimq.core.counts import Counts
 from trimq.errors import ProtocolError
 from trimq.model import Caller
 from trimq.protocols.contract import Outlet, Parts, Reply
-from trimq.protocols.kafka.apis import UnsupportedRequest
+from trimq.protocols.kafka.apis import APIS
 from trimq.protocols.kafka.connection import KafkaConnection, Request
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.handlers.context import Context
@@ -34,7 +35,7 @@ class KafkaConversation:
         assert isinstance(event, Request)
         handler = HANDLERS.get(event.api_key)
         if handler is None:
-            raise UnsupportedRequest(event.api_key, event.api_version)
+            raise ProtocolError(f"{APIS[event.api_key].name} is not served")
         if event.client_id != self._client_id:
             self._remember(event.client_id)
         return handler(self._context, event)
@@ -56,11 +57,12 @@ class KafkaConversation:
 
 
 class KafkaFrontEnd:
-    def __init__(self, broker: Broker, clock: Clock) -> None:
+    def __init__(self, broker: Broker, clock: Clock, counts: Counts) -> None:
         self._broker = broker
         self._clock = clock
+        self._counts = counts
 
     def converse(self, address: str, outlet: Outlet) -> KafkaConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
-        context = Context(self._broker, caller, self._clock, outlet)
+        context = Context(self._broker, caller, self._clock, outlet, self._counts)
         return KafkaConversation(KafkaConnection(self._broker.settings.limits.frame_bytes), context)

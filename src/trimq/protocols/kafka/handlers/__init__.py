@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.connection import Request
-from trimq.protocols.kafka.handlers import api_versions, fetch, list_offsets, metadata, produce
+from trimq.protocols.kafka.handlers import (
+    administration,
+    api_versions,
+    fetch,
+    groups,
+    list_offsets,
+    metadata,
+    produce,
+    transactions,
+)
 from trimq.protocols.kafka.handlers.context import Context
 
 Handler = Callable[[Context, Request], Reply | None]
@@ -16,5 +25,8 @@ HANDLERS: dict[int, Handler] = {
     1: fetch.handle,
     2: list_offsets.handle,
     3: metadata.handle,
+    **administration.HANDLERS,
+    **groups.HANDLERS,
+    **transactions.HANDLERS,
 }
 HANDLERS[18] = lambda context, request: api_versions.handle(request, HANDLERS)

@@ -7,9 +7,13 @@ from uuid import UUID
 
 from trimq.clock import Clock
 from trimq.core.broker import Broker
+from trimq.core.counts import Counts
+from trimq.core.quotas import Direction
 from trimq.core.topics import Topic
+from trimq.errors import UnknownTopic
 from trimq.model import Caller, Home
 from trimq.protocols.contract import Outlet
+from trimq.protocols.kafka.codes import Code, Failure
 
 
 @dataclass(slots=True)
@@ -18,9 +22,23 @@ class Context:
     caller: Caller
     clock: Clock
     outlet: Outlet
+    counts: Counts
+
+    def charge(self, direction: Direction, size: int) -> int:
+        """`size` bytes of records pass now. How long the client is told to wait; until then it is not read."""
+        throttle_ms = self.broker.charge(self.caller, direction, size)
+        if throttle_ms:
+            self.outlet.pause_intake(throttle_ms)
+        return throttle_ms
 
     def topic(self, name: str, id: bytes) -> Topic:
         """The topic that a request names, by its name or in newer versions by its id; a refusal if there is none."""
-        if name:
+        if name or not id:
             return self.broker.topic(self.caller, name, Home.PARTITION_LOG)
-        return self.broker.topic_by_id(self.caller, UUID(bytes=id))
+        try:
+            topic = self.broker.topic_by_id(self.caller, UUID(bytes=id))
+        except UnknownTopic as refusal:
+            raise Failure(Code.UNKNOWN_TOPIC_ID, str(refusal)) from None
+        if topic.home is not Home.PARTITION_LOG:
+            raise Failure(Code.UNKNOWN_TOPIC_ID, f"topic {topic.name} is not kept as Kafka's are")
+        return topic

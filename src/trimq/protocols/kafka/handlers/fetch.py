@@ -1,37 +1,46 @@
 """Fetch, versions 4 to 18: whole batches as they are stored; held until enough bytes are there or the wait is over.
 
-An idle consumer costs nothing: it is woken by the streams it asked for, or by one timer.
+An idle consumer costs nothing: it is woken by the streams it asked for, or by one timer. Who exceeds a quota is told,
+gets nothing until it is within it again, and is not read.
 Not served: sessions (answered with session id 0, which sends clients back to full requests), reading from followers.
 """
 
 from __future__ import annotations
 
+from trimq.core.quotas import Direction
 from trimq.core.streams import Stream
 from trimq.core.waiters import Watch
-from trimq.errors import OffsetOutOfRange, Refusal
-from trimq.protocols.contract import Reply
+from trimq.errors import Refusal, StaleEpoch
+from trimq.protocols.contract import Build, Parts, Reply
 from trimq.protocols.kafka.codes import Code, code_of
 from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
 _READ_COMMITTED = 1
+_BY_ID = 13
 _MOST_BYTES = 55 * 1024 * 1024
 
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(FetchRequest)
+    throttle_ms = context.charge(Direction.OUT, 0)
+    if throttle_ms:
+        return Reply.now(encode_response(request, FetchResponse(throttle_time_ms=throttle_ms)))
     attempt = _Attempt(context, request, message)
     response = attempt.read()
     if attempt.is_enough(message) or message.max_wait_ms <= 0:
-        return Reply.now(encode_response(request, response))
+        return Reply.now(attempt.tell(response))
     return _Held(context, attempt, message).reply
 
 
@@ -40,14 +49,20 @@ class _Attempt:
 
     def __init__(self, context: Context, request: Request, message: FetchRequest) -> None:
         self._context = context
-        self.request = request
+        self._request = request
         self._message = message
         self._found_bytes = 0
         self._found_error = False
+        self._found_stale = False
         self.streams: list[Stream] = []
 
     def is_enough(self, message: FetchRequest) -> bool:
         return self._found_error or self._found_bytes >= min(message.min_bytes, message.max_bytes) or not self.streams
+
+    def tell(self, response: FetchResponse) -> Parts:
+        # Whoever gets more than the quota allows waits before the next answer, not with this one.
+        self._context.broker.charge(self._context.caller, Direction.OUT, self._found_bytes)
+        return encode_response(self._request, response)
 
     def read(self) -> FetchResponse:
         self._found_bytes = 0
@@ -61,26 +76,35 @@ class _Attempt:
                 partitions.append(data)
                 self._found_bytes += len(data.records or b"")
             responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
-        return FetchResponse(responses=responses)
+        return FetchResponse(responses=responses, node_endpoints=self._endpoints() if self._found_stale else [])
 
     def _read_partition(self, topic: FetchTopic, asked: FetchPartition, left: int) -> PartitionData:
         try:
-            found = self._context.topic(topic.topic, topic.topic_id)
+            found = self._context.topic(topic.topic, topic.topic_id if self._request.api_version >= _BY_ID else b"")
             stream = self._context.broker.readable(self._context.caller, found, asked.partition)
         except Refusal as refusal:
-            code = code_of(refusal)
-            if not topic.topic and code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                code = Code.UNKNOWN_TOPIC_ID
-            return _failed(asked.partition, code)
+            return _failed(asked.partition, code_of(refusal))
         self.streams.append(stream)
         try:
+            if asked.current_leader_epoch >= 0:
+                self._context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
             return self._read_stream(stream, asked, left)
-        except OffsetOutOfRange as refusal:
-            self._found_error = True
-            return _failed(asked.partition, code_of(refusal))
+        except StaleEpoch as refusal:
+            self._found_error = self._found_stale = True
+            leader = LeaderIdAndEpoch(self._context.broker.cluster.owner(stream.id).id, refusal.current)
+            data = _failed(asked.partition, code_of(refusal))
+            data.current_leader = leader
+            return data
         except Refusal as refusal:
             self._found_error = True
             return _failed(asked.partition, code_of(refusal))
+
+    def _endpoints(self) -> list[NodeEndpoint]:
+        return [
+            NodeEndpoint(node_id=node.id, host=address.host, port=address.port, rack=node.rack)
+            for node in self._context.broker.cluster.nodes()
+            if (address := node.addresses.get("kafka")) is not None
+        ]
 
     def _read_stream(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:
         stable_end = stream.stable_end
@@ -100,7 +124,17 @@ class _Attempt:
             found = stream.read(asked.fetch_offset, max(most, 0), limit)
             if found.size <= most or is_first:
                 data.records = found.parts[0] if found.parts else b""
+                if data.records and data.aborted_transactions is not None:
+                    data.aborted_transactions = _aborted(stream, asked.fetch_offset, found.next_offset)
         return data
+
+
+def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+    """What the client must leave out of the batches that it gets."""
+    return [
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in stream.aborted(from_offset, to_offset)
+    ]
 
 
 class _Held:
@@ -110,7 +144,10 @@ class _Held:
         self._attempt = attempt
         self._message = message
         self._watches: list[Watch] = []
-        self.reply = Reply.later(abandon=self._forget)
+        self._counts = context.counts
+        self._counts.held_reads.value += 1
+        self._counts.waiting_reads.value += 1
+        self.reply = Reply.later(abandon=self._forget, hurry=self._over)
         liveness = context.clock.liveness
         self._timer = liveness.call_at(liveness.now_ms() + message.max_wait_ms, self._over)
         self._watch()
@@ -120,18 +157,23 @@ class _Held:
 
     def _grown(self) -> None:
         self._unwatch()
-        response = self._attempt.read()
-        if self._attempt.is_enough(self._message):
-            self._answer(response)
+        try:
+            response = self._attempt.read()
+            is_enough = self._attempt.is_enough(self._message)
+        except Exception:
+            self._over()  # fails again, where it is heard of: while the answer is made
+            raise
+        if is_enough:
+            self._answer(lambda: self._attempt.tell(response))
         else:
             self._watch()
 
     def _over(self) -> None:
-        self._answer(self._attempt.read())
+        self._answer(lambda: self._attempt.tell(self._attempt.read()))
 
-    def _answer(self, response: FetchResponse) -> None:
+    def _answer(self, build: Build) -> None:
         self._forget()
-        self.reply.resolve(encode_response(self._attempt.request, response))
+        self.reply.resolve_when_durable(0, build)
 
     def _unwatch(self) -> None:
         for watch in self._watches:
@@ -141,6 +183,7 @@ class _Held:
     def _forget(self) -> None:
         self._unwatch()
         self._timer.cancel()
+        self._counts.waiting_reads.value -= 1
 
 
 def _failed(index: int, code: Code) -> PartitionData:

@@ -5,10 +5,13 @@ Searches go to the record, inside compressed batches too. Not served: tiered sto
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import NamedTuple
+
 from trimq.core.streams import Stream
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code, code_of
+from trimq.protocols.kafka.codes import Code, Failure, code_of
 from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.logs import (
@@ -20,46 +23,80 @@ from trimq.protocols.kafka.messages.logs import (
 )
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
-_SINCE_VERSION = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _PENDING_UPLOAD: 11}
+_SINCE_VERSION = {
+    _LATEST: 0,
+    _EARLIEST: 0,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _PENDING_UPLOAD: 11,
+}
+_NEVER = 1 << 15
 _READ_COMMITTED = 1
+_NOT_CHECKED = -1
+
+
+class _Place(NamedTuple):
+    offset: int = -1
+    timestamp_ms: int = -1
+    epoch: int = -1
 
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(ListOffsetsRequest)
     topics = []
     for topic in message.topics:
-        partitions = [
-            _answer(context, request.api_version, topic.name, asked, message.isolation_level)
-            for asked in topic.partitions
-        ]
+        counts = Counter(asked.partition_index for asked in topic.partitions)
+        partitions = []
+        for asked in {asked.partition_index: asked for asked in topic.partitions}.values():
+            try:
+                if counts[asked.partition_index] > 1:
+                    raise Failure(Code.INVALID_REQUEST, "the partition is asked for more than once")
+                place = _answer(context, request.api_version, topic.name, asked, message.isolation_level)
+                partitions.append(_tell(asked.partition_index, place))
+            except Refusal as refusal:
+                index, code = asked.partition_index, code_of(refusal)
+                partitions.append(ListOffsetsPartitionResponse(partition_index=index, error_code=code))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return Reply.now(encode_response(request, ListOffsetsResponse(topics=topics)))
 
 
-def _answer(
-    context: Context, version: int, name: str, asked: ListOffsetsPartition, isolation: int
-) -> ListOffsetsPartitionResponse:
-    index = asked.partition_index
-    if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, 0):
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=Code.UNSUPPORTED_VERSION)
-    try:
-        topic = context.topic(name, b"")
-        stream = context.broker.readable(context.caller, topic, index)
-        offset, timestamp = _find(context, stream, asked.timestamp, isolation)
-    except Refusal as refusal:
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(refusal))
-    epoch = context.broker.cluster.leader_epoch(stream.id)
-    return ListOffsetsPartitionResponse(partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=epoch)
+def _tell(index: int, place: _Place) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=index, offset=place.offset, timestamp=place.timestamp_ms, leader_epoch=place.epoch
+    )
 
 
-def _find(context: Context, stream: Stream, timestamp: int, isolation: int) -> tuple[int, int]:
+def _answer(context: Context, version: int, name: str, asked: ListOffsetsPartition, isolation: int) -> _Place:
+    stream = context.broker.readable(context.caller, context.topic(name, b""), asked.partition_index)
+    cluster = context.broker.cluster
+    if asked.current_leader_epoch != _NOT_CHECKED:
+        cluster.require_epoch(stream.id, asked.current_leader_epoch)
+    if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
+        raise Failure(Code.UNSUPPORTED_VERSION, f"version {version} has no special time {asked.timestamp}")
     end = stream.stable_end if isolation == _READ_COMMITTED else stream.readable_end
-    if timestamp == _LATEST:
-        return end, -1
-    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return stream.start, -1
-    if timestamp in (_LATEST_TIERED, _PENDING_UPLOAD):
-        return -1, -1
+    current = cluster.leader_epoch(stream.id)
+    if asked.timestamp == _LATEST:
+        return _Place(end, epoch=current)
+    if asked.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        return _Place(stream.start, epoch=_epoch_at(stream, stream.start, current))
+    if asked.timestamp in (_LATEST_TIERED, _PENDING_UPLOAD):
+        return _Place()
     limit = context.broker.settings.limits.batch_expansion_bytes
-    found = stream.find_latest(limit) if timestamp == _MAX_TIMESTAMP else stream.find_time(timestamp, limit, end)
-    return (found.offset, found.timestamp_ms) if found is not None else (-1, -1)
+    is_latest = asked.timestamp == _MAX_TIMESTAMP
+    found = stream.find_latest(limit) if is_latest else stream.find_time(asked.timestamp, limit, end)
+    if found is None:
+        return _Place()
+    return _Place(found.offset, found.timestamp_ms, _epoch_at(stream, found.offset, current))
+
+
+def _epoch_at(stream: Stream, offset: int, current: int) -> int:
+    """Under which leader the record at this offset was appended, or will be."""
+    if offset >= stream.end:
+        return current
+    found = current
+    for epoch, start_offset in stream.log.epochs:
+        if start_offset > offset:
+            break
+        found = epoch
+    return found

@@ -1,18 +1,22 @@
 """Metadata, versions 0 to 13: nodes, topics and partitions; creates topics that are asked for, where that is allowed.
 
-A topic that is being created here is answered as unknown until it is durable; clients ask again.
-Not served: authorized operations (no rights are defined for Kafka yet).
+A topic that is being created here is answered as unknown until it is durable; clients ask again. Where a request has
+ids, which it may since version 12, its names do not count.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trimq.core.topics import Topic
-from trimq.errors import Refusal
+from trimq.errors import InvalidName, NameTooLong, Refusal
 from trimq.model import Home
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.codes import Code, code_of
 from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.create_topics import refuse_alike
+from trimq.protocols.kafka.internal_topics import INTERNAL, PARTITIONS
 from trimq.protocols.kafka.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -21,63 +25,105 @@ from trimq.protocols.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from trimq.protocols.kafka.operations import cluster_operations, topic_operations
+from trimq.protocols.kafka.schema import NO_ID
 
-_NO_ID = bytes(16)
+_BY_ID = 12
 
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(MetadataRequest)
-    if message.topics is None or (request.api_version == 0 and not message.topics):
-        topics = [_describe(context, topic) for topic in context.broker.topics(context.caller, Home.PARTITION_LOG)]
-    else:
-        may_create = message.allow_auto_topic_creation and context.broker.settings.kafka.auto_create_topics
-        topics = [_find(context, asked, may_create) for asked in message.topics]
     cluster = context.broker.cluster
     brokers = [
-        MetadataResponseBroker(node_id=node.id, host=address.host, port=address.port)
+        MetadataResponseBroker(node_id=node.id, host=address.host, port=address.port, rack=node.rack)
         for node in cluster.nodes()
         if (address := node.addresses.get("kafka")) is not None
     ]
     response = MetadataResponse(
-        brokers=brokers, cluster_id=cluster.id, controller_id=cluster.controller.id, topics=topics
+        brokers=brokers,
+        cluster_id=cluster.id,
+        controller_id=cluster.controller.id,
+        topics=_topics(context, request.api_version, message),
     )
+    if message.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = cluster_operations(context.broker, context.caller)
     return Reply.now(encode_response(request, response))
 
 
-def _find(context: Context, asked: MetadataRequestTopic, may_create: bool) -> MetadataResponseTopic:
+def _topics(context: Context, version: int, message: MetadataRequest) -> list[MetadataResponseTopic]:
+    with_operations = message.include_topic_authorized_operations
+    asked = message.topics
+    if asked is None or (version == 0 and not asked):
+        found = context.broker.topics(context.caller, Home.PARTITION_LOG)
+        return [_describe(context, topic, with_operations) for topic in found]
+    if version < _BY_ID and any(topic.name is None or topic.topic_id != NO_ID for topic in asked):
+        return [
+            MetadataResponseTopic(name="", topic_id=topic.topic_id, error_code=Code.INVALID_REQUEST) for topic in asked
+        ]
+    if any(topic.topic_id != NO_ID or topic.name is None for topic in asked):
+        return [_find_id(context, id, with_operations) for id in _ids(asked)]
+    may_create = message.allow_auto_topic_creation and context.broker.settings.kafka.auto_create_topics
+    names = dict.fromkeys(topic.name or "" for topic in asked)
+    return [_find(context, name, may_create, with_operations) for name in names]
+
+
+def _ids(asked: Iterable[MetadataRequestTopic]) -> Iterable[bytes]:
+    return dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != NO_ID or topic.name is None)
+
+
+def _find_id(context: Context, id: bytes, with_operations: bool) -> MetadataResponseTopic:
     try:
-        return _describe(context, context.topic(asked.name or "", asked.topic_id))
+        return _describe(context, context.topic("", id), with_operations)
+    except Refusal as refusal:
+        return MetadataResponseTopic(error_code=code_of(refusal), name=None, topic_id=id)
+
+
+def _find(context: Context, name: str, may_create: bool, with_operations: bool) -> MetadataResponseTopic:
+    if name in INTERNAL:
+        return _internal(context, name)
+    try:
+        return _describe(context, context.topic(name, b""), with_operations)
     except Refusal as refusal:
         code = code_of(refusal)
-    if asked.name is None:
-        return MetadataResponseTopic(error_code=Code.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id)
-    if may_create and code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-        code = _create(context, asked.name)
-    return MetadataResponseTopic(error_code=code, name=asked.name)
+    if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+        code = _create(context, name, may_create)
+    return MetadataResponseTopic(error_code=code, name=name)
 
 
-def _create(context: Context, name: str) -> Code:
+def _create(context: Context, name: str, may_create: bool) -> Code:
     try:
-        context.broker.create_topic(
-            context.caller, name, Home.PARTITION_LOG, context.broker.settings.kafka.num_partitions, {}
-        )
-    except Refusal as refusal:
+        context.broker.check_name(name)
+        if may_create:
+            refuse_alike(context, name)
+            streams = context.broker.settings.kafka.num_partitions
+            context.broker.create_topic(context.caller, name, Home.PARTITION_LOG, streams, {})
+    except (InvalidName, NameTooLong) as refusal:
         return code_of(refusal)
+    except Refusal as refusal:
+        code = code_of(refusal)
+        # A name too much like another one's is just not created.
+        return Code.UNKNOWN_TOPIC_OR_PARTITION if code == Code.INVALID_TOPIC else code
     return Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _describe(context: Context, topic: Topic) -> MetadataResponseTopic:
+def _describe(context: Context, topic: Topic, with_operations: bool) -> MetadataResponseTopic:
     cluster = context.broker.cluster
-    partitions = []
-    for stream in topic.streams:
-        owner = cluster.owner(stream.id).id
-        partitions.append(
-            MetadataResponsePartition(
-                partition_index=stream.id.number,
-                leader_id=owner,
-                leader_epoch=cluster.leader_epoch(stream.id),
-                replica_nodes=[owner],
-                isr_nodes=[owner],
-            )
-        )
-    return MetadataResponseTopic(name=topic.name.name, topic_id=topic.id.bytes, partitions=partitions)
+    partitions = [
+        _partition(stream.id.number, cluster.owner(stream.id).id, cluster.leader_epoch(stream.id))
+        for stream in topic.streams
+    ]
+    described = MetadataResponseTopic(name=topic.name.name, topic_id=topic.id.bytes, partitions=partitions)
+    if with_operations:
+        described.topic_authorized_operations = topic_operations(context.broker, context.caller, topic.resource)
+    return described
+
+
+def _partition(index: int, leader: int, epoch: int) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        partition_index=index, leader_id=leader, leader_epoch=epoch, replica_nodes=[leader], isr_nodes=[leader]
+    )
+
+
+def _internal(context: Context, name: str) -> MetadataResponseTopic:
+    partitions = [_partition(index, context.broker.cluster.my_id, 0) for index in range(PARTITIONS)]
+    return MetadataResponseTopic(name=name, is_internal=True, partitions=partitions)

@@ -1,23 +1,27 @@
 """Produce, versions 3 to 13: appends one batch to each partition; acks 1 and all are answered when it is durable.
 
-acks 0 is never answered; an error then closes the connection, so that the client notices.
-Not served: transactions, LogAppendTime.
+acks 0 is never answered; an error then closes the connection, so that the client notices. What a topic asks of its
+records is checked by the core, which may rewrite a batch. Who exceeds a quota is told so, and not read for a while.
+A transactional batch needs an open transaction; from version 12 on it adds its partition to it.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from trimq.core.quotas import Direction
 from trimq.core.streams import Appended
-from trimq.errors import ProtocolError, Refusal
+from trimq.errors import MissingKey, ProtocolError, Refusal, UntimelyRecord
 from trimq.formats.batch import BadBatch, check_sent
-from trimq.formats.records import validate_records
+from trimq.formats.compression import Codec
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, code_of, code_of_batch
+from trimq.protocols.kafka.codes import Code, Failure, code_of, code_of_batch
 from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.internal_topics import INTERNAL
 from trimq.protocols.kafka.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -26,8 +30,18 @@ from trimq.protocols.kafka.messages.produce import (
 )
 
 _ACKS = (-1, 0, 1)
+_ZSTD_SINCE = 7
+_JOINS_SINCE = 12
+_BY_ID = 13
 
 Outcome = tuple[PartitionProduceResponse, Appended | None]
+
+
+class _Terms(NamedTuple):
+    """What a request says about all of its batches."""
+
+    acks: int
+    transactional_id: str | None
 
 
 class TopicOutcome(NamedTuple):
@@ -38,46 +52,78 @@ class TopicOutcome(NamedTuple):
 
 def handle(context: Context, request: Request) -> Reply | None:
     message = request.decode(ProduceRequest)
+    terms = _Terms(message.acks, message.transactional_id)
     # The names, not the topics: those hold the batches, and with them the connection's receive buffer.
-    outcomes = [_append_topic(context, topic, message.acks) for topic in message.topic_data]
+    outcomes = [_append_topic(context, request, topic, terms) for topic in message.topic_data]
+    throttle_ms = context.charge(Direction.IN, _size(message))
     if message.acks == 0:
         _close_on_error(outcomes)
         return None
     tickets = [appended.ticket for topic in outcomes for _, appended in topic.partitions if appended]
     number = max((ticket.number for ticket in tickets), default=0)
-    return Reply.when_durable(number, lambda: _answer(request, outcomes))
+    return Reply.when_durable(number, lambda: _answer(request, outcomes, throttle_ms))
 
 
-def _append_topic(context: Context, topic: TopicProduceData, acks: int) -> TopicOutcome:
+def _size(message: ProduceRequest) -> int:
+    return sum(len(partition.records or b"") for topic in message.topic_data for partition in topic.partition_data)
+
+
+def _append_topic(context: Context, request: Request, topic: TopicProduceData, terms: _Terms) -> TopicOutcome:
     partitions = [
-        _append(context, topic, partition.index, partition.records, acks) for partition in topic.partition_data
+        _append(context, request, topic, partition.index, partition.records, terms)
+        for partition in topic.partition_data
     ]
     return TopicOutcome(topic.name, topic.topic_id, partitions)
 
 
-def _append(context: Context, asked: TopicProduceData, index: int, records: Buffer | None, acks: int) -> Outcome:
+def _append(
+    context: Context, request: Request, asked: TopicProduceData, index: int, records: Buffer | None, terms: _Terms
+) -> Outcome:
     try:
-        topic = context.topic(asked.name, asked.topic_id)
+        if asked.name in INTERNAL:
+            raise Failure(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
+        topic = context.topic(asked.name, asked.topic_id if request.api_version >= _BY_ID else b"")
         stream = topic.stream(index)
-        if acks not in _ACKS:
+        if terms.acks not in _ACKS:
             return _failed(index, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
         if not records:
             return _failed(index, Code.INVALID_RECORD, "there is no batch")
         header = check_sent(records)
-        validate_records(records, max_expanded_bytes=context.broker.settings.limits.batch_expansion_bytes)
+        if header.codec == Codec.ZSTD and request.api_version < _ZSTD_SINCE:
+            raise Failure(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_ZSTD_SINCE} of Produce")
+        if header.is_transactional:
+            may_join = request.api_version >= _JOINS_SINCE
+            context.broker.transactions.check_append(context.caller, _name(terms), stream, header, may_join)
         appended = context.broker.append(context.caller, topic, stream, records[: header.size], header)
+    except (MissingKey, UntimelyRecord) as refusal:
+        context.counts.refused_write(type(refusal).__name__)
+        return _failed(index, code_of(refusal), str(refusal), refusal.index)
     except Refusal as refusal:
+        context.counts.refused_write(type(refusal).__name__)
         return _failed(index, code_of(refusal), str(refusal))
     except BadBatch as error:
+        context.counts.refused_write(type(error).__name__)
         return _failed(index, code_of_batch(error), str(error))
     response = PartitionProduceResponse(
-        index=index, base_offset=appended.base_offset, log_append_time_ms=-1, log_start_offset=stream.start
+        index=index,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.append_time_ms,
+        log_start_offset=stream.start,
     )
     return response, appended
 
 
-def _failed(index: int, code: Code, message: str) -> Outcome:
-    return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message), None
+def _name(terms: _Terms) -> str:
+    if terms.transactional_id is None:
+        raise Failure(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch needs a transactional id")
+    return terms.transactional_id
+
+
+def _failed(index: int, code: Code, message: str, record: int | None = None) -> Outcome:
+    response = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
+    if record is not None:
+        response.record_errors = [BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=message)]
+    return response, None
 
 
 def _close_on_error(outcomes: list[TopicOutcome]) -> None:
@@ -87,13 +133,13 @@ def _close_on_error(outcomes: list[TopicOutcome]) -> None:
                 raise ProtocolError(f"a produce request to {topic.name} with acks=0 failed: {response.error_message}")
 
 
-def _answer(request: Request, outcomes: list[TopicOutcome]) -> Parts:
+def _answer(request: Request, outcomes: list[TopicOutcome], throttle_ms: int) -> Parts:
     """The pass is over: what could not be written is told now."""
     responses = []
     for topic in outcomes:
         told = [_settle(response, appended) for response, appended in topic.partitions]
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=told))
-    return encode_response(request, ProduceResponse(responses=responses))
+    return encode_response(request, ProduceResponse(responses=responses, throttle_time_ms=throttle_ms))
 
 
 def _settle(response: PartitionProduceResponse, appended: Appended | None) -> PartitionProduceResponse:

@@ -1,0 +1,219 @@
+"""Group commit: how many appends 64 writers get onto the disk, each waiting for its own before it sends the next,
+beside a bare loop that writes and syncs the same number of files. By wall time, since waiting is what is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from uuid import UUID
+
+from bench.figures import Figure, at_least_times_floor
+from bench.rig import SETTINGS, batch_of, event_loop, raise_failure
+from bench.sizes import Sizes
+from trimq.config import Settings
+from trimq.offload import ThreadOffload
+from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.files import DiskFiles
+from trimq.storage.flusher import SyncFlusher
+from trimq.storage.partition_log import PartitionLog
+from trimq.storage.partition_store import ROOT, PartitionStore
+from trimq.storage.passes import Passes, Ticket
+from trimq.storage.table import open_table
+
+WRITERS = 64
+SMALL = 200
+DIRTY_FILES = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
+
+Sync = Callable[[DiskFiles, Sequence[int]], None]
+
+
+def measure(sizes: Sizes, folder: Path) -> Iterator[Figure]:
+    for streams in sizes.commit_streams:
+        rates: dict[str, list[float]] = {"fdatasync": [], "syncfs": [], "broker": []}
+        seconds = sizes.commit_seconds
+        with _Floor(folder / "floor", streams) as floor, _Broker(folder / "broker", streams) as broker:
+            for _ in range(sizes.commit_rounds):
+                rates["fdatasync"].append(floor.rate(WRITERS, sync_each, seconds))
+                rates["broker"].append(broker.rate(seconds))
+                rates["syncfs"].append(floor.rate(WRITERS, sync_at_once, seconds))
+        # Of a disk that others use too the middle says more than the best moment of each.
+        middle = {name: statistics.median(found) for name, found in rates.items()}
+        chosen = max(("fdatasync", "syncfs"), key=lambda name: middle[name])
+        yield Figure(
+            f"group commit, 64 writers, {streams:,} stream{'s' if streams > 1 else ''}",
+            middle["broker"],
+            "appends/s",
+            middle[chosen],
+            at_least_times_floor(0.7),
+            f"wall time, median of {sizes.commit_rounds}; floor is {chosen}: fdatasync {middle['fdatasync']:,.0f}, "
+            f"syncfs {middle['syncfs']:,.0f} appends/s",
+        )
+
+
+def measure_crossover(sizes: Sizes, folder: Path) -> Iterator[Figure]:
+    """From how many dirty files on one syncfs is quicker than an fdatasync of each."""
+    took_ms: dict[int, tuple[float, float]] = {}
+    seconds = sizes.commit_seconds / 5
+    with _Floor(folder / "floor", max(DIRTY_FILES)) as floor:
+        for files in DIRTY_FILES:
+            rates = [
+                (floor.rate(files, sync_each, seconds), floor.rate(files, sync_at_once, seconds))
+                for _ in range(sizes.commit_rounds)
+            ]
+            each, at_once = (1e3 * files / max(column) for column in zip(*rates, strict=True))
+            took_ms[files] = (each, at_once)
+    crossover = next((files for files, (each, at_once) in took_ms.items() if at_once < each), max(DIRTY_FILES) + 1)
+    shown = "; ".join(f"{files}: {each:.2f} / {at_once:.2f}" for files, (each, at_once) in took_ms.items())
+    yield Figure(
+        "dirty files from which one syncfs is quicker",
+        crossover,
+        "files",
+        note=f"storage.syncfs_threshold is {Settings().storage.syncfs_threshold}; ms by fdatasync / syncfs for {shown}",
+    )
+
+
+def sync_each(files: DiskFiles, descriptors: Sequence[int]) -> None:
+    for fd in descriptors:
+        os.fdatasync(fd)
+
+
+def sync_at_once(files: DiskFiles, descriptors: Sequence[int]) -> None:
+    files.sync_all()
+
+
+class _Floor:
+    """One loop: a write to each file that the writers chose, then the sync."""
+
+    def __init__(self, folder: Path, streams: int) -> None:
+        self._folder = folder
+        self._files = DiskFiles(str(folder))
+        self._descriptors = [os.open(folder / str(n), os.O_RDWR | os.O_CREAT | os.O_APPEND) for n in range(streams)]
+        self._next = 0
+        self._files.sync_all()
+
+    def __enter__(self) -> _Floor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in self._descriptors:
+            os.close(fd)
+        shutil.rmtree(self._folder)
+
+    def rate(self, writers: int, sync: Sync, seconds: float) -> float:
+        """Appends per second, when `writers` append once per round, each to the stream whose turn it is."""
+        part = batch_of(SMALL)[0]
+        streams = len(self._descriptors)
+        touched = min(writers, streams)
+        parts = [part] * (writers // touched)
+        rounds = 0
+        began_s = time.perf_counter()
+        while time.perf_counter() < began_s + seconds or not rounds:
+            chosen = [self._descriptors[(self._next + n) % streams] for n in range(touched)]
+            self._next += touched
+            for fd in chosen:
+                os.writev(fd, parts)
+            sync(self._files, chosen)
+            rounds += 1
+        return rounds * writers / (time.perf_counter() - began_s)
+
+
+class _Broker:
+    """Passes, flusher and its thread as the broker has them."""
+
+    def __init__(self, folder: Path, streams: int) -> None:
+        self._folder = folder
+        self._streams = streams
+
+    def __enter__(self) -> _Broker:
+        self._runner = asyncio.Runner(loop_factory=event_loop)
+        self._loop = self._runner.get_loop()
+        self._offload = ThreadOffload("bench-sync", self._loop)
+        self._files = DiskFiles(str(self._folder), Settings().storage.open_files)
+        self._passes = Passes(self._loop.call_soon, raise_failure)
+        threshold = Settings().storage.syncfs_threshold
+        self._passes.start(SyncFlusher(self._files, self._offload, threshold, self._passes.settle, raise_failure))
+        self._logs = self._runner.run(self._open())
+        return self
+
+    async def _open(self) -> list[PartitionLog]:
+        self._files.make_folder(ROOT)
+        table = open_table(self._files, "tables", "checkpoints", self._passes, list, self._offload)
+        store = PartitionStore(self._files, self._passes, Checkpoints(table), lambda: time.time_ns() // 1_000_000)
+        logs = [store.open("bench", index, UUID(int=7), SETTINGS, is_new=True) for index in range(self._streams)]
+        for _ in range(2):  # the first append to a stream also makes files, which the floor has already
+            await self._settled()
+            for log in logs:
+                log.append(*batch_of(SMALL), 0)
+        await self._settled()
+        return logs
+
+    async def _settled(self) -> None:
+        while not self._passes.is_idle:
+            await asyncio.sleep(0.001)
+
+    def __exit__(self, *_: object) -> None:
+        self._offload.stop()
+        self._runner.close()
+        self._files.close()
+        shutil.rmtree(self._folder)
+
+    def rate(self, seconds: float) -> float:
+        return self._runner.run(_Writers(self._passes, self._logs).run(seconds))
+
+
+class _Writers:
+    """Each appends to the stream whose turn it is, and again when that is durable."""
+
+    def __init__(self, passes: Passes, logs: list[PartitionLog]) -> None:
+        self._passes = passes
+        self._logs = logs
+        self._turn = 0
+        self._batches = [batch_of(SMALL) for _ in range(WRITERS)]
+        self._waiting: list[Ticket] = []
+        self._done = 0
+        self._is_over = False
+        self._ended = asyncio.Event()
+
+    async def run(self, seconds: float) -> float:
+        """Appends per second."""
+        stop_listening = _listen(self._passes, self._moved)
+        began_s = time.perf_counter()
+        self._append(WRITERS)
+        await asyncio.sleep(seconds)
+        self._is_over = True
+        await self._ended.wait()
+        stop_listening()
+        return self._done / (time.perf_counter() - began_s)
+
+    def _append(self, writers: int) -> None:
+        logs, first = self._logs, self._turn
+        self._turn = (first + writers) % len(logs)
+        for place, (batch, header) in enumerate(self._batches[:writers], first):
+            self._waiting.append(logs[place % len(logs)].append(batch, header, 0))
+
+    def _moved(self) -> None:
+        durable = self._passes.durable
+        left = [ticket for ticket in self._waiting if ticket.number > durable]
+        settled = len(self._waiting) - len(left)
+        self._waiting = left
+        self._done += settled
+        if not self._is_over:
+            self._append(settled)
+        elif not left:
+            self._ended.set()
+
+
+def _listen(passes: Passes, listener: Callable[[], None]) -> Callable[[], None]:
+    """Hear of progress until told otherwise: passes outlive one measurement."""
+    hears = [listener]
+    passes.on_progress(lambda: hears[0]())
+
+    def stop() -> None:
+        hears[0] = lambda: None
+
+    return stop

@@ -1,0 +1,104 @@
+"""Measurements that need a process of their own: started here, asked for one JSON line, and ended by their id."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tools.broker import COMMAND, free_port_flags
+
+PROJECT = Path(__file__).parent.parent
+PATIENCE_S = 60
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without settings of a broker, and with compiled modules as an installed broker has them."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("TRIMQ_")}
+    ours.pop("PYTHONDONTWRITEBYTECODE", None)
+    return ours
+
+
+class ChildFailed(Exception):
+    """A measurement's process did not do what it was started for."""
+
+
+def ask(module: str, *words: str) -> dict[str, Any]:
+    """Run a module of the bench in a fresh interpreter; what it prints last is the answer."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        timeout=PATIENCE_S,
+        env=_environment(),
+        check=False,
+    )
+    if done.returncode:
+        raise ChildFailed(f"{module} {' '.join(words)} ended with {done.returncode}")
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+class RunningBroker:
+    """`trimq serve`, from the moment it was started."""
+
+    def __init__(self, process: subprocess.Popen[bytes], told: dict[str, Any], ready_s: float) -> None:
+        self._process = process
+        self.addresses = told
+        self.ready_s = ready_s
+
+    def cpu_s(self) -> float:
+        """Processor time of the broker with the kernel's work for it."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def resident_mb(self) -> float:
+        return resident_mb(self._process.pid)
+
+
+def resident_mb(pid: int | str = "self", field: str = "VmRSS") -> float:
+    """Memory of a process that is in the machine's: now, or with "VmHWM" at its highest."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise ChildFailed(f"process {pid} has ended")
+
+
+@contextmanager
+def broker_in(folder: Path, flags: Sequence[str] = ()) -> Iterator[RunningBroker]:
+    """A broker process with its data in `folder`, stopped as it should be at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ready = folder / "ready.json"
+    words = [
+        *COMMAND,
+        "serve",
+        *free_port_flags(),
+        "--data-dir",
+        str(folder / "data"),
+        *flags,
+        "--ready-file",
+        str(ready),
+    ]
+    with (folder / "broker.log").open("wb") as log:
+        started_s = time.perf_counter()
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment())
+    try:
+        while not ready.exists():
+            if process.poll() is not None or time.perf_counter() > started_s + PATIENCE_S:
+                raise ChildFailed(f"the broker did not start:\n{(folder / 'broker.log').read_text()}")
+            time.sleep(0.0005)
+        yield RunningBroker(process, json.loads(ready.read_text()), time.perf_counter() - started_s)
+        process.terminate()
+        if process.wait(PATIENCE_S):
+            raise ChildFailed(f"the broker ended with {process.returncode}:\n{(folder / 'broker.log').read_text()}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()

@@ -1,0 +1,141 @@
+"""Reading what is stored: in sequence as a consumer does, and all of an unsealed tail when a log is opened after a
+crash. Both beside a bare loop over the mapped file; everything is in the page cache."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+from bench.figures import Figure, at_least_times_floor, at_most_times_floor
+from bench.measuring import Contestant, Work, take_turns
+from bench.rig import SETTINGS, Storage, batch_of, storage_in
+from bench.sizes import MIB, Sizes
+from trimq.core.admission import Rules
+from trimq.core.streams import Stream
+from trimq.formats.batch import stamp
+from trimq.formats.checksum import crc32c
+from trimq.model import StreamId
+from trimq.storage.companions import PARTITION_METADATA
+from trimq.storage.epoch_checkpoint import format_partition_metadata
+from trimq.storage.partition_store import ROOT
+
+LARGE = 16 * 1024
+_LOG = f"{ROOT}/bench-0/{0:020d}.log"
+
+
+def write_tail(folder: Path, size: int) -> Path:
+    """A log as a crash leaves it: one segment of batches of 16 KB, no index, no checkpoint."""
+    path = folder / _LOG
+    path.parent.mkdir(parents=True)
+    (path.parent / PARTITION_METADATA).write_bytes(format_partition_metadata(UUID(int=7)))
+    batch, _ = batch_of(LARGE)
+    with path.open("wb", buffering=MIB) as file:
+        for offset in range(size // LARGE):
+            stamp(batch, offset, 0)
+            file.write(batch)
+    return path
+
+
+def measure_reads(sizes: Sizes, folder: Path) -> Iterator[Figure]:
+    with storage_in(folder / "read") as storage:
+        path = write_tail(folder / "read", sizes.read_bytes)
+        contestants = [_read_stream(storage), _read_stream(Storage(folder / "read"), is_first=True), _read_map(path)]
+        cost, first, floor = take_turns(contestants, sizes.rounds)
+        gigabytes = sizes.read_bytes / 1e9
+        for name, taken in (
+            ("sequential read, 1 MiB at a time", cost),
+            ("the same, first read of a restarted broker", first),
+        ):
+            wall = f"by wall {floor.wall_s / taken.wall_s:.2f} x floor"
+            note = f"CPU of the process is judged; every byte is touched by its CRC; {wall}"
+            goal = at_least_times_floor(0.8) if taken is cost else None
+            yield Figure(name, gigabytes / taken.cpu_s, "GB/s", gigabytes / floor.cpu_s, goal, note)
+
+
+def _read_map(path: Path) -> Contestant:
+    @contextmanager
+    def prepare() -> Iterator[Work]:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+
+            def work() -> None:
+                view = memoryview(mapped)
+                for position in range(0, len(view), MIB):
+                    crc32c(view[position : position + MIB])
+
+            yield work
+
+    return prepare
+
+
+def _read_stream(storage: Storage, is_first: bool = False) -> Contestant:
+    """What this process has checked once it does not check again: only the first read pays for that."""
+
+    @contextmanager
+    def prepare() -> Iterator[Work]:
+        stream = Stream(StreamId(UUID(int=7), 0), "bench", storage.open_log(), 1 << 30, Rules())
+        if is_first:
+            stream.log.segments[0].trusted_from = stream.log.segments[0].segment.size
+            stream.log.segments[0].checked_to = 0
+
+        def work() -> None:
+            offset, end = 0, stream.readable_end
+            while offset < end:
+                found = stream.read(offset, MIB)
+                for part in found.parts:
+                    crc32c(part)
+                offset = found.next_offset
+
+        yield work
+        stream.log.journal.close()
+
+    return prepare
+
+
+def measure_recovery(sizes: Sizes, folder: Path) -> Iterator[Figure]:
+    with storage_in(folder / "recovery") as storage:
+        path = write_tail(folder / "recovery", sizes.recovery_bytes)
+        cost, floor = take_turns([_recover(storage), _check_map(path)], sizes.recovery_rounds)
+        yield Figure(
+            f"recovery of a tail of {sizes.recovery_bytes // MIB} MiB",
+            cost.cpu_s,
+            "s CPU",
+            floor.cpu_s,
+            at_most_times_floor(1.5),
+            f"CPU of the process is judged; by wall {cost.wall_s:.3g} s, {cost.wall_s / floor.wall_s:.2f} x floor",
+        )
+
+
+def _check_map(path: Path) -> Contestant:
+    @contextmanager
+    def prepare() -> Iterator[Work]:
+        def work() -> None:
+            with path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            view = memoryview(mapped)
+            for position in range(0, len(view), LARGE):
+                crc32c(view[position : position + LARGE])
+            view.release()
+            mapped.close()
+
+        yield work
+
+    return prepare
+
+
+def _recover(storage: Storage) -> Contestant:
+    """Opening a log that no checkpoint vouches for. It is not synced, and its indexes are not written."""
+
+    @contextmanager
+    def prepare() -> Iterator[Work]:
+        opened = []
+        settings = replace(SETTINGS, segment_bytes=(1 << 31) - 1, checkpoint_bytes=1 << 40)
+        yield lambda: opened.append(storage.open_log(settings=settings))
+        (log,) = opened
+        assert log.end == log.segments[0].segment.size // LARGE, "every batch was found"
+        log.journal.close()
+
+    return prepare

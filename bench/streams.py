@@ -1,0 +1,138 @@
+"""Opening many streams in a fresh process: after kill -9, and after a stop as it should be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bench.figures import Figure, at_most
+from bench.processes import PATIENCE_S, PROJECT, ChildFailed, ask, resident_mb
+from bench.rig import batch_of, event_loop, raise_failure
+from bench.sizes import Sizes
+from trimq.clock import system_clock
+from trimq.config import Settings
+from trimq.core.opening import Core, open_core
+from trimq.metrics import Metrics
+from trimq.model import SYSTEM, Home
+from trimq.offload import ThreadOffload
+from trimq.storage.files import DiskFiles
+from trimq.storage.flusher import SyncFlusher
+from trimq.storage.passes import Passes
+
+SMALL = 200
+
+
+def measure(sizes: Sizes, folder: Path) -> Iterator[Figure]:
+    data = str(folder / "streams")
+    streams = sizes.topics * sizes.streams_per_topic
+    _fill_and_kill(data, sizes)
+    try:
+        for state in ("after kill -9", "after a clean stop"):
+            found = ask("bench.streams", "open", data)
+            if found["streams"] != streams:
+                raise ChildFailed(f"{found['streams']} of {streams} streams were found")
+            note = f"wall time in a fresh process, files in the page cache; CPU {found['cpu_s']:.3g} s"
+            yield Figure(f"open {streams:,} streams {state}", found["wall_s"], "s", goal=at_most(3), note=note)
+            note = f"VmHWM of the process, the highest so far; {found['before_mb']:.0f} MB before it opened anything"
+            yield Figure(
+                f"memory of {streams:,} streams {state}", found["highest_mb"], "MB", goal=at_most(250), note=note
+            )
+    finally:
+        shutil.rmtree(data)
+
+
+def _fill_and_kill(data: str, sizes: Sizes) -> None:
+    words = [data, str(sizes.topics), str(sizes.streams_per_topic), str(sizes.batches_per_stream)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.streams", "fill", *words], cwd=PROJECT, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline() != b"filled\n":
+            raise ChildFailed("the streams could not be made")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE_S)
+
+
+class _Opened:
+    """The core on a data folder, with the flusher and the threads of a broker."""
+
+    def __init__(self, data: str, offloads: list[ThreadOffload]) -> None:
+        loop = asyncio.get_running_loop()
+        settings = Settings(data_dir=data)
+        files = DiskFiles(data, settings.storage.open_files)
+        self.passes = Passes(loop.call_soon, raise_failure)
+        threshold = settings.storage.syncfs_threshold
+        self.passes.start(SyncFlusher(files, offloads[0], threshold, self.passes.settle, raise_failure))
+        self.core: Core = open_core(
+            settings, files, self.passes, system_clock(), offloads[1], random.Random(7), Metrics()
+        )
+
+    async def settled(self) -> None:
+        while not self.passes.is_idle:
+            await asyncio.sleep(0.0005)
+
+
+async def _fill(data: str, topics: int, streams: int, batches: int) -> None:
+    """Make the topics and append to each stream, all of it durable but not checkpointed; then wait to be killed."""
+    loop = asyncio.get_running_loop()
+    opened = _Opened(data, [ThreadOffload("bench-sync", loop), ThreadOffload("bench-work", loop)])
+    await opened.settled()
+    opened.core.start()
+    broker = opened.core.broker
+    for number in range(topics):
+        topic, _ = broker.create_topic(SYSTEM, f"topic-{number:03d}", Home.PARTITION_LOG, streams, {})
+        for stream in topic.streams:
+            for _ in range(batches):
+                batch, header = batch_of(SMALL)
+                broker.append(SYSTEM, topic, stream, batch, header)
+        await opened.settled()
+    print("filled", flush=True)
+    await asyncio.Event().wait()
+
+
+async def _open(data: str) -> dict[str, Any]:
+    loop = asyncio.get_running_loop()
+    offloads = [ThreadOffload("bench-sync", loop), ThreadOffload("bench-work", loop)]
+    before_mb = resident_mb()
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+    opened = _Opened(data, offloads)
+    await opened.settled()
+    wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
+    found = {
+        "streams": sum(len(topic.streams) for topic in opened.core.topics),
+        "wall_s": wall_s,
+        "cpu_s": cpu_s,
+        "before_mb": before_mb,
+        "highest_mb": resident_mb(field="VmHWM"),
+    }
+    opened.core.close()
+    await opened.settled()
+    for offload in offloads:
+        offload.stop()
+    return found
+
+
+def _main(action: str, data: str, *sizes: str) -> None:
+    with asyncio.Runner(loop_factory=event_loop) as runner:
+        if action == "fill":
+            runner.run(_fill(data, *map(int, sizes)))
+        else:
+            json.dump(runner.run(_open(data)), sys.stdout)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

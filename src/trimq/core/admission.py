@@ -1,0 +1,103 @@
+"""What a stream takes: holds the records of a sent batch against the stream's rules, and rewrites what its topic wants
+otherwise than it was sent. Knows batches; offsets and producers are decided elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from trimq.errors import InvalidRecords, MissingKey, UntimelyRecord
+from trimq.formats.batch import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    read_header,
+    stamp_append_time,
+    stamp_create_time,
+)
+from trimq.formats.compression import Codec
+from trimq.formats.records import ANY_TIME, validate_records
+from trimq.formats.sealing import recompress
+from trimq.model import Buffer
+
+_HOUR_MS = 3_600_000
+
+
+class Rules(NamedTuple):
+    """`codec` None: as it was sent. A record may be `max_age_ms` older and `max_lead_ms` ahead of the broker's time."""
+
+    needs_keys: bool = False
+    keeps_append_time: bool = False
+    max_age_ms: int = 2**63 - 1
+    max_lead_ms: int = _HOUR_MS
+    has_own_window: bool = False
+    codec: int | None = None
+    level: int | None = None
+
+
+class Admitted(NamedTuple):
+    """The batch as it is to be kept. `append_time_ms` is -1 where the records keep their producer's time."""
+
+    batch: Buffer
+    header: BatchHeader
+    append_time_ms: int
+
+
+class Admission:
+    """`opens_every_batch`: look at each record. Otherwise only where the rules of the stream ask for it."""
+
+    def __init__(self, now_ms: Callable[[], int], max_expanded_bytes: int, opens_every_batch: bool) -> None:
+        self._now_ms = now_ms
+        self._max_expanded_bytes = max_expanded_bytes
+        self._opens_every_batch = opens_every_batch
+
+    def admit(self, rules: Rules, batch: Buffer, header: BatchHeader) -> Admitted:
+        """`batch` is exactly one, whose header was checked; it may be rewritten in place. A refusal, or BadBatch: it
+        breaks a rule of the stream or of its format."""
+        now_ms = self._now_ms()
+        max_timestamp_ms = header.max_timestamp_ms
+        if self._must_open(rules, header, now_ms):
+            max_timestamp_ms = self._check_records(rules, batch, header, now_ms)
+        if rules.codec is not None and rules.codec != header.codec:
+            batch = recompress(batch, rules.codec, 0, self._max_expanded_bytes, rules.level)
+            header = read_header(batch)
+        if rules.keeps_append_time:
+            batch = _writable(batch)
+            stamp_append_time(batch, now_ms)
+            return Admitted(batch, read_header(batch), now_ms)
+        if header.is_log_append_time or header.max_timestamp_ms != max_timestamp_ms:
+            # A lie in the header would mislead every search by time.
+            batch = _writable(batch)
+            stamp_create_time(batch, max_timestamp_ms)
+            header = read_header(batch)
+        return Admitted(batch, header, NO_TIMESTAMP)
+
+    def _must_open(self, rules: Rules, header: BatchHeader, now_ms: int) -> bool:
+        if self._opens_every_batch or rules.needs_keys or rules.has_own_window:
+            return True
+        if rules.keeps_append_time:
+            return header.is_log_append_time
+        return header.max_timestamp_ms > now_ms + rules.max_lead_ms
+
+    def _check_records(self, rules: Rules, batch: Buffer, header: BatchHeader, now_ms: int) -> int:
+        """The latest time of any record."""
+        window_ms = ANY_TIME
+        if not rules.keeps_append_time:
+            window_ms = (now_ms - rules.max_age_ms, now_ms + rules.max_lead_ms)
+        summary = validate_records(batch, window_ms=window_ms, max_expanded_bytes=self._max_expanded_bytes)
+        if rules.needs_keys and summary.first_null_key_index is not None:
+            raise MissingKey(summary.first_null_key_index)
+        if rules.keeps_append_time and header.is_log_append_time:
+            raise UntimelyRecord(0, "the producer says that the broker has set its time")
+        if summary.first_untimely_index is not None:
+            raise UntimelyRecord(
+                summary.first_untimely_index, f"its time is not between {window_ms[0]} and {window_ms[1]}"
+            )
+        if not summary.offsets_in_order and header.codec != Codec.NONE:
+            raise InvalidRecords("the offsets inside a compressed batch do not count from 0")
+        return summary.max_timestamp_ms
+
+
+def _writable(batch: Buffer) -> bytearray | memoryview:
+    if isinstance(batch, bytearray) or (isinstance(batch, memoryview) and not batch.readonly):
+        return batch
+    return bytearray(batch)

@@ -1,0 +1,35 @@
+"""What every front-end counts of its clients, so that one name means the same for all of them."""
+
+from __future__ import annotations
+
+from trimq.metrics import Counter, Family, Gauge, Metrics
+
+
+class Counts:
+    """Of one front-end. Refusals are rare, so their counter is looked up; the others are kept where they are used."""
+
+    __slots__ = ("_protocol", "_refused_writes", "held_reads", "waiting_reads")
+
+    def __init__(self, protocol: str, refused_writes: Family[Counter], waiting: Gauge, held: Counter) -> None:
+        self._protocol = protocol
+        self._refused_writes = refused_writes
+        self.waiting_reads = waiting
+        self.held_reads = held
+
+    def refused_write(self, reason: str) -> None:
+        """`reason`: the name of the refusal, or of the protocol's own error."""
+        self._refused_writes.labelled(self._protocol, reason).value += 1
+
+
+class CountsOfAll:
+    """Declares them once for all front-ends."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._refused_writes = metrics.counters(
+            "refused_writes", "Batches of messages that were not taken.", ("protocol", "reason")
+        )
+        self._waiting = metrics.gauges("waiting_reads", "Readers that wait for messages now.", ("protocol",))
+        self._held = metrics.counters("held_reads", "Reads that had to wait for messages.", ("protocol",))
+
+    def of(self, protocol: str) -> Counts:
+        return Counts(protocol, self._refused_writes, self._waiting.labelled(protocol), self._held.labelled(protocol))

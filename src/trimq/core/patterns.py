@@ -1,0 +1,69 @@
+"""Patterns of names that clients send: matched in time that grows with the name and never explodes, unlike those of
+`re`, since whoever sends one must not be able to stop the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trimq.core.pattern_syntax import Parser, State
+
+_MOST_PLACES = 1_000
+
+
+class _Place:
+    """All states in which a match can be after some characters, and where the next character leads."""
+
+    __slots__ = ("accepts", "states", "steps")
+
+    def __init__(self, states: frozenset[State], accepts: bool) -> None:
+        self.states = states
+        self.accepts = accepts
+        self.steps: dict[str, _Place] = {}
+
+
+class Pattern:
+    """One pattern, ready to be asked. `InvalidPattern`: it is none."""
+
+    def __init__(self, text: str) -> None:
+        fragment = Parser(text).parse()
+        self.text = text
+        self._end = fragment.last
+        self._places: dict[frozenset[State], _Place] = {}
+        self._begin = _Place(
+            _reach([fragment.first], at_start=True),
+            self._end in _reach([fragment.first], at_start=True, at_end=True),
+        )
+
+    def matches(self, name: str) -> bool:
+        """Whether the whole name is as the pattern says."""
+        place = self._begin
+        for character in name:
+            place = place.steps.get(character) or self._step(place, character)
+            if not place.states:
+                return False
+        return place.accepts
+
+    def _step(self, place: _Place, character: str) -> _Place:
+        states = _reach(way for state in place.states if state.takes(character) for way in state.ways)
+        following = self._places.get(states)
+        if following is None:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+                self._begin.steps.clear()
+            following = self._places[states] = _Place(states, self._end in _reach(states, at_end=True))
+        place.steps[character] = following
+        return following
+
+
+def _reach(states: Iterable[State], at_start: bool = False, at_end: bool = False) -> frozenset[State]:
+    """The states, and those that are reached from them without a character."""
+    reached: set[State] = set()
+    left = list(states)
+    while left:
+        state = left.pop()
+        if state in reached:
+            continue
+        reached.add(state)
+        if state.test is None and (at_start or not state.at_start) and (at_end or not state.at_end):
+            left += state.ways
+    return frozenset(reached)

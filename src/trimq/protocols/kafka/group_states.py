@@ -1,0 +1,21 @@
+"""Kafka's names for the kinds and states of groups."""
+
+from __future__ import annotations
+
+from trimq.core.groups import GroupDescription, GroupKind, GroupState
+
+CLASSIC, CONSUMER = "classic", "consumer"
+DEAD = "Dead"
+
+_TYPES = {GroupKind.MEMBER_ASSIGNED: CLASSIC, GroupKind.BROKER_ASSIGNED: CONSUMER}
+_CLASSIC_STATES = {GroupState.GATHERING: "PreparingRebalance", GroupState.ASSIGNING: "CompletingRebalance"}
+
+
+def type_name(group: GroupDescription) -> str:
+    return _TYPES[group.kind]
+
+
+def state_name(group: GroupDescription) -> str:
+    if group.kind is GroupKind.MEMBER_ASSIGNED and group.state in _CLASSIC_STATES:
+        return _CLASSIC_STATES[group.state]
+    return group.state.value.capitalize()

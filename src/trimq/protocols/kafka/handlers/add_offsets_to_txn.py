@@ -1,0 +1,36 @@
+"""AddOffsetsToTxn, versions 0 to 4: the transaction may commit offsets of a group; answered when that is durable."""
+
+from __future__ import annotations
+
+from trimq.core.transactions import Producer
+from trimq.errors import Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import reply_after, require_group_id
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from trimq.protocols.kafka.transaction_codes import require_transactional_id, transaction_code
+
+_KNOWS_FENCING_SINCE = 2
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(AddOffsetsToTxnRequest)
+    producer = Producer(message.producer_id, message.producer_epoch)
+    try:
+        require_transactional_id(message.transactional_id)
+        require_group_id(message.group_id)
+        ticket = context.broker.transactions.add_group(
+            context.caller, message.transactional_id, producer, message.group_id
+        )
+    except Refusal as refusal:
+        return Reply.now(_answer(request, refusal))
+    return reply_after(ticket, lambda lost: _answer(request, lost))
+
+
+def _answer(request: Request, refusal: Refusal | None) -> Parts:
+    code = Code.NONE
+    if refusal is not None:
+        code = transaction_code(refusal, request.api_version >= _KNOWS_FENCING_SINCE)
+    return encode_response(request, AddOffsetsToTxnResponse(error_code=code))

@@ -1,0 +1,85 @@
+"""AddPartitionsToTxn, versions 0 to 3: the transaction will write to these partitions; answered once that is durable.
+
+All or none: when one of them is refused, the others are not attempted.
+Not served: the batches of versions 4 and 5, which brokers send to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trimq.core.transactions import Producer
+from trimq.errors import Refusal
+from trimq.model import StreamId
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure, code_of
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import Ticket, reply_after
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.internal_topics import INTERNAL
+from trimq.protocols.kafka.messages.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from trimq.protocols.kafka.transaction_codes import require_transactional_id, transaction_code
+
+_KNOWS_FENCING_SINCE = 2
+
+Codes = Mapping[tuple[str, int], Code]
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(AddPartitionsToTxnRequest)
+    try:
+        require_transactional_id(message.v3_and_below_transactional_id)
+        streams, refused = _find(context, message)
+        if refused:
+            return Reply.now(_answer(request, message, Code.OPERATION_NOT_ATTEMPTED, refused))
+        ticket = _add(context, message, streams)
+    except Refusal as refusal:
+        return Reply.now(_answer(request, message, _code(request, refusal), {}))
+
+    def build(lost: Refusal | None) -> Parts:
+        return _answer(request, message, Code.NONE if lost is None else _code(request, lost), {})
+
+    return reply_after(ticket, build)
+
+
+def _find(context: Context, message: AddPartitionsToTxnRequest) -> tuple[list[StreamId], Codes]:
+    """The streams that are asked for, and why some cannot be added."""
+    streams: list[StreamId] = []
+    refused: dict[tuple[str, int], Code] = {}
+    for topic in message.v3_and_below_topics:
+        for index in topic.partitions:
+            try:
+                if topic.name in INTERNAL:
+                    raise Failure(Code.TOPIC_AUTHORIZATION_FAILED, f"{topic.name} is an internal topic")
+                streams.append(context.topic(topic.name, b"").stream(index).id)
+            except Refusal as refusal:
+                refused[topic.name, index] = code_of(refusal)
+    return streams, refused
+
+
+def _add(context: Context, message: AddPartitionsToTxnRequest, streams: list[StreamId]) -> Ticket | None:
+    producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
+    name = message.v3_and_below_transactional_id
+    return context.broker.transactions.add_streams(context.caller, name, producer, streams)
+
+
+def _code(request: Request, refusal: Refusal) -> Code:
+    return transaction_code(refusal, request.api_version >= _KNOWS_FENCING_SINCE)
+
+
+def _answer(request: Request, message: AddPartitionsToTxnRequest, code: Code, refused: Codes) -> Parts:
+    results = []
+    for topic in message.v3_and_below_topics:
+        partitions = [
+            AddPartitionsToTxnPartitionResult(
+                partition_index=index, partition_error_code=refused.get((topic.name, index), code)
+            )
+            for index in topic.partitions
+        ]
+        results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
+    return encode_response(request, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))

@@ -1,0 +1,191 @@
+"""AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, versions 0 and 1: change the settings of topics; answered
+when all changes are durable. The first replaces all that was set, the second changes what it names.
+
+A change applies to open logs at once. Not served: changes of brokers, loggers, groups and client metrics, which are
+refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from trimq.core.topics import Topic
+from trimq.errors import InvalidSetting, Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure, code_of
+from trimq.protocols.kafka.config_resources import ResourceType
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.describe_configs import refuse_other_broker
+from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.messages.configs import (
+    AlterConfigsAlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    IncrementalAlterConfigsAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from trimq.protocols.kafka.topic_configs import current, in_kafka_words, is_list, to_configs, to_settings
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class _Resource(NamedTuple):
+    type: int
+    name: str
+
+
+# What a topic's settings, in Kafka's words, are to be.
+_Change = Callable[[Topic], dict[str, str]]
+
+
+class _Asked(NamedTuple):
+    resource: _Resource
+    names: Sequence[str]
+    change: _Change
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(AlterConfigsRequest)
+
+    def replacing(configs: list[AlterConfigsAlterableConfig]) -> _Change:
+        return lambda topic: {config.name: _value(config.name, config.value) for config in configs}
+
+    asked = [
+        _Asked(
+            _Resource(resource.resource_type, resource.resource_name),
+            [config.name for config in resource.configs],
+            replacing(resource.configs),
+        )
+        for resource in message.resources
+    ]
+    results, tickets = _alter(context, asked, message.validate_only)
+
+    def answer() -> Parts:
+        return encode_response(request, AlterConfigsResponse(responses=_settle(results, tickets)))
+
+    return Reply.when_durable(tickets.number, answer)
+
+
+def handle_incremental(context: Context, request: Request) -> Reply:
+    message = request.decode(IncrementalAlterConfigsRequest)
+
+    def changing(configs: list[IncrementalAlterConfigsAlterableConfig]) -> _Change:
+        return lambda topic: _apply(context, topic, configs)
+
+    asked = [
+        _Asked(
+            _Resource(resource.resource_type, resource.resource_name),
+            [config.name for config in resource.configs],
+            changing(resource.configs),
+        )
+        for resource in message.resources
+    ]
+    results, tickets = _alter(context, asked, message.validate_only)
+
+    def answer() -> Parts:
+        return encode_response(request, IncrementalAlterConfigsResponse(responses=_settle(results, tickets)))
+
+    return Reply.when_durable(tickets.number, answer)
+
+
+def _alter(
+    context: Context, asked: list[_Asked], validate_only: bool
+) -> tuple[list[AlterConfigsResourceResponse], Tickets]:
+    tickets = Tickets()
+    results = []
+    counts = Counter(each.resource for each in asked)
+    for each in asked:
+        result = AlterConfigsResourceResponse(
+            error_message=None, resource_type=each.resource.type, resource_name=each.resource.name
+        )
+        try:
+            if counts[each.resource] > 1:
+                raise Failure(Code.INVALID_REQUEST, "the resource stands in the request more than once")
+            _alter_one(context, each, validate_only, tickets)
+        except InvalidSetting as refusal:
+            result.error_code, result.error_message = Code.INVALID_CONFIG, str(in_kafka_words(refusal))
+        except Refusal as refusal:
+            result.error_code, result.error_message = code_of(refusal), str(refusal)
+        results.append(result)
+    return results, tickets
+
+
+def _alter_one(context: Context, asked: _Asked, validate_only: bool, tickets: Tickets) -> None:
+    if asked.resource.type != ResourceType.TOPIC:
+        _refuse_unless_empty(context, asked)
+        return
+    topic = context.topic(asked.resource.name, b"")
+    if len(set(asked.names)) != len(asked.names):
+        raise Failure(Code.INVALID_REQUEST, "a setting stands in the request more than once")
+    settings = to_settings(asked.change(topic))
+    if validate_only:
+        context.broker.check_change(context.caller, topic, settings)
+    elif settings != topic.settings:
+        tickets.add(asked.resource, context.broker.change_topic(context.caller, topic, settings))
+
+
+def _refuse_unless_empty(context: Context, asked: _Asked) -> None:
+    try:
+        kind = ResourceType(asked.resource.type)
+    except ValueError:
+        raise Failure(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource.type}") from None
+    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        refuse_other_broker(context, asked.resource.name)
+        if asked.names:
+            raise Failure(Code.INVALID_REQUEST, "the settings of a broker are given when it starts")
+    elif asked.names:
+        raise InvalidSetting(asked.names[0], f"a {kind.name.lower().replace('_', ' ')} has no settings here")
+
+
+def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigsAlterableConfig]) -> dict[str, str]:
+    after = to_configs(topic.settings)
+    for config in configs:
+        name = config.name
+        try:
+            operation = Operation(config.config_operation)
+        except ValueError:
+            raise Failure(Code.INVALID_REQUEST, f"there is no operation {config.config_operation}") from None
+        if operation is Operation.DELETE:
+            is_list(name)  # refuses what is no setting
+            after.pop(name, None)
+            continue
+        value = _value(name, config.value)
+        if operation is not Operation.SET:
+            value = _edit_list(name, operation, value, current(name, topic.settings, context.broker.settings))
+        after[name] = value
+    return after
+
+
+def _edit_list(name: str, operation: Operation, value: str, before: str) -> str:
+    if not is_list(name):
+        raise InvalidSetting(name, "it is not a list, to which something could be added")
+    words = [word.strip() for word in value.split(",")]
+    kept = before.split(",") if before else []
+    if operation is Operation.APPEND:
+        return ",".join([*kept, *(word for word in words if word not in kept)])
+    return ",".join(word for word in kept if word not in words)
+
+
+def _value(name: str, value: str | None) -> str:
+    if value is None:
+        raise Failure(Code.INVALID_REQUEST, f"{name}: a setting needs a value")
+    return value
+
+
+def _settle(results: list[AlterConfigsResourceResponse], tickets: Tickets) -> list[AlterConfigsResourceResponse]:
+    for result in results:
+        refusal = tickets.refusal(_Resource(result.resource_type, result.resource_name))
+        if refusal is not None:
+            result.error_code, result.error_message = code_of(refusal), str(refusal)
+    return results

@@ -1,0 +1,187 @@
+"""DescribeClientQuotas and AlterClientQuotas, versions 0 and 1: bytes a second of users and client ids. Alterations are
+answered when all of them are durable.
+
+Not served: quotas of addresses, of request time, of connections and of changes by the controller, which are refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from trimq.core.quotas import Direction, Holder, Part, Quota
+from trimq.errors import AccessDenied, InvalidSetting, Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure, code_of
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntryData,
+    ComponentData,
+    DescribeClientQuotasEntryData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    OpData,
+    ValueData,
+)
+
+_USER, _CLIENT, _ADDRESS = "user", "client-id", "ip"
+_RATES = {"producer_byte_rate": Direction.IN, "consumer_byte_rate": Direction.OUT}
+_KEYS = {direction.value: key for key, direction in _RATES.items()}
+_NOT_SERVED = ("request_percentage", "controller_mutation_rate", "connection_creation_rate")
+_EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
+_MOST = 2.0**62
+
+_Names = Mapping[str, str | None]
+
+
+# -- describe
+
+
+def handle_describe(context: Context, request: Request) -> Reply:
+    message = request.decode(DescribeClientQuotasRequest)
+    try:
+        wanted = _read_components(message.components)
+        entries = [
+            _entry(holder, quota)
+            for holder, quota in context.broker.quotas(context.caller).items()
+            if _matches(_names(holder), wanted, message.strict)
+        ]
+        response = DescribeClientQuotasResponse(error_message=None, entries=entries)
+    except Refusal as refusal:
+        code = _code_of(refusal)
+        response = DescribeClientQuotasResponse(error_code=code, error_message=str(refusal), entries=None)
+    return Reply.now(encode_response(request, response))
+
+
+def _read_components(components: list[ComponentData]) -> dict[str, ComponentData]:
+    wanted: dict[str, ComponentData] = {}
+    for component in components:
+        kind = component.entity_type
+        if kind not in (_USER, _CLIENT, _ADDRESS):
+            raise Failure(Code.UNSUPPORTED_VERSION, f"{kind[:40]!r} is no kind of entity that has quotas")
+        if kind in wanted:
+            raise Failure(Code.INVALID_REQUEST, f"{kind} is asked for twice")
+        if component.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
+            raise Failure(Code.INVALID_REQUEST, f"there is no match type {component.match_type}")
+        if (component.match_type == _EXACT) != (component.match is not None):
+            raise Failure(Code.INVALID_REQUEST, "a name is given for an exact match, and only then")
+        wanted[kind] = component
+    if _ADDRESS in wanted and len(wanted) > 1:
+        raise Failure(Code.INVALID_REQUEST, "an address has no user and no client id")
+    return wanted
+
+
+def _matches(names: _Names, wanted: Mapping[str, ComponentData], strict: bool) -> bool:
+    if strict and names.keys() != wanted.keys():
+        return False
+    return all(kind in names and _is_match(names[kind], component) for kind, component in wanted.items())
+
+
+def _is_match(name: str | None, component: ComponentData) -> bool:
+    if component.match_type == _SPECIFIED:
+        return True
+    return name == component.match  # for the default both are none
+
+
+def _names(holder: Holder) -> dict[str, str | None]:
+    parts = {_USER: holder.principal, _CLIENT: holder.client}
+    return {kind: part.name for kind, part in parts.items() if part is not None}
+
+
+def _entry(holder: Holder, quota: Quota) -> DescribeClientQuotasEntryData:
+    entity = [EntityData(entity_type=kind, entity_name=name) for kind, name in _names(holder).items()]
+    values = [ValueData(key=_KEYS[direction], value=float(rate)) for direction, rate in quota.rates.items()]
+    return DescribeClientQuotasEntryData(entity=entity, values=values)
+
+
+# -- alter
+
+
+def handle_alter(context: Context, request: Request) -> Reply:
+    message = request.decode(AlterClientQuotasRequest)
+    tickets = Tickets()
+    counts = Counter(_key(entry) for entry in message.entries)
+    results = []
+    for number, entry in enumerate(message.entries):
+        result = AlterClientQuotasResponseEntryData(error_message=None, entity=entry.entity)
+        try:
+            if counts[_key(entry)] > 1:
+                raise Failure(Code.INVALID_REQUEST, "the entity stands in the request more than once")
+            _alter(context, entry, message.validate_only, number, tickets)
+        except Refusal as refusal:
+            result.error_code, result.error_message = _code_of(refusal), str(refusal)
+        results.append(result)
+
+    def answer() -> Parts:
+        for number, result in enumerate(results):
+            refusal = tickets.refusal(number)
+            if refusal is not None:
+                result.error_code, result.error_message = code_of(refusal), str(refusal)
+        return encode_response(request, AlterClientQuotasResponse(entries=results))
+
+    return Reply.when_durable(tickets.number, answer)
+
+
+def _key(entry: AlterClientQuotasRequestEntryData) -> frozenset[tuple[str, str | None]]:
+    return frozenset((part.entity_type, part.entity_name) for part in entry.entity)
+
+
+def _alter(
+    context: Context, entry: AlterClientQuotasRequestEntryData, validate_only: bool, number: int, tickets: Tickets
+) -> None:
+    holder = _read_holder(entry.entity)
+    before = context.broker.quotas(context.caller).get(holder, Quota())
+    rates = {Direction(word): rate for word, rate in before.rates.items()}
+    for operation in entry.ops:
+        direction = _read_key(operation.key)
+        if operation.remove:
+            rates.pop(direction, None)
+        else:
+            rates[direction] = _read_rate(operation)
+    if validate_only:
+        context.broker.check_quota(context.caller, holder, rates)
+        return
+    ticket = context.broker.define_quota(context.caller, holder, rates)
+    if ticket is not None:
+        tickets.add(number, ticket)
+
+
+def _read_holder(entity: list[EntityData]) -> Holder:
+    names: dict[str, Part] = {}
+    for part in entity:
+        if part.entity_type == _ADDRESS:
+            raise Failure(Code.INVALID_REQUEST, "addresses have no quotas here")
+        if part.entity_type not in (_USER, _CLIENT):
+            raise Failure(Code.INVALID_REQUEST, f"{part.entity_type[:40]!r} is no kind of entity that has quotas")
+        if part.entity_type in names or part.entity_name == "":
+            raise Failure(Code.INVALID_REQUEST, f"the {part.entity_type} is named twice, or its name is empty")
+        names[part.entity_type] = Part(part.entity_name)
+    return Holder(names.get(_USER), names.get(_CLIENT))
+
+
+def _read_key(key: str) -> Direction:
+    direction = _RATES.get(key)
+    if direction is not None:
+        return direction
+    reason = "is not enforced here" if key in _NOT_SERVED else "is no quota"
+    raise Failure(Code.INVALID_REQUEST, f"{key[:40]} {reason}, only {' and '.join(_RATES)} are")
+
+
+def _read_rate(operation: OpData) -> int:
+    if not (0 < operation.value < _MOST and operation.value == int(operation.value)):
+        raise Failure(Code.INVALID_REQUEST, f"{operation.key}: {operation.value} is not a whole, positive number")
+    return int(operation.value)
+
+
+def _code_of(refusal: Refusal) -> Code:
+    if isinstance(refusal, InvalidSetting):
+        return Code.INVALID_REQUEST
+    if isinstance(refusal, AccessDenied):
+        return Code.CLUSTER_AUTHORIZATION_FAILED
+    return code_of(refusal)

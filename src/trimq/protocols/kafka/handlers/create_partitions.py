@@ -1,0 +1,68 @@
+"""CreatePartitions, versions 0 to 3: adds partitions to topics; answered when all of them are durable.
+
+A topic that stands twice in a request is refused once, for both. validate_only refuses what would be refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from trimq.errors import Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure, code_of
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.create_topics import refuse_replicas
+from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.internal_topics import INTERNAL
+from trimq.protocols.kafka.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(CreatePartitionsRequest)
+    tickets = Tickets()
+    results = []
+    counts = Counter(topic.name for topic in message.topics)
+    for name, asked in {topic.name: topic for topic in message.topics}.items():
+        try:
+            if counts[name] > 1:
+                raise Failure(Code.INVALID_REQUEST, "the topic stands in the request more than once")
+            _grow(context, asked, message.validate_only, tickets)
+            results.append(CreatePartitionsTopicResult(name=name))
+        except Refusal as refusal:
+            results.append(_failed(name, refusal))
+    return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets))
+
+
+def _answer(request: Request, results: list[CreatePartitionsTopicResult], tickets: Tickets) -> Parts:
+    for index, result in enumerate(results):
+        refusal = tickets.refusal(result.name)
+        if refusal is not None:
+            results[index] = _failed(result.name, refusal)
+    return encode_response(request, CreatePartitionsResponse(results=results))
+
+
+def _grow(context: Context, asked: CreatePartitionsTopic, validate_only: bool, tickets: Tickets) -> None:
+    if asked.name in INTERNAL:
+        if not validate_only:
+            raise Failure(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
+        return
+    topic = context.topic(asked.name, b"")
+    context.broker.check_growth(context.caller, topic, asked.count)
+    if asked.assignments is not None:
+        if len(asked.assignments) != asked.count - len(topic.streams):
+            reason = f"{asked.count - len(topic.streams)} new partitions need as many assignments"
+            raise Failure(Code.INVALID_REPLICA_ASSIGNMENT, reason)
+        for assignment in asked.assignments:
+            refuse_replicas(context, assignment.broker_ids)
+    if not validate_only:
+        tickets.add(asked.name, context.broker.grow_topic(context.caller, topic, asked.count))
+
+
+def _failed(name: str, refusal: Refusal) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=code_of(refusal), error_message=str(refusal))

@@ -1,0 +1,154 @@
+"""CreateTopics, versions 2 to 7: makes topics, each on its own; answered when all of them are durable.
+
+A name that stands twice in a request is refused once, for both. validate_only refuses what would be refused.
+Not served: more replicas than there are nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+from uuid import UUID
+
+from trimq.errors import InvalidSetting, Refusal
+from trimq.model import Home
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure, code_of
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.internal_topics import INTERNAL
+from trimq.protocols.kafka.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from trimq.protocols.kafka.topic_configs import describe, in_kafka_words, to_settings
+
+_CHOOSE = -1  # leave the number to the broker
+
+
+class _Plan(NamedTuple):
+    streams: int
+    settings: dict[str, str]
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(CreateTopicsRequest)
+    tickets = Tickets()
+    results = []
+    counts = Counter(topic.name for topic in message.topics)
+    for name, asked in {topic.name: topic for topic in message.topics}.items():
+        try:
+            if counts[name] > 1:
+                raise Failure(Code.INVALID_REQUEST, "the topic stands in the request more than once")
+            if message.timeout_ms <= 0:
+                raise Failure(Code.REQUEST_TIMED_OUT, "there is no time to make it")
+            results.append(_create(context, asked, message.validate_only, tickets))
+        except InvalidSetting as refusal:
+            results.append(_failed(name, Code.INVALID_CONFIG, str(in_kafka_words(refusal))))
+        except Refusal as refusal:
+            results.append(_failed(name, code_of(refusal), str(refusal)))
+    return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets))
+
+
+def _answer(request: Request, results: list[CreatableTopicResult], tickets: Tickets) -> Parts:
+    for index, result in enumerate(results):
+        refusal = tickets.refusal(result.name)
+        if refusal is not None:
+            results[index] = _failed(result.name, code_of(refusal), str(refusal))
+    return encode_response(request, CreateTopicsResponse(topics=results))
+
+
+def _create(context: Context, asked: CreatableTopic, validate_only: bool, tickets: Tickets) -> CreatableTopicResult:
+    _refuse_existing(context, asked.name)
+    context.broker.check_name(asked.name)
+    refuse_alike(context, asked.name)
+    plan = _plan(context, asked)
+    broker, caller = context.broker, context.caller
+    if validate_only:
+        return _made(context, asked.name, broker.check_topic(caller, asked.name, plan.streams, plan.settings), plan)
+    topic, ticket = broker.create_topic(caller, asked.name, Home.PARTITION_LOG, plan.streams, plan.settings)
+    tickets.add(asked.name, ticket)
+    return _made(context, asked.name, topic.id, plan)
+
+
+def _refuse_existing(context: Context, name: str) -> None:
+    """Before its settings are looked at: what exists cannot be made, whatever is asked for."""
+    if name not in INTERNAL:
+        try:
+            context.broker.topic(context.caller, name)
+        except Refusal:
+            return
+    raise Failure(Code.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+
+
+def refuse_alike(context: Context, name: str) -> None:
+    """A name that Kafka's metrics could not tell from another one."""
+    if "." not in name and "_" not in name:
+        return
+    alike = name.replace(".", "_")
+    for topic in context.broker.topics(context.caller):
+        other = topic.name.name
+        if other != name and other.replace(".", "_") == alike:
+            raise Failure(Code.INVALID_TOPIC, f"{name} collides with the existing topic {other}")
+
+
+def _plan(context: Context, asked: CreatableTopic) -> _Plan:
+    configs = {}
+    for config in asked.configs:
+        if config.value is None:
+            raise InvalidSetting(config.name, "a topic setting needs a value")
+        configs[config.name] = config.value
+    settings = to_settings(configs)
+    if asked.assignments:
+        if asked.num_partitions != _CHOOSE or asked.replication_factor != _CHOOSE:
+            raise Failure(Code.INVALID_REQUEST, "an assignment of replicas decides the numbers, which must be -1 then")
+        return _Plan(_count_assigned(context, asked.assignments), settings)
+    if asked.replication_factor not in (_CHOOSE, 1):
+        reason = f"{len(context.broker.cluster.nodes())} node cannot hold {asked.replication_factor} replicas"
+        raise Failure(Code.INVALID_REPLICATION_FACTOR, reason)
+    if asked.num_partitions == _CHOOSE:
+        return _Plan(context.broker.settings.kafka.num_partitions, settings)
+    return _Plan(asked.num_partitions, settings)
+
+
+def _count_assigned(context: Context, assignments: list[CreatableReplicaAssignment]) -> int:
+    indexes = sorted(assignment.partition_index for assignment in assignments)
+    if indexes != list(range(len(indexes))):
+        raise Failure(Code.INVALID_REPLICA_ASSIGNMENT, "partitions count from 0 without a gap")
+    for assignment in assignments:
+        refuse_replicas(context, assignment.broker_ids)
+    return len(indexes)
+
+
+def refuse_replicas(context: Context, nodes: list[int]) -> None:
+    """Only this node can hold a partition."""
+    unknown = [node for node in nodes if context.broker.cluster.node(node) is None]
+    if unknown:
+        raise Failure(Code.INVALID_REPLICA_ASSIGNMENT, f"there is no node {unknown[0]}")
+    if len(nodes) != 1:
+        raise Failure(Code.INVALID_REPLICA_ASSIGNMENT, "a partition has exactly one replica")
+
+
+def _made(context: Context, name: str, id: UUID, plan: _Plan) -> CreatableTopicResult:
+    configs = [
+        CreatableTopicConfigs(name=found.name, value=found.value, config_source=found.source)
+        for found in describe(plan.settings, context.broker.settings)
+    ]
+    return CreatableTopicResult(
+        name=name,
+        topic_id=id.bytes,
+        error_message=None,
+        num_partitions=plan.streams,
+        replication_factor=1,
+        configs=configs,
+    )
+
+
+def _failed(name: str, code: Code, reason: str) -> CreatableTopicResult:
+    # An empty list, since Java's client cannot take none.
+    return CreatableTopicResult(name=name, error_code=code, error_message=reason, configs=[])

@@ -1,0 +1,63 @@
+"""DeleteTopics, versions 1 to 6: removes topics by name, or since version 6 by id; answered when all are durably gone.
+
+What stands twice in a request is refused once, for both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from trimq.errors import Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure, code_of
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.internal_topics import INTERNAL
+from trimq.protocols.kafka.messages.topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from trimq.protocols.kafka.schema import NO_ID
+
+_BY_ID = 6
+
+_Asked = tuple[str | None, bytes]
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(DeleteTopicsRequest)
+    if request.api_version >= _BY_ID:
+        asked: list[_Asked] = [(topic.name, topic.topic_id) for topic in message.topics]
+    else:
+        asked = [(name, NO_ID) for name in message.topic_names]
+    tickets = Tickets()
+    results = [_delete(context, each, count, tickets) for each, count in Counter(asked).items()]
+    return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets))
+
+
+def _answer(request: Request, results: list[DeletableTopicResult], tickets: Tickets) -> Parts:
+    for result in results:
+        refusal = tickets.refusal(result.topic_id)
+        if refusal is not None:
+            result.error_code, result.error_message = code_of(refusal), str(refusal)
+    return encode_response(request, DeleteTopicsResponse(responses=results))
+
+
+def _delete(context: Context, asked: _Asked, count: int, tickets: Tickets) -> DeletableTopicResult:
+    name, id = asked
+    try:
+        _check(name, id, count)
+        topic = context.topic(name or "", id)
+        tickets.add(topic.id.bytes, context.broker.delete_topic(context.caller, topic))
+    except Refusal as refusal:
+        return DeletableTopicResult(name=name, topic_id=id, error_code=code_of(refusal), error_message=str(refusal))
+    return DeletableTopicResult(name=topic.name.name, topic_id=topic.id.bytes)
+
+
+def _check(name: str | None, id: bytes, count: int) -> None:
+    if count > 1:
+        raise Failure(Code.INVALID_REQUEST, "the topic stands in the request more than once")
+    if (name is None) == (id == NO_ID):
+        raise Failure(Code.INVALID_REQUEST, "a topic is named either by its name or by its id")
+    if name in INTERNAL:
+        raise Failure(Code.INVALID_TOPIC, f"{name} is an internal topic")
+    if name == "":
+        raise Failure(Code.UNKNOWN_TOPIC_OR_PARTITION, "no topic has an empty name")

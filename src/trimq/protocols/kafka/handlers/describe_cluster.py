@@ -1,0 +1,51 @@
+"""DescribeCluster, versions 0 to 2: the nodes of the cluster and the one that takes changes.
+
+Not served: the endpoints of controllers, which a broker does not have.
+"""
+
+from __future__ import annotations
+
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.metadata import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from trimq.protocols.kafka.operations import UNKNOWN, cluster_operations
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(DescribeClusterRequest)
+    return Reply.now(encode_response(request, _describe(context, message)))
+
+
+def _describe(context: Context, message: DescribeClusterRequest) -> DescribeClusterResponse:
+    kind = message.endpoint_type
+    if kind == _CONTROLLERS:
+        return _failed(kind, Code.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller")
+    if kind != _BROKERS:
+        return _failed(kind, Code.UNSUPPORTED_ENDPOINT_TYPE, f"there is no kind of endpoint {kind}")
+    cluster = context.broker.cluster
+    brokers = [
+        DescribeClusterBroker(broker_id=node.id, host=address.host, port=address.port, rack=node.rack)
+        for node in cluster.nodes()
+        if (address := node.addresses.get("kafka")) is not None
+    ]
+    operations = UNKNOWN
+    if message.include_cluster_authorized_operations:
+        operations = cluster_operations(context.broker, context.caller)
+    return DescribeClusterResponse(
+        cluster_id=cluster.id,
+        controller_id=cluster.controller.id,
+        brokers=brokers,
+        cluster_authorized_operations=operations,
+    )
+
+
+def _failed(kind: int, code: Code, reason: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(endpoint_type=kind, error_code=code, error_message=reason)

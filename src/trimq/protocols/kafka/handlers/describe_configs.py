@@ -1,0 +1,82 @@
+"""DescribeConfigs, versions 1 to 4: the settings of topics and of this broker; no keys asked for means all of them.
+
+Groups, client metrics and loggers have no settings here: the answer is an empty list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trimq.errors import Refusal
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.broker_configs import describe_broker
+from trimq.protocols.kafka.codes import Code, Failure, code_of
+from trimq.protocols.kafka.config_resources import ResourceType
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from trimq.protocols.kafka.topic_configs import Described, describe
+
+_WITHOUT_SETTINGS = (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS, ResourceType.GROUP)
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(DescribeConfigsRequest)
+    results = []
+    for asked in message.resources:
+        result = DescribeConfigsResult(
+            error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
+        )
+        try:
+            found = _describe(context, asked)
+            result.configs = [
+                _tell(each, message.include_synonyms, message.include_documentation)
+                for each in found
+                if not asked.configuration_keys or each.name in asked.configuration_keys
+            ]
+        except Refusal as refusal:
+            result.error_code, result.error_message = code_of(refusal), str(refusal)
+        results.append(result)
+    return Reply.now(encode_response(request, DescribeConfigsResponse(results=results)))
+
+
+def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Described]:
+    if asked.resource_type == ResourceType.TOPIC:
+        context.broker.check_name(asked.resource_name)
+        topic = context.topic(asked.resource_name, b"")
+        return describe(topic.settings, context.broker.settings)
+    if asked.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        refuse_other_broker(context, asked.resource_name)
+        if asked.resource_type == ResourceType.BROKER and asked.resource_name:
+            return describe_broker(context.broker.settings, context.broker.cluster.me)
+        return ()  # what is set for all brokers at once: nothing
+    if asked.resource_type in _WITHOUT_SETTINGS:
+        return ()
+    raise Failure(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource_type}")
+
+
+def refuse_other_broker(context: Context, name: str) -> None:
+    """An empty name means all brokers."""
+    if name and name != str(context.broker.cluster.my_id):
+        raise Failure(Code.INVALID_REQUEST, f"this is broker {context.broker.cluster.my_id}, not {name[:40]!r}")
+
+
+def _tell(found: Described, with_synonyms: bool, with_documentation: bool) -> DescribeConfigsResourceResult:
+    synonyms = found.synonyms if with_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=found.name,
+        value=found.value,
+        read_only=found.is_read_only,
+        config_source=found.source,
+        is_sensitive=found.is_sensitive,
+        synonyms=[DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in synonyms],
+        config_type=found.kind,
+        documentation=found.documentation if with_documentation else None,
+    )

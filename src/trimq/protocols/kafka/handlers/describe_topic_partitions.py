@@ -1,0 +1,104 @@
+"""DescribeTopicPartitions, version 0: topics by name, all if none is named, so many partitions at a time and a cursor
+for the next request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trimq.core.topics import Topic
+from trimq.errors import Refusal
+from trimq.model import Home
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.codes import Code, code_of
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.metadata import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from trimq.protocols.kafka.operations import topic_operations
+
+_MOST_PARTITIONS = 2000
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(DescribeTopicPartitionsRequest)
+    cursor = message.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        topic = DescribeTopicPartitionsResponseTopic(name=cursor.topic_name, error_code=Code.INVALID_REQUEST)
+        return Reply.now(encode_response(request, DescribeTopicPartitionsResponse(topics=[topic])))
+    left = min(max(message.response_partition_limit, 1), _MOST_PARTITIONS)
+    topics = []
+    next_cursor = None
+    for name, first in _names(context, message):
+        if left == 0:
+            next_cursor = Cursor(topic_name=name, partition_index=first)
+            break
+        described = _describe(context, name, first, left)
+        topics.append(described)
+        left -= len(described.partitions)
+        reached = first + len(described.partitions)
+        if left == 0 and reached < _count(context, name):
+            next_cursor = Cursor(topic_name=name, partition_index=reached)
+            break
+    response = DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
+    return Reply.now(encode_response(request, response))
+
+
+def _names(context: Context, message: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
+    """In order, each with the partition to begin with; what the cursor has passed is left out."""
+    names = {topic.name for topic in message.topics}
+    if not names:
+        names = {topic.name.name for topic in context.broker.topics(context.caller, Home.PARTITION_LOG)}
+    cursor = message.cursor
+    for name in sorted(names):
+        if cursor is None or name > cursor.topic_name:
+            yield name, 0
+        elif name == cursor.topic_name:
+            yield name, cursor.partition_index
+
+
+def _count(context: Context, name: str) -> int:
+    try:
+        return len(context.topic(name, b"").streams)
+    except Refusal:
+        return 0
+
+
+def _describe(context: Context, name: str, first: int, most: int) -> DescribeTopicPartitionsResponseTopic:
+    try:
+        context.broker.check_name(name)
+        topic = context.topic(name, b"")
+    except Refusal as refusal:
+        return DescribeTopicPartitionsResponseTopic(name=name, error_code=code_of(refusal))
+    return DescribeTopicPartitionsResponseTopic(
+        name=name,
+        topic_id=topic.id.bytes,
+        partitions=_partitions(context, topic, first, most),
+        topic_authorized_operations=topic_operations(context.broker, context.caller, topic.resource),
+    )
+
+
+def _partitions(
+    context: Context, topic: Topic, first: int, most: int
+) -> list[DescribeTopicPartitionsResponsePartition]:
+    cluster = context.broker.cluster
+    partitions = []
+    for stream in topic.streams[first : first + most]:
+        owner = cluster.owner(stream.id).id
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=stream.id.number,
+                leader_id=owner,
+                leader_epoch=cluster.leader_epoch(stream.id),
+                replica_nodes=[owner],
+                isr_nodes=[owner],
+                # Empty lists, since Java's client cannot take none.
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+        )
+    return partitions

@@ -1,0 +1,57 @@
+"""DescribeTransactions, version 0: the state of transactions, and the partitions that the open ones have written to."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from trimq.core.transactions import Transaction
+from trimq.errors import Refusal
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
+    TopicData,
+)
+from trimq.protocols.kafka.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.transaction_states import STATE_NAMES
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(DescribeTransactionsRequest)
+    states = [_describe(context, name) for name in message.transactional_ids]
+    return Reply.now(encode_response(request, DescribeTransactionsResponse(transaction_states=states)))
+
+
+def _describe(context: Context, name: str) -> DescribeTransactionsTransactionState:
+    try:
+        require_transactional_id(name)
+        known = context.broker.transactions.describe(context.caller, name)
+    except Refusal as refusal:
+        code = transaction_code(refusal, knows_fencing=True)
+        return DescribeTransactionsTransactionState(transactional_id=name, error_code=code)
+    return DescribeTransactionsTransactionState(
+        transactional_id=name,
+        transaction_state=STATE_NAMES[known.state],
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.started_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.epoch,
+        topics=_topics(context, known),
+    )
+
+
+def _topics(context: Context, known: Transaction) -> list[TopicData]:
+    numbers: dict[UUID, list[int]] = {}
+    for stream in sorted(known.streams):
+        numbers.setdefault(stream.topic, []).append(stream.number)
+    topics = []
+    for id, indexes in numbers.items():
+        try:
+            topic = context.broker.topic_by_id(context.caller, id)
+        except Refusal:
+            continue  # deleted, or not for this caller to see
+        topics.append(TopicData(topic=topic.name.name, partitions=indexes))
+    return topics

@@ -1,0 +1,46 @@
+"""ElectLeaders, versions 0 to 2: with one replica its node leads already, so that no election is ever needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trimq.errors import Refusal
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.codes import Code, Failure, code_of
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.replicas import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+_PREFERRED, _UNCLEAN = 0, 1
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(ElectLeadersRequest)
+    is_known = message.election_type in (_PREFERRED, _UNCLEAN)
+    # Of all partitions only those would be told whose leader changed: none.
+    results = [
+        ReplicaElectionResult(
+            topic=asked.topic,
+            partition_result=list(_answer(context, asked.topic, asked.partitions, is_known)),
+        )
+        for asked in message.topic_partitions or ()
+    ]
+    code = Code.NONE if is_known else Code.INVALID_REQUEST
+    return Reply.now(encode_response(request, ElectLeadersResponse(error_code=code, replica_election_results=results)))
+
+
+def _answer(context: Context, topic: str, partitions: list[int], is_known: bool) -> Iterable[PartitionResult]:
+    for index in partitions:
+        try:
+            if not is_known:
+                raise Failure(Code.INVALID_REQUEST, "there is no such kind of election")
+            context.topic(topic, b"").stream(index)
+            code, reason = Code.ELECTION_NOT_NEEDED, "the only replica leads already"
+        except Refusal as refusal:
+            code, reason = code_of(refusal), str(refusal)
+        yield PartitionResult(partition_id=index, error_code=code, error_message=reason)

@@ -1,0 +1,46 @@
+"""EndTxn, versions 0 to 5: commits or aborts; answered when every partition has its marker and the offsets are there.
+
+Asked again for the same outcome the answer is the same. From version 5 on each end raises the producer's epoch, which
+the answer tells; that is answered once the state, too, is durable, since the producer goes on without asking.
+"""
+
+from __future__ import annotations
+
+from trimq.core.transactions import Producer, Transaction
+from trimq.errors import Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import Ticket, resolve_after
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.transactions import EndTxnRequest, EndTxnResponse
+from trimq.protocols.kafka.transaction_codes import require_transactional_id, transaction_code
+
+_KNOWS_FENCING_SINCE = 2
+_RAISES_EPOCH_SINCE = 5
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(EndTxnRequest)
+    producer = Producer(message.producer_id, message.producer_epoch)
+    raises_epoch = request.api_version >= _RAISES_EPOCH_SINCE
+    reply = Reply.later()
+
+    def answer(outcome: Transaction | Refusal, ticket: Ticket | None) -> None:
+        needed = ticket if raises_epoch else None
+        resolve_after(reply, needed, lambda lost: _answer(request, outcome if lost is None else lost))
+
+    try:
+        require_transactional_id(message.transactional_id)
+        context.broker.transactions.end(
+            context.caller, message.transactional_id, producer, message.committed, raises_epoch, answer
+        )
+    except Refusal as refusal:
+        return Reply.now(_answer(request, refusal))
+    return reply
+
+
+def _answer(request: Request, outcome: Transaction | Refusal) -> Parts:
+    if isinstance(outcome, Refusal):
+        code = transaction_code(outcome, request.api_version >= _KNOWS_FENCING_SINCE)
+        return encode_response(request, EndTxnResponse(error_code=code))
+    return encode_response(request, EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch))

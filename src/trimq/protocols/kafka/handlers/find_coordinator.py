@@ -1,0 +1,51 @@
+"""FindCoordinator, versions 0 to 6: the node that looks after a group or a transaction.
+
+Every name has a coordinator, whether it is in use or not. From version 4 on several are asked for at once.
+Not served: coordinators of share groups (refused as an invalid request).
+"""
+
+from __future__ import annotations
+
+from trimq.errors import Refusal
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.codes import Code, Failure
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import group_code
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.classic_groups import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+_GROUP, _TRANSACTION = 0, 1
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(FindCoordinatorRequest)
+    keys = message.coordinator_keys if request.api_version >= 4 else [message.key]
+    found = [_find(context, key, message.key_type) for key in keys]
+    if request.api_version >= 4:
+        return Reply.now(encode_response(request, FindCoordinatorResponse(coordinators=found)))
+    (only,) = found
+    response = FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+    return Reply.now(encode_response(request, response))
+
+
+def _find(context: Context, key: str, key_type: int) -> Coordinator:
+    try:
+        if key_type not in (_GROUP, _TRANSACTION):
+            raise Failure(Code.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
+        node = context.broker.cluster.coordinator(key)
+        address = node.addresses.get("kafka")
+        if address is None:
+            raise Failure(Code.COORDINATOR_NOT_AVAILABLE, "the coordinator has no address yet")
+    except Refusal as refusal:
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=group_code(refusal), error_message=str(refusal))
+    return Coordinator(key=key, node_id=node.id, host=address.host, port=address.port, error_message=None)

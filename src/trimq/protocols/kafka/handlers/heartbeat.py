@@ -1,0 +1,24 @@
+"""Heartbeat, versions 0 to 4: a member of a classic group is alive, and hears when it must join again."""
+
+from __future__ import annotations
+
+from trimq.errors import Refusal
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import group_code, require_group_id
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(HeartbeatRequest)
+    code = Code.NONE
+    try:
+        require_group_id(message.group_id)
+        context.broker.membership.beat(
+            context.caller, message.group_id, message.member_id, message.group_instance_id, message.generation_id
+        )
+    except Refusal as refusal:
+        code = group_code(refusal)
+    return Reply.now(encode_response(request, HeartbeatResponse(error_code=code)))

@@ -1,0 +1,59 @@
+"""InitProducerId, versions 0 to 5: an id for an idempotent producer, or the next epoch of a transactional one.
+
+Whoever used the transactional id before is fenced; its open transaction is aborted first, and until then the client is
+told to ask again. From version 3 on a producer may say who it was; only the present one is heard then.
+Not served: two-phase commit.
+"""
+
+from __future__ import annotations
+
+from trimq.core.transactions import Producer
+from trimq.errors import Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import Ticket, reply_after
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from trimq.protocols.kafka.transaction_codes import require_transactional_id, transaction_code
+
+_KNOWS_FENCING_SINCE = 4
+_NONE = -1
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(InitProducerIdRequest)
+    try:
+        producer, ticket = _take(context, message)
+    except Refusal as refusal:
+        return Reply.now(encode_response(request, _failed(request, refusal)))
+
+    def build(lost: Refusal | None) -> Parts:
+        if lost is not None:
+            return encode_response(request, _failed(request, lost))
+        response = InitProducerIdResponse(producer_id=producer.id, producer_epoch=producer.epoch)
+        return encode_response(request, response)
+
+    return reply_after(ticket, build)
+
+
+def _take(context: Context, message: InitProducerIdRequest) -> tuple[Producer, Ticket | None]:
+    name = message.transactional_id
+    transactions = context.broker.transactions
+    if name is None:
+        new = transactions.new_producer(context.caller)
+        return Producer(new.id, 0), new.ticket
+    require_transactional_id(name)
+    taken, ticket = transactions.take(context.caller, name, _claimed(message), message.transaction_timeout_ms)
+    return taken.producer, ticket
+
+
+def _claimed(message: InitProducerIdRequest) -> Producer | None:
+    if (message.producer_id == _NONE) != (message.producer_epoch == _NONE):
+        raise Failure(Code.INVALID_REQUEST, "a producer id and an epoch come together")
+    return None if message.producer_id == _NONE else Producer(message.producer_id, message.producer_epoch)
+
+
+def _failed(request: Request, refusal: Refusal) -> InitProducerIdResponse:
+    code = transaction_code(refusal, request.api_version >= _KNOWS_FENCING_SINCE)
+    return InitProducerIdResponse(error_code=code, producer_id=_NONE, producer_epoch=_NONE)

@@ -1,0 +1,94 @@
+"""JoinGroup, versions 0 to 9: become, or stay, a member of a group whose leader divides the partitions.
+
+Answered when the other members have joined too, or have had their time. What members say about themselves is opaque
+and only handed to the leader. Version 4 sends a new member back with its id; version 5 has static members; version 9
+lets a returning leader skip the assignment.
+Not served: joining, with this protocol, a group that has members of the newer one (refused as inconsistent).
+"""
+
+from __future__ import annotations
+
+from trimq.core.group_refusals import MemberNameNeeded
+from trimq.core.groups import Joined, JoinRequest, Offer, Synced
+from trimq.errors import Refusal
+from trimq.model import Caller
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import Ticket, group_code, require_group_id, resolve_after
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.classic_groups import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+
+_LEAST_SESSION_MS, _MOST_SESSION_MS = 6_000, 1_800_000
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(JoinGroupRequest)
+    reply = Reply.later()
+
+    def answer(outcome: Joined | Synced | Refusal, ticket: Ticket | None) -> None:
+        def build(lost: Refusal | None) -> Parts:
+            if lost is None and isinstance(outcome, Joined):
+                return encode_response(request, _joined(outcome))
+            refusal = lost if lost is not None else outcome
+            assert isinstance(refusal, Refusal)
+            return _refused(request, message.member_id, refusal)
+
+        resolve_after(reply, ticket, build)
+
+    try:
+        require_group_id(message.group_id)
+        asked = _asked(context.caller, request.api_version, message)
+        context.broker.membership.join(context.caller, message.group_id, asked, answer)
+    except Refusal as refusal:
+        return Reply.now(_refused(request, message.member_id, refusal))
+    return reply
+
+
+def _asked(caller: Caller, version: int, message: JoinGroupRequest) -> JoinRequest:
+    session_ms = message.session_timeout_ms
+    if not _LEAST_SESSION_MS <= session_ms <= _MOST_SESSION_MS:
+        limits = f"{_LEAST_SESSION_MS} to {_MOST_SESSION_MS} ms"
+        raise Failure(Code.INVALID_SESSION_TIMEOUT, f"a session lasts {limits}, not {session_ms}")
+    return JoinRequest(
+        member=message.member_id,
+        instance=message.group_instance_id,
+        protocol_type=message.protocol_type,
+        offers=tuple(Offer(offered.name, offered.metadata) for offered in message.protocols),
+        session_ms=session_ms,
+        # Version 0 has no time for a rebalance: there, as for one that is no time at all, the session's is used.
+        rebalance_ms=message.rebalance_timeout_ms if message.rebalance_timeout_ms > 0 else session_ms,
+        client_id=caller.client_id,
+        host=caller.address.rpartition(":")[0],
+        must_know_name=version >= 4,
+        may_skip_assignment=version >= 9,
+    )
+
+
+def _joined(outcome: Joined) -> JoinGroupResponse:
+    members = [
+        JoinGroupResponseMember(member_id=each.member, group_instance_id=each.instance, metadata=each.metadata)
+        for each in outcome.members
+    ]
+    return JoinGroupResponse(
+        generation_id=outcome.generation,
+        protocol_type=outcome.protocol_type,
+        protocol_name=outcome.strategy,
+        leader=outcome.leader,
+        skip_assignment=outcome.skips_assignment,
+        member_id=outcome.member,
+        members=members,
+    )
+
+
+def _refused(request: Request, member: str, refusal: Refusal) -> Parts:
+    response = JoinGroupResponse(
+        error_code=group_code(refusal),
+        protocol_name=None if request.api_version >= 7 else "",
+        member_id=refusal.member if isinstance(refusal, MemberNameNeeded) else member,
+    )
+    return encode_response(request, response)

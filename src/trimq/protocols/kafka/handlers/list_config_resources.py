@@ -1,0 +1,44 @@
+"""ListConfigResources, versions 0 and 1: what DescribeConfigs may be asked about, by kind; none named means all kinds.
+
+Version 0 lists client metrics only, of which there are none; nor have groups settings here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trimq.model import Home
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.config_resources import ResourceType
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.configs import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_BY_KIND = 1
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(ListConfigResourcesRequest)
+    if request.api_version < _BY_KIND:
+        return Reply.now(encode_response(request, ListConfigResourcesResponse()))
+    kinds = set(message.resource_types) or set(ResourceType)
+    if not kinds <= set(ResourceType):
+        response = ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION)
+        return Reply.now(encode_response(request, response))
+    resources = [
+        ConfigResource(resource_name=name, resource_type=kind) for kind, name in _resources(context) if kind in kinds
+    ]
+    return Reply.now(encode_response(request, ListConfigResourcesResponse(config_resources=resources)))
+
+
+def _resources(context: Context) -> Iterator[tuple[ResourceType, str]]:
+    for topic in context.broker.topics(context.caller, Home.PARTITION_LOG):
+        yield ResourceType.TOPIC, topic.name.name
+    for node in context.broker.cluster.nodes():
+        yield ResourceType.BROKER, str(node.id)
+        yield ResourceType.BROKER_LOGGER, str(node.id)

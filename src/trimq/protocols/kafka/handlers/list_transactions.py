@@ -1,0 +1,48 @@
+"""ListTransactions, versions 0 to 2: names and states, filtered by state, producer id, age and in version 2 a pattern.
+
+The pattern is a regular expression that the whole name must match. Not served: what only RE2 knows in it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsTransactionState,
+)
+from trimq.protocols.kafka.transaction_states import PASSING_NAMES, STATE_NAMES
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(ListTransactionsRequest)
+    try:
+        pattern = re.compile(message.transactional_id_pattern or ".*", re.DOTALL)
+    except re.error:
+        response = ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
+        return Reply.now(encode_response(request, response))
+    known_names = (*STATE_NAMES.values(), *PASSING_NAMES)
+    unknown = [name for name in message.state_filters if name not in known_names]
+    now_ms = context.clock.message.now_ms()
+    found = []
+    for name, known in context.broker.transactions.all(context.caller):
+        state = STATE_NAMES[known.state]
+        if message.state_filters and state not in message.state_filters:
+            continue
+        if message.producer_id_filters and known.producer_id not in message.producer_id_filters:
+            continue
+        if message.duration_filter >= 0 and not 0 <= known.started_ms <= now_ms - message.duration_filter:
+            continue
+        if pattern.fullmatch(name):
+            found.append(
+                ListTransactionsTransactionState(
+                    transactional_id=name, producer_id=known.producer_id, transaction_state=state
+                )
+            )
+    response = ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
+    return Reply.now(encode_response(request, response))

@@ -1,0 +1,97 @@
+"""OffsetCommit, versions 2 to 10: how far a group has read, answered once that is durable.
+
+Taken from members of the present generation, or from anybody while the group has no members. An error concerns one
+partition, or all that were taken when the group refuses the committer. Version 9 has member epochs, 10 topic ids.
+Not served: the retention time of versions 2 to 4 (cursors are kept for seven days after the group's last use).
+"""
+
+from __future__ import annotations
+
+from trimq.core.groups import Claim, CursorChange
+from trimq.errors import Refusal, UnknownGroup, UnknownTopic
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import Ticket, group_code, reply_after
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+_METADATA_CHARACTERS = 4096
+_EPOCHS_SINCE, _IDS_SINCE = 9, 10
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(OffsetCommitRequest)
+    attempt = _Attempt(context, request.api_version)
+    response = OffsetCommitResponse(topics=[attempt.read_topic(topic) for topic in message.topics])
+    claim = Claim(
+        message.member_id,
+        message.generation_id_or_member_epoch,
+        message.group_instance_id,
+        speaks_epochs=request.api_version >= _EPOCHS_SINCE,
+    )
+    attempt.commit(message.group_id, claim)
+
+    def build(lost: Refusal | None) -> Parts:
+        if lost is not None:
+            attempt.refuse_all(lost)
+        return encode_response(request, response)
+
+    return reply_after(attempt.ticket, build)
+
+
+class _Attempt:
+    """What of a request can be committed, and the answers about it."""
+
+    def __init__(self, context: Context, version: int) -> None:
+        self._context = context
+        self._version = version
+        self._changes: list[CursorChange] = []
+        self._answers: list[OffsetCommitResponsePartition] = []
+        self.ticket: Ticket | None = None
+
+    def read_topic(self, topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
+        partitions = [self._read_partition(topic, asked) for asked in topic.partitions]
+        return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+    def _read_partition(
+        self, topic: OffsetCommitRequestTopic, asked: OffsetCommitRequestPartition
+    ) -> OffsetCommitResponsePartition:
+        index = asked.partition_index
+        metadata = asked.committed_metadata or ""
+        try:
+            found = self._context.topic(topic.name, topic.topic_id)
+            stream = self._context.broker.readable(self._context.caller, found, index)
+        except Refusal as refusal:
+            return OffsetCommitResponsePartition(partition_index=index, error_code=self._code(refusal))
+        if len(metadata) > _METADATA_CHARACTERS:
+            return OffsetCommitResponsePartition(partition_index=index, error_code=Code.OFFSET_METADATA_TOO_LARGE)
+        answer = OffsetCommitResponsePartition(partition_index=index, error_code=Code.NONE)
+        self._changes.append(CursorChange(stream.id, asked.committed_offset, asked.committed_leader_epoch, metadata))
+        self._answers.append(answer)
+        return answer
+
+    def commit(self, group: str, claim: Claim) -> None:
+        membership = self._context.broker.membership
+        try:
+            self.ticket = membership.commit(self._context.caller, group, claim, self._changes)
+        except Refusal as refusal:
+            self.refuse_all(refusal)
+
+    def refuse_all(self, refusal: Refusal) -> None:
+        for answer in self._answers:
+            answer.error_code = self._code(refusal)
+
+    def _code(self, refusal: Refusal) -> Code:
+        if isinstance(refusal, UnknownGroup) and self._version < _EPOCHS_SINCE:
+            return Code.ILLEGAL_GENERATION
+        if isinstance(refusal, UnknownTopic) and self._version >= _IDS_SINCE:
+            return Code.UNKNOWN_TOPIC_ID
+        return group_code(refusal)

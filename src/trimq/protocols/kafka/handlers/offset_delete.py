@@ -1,0 +1,82 @@
+"""OffsetDelete, version 0: forget how far a group has read partitions that none of its members wants.
+
+A group with members must be one of consumers: of others nobody knows which topics they want.
+"""
+
+from __future__ import annotations
+
+from trimq.core.groups import GroupDescription, GroupKind, GroupState
+from trimq.errors import GroupNotEmpty, Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import group_code
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.messages.group_offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from trimq.protocols.kafka.subscriptions import CONSUMER, read_topics
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(OffsetDeleteRequest)
+    try:
+        group = context.broker.membership.describe(context.caller, message.group_id)
+        wanted = _wanted_topics(group)
+    except Refusal as refusal:
+        return Reply.now(encode_response(request, OffsetDeleteResponse(error_code=group_code(refusal))))
+    tickets = Tickets()
+    topics = [_delete(context, message.group_id, topic, wanted, tickets) for topic in message.topics]
+
+    def build() -> Parts:
+        for topic in topics:
+            for partition in topic.partitions:
+                refusal = tickets.refusal((topic.name, partition.partition_index))
+                if refusal is not None:
+                    partition.error_code = group_code(refusal)
+        return encode_response(request, OffsetDeleteResponse(topics=topics))
+
+    return Reply.when_durable(tickets.number, build)
+
+
+def _wanted_topics(group: GroupDescription) -> set[str] | None:
+    """What the members of a group want. None: it cannot be told, so it may be anything."""
+    if group.state is GroupState.EMPTY:
+        return set()
+    if group.kind is GroupKind.BROKER_ASSIGNED:
+        return set(group.subscribed)
+    if group.protocol_type != CONSUMER:
+        raise GroupNotEmpty(group.name)
+    wanted: set[str] = set()
+    for member in group.members:
+        topics = read_topics(member.metadata)
+        if topics is None:
+            return None
+        wanted |= topics
+    return wanted
+
+
+def _delete(
+    context: Context, group: str, topic: OffsetDeleteRequestTopic, wanted: set[str] | None, tickets: Tickets
+) -> OffsetDeleteResponseTopic:
+    partitions = []
+    for asked in topic.partitions:
+        index = asked.partition_index
+        code = Code.NONE
+        try:
+            stream = context.topic(topic.name, b"").stream(index)
+            if wanted is None or topic.name in wanted:
+                code = Code.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                ticket = context.broker.membership.delete_cursor(context.caller, group, stream.id)
+                if ticket is not None:
+                    tickets.add((topic.name, index), ticket)
+        except Refusal as refusal:
+            code = group_code(refusal)
+        partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+    return OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)

@@ -1,0 +1,57 @@
+"""OffsetForLeaderEpoch, versions 2 to 4: where the records of a leader epoch end, so that a client notices when what it
+has read was cut off."""
+
+from __future__ import annotations
+
+from trimq.core.streams import Stream
+from trimq.errors import Refusal
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.codes import code_of
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.logs import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+_UNDEFINED = (-1, -1)
+_NOT_CHECKED = -1
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(OffsetForLeaderEpochRequest)
+    topics = [
+        OffsetForLeaderTopicResult(
+            topic=topic.topic, partitions=[_answer(context, topic.topic, asked) for asked in topic.partitions]
+        )
+        for topic in message.topics
+    ]
+    return Reply.now(encode_response(request, OffsetForLeaderEpochResponse(topics=topics)))
+
+
+def _answer(context: Context, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        stream = context.topic(topic, b"").stream(asked.partition)
+        if asked.current_leader_epoch != _NOT_CHECKED:
+            context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
+        epoch, end = find_end(stream, asked.leader_epoch, context.broker.cluster.leader_epoch(stream.id))
+    except Refusal as refusal:
+        return EpochEndOffset(partition=asked.partition, error_code=code_of(refusal))
+    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end)
+
+
+def find_end(stream: Stream, asked: int, current: int) -> tuple[int, int]:
+    """The last epoch up to the asked one, and where its records end. The current one has begun, with records or not."""
+    if asked == current:
+        return current, stream.readable_end
+    if not 0 <= asked < current:
+        return _UNDEFINED
+    found = asked
+    for epoch, start_offset in stream.log.epochs:
+        if epoch > asked:
+            return found, start_offset
+        found = epoch
+    return found, stream.readable_end

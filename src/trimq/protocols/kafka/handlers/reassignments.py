@@ -1,0 +1,54 @@
+"""AlterPartitionReassignments, versions 0 and 1, and ListPartitionReassignments, version 0: a partition can only be on
+this node, where it is already; none is ever under way."""
+
+from __future__ import annotations
+
+from trimq.errors import Refusal
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.codes import Code, Failure, code_of
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.create_topics import refuse_replicas
+from trimq.protocols.kafka.messages.replicas import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+def handle_alter(context: Context, request: Request) -> Reply:
+    message = request.decode(AlterPartitionReassignmentsRequest)
+    responses = [
+        ReassignableTopicResponse(
+            name=topic.name, partitions=[_answer(context, topic.name, asked) for asked in topic.partitions]
+        )
+        for topic in message.topics
+    ]
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=message.allow_replication_factor_change,
+        error_message=None,
+        responses=responses,
+    )
+    return Reply.now(encode_response(request, response))
+
+
+def _answer(context: Context, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+    try:
+        context.topic(topic, b"").stream(asked.partition_index)
+        if asked.replicas is None:
+            raise Failure(Code.NO_REASSIGNMENT_IN_PROGRESS, "there is none to be cancelled")
+        refuse_replicas(context, asked.replicas)
+    except Refusal as refusal:
+        return ReassignablePartitionResponse(
+            partition_index=asked.partition_index, error_code=code_of(refusal), error_message=str(refusal)
+        )
+    return ReassignablePartitionResponse(partition_index=asked.partition_index, error_message=None)
+
+
+def handle_list(context: Context, request: Request) -> Reply:
+    request.decode(ListPartitionReassignmentsRequest)
+    return Reply.now(encode_response(request, ListPartitionReassignmentsResponse(error_message=None)))

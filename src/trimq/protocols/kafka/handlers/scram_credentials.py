@@ -1,0 +1,106 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials, version 0: who could prove themselves by SCRAM.
+
+What a client sends is salted already; of that only the keys are kept that RFC 5802 derives from it.
+Not served: that anyone has to prove anything. The listeners are plain as yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from trimq.core.credentials import Credential, derive
+from trimq.errors import AccessDenied, InvalidSetting, Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure, code_of
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.messages.credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_NUMBERS = {name: number for number, name in _MECHANISMS.items()}
+
+
+def handle_describe(context: Context, request: Request) -> Reply:
+    message = request.decode(DescribeUserScramCredentialsRequest)
+    try:
+        known = context.broker.credentials(context.caller)
+    except AccessDenied as refusal:
+        response = DescribeUserScramCredentialsResponse(error_code=_code_of(refusal), error_message=str(refusal))
+        return Reply.now(encode_response(request, response))
+    counts = Counter(user.name for user in message.users or ()) or Counter(list(known))
+    results = [_describe(user, count, known) for user, count in counts.items()]
+    return Reply.now(
+        encode_response(request, DescribeUserScramCredentialsResponse(error_message=None, results=results))
+    )
+
+
+def _describe(user: str, count: int, known: Mapping[str, Sequence[Credential]]) -> DescribeUserScramCredentialsResult:
+    result = DescribeUserScramCredentialsResult(user=user, error_message=None)
+    if count > 1:
+        result.error_code, result.error_message = Code.DUPLICATE_RESOURCE, "the user is asked for more than once"
+    elif user not in known:
+        result.error_code, result.error_message = Code.RESOURCE_NOT_FOUND, "the user has no credentials"
+    else:
+        result.credential_infos = [
+            CredentialInfo(mechanism=_NUMBERS[credential.mechanism], iterations=credential.iterations)
+            for credential in known[user]
+        ]
+    return result
+
+
+def handle_alter(context: Context, request: Request) -> Reply:
+    message = request.decode(AlterUserScramCredentialsRequest)
+    asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*message.deletions, *message.upsertions]
+    counts = Counter(each.name for each in asked)
+    tickets = Tickets()
+    results = []
+    for each in {each.name: each for each in asked}.values():
+        result = AlterUserScramCredentialsResult(user=each.name, error_message=None)
+        try:
+            if counts[each.name] > 1:
+                raise Failure(Code.DUPLICATE_RESOURCE, "the user stands in the request more than once")
+            _alter(context, each, tickets)
+        except Refusal as refusal:
+            result.error_code, result.error_message = _code_of(refusal), str(refusal)
+        results.append(result)
+
+    def answer() -> Parts:
+        for result in results:
+            refusal = tickets.refusal(result.user)
+            if refusal is not None:
+                result.error_code, result.error_message = code_of(refusal), str(refusal)
+        return encode_response(request, AlterUserScramCredentialsResponse(results=results))
+
+    return Reply.when_durable(tickets.number, answer)
+
+
+def _alter(context: Context, asked: ScramCredentialDeletion | ScramCredentialUpsertion, tickets: Tickets) -> None:
+    mechanism = _MECHANISMS.get(asked.mechanism)
+    if mechanism is None:
+        raise Failure(Code.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {asked.mechanism}")
+    if isinstance(asked, ScramCredentialDeletion):
+        ticket = context.broker.delete_credential(context.caller, asked.name, mechanism)
+    else:
+        derived = derive(asked.name, mechanism, asked.iterations, asked.salt, asked.salted_password)
+        ticket = context.broker.put_credential(context.caller, derived)
+    tickets.add(asked.name, ticket)
+
+
+def _code_of(refusal: Refusal) -> Code:
+    if isinstance(refusal, InvalidSetting):
+        return Code.UNACCEPTABLE_CREDENTIAL
+    if isinstance(refusal, AccessDenied):
+        return Code.CLUSTER_AUTHORIZATION_FAILED
+    return code_of(refusal)

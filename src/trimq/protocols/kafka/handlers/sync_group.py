@@ -1,0 +1,62 @@
+"""SyncGroup, versions 0 to 5: the leader hands in who gets what, every member gets its part.
+
+Followers wait for the leader; all are answered once the assignment is durable, so that a restart finds it.
+From version 5 on the protocol's type and name must be there and right.
+"""
+
+from __future__ import annotations
+
+from trimq.core.groups import Joined, Synced, SyncRequest
+from trimq.errors import Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import Ticket, group_code, require_group_id, resolve_after
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.classic_groups import SyncGroupRequest, SyncGroupResponse
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(SyncGroupRequest)
+    reply = Reply.later()
+
+    def answer(outcome: Joined | Synced | Refusal, ticket: Ticket | None) -> None:
+        def build(lost: Refusal | None) -> Parts:
+            if lost is None and isinstance(outcome, Synced):
+                return encode_response(request, _synced(outcome))
+            refusal = lost if lost is not None else outcome
+            assert isinstance(refusal, Refusal)
+            return _refused(request, refusal)
+
+        resolve_after(reply, ticket, build)
+
+    try:
+        require_group_id(message.group_id)
+        asked = _asked(request.api_version, message)
+        context.broker.membership.sync(context.caller, message.group_id, asked, answer)
+    except Refusal as refusal:
+        return Reply.now(_refused(request, refusal))
+    return reply
+
+
+def _asked(version: int, message: SyncGroupRequest) -> SyncRequest:
+    if version >= 5 and (message.protocol_type is None or message.protocol_name is None):
+        raise Failure(Code.INCONSISTENT_GROUP_PROTOCOL, "the protocol's type and name are missing")
+    return SyncRequest(
+        member=message.member_id,
+        instance=message.group_instance_id,
+        generation=message.generation_id,
+        protocol_type=message.protocol_type,
+        strategy=message.protocol_name,
+        assignments={each.member_id: each.assignment for each in message.assignments},
+    )
+
+
+def _synced(outcome: Synced) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=outcome.protocol_type, protocol_name=outcome.strategy, assignment=outcome.assignment
+    )
+
+
+def _refused(request: Request, refusal: Refusal) -> Parts:
+    return encode_response(request, SyncGroupResponse(error_code=group_code(refusal)))

@@ -1,0 +1,105 @@
+"""TxnOffsetCommit, versions 0 to 5: how far a group will have read if the transaction commits; seen by nobody before.
+
+From version 3 on the committing member is checked, from version 5 on the group need not be added before.
+"""
+
+from __future__ import annotations
+
+from trimq.core.groups import Claim
+from trimq.core.transactions import PendingCursor, Producer
+from trimq.errors import Refusal, UnknownGroup
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import Ticket, reply_after, require_group_id
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from trimq.protocols.kafka.transaction_codes import require_transactional_id, transaction_code
+
+_METADATA_CHARACTERS = 4096
+_JOINS_SINCE = 5
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(TxnOffsetCommitRequest)
+    attempt = _Attempt(context, message)
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            name=topic.name, partitions=[attempt.read_partition(topic.name, asked) for asked in topic.partitions]
+        )
+        for topic in message.topics
+    ]
+    ticket = attempt.commit(request.api_version >= _JOINS_SINCE)
+
+    def build(lost: Refusal | None) -> Parts:
+        if lost is not None:
+            attempt.refuse_all(lost)
+        return encode_response(request, TxnOffsetCommitResponse(topics=topics))
+
+    return reply_after(ticket, build)
+
+
+class _Attempt:
+    """What of a request can be committed, and the answers about it."""
+
+    def __init__(self, context: Context, message: TxnOffsetCommitRequest) -> None:
+        self._context = context
+        self._message = message
+        self._cursors: list[PendingCursor] = []
+        self._answers: list[TxnOffsetCommitResponsePartition] = []
+
+    def read_partition(self, topic: str, asked: TxnOffsetCommitRequestPartition) -> TxnOffsetCommitResponsePartition:
+        answer = TxnOffsetCommitResponsePartition(partition_index=asked.partition_index)
+        metadata = asked.committed_metadata or ""
+        try:
+            found = self._context.topic(topic, b"")
+            stream = self._context.broker.readable(self._context.caller, found, asked.partition_index)
+        except Refusal as refusal:
+            answer.error_code = transaction_code(refusal, knows_fencing=False)
+            return answer
+        if len(metadata) > _METADATA_CHARACTERS:
+            answer.error_code = Code.OFFSET_METADATA_TOO_LARGE
+            return answer
+        self._cursors.append(
+            PendingCursor(
+                self._message.group_id,
+                stream.id,
+                asked.committed_offset,
+                0,  # the core knows the time
+                asked.committed_leader_epoch,
+                metadata,
+            )
+        )
+        self._answers.append(answer)
+        return answer
+
+    def commit(self, may_join: bool) -> Ticket | None:
+        message, caller = self._message, self._context.caller
+        transactions = self._context.broker.transactions
+        producer = Producer(message.producer_id, message.producer_epoch)
+        try:
+            require_transactional_id(message.transactional_id)
+            require_group_id(message.group_id)
+            claim = Claim(message.member_id, message.generation_id, message.group_instance_id)
+            self._context.broker.membership.check_claim(caller, message.group_id, claim)
+            if may_join:
+                transactions.add_group(caller, message.transactional_id, producer, message.group_id)
+            return transactions.commit_cursors(
+                caller, message.transactional_id, producer, message.group_id, self._cursors
+            )
+        except Refusal as refusal:
+            self.refuse_all(refusal)
+            return None
+
+    def refuse_all(self, refusal: Refusal) -> None:
+        code = transaction_code(refusal, knows_fencing=False)
+        if isinstance(refusal, UnknownGroup):
+            code = Code.ILLEGAL_GENERATION
+        for answer in self._answers:
+            answer.error_code = code

@@ -1,0 +1,57 @@
+"""What a caller may do, in Kafka's words: the bits by which Metadata and its like tell authorized operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trimq.core.access import BROKER, Action, Resource
+from trimq.core.broker import Broker
+from trimq.model import Caller
+
+UNKNOWN = -(1 << 31)  # nobody asked
+
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)
+_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(9, 13)
+
+_OF_A_TOPIC = {
+    _READ: Action.READ,
+    _WRITE: Action.WRITE,
+    _CREATE: Action.CONFIGURE,
+    _DELETE: Action.CONFIGURE,
+    _ALTER: Action.CONFIGURE,
+    _DESCRIBE: Action.DESCRIBE,
+    _DESCRIBE_CONFIGS: Action.DESCRIBE,
+    _ALTER_CONFIGS: Action.CONFIGURE,
+}
+_OF_A_GROUP = {
+    _READ: Action.READ,
+    _DELETE: Action.CONFIGURE,
+    _DESCRIBE: Action.DESCRIBE,
+    _DESCRIBE_CONFIGS: Action.DESCRIBE,
+    _ALTER_CONFIGS: Action.CONFIGURE,
+}
+_OF_THE_CLUSTER = {
+    _CREATE: Action.CONFIGURE,
+    _ALTER: Action.ADMINISTER,
+    _DESCRIBE: Action.DESCRIBE,
+    _CLUSTER_ACTION: Action.ADMINISTER,
+    _DESCRIBE_CONFIGS: Action.DESCRIBE,
+    _ALTER_CONFIGS: Action.ADMINISTER,
+    _IDEMPOTENT_WRITE: Action.WRITE,
+}
+
+
+def topic_operations(broker: Broker, caller: Caller, topic: Resource) -> int:
+    return _bits(broker.actions(caller, topic), _OF_A_TOPIC)
+
+
+def group_operations(broker: Broker, caller: Caller, group: Resource) -> int:
+    return _bits(broker.actions(caller, group), _OF_A_GROUP)
+
+
+def cluster_operations(broker: Broker, caller: Caller) -> int:
+    return _bits(broker.actions(caller, BROKER), _OF_THE_CLUSTER)
+
+
+def _bits(allowed: set[Action], operations: Mapping[int, Action]) -> int:
+    return sum(1 << operation for operation, action in operations.items() if action in allowed)

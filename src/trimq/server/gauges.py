@@ -1,0 +1,45 @@
+"""What operators see of a running broker beyond the counters of its parts: read when somebody asks, kept by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trimq.core.topics import Topics
+from trimq.metrics import LabelValues, Metrics
+from trimq.server.listener import Listener
+from trimq.storage.files import Files
+from trimq.storage.passes import Passes
+
+
+def expose_listeners(metrics: Metrics, listeners: Mapping[str, Listener]) -> None:
+    def connections() -> list[tuple[LabelValues, float]]:
+        return [((name,), listener.connections) for name, listener in listeners.items()]
+
+    metrics.gauges_from("connections", "Open connections.", ("listener",), connections)
+
+
+def expose_passes(metrics: Metrics, passes: Passes) -> None:
+    metrics.gauge_from("passes_written", "The last loop pass that was written.", lambda: passes.written)
+    metrics.gauge_from("passes_durable", "The last loop pass that is durable.", lambda: passes.durable)
+
+
+def expose_topics(metrics: Metrics, topics: Topics) -> None:
+    def streams() -> int:
+        return sum(len(topic.streams) for topic in topics)
+
+    def stored_bytes() -> int:
+        return sum(stream.log.size_bytes for topic in topics for stream in topic.streams)
+
+    metrics.gauge_from("topics", "Topics.", lambda: len(topics))
+    metrics.gauge_from("streams", "Streams (Kafka: partitions) of all topics.", streams)
+    metrics.gauge_from("stored_bytes", "Bytes of messages that are kept.", stored_bytes)
+
+
+def expose_disk(metrics: Metrics, files: Files) -> None:
+    def free_bytes() -> list[tuple[LabelValues, float]]:
+        try:
+            return [((), files.space().free_bytes)]
+        except OSError:
+            return []  # unknown is not zero
+
+    metrics.gauges_from("disk_free_bytes", "Room on the disk that holds the data folder.", (), free_bytes)

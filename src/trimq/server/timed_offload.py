@@ -1,0 +1,33 @@
+"""Work that is done elsewhere, and how long each piece of it took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trimq.clock import monotonic_seconds
+from trimq.offload import Done, Offload, Work
+
+
+class TimedOffload:
+    """Tells `took` on the event loop how many seconds a piece of work needed, whether it went well or not."""
+
+    def __init__(self, inner: Offload, took: Callable[[float], object]) -> None:
+        self._inner = inner
+        self._took = took
+
+    def __call__(self, work: Work, done: Done) -> None:
+        seconds = 0.0
+
+        def timed() -> object:
+            nonlocal seconds
+            started_seconds = monotonic_seconds()
+            try:
+                return work()
+            finally:
+                seconds = monotonic_seconds() - started_seconds
+
+        def finish(result: object, error: BaseException | None) -> None:
+            self._took(seconds)
+            done(result, error)
+
+        self._inner(timed, finish)

@@ -1,0 +1,32 @@
+"""Which sealed segments have their index in memory: so many at most, of all logs together. Knows nothing of indexes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Protocol
+
+_MOST = 256
+
+
+class Releasable(Protocol):
+    def release(self) -> None:
+        """Forget what can be read from the files again."""
+
+
+class LoadedIndexes:
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._used: OrderedDict[Releasable, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def use(self, segment: Releasable) -> None:
+        """`segment` has its index in memory; that of the one used longest ago may go."""
+        self._used[segment] = None
+        self._used.move_to_end(segment)
+        if len(self._used) > self._most:
+            self._used.popitem(last=False)[0].release()
+
+    def forget(self, segment: Releasable) -> None:
+        self._used.pop(segment, None)

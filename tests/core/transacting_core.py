@@ -1,0 +1,157 @@
+"""A core whose timers, passes and power cuts come when a test says so, with what a transactional producer does."""
+
+from __future__ import annotations
+
+import random
+
+from doubles import FaultyFiles, PassRunner
+
+from trimq.clock import Clock, ManualTime
+from trimq.config import Settings
+from trimq.core.opening import open_core
+from trimq.core.streams import Stream
+from trimq.core.transaction_registry import TransactionRegistry
+from trimq.core.transactions import PendingCursor, Producer, Transaction
+from trimq.errors import Refusal
+from trimq.formats.batch import check_sent, walk
+from trimq.formats.sealing import from_records
+from trimq.metrics import Metrics
+from trimq.model import SYSTEM, Home, Record, StreamId, TopicName
+from trimq.storage.memory_files import MemoryFiles, Survivors
+from trimq.storage.passes import Ticket
+
+START_MS = 1_800_000_000_000
+TOPIC = "orders"
+
+
+class TransactingCore:
+    def __init__(self, streams: int = 2) -> None:
+        self._memory = MemoryFiles()
+        self.files = FaultyFiles(self._memory)
+        self.time = ManualTime(START_MS)
+        self.open()
+        self.core.broker.create_topic(SYSTEM, TOPIC, Home.PARTITION_LOG, streams, {})
+        self.settle()
+
+    # -- life and death
+
+    def open(self) -> None:
+        self.runner = PassRunner(self.files)
+        clock = Clock(self.time, self.time)
+        self.core = open_core(
+            Settings(), self.files, self.runner.passes, clock, self.runner.offload, random.Random(1), Metrics()
+        )
+        self.runner.settle()
+        self.core.start()
+
+    def settle(self) -> None:
+        self.runner.settle()
+
+    def cut_power(self, survivors: Survivors | None = None) -> None:
+        """What was not synced is lost, and timers die with the process; the next start follows."""
+        self.core.stop_writes()
+        self._memory.crash(survivors)
+        self.open()
+        self.settle()
+
+    def advance(self, milliseconds: int) -> None:
+        until_ms = self.time.now_ms() + milliseconds
+        self.settle()
+        while self.time.step(until_ms):
+            self.settle()
+
+    # -- what a producer does
+
+    @property
+    def registry(self) -> TransactionRegistry:
+        return self.core.transactions
+
+    def stream(self, number: int = 0) -> Stream:
+        return self.core.topics.get(TopicName("", TOPIC)).stream(number)
+
+    def id(self, number: int = 0) -> StreamId:
+        return self.stream(number).id
+
+    def take(self, name: str = "t", claimed: Producer | None = None, timeout_ms: int = 60_000) -> Producer:
+        taken, _ = self.registry.take(name, claimed, timeout_ms)
+        self.settle()
+        return taken.producer
+
+    def add(self, producer: Producer, *numbers: int, name: str = "t", groups: tuple[str, ...] = ()) -> None:
+        self.registry.add(name, producer, [self.id(number) for number in numbers], groups)
+        self.settle()
+
+    def write(self, producer: Producer, body: bytes, number: int = 0, sequence: int = 0, may_join: bool = False) -> Ticket:
+        """Append one transactional record; not settled."""
+        stream = self.stream(number)
+        batch = from_records(
+            [Record(body, timestamp_ms=self.time.now_ms())],
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        header = check_sent(batch)
+        self.core.broker.transactions.check_append(SYSTEM, "t", stream, header, may_join)
+        topic = self.core.topics.get(TopicName("", TOPIC))
+        return self.core.broker.append(SYSTEM, topic, stream, batch, header).ticket
+
+    def commit_cursor(self, producer: Producer, offset: int, number: int = 0, name: str = "t") -> None:
+        self.registry.commit_cursors(name, producer, "g", [PendingCursor("g", self.id(number), offset, 0)])
+        self.settle()
+
+    def begin_end(
+        self, producer: Producer, is_commit: bool = True, raises_epoch: bool = False, name: str = "t"
+    ) -> list[Transaction | Refusal]:
+        """Ask for the end; what is answered comes into the list."""
+        answers: list[Transaction | Refusal] = []
+        self.registry.end(name, producer, is_commit, raises_epoch, lambda outcome, _: answers.append(outcome))
+        return answers
+
+    def end(self, producer: Producer, is_commit: bool = True, raises_epoch: bool = False, name: str = "t") -> Transaction:
+        answers = self.begin_end(producer, is_commit, raises_epoch, name)
+        self.settle()
+        (answer,) = answers
+        assert isinstance(answer, Transaction), answer
+        return answer
+
+    # -- what readers see
+
+    def committed(self, number: int = 0) -> list[bytes]:
+        """The bodies that a reader of committed records keeps, as a client would filter them."""
+        stream = self.stream(number)
+        end = stream.stable_end
+        found = stream.read(stream.start, 1 << 20, end)
+        aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in stream.aborted(0, end)]
+        bodies: list[bytes] = []
+        for part in found.parts:
+            for position, header in walk(part, 0, len(part)):
+                if header.is_control or any(
+                    id == header.producer_id and first <= header.base_offset < last for id, first, last in aborted
+                ):
+                    continue
+                bodies += [record.body or b"" for record in _records(part, position)]
+        return bodies
+
+    def shape(self, number: int = 0) -> str:
+        """One letter for each batch: d data, C commit, A abort."""
+        stream = self.stream(number)
+        letters = ""
+        for part in stream.read(stream.start, 1 << 20).parts:
+            for position, header in walk(part, 0, len(part)):
+                kind = bytes(part[position + header.size - 13 : position + header.size - 8])
+                letters += "d" if not header.is_control else "CA"[b"\x00\x00\x00\x00" in kind]
+        return letters
+
+    def cursor(self, number: int = 0) -> int | None:
+        seen = self.core.broker.membership.cursors(SYSTEM, "g").cursors.get(self.id(number))
+        return None if seen is None else seen.offset
+
+    def is_unstable(self, number: int = 0) -> bool:
+        return self.core.broker.membership.is_undecided("g", self.id(number))
+
+
+def _records(part: memoryview, position: int) -> list[Record]:
+    from trimq.formats.records import to_records
+
+    return list(to_records(part, position, 1 << 20))

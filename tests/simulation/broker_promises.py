@@ -1,0 +1,180 @@
+"""What a broker has promised to its clients: topics that must be there or must not, and how far each group has read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from simulated_trace import SimulationFailure
+from stream_promises import StreamPromises
+
+
+class Creation(NamedTuple):
+    """What was asked for."""
+
+    name: str
+    streams: int
+    settings: tuple[tuple[str, str], ...]
+
+
+class FoundTopic(NamedTuple):
+    """What a recovery shows."""
+
+    id: bytes
+    creation: Creation
+
+
+class TopicPromises:
+    def __init__(self, name: str, streams: int) -> None:
+        self.name = name
+        self.streams = [StreamPromises(f"{name}/{number}") for number in range(streams)]
+        self.must_stay = False  # acknowledged, or found by a recovery
+        self.deletions = 0  # asked for, and not refused
+        self.is_gone = False
+        self.was_gone = False  # already when the broker started
+
+
+class CursorPromises:
+    """The place of one group in one stream: the last one that was acknowledged, or one whose outcome is unknown."""
+
+    def __init__(self) -> None:
+        self._acknowledged: int | None = None
+        self._unknown: Counter[int] = Counter()
+        self._earlier: set[int | None] = set()
+
+    def asked(self, offset: int) -> None:
+        self._unknown[offset] += 1
+
+    def acknowledged(self, offset: int) -> None:
+        self._earlier.add(self._acknowledged)
+        self._acknowledged = offset
+
+    def refused(self, offset: int) -> None:
+        self._unknown[offset] -= 1
+
+    def is_legal(self, offset: int | None) -> bool:
+        return offset == self._acknowledged or (offset is not None and self._unknown[offset] > 0)
+
+    def recovered(self, offset: int | None, may_lose: bool) -> bool:
+        is_legal = self.is_legal(offset) or (may_lose and offset in self._earlier)
+        self._acknowledged = offset
+        self._unknown.clear()
+        self._earlier.clear()
+        return is_legal
+
+
+class BrokerPromises:
+    def __init__(self) -> None:
+        self.topics: dict[bytes, TopicPromises] = {}
+        self._creations: Counter[Creation] = Counter()
+        self._names: set[str] = set()
+        self._cursors: dict[tuple[str, bytes, int], CursorPromises] = {}
+
+    # -- topics
+
+    def create_asked(self, creation: Creation) -> None:
+        self._creations[creation] += 1
+        self._names.add(creation.name)
+
+    def create_refused(self, creation: Creation) -> None:
+        self._creations[creation] -= 1
+
+    def created(self, id: bytes, creation: Creation) -> None:
+        topic = self.topic(id, creation.name, creation.streams)
+        if topic.is_gone:
+            return  # deleted by another before its creator heard
+        topic.must_stay = True
+
+    def topic(self, id: bytes, name: str, streams: int) -> TopicPromises:
+        found = self.topics.get(id)
+        if found is None:
+            found = self.topics[id] = TopicPromises(name, streams)
+        return found
+
+    def gone_topics(self) -> set[bytes]:
+        return {id for id, topic in self.topics.items() if topic.is_gone}
+
+    def listed(self, found: Sequence[tuple[str, bytes, int]], gone_before: set[bytes]) -> None:
+        """A client was told of these; it asked after those of `gone_before` were gone."""
+        for name, id, streams in found:
+            if name not in self._names:
+                raise SimulationFailure(f"topic {name} is listed, which nobody made")
+            if id in gone_before:
+                raise SimulationFailure(f"topic {name} is listed after its deletion was acknowledged")
+            if len(self.topic(id, name, streams).streams) != streams:
+                raise SimulationFailure(f"topic {name} is listed with {streams} streams")
+
+    def delete_asked(self, id: bytes) -> None:
+        self.topics[id].deletions += 1
+
+    def delete_refused(self, id: bytes) -> None:
+        self.topics[id].deletions -= 1
+
+    def deleted(self, id: bytes) -> None:
+        self.topics[id].is_gone = True
+
+    def acknowledged(self, id: bytes) -> None:
+        """A record of this topic was acknowledged, so the topic stays with it."""
+        self.topics[id].must_stay = True
+
+    # -- cursors
+
+    def cursor(self, group: str, topic: bytes, stream: int) -> CursorPromises:
+        return self._cursors.setdefault((group, topic, stream), CursorPromises())
+
+    # -- recovery
+
+    def check_topics(self, found: Sequence[FoundTopic], may_lose: bool) -> None:
+        """A recovery shows these topics and no others."""
+        there = {topic.id: topic.creation for topic in found}
+        for id, topic in self.topics.items():
+            if id in there:
+                self._check_found(topic, may_lose)
+            else:
+                self._check_missing(topic, may_lose)
+        for id, creation in there.items():
+            if id not in self.topics and self._creations[creation] <= 0:
+                raise SimulationFailure(f"recovery found a topic {creation} that nobody made like that")
+            topic = self.topic(id, creation.name, creation.streams)
+            if len(topic.streams) != creation.streams:
+                raise SimulationFailure(f"recovery found topic {creation.name} with {creation.streams} streams")
+            topic.must_stay = True
+            topic.deletions = 0
+        self._creations.clear()
+
+    def relearn_topics(self, found: Sequence[FoundTopic]) -> set[bytes]:
+        """A recovery shows these topics, of which damage may have spared any. Those of which nothing is known for sure
+        any more are given back."""
+        unsure = set()
+        there = {topic.id: topic.creation for topic in found}
+        for id, topic in self.topics.items():
+            if id not in there:
+                topic.is_gone = True
+        for id, creation in there.items():
+            topic = self.topic(id, creation.name, creation.streams)
+            if topic.is_gone or len(topic.streams) != creation.streams:
+                self.topics[id] = TopicPromises(creation.name, creation.streams)
+                unsure.add(id)
+        self._creations.clear()
+        self._cursors.clear()
+        return unsure
+
+    def _check_found(self, topic: TopicPromises, may_lose: bool) -> None:
+        if topic.is_gone and not (may_lose and not topic.was_gone):
+            raise SimulationFailure(f"topic {topic.name} came back after its deletion was acknowledged")
+        topic.is_gone = False
+
+    def _check_missing(self, topic: TopicPromises, may_lose: bool) -> None:
+        if topic.must_stay and not topic.is_gone and not topic.deletions and not may_lose:
+            raise SimulationFailure(f"topic {topic.name} is lost")
+        topic.is_gone = topic.was_gone = True
+
+    def check_cursors(self, found: Mapping[tuple[str, bytes, int], int], may_lose: bool) -> None:
+        for key in found:
+            if key[1] not in self.topics or self.topics[key[1]].is_gone:
+                raise SimulationFailure(f"a cursor of {key[0]} is left of a topic that is gone")
+        for key, cursor in self._cursors.items():
+            if not self.topics[key[1]].is_gone and not cursor.recovered(found.get(key), may_lose):
+                name = f"{self.topics[key[1]].name}/{key[2]}"
+                raise SimulationFailure(f"recovery found {key[0]} at {found.get(key)} of {name}, never committed there")

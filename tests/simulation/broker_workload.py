@@ -1,0 +1,294 @@
+"""The real broker in the simulation: node, sessions, handlers, core and storage, with clients that remember what they
+were told, and invariants that hold whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+from broker_promises import BrokerPromises, Creation, FoundTopic
+from clients import ORDERED_PORT, UNORDERED_PORT, Client, sent_ms
+from idempotent_writer import IdempotentWriter
+from kafka_clients import KAFKA_PORT, PARTITIONS, KafkaConsumer, KafkaProducer
+from simulated_files import SimulatedFiles
+from simulated_loop import Host
+from simulated_trace import SimulationFailure
+from simulation import Death, Environment
+from small_clients import Administrator, Bully, CursorKeeper, Pulse, Reader, Writer
+from small_front_end import SmallFrontEnd
+from stream_promises import StreamPromises
+from surroundings import Surroundings
+
+from trimq.config import Address, Settings
+from trimq.config.settings import Http, Kafka, Limits, Storage
+from trimq.core.streams import Stream
+from trimq.core.topics import Topic
+from trimq.errors import DamagedSegment
+from trimq.model import SYSTEM
+from trimq.protocols.contract import IN_ORDER
+from trimq.server.front_ends import FrontEndParts, Planned, configured_front_ends
+from trimq.server.node import Doors, Node
+
+DAY_MS = 86_400_000
+
+
+def choose_settings(random: Random) -> Settings:
+    """Small sizes, so that files roll, checkpoints are made and limits are reached all the time."""
+    choose = random.choice
+    return Settings(
+        flush=choose(("sync",) * 6 + ("async",)),
+        flush_interval_ms=choose((5, 200, 2_000)),
+        kafka=Kafka(listen=Address("127.0.0.1", KAFKA_PORT), num_partitions=PARTITIONS),
+        http=Http(listen=None),
+        storage=Storage(
+            segment_bytes=choose((1_024, 3_000, 20_000)),
+            segment_ms=choose((2_000, 600_000, 7 * DAY_MS)),
+            index_interval_bytes=choose((0, 300, 4_096)),
+            retention_ms=choose((-1, -1, 5_000, 900_000)),
+            retention_bytes=choose((-1, -1, -1, 4_000)),
+            retention_check_ms=choose((1_000, 60_000)),
+            checkpoint_bytes=choose((1, 700, 10_000, 1 << 26)),
+            low_water_bytes=choose((0, 0, 1 << 20)),
+            disk_pressure_percent=choose((100, 100, 95)),
+            syncfs_threshold=choose((1, 4, 8, 64)),
+        ),
+        limits=Limits(
+            pending_requests_per_connection=choose((2, 10, 1_000)),
+            unsent_bytes_per_connection=choose((1_024, 30_000, 1 << 20)),
+        ),
+    )
+
+
+def plan(settings: Settings) -> dict[str, Planned]:
+    """The real front-ends, and the small protocol in both orders."""
+
+    def make_small(lane: object, parts: FrontEndParts) -> SmallFrontEnd:
+        return SmallFrontEnd(parts.core.broker, parts.clock, lane)
+
+    return {
+        **configured_front_ends(settings),
+        "ordered": Planned(Address("127.0.0.1", ORDERED_PORT), partial(make_small, IN_ORDER)),
+        "unordered": Planned(Address("127.0.0.1", UNORDERED_PORT), partial(make_small, None)),
+    }
+
+
+class WatchedStream:
+    """A stream that is looked at after every pass: seldom has anything changed."""
+
+    __slots__ = ("_ends", "_log", "_promises", "_stream")
+
+    def __init__(self, stream: Stream, promises: StreamPromises) -> None:
+        self._stream = stream
+        self._log = stream.log
+        self._promises = promises
+        self._ends = (-1, -1, -1)
+
+    def look(self, may_go: Callable[[Stream, Sequence[bytes]], bool]) -> None:
+        log = self._log
+        ends = (log.start, log.durable_end, log.end)
+        if ends != self._ends:
+            self._ends = ends
+            stream = self._stream
+            self._promises.check_ends(
+                stream.start, stream.readable_end, stream.durable_end, stream.end, partial(may_go, stream)
+            )
+
+
+class BrokerWorkload:
+    def __init__(self, random: Random, flips_bits: bool = False) -> None:
+        self._random = random
+        self._settings = choose_settings(random)
+        self._table_snapshot_bytes = random.choice((500, 5_000, 1 << 16))
+        self._flips_bits = flips_bits
+        self._may_lose = False
+        self._promises = BrokerPromises()
+        self._surroundings = Surroundings(self._promises)
+        self._surroundings.may_forget = flips_bits or self._settings.flush == "async"
+        self._surroundings.damage_refusals = ("DamagedSegment",) if flips_bits else ()
+        self._node: Node | None = None
+        self._files: SimulatedFiles
+        self._was_full = False
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._failures: list[SimulationFailure] = []
+        self._watched: dict[Topic, list[WatchedStream]] = {}
+
+    # -- lives of the broker
+
+    async def start_broker(self, environment: Environment) -> Node:
+        doors = Doors(
+            environment.files, environment.clock, environment.offload, environment.work_offload, environment.random
+        )
+        node = Node(self._settings, doors, plan)
+        environment.host.start(self._end_when_failed(node, environment), "failure")
+        await node.start()
+        self._files = environment.files
+        # No client has been let in yet: the listeners began to serve just now.
+        self._check_recovered(node)
+        for table in (node.core.topics._catalogue._table, node.core.broker._cursors._table):
+            table._snapshot_above_bytes = self._table_snapshot_bytes  # type: ignore[union-attr]
+        self._node = node
+        return node
+
+    async def _end_when_failed(self, node: Node, environment: Environment) -> None:
+        """As the command line does it."""
+        await node.failed.wait()
+        assert node.failure is not None
+        node.abort()
+        environment.failed(node.failure)
+
+    async def stop_broker(self, broker: Node) -> None:
+        self._surroundings.end_life()
+        await broker.stop()
+
+    def begin(self, clients: Host) -> None:
+        self._surroundings.loop = clients.loop
+        for client in self._make_clients():
+            host = clients.loop.host(client.name)
+            task = self._tasks[client.name] = host.start(client.run(), client.name)
+            task.add_done_callback(self._client_ended)
+
+    def _make_clients(self) -> list[Client]:
+        def source(name: str) -> Random:
+            return Random(f"{name} {self._random.random()}")
+
+        shared, randint = self._surroundings, self._random.randint
+        record_bytes = self._random.choice((0, 100, 1_500))
+        clients: list[Client] = [
+            Administrator("admin", source("admin"), shared),
+            Pulse("pulse", source("pulse"), shared),
+        ]
+        for number in range(randint(0, 2)):
+            clients.append(Writer(f"writer{number}", source("writer"), shared))
+        for number in range(randint(0, 2)):
+            clients.append(IdempotentWriter(f"idempotent{number}", source("idempotent"), shared, 100 + number))
+        for number in range(randint(1, 2)):
+            clients.append(Reader(f"reader{number}", source("reader"), shared))
+        for kind, chance in ((KafkaProducer, 0.6), (KafkaConsumer, 0.6), (CursorKeeper, 0.4), (Bully, 0.2)):
+            if self._random.random() < chance:
+                clients.append(kind(kind.__name__.lower(), source(kind.__name__), shared))
+        for client in clients:
+            if hasattr(client, "record_bytes"):
+                client.record_bytes = record_bytes
+        return clients
+
+    def recovered(self, broker: Node) -> None:
+        self._was_full = False
+        self._surroundings.begin_life(self._random.choice((0.001, 0.01, 0.1, 1, 60)))
+
+    def choose_lifetime_s(self) -> float:
+        return self._surroundings.tempo_s * self._random.choice((1, 5, 20)) * self._random.random()
+
+    def would_not_start(self, error: Exception) -> None:
+        if not self._flips_bits:
+            raise SimulationFailure(f"the broker does not start: {error}")
+
+    def died(self, way: Death) -> None:
+        self.check()  # what it did in its last pass
+        if way is Death.POWER and self._settings.flush == "async":
+            self._may_lose = True
+        self._node = None
+        self._watched.clear()
+        self._surroundings.end_life()
+
+    def finish(self) -> None:
+        self._surroundings.finish()
+
+    def still_waiting(self) -> list[str]:
+        return [name for name, task in self._tasks.items() if not task.done()]
+
+    def _client_ended(self, task: asyncio.Task[Any]) -> None:
+        if (error := task.exception()) is not None:
+            self._failures.append(SimulationFailure(f"{task.get_name()}: {error}"))
+            self._failures[-1].__cause__ = error
+
+    # -- invariants
+
+    def check(self) -> None:
+        if self._failures:
+            raise self._failures[0]
+        if self._node is None:
+            return
+        passes = self._node.passes
+        if not passes.durable <= passes.written < passes.current:
+            raise SimulationFailure(f"passes out of order: {passes.durable} {passes.written} {passes.current}")
+        self._was_full = self._was_full or self._files.is_full
+        for topic in self._node.core.topics:
+            watched = self._watched.get(topic) or self._watch(topic)
+            for stream in watched:
+                stream.look(self._may_go)
+
+    def _watch(self, topic: Topic) -> list[WatchedStream]:
+        known = self._promises.topic(topic.id.bytes, topic.name.name, len(topic.streams))
+        watched = [WatchedStream(*each) for each in zip(topic.streams, known.streams, strict=True)]
+        self._watched[topic] = watched
+        return watched
+
+    def _may_go(self, stream: Stream, records: Sequence[bytes]) -> bool:
+        """Whether these records may be gone although nobody cut them off."""
+        storage, settings = self._settings.storage, stream.log.settings
+        now_ms = self._surroundings.now_ms()
+        is_old = settings.retention_ms >= 0 and all(now_ms - sent_ms(body) > settings.retention_ms for body in records)
+        is_large = 0 <= settings.retention_bytes <= stream.log.size_bytes
+        is_pressed = storage.disk_pressure_percent < 100 and self._was_full
+        return is_old or is_large or is_pressed
+
+    def _check_recovered(self, node: Node) -> None:
+        may_lose, self._may_lose = self._may_lose, False
+        found = [
+            FoundTopic(
+                topic.id.bytes,
+                Creation(topic.name.name, len(topic.streams), tuple(sorted(topic.settings.items()))),
+            )
+            for topic in node.core.topics
+        ]
+        if self._flips_bits:
+            self._check_damaged(node, self._promises.relearn_topics(found))
+            return
+        had_gone = self._promises.gone_topics()
+        self._promises.check_topics(found, may_lose)
+        for id, stream, promises in self._streams(node):
+            records = _readable_records(stream, may_be_damaged=False)
+            if id in had_gone:
+                promises.check_damaged(stream.start, records, stream.end)
+            else:
+                promises.check_recovered(stream.start, records, stream.end, may_lose)
+        self._check_cursors(node, may_lose)
+
+    def _check_damaged(self, node: Node, unsure: set[bytes]) -> None:
+        for id, stream, promises in self._streams(node):
+            records = _readable_records(stream, may_be_damaged=True)
+            if id in unsure:
+                promises.relearn(stream.start, records, stream.end)
+            else:
+                promises.check_damaged(stream.start, records, stream.end)
+
+    def _streams(self, node: Node) -> Iterator[tuple[bytes, Stream, StreamPromises]]:
+        for topic in node.core.topics:
+            known = self._promises.topics[topic.id.bytes]
+            for stream, promises in zip(topic.streams, known.streams, strict=True):
+                yield topic.id.bytes, stream, promises
+
+    def _check_cursors(self, node: Node, may_lose: bool) -> None:
+        broker = node.core.broker
+        found = {
+            (group, id.topic.bytes, id.number): cursor.offset
+            for group in broker.groups(SYSTEM)
+            for id, cursor in broker.cursors(SYSTEM, group).items()
+        }
+        self._promises.check_cursors(found, may_lose)
+
+
+def _readable_records(stream: Stream, may_be_damaged: bool) -> list[tuple[int, bytes]]:
+    if stream.readable_end != stream.end:
+        raise SimulationFailure(f"{stream.topic}: {stream.readable_end} of {stream.end} may be read after the start")
+    records = []
+    try:
+        for record in stream.records(stream.start, 1 << 20):
+            records.append((record.offset, record.body or b""))
+    except DamagedSegment as refusal:
+        if not may_be_damaged:
+            raise SimulationFailure(f"{stream.topic}: {refusal}") from refusal
+    return records

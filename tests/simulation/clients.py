@@ -1,0 +1,170 @@
+"""What every client of the simulated broker does, whatever it is for: connects, asks, gives up or is patient, connects
+again, and comes to an end when all is healed."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from client_connection import ClientConnection, Lost
+from simulated_trace import SimulationFailure
+from small_protocol import List, Refused, Request, decode_response, encode_request
+from surroundings import Surroundings
+
+ORDERED_PORT = 7001
+UNORDERED_PORT = 7002
+
+# Longer than the worst frozen wire, the worst weather and the slowest disk together: whoever waits so long is hung.
+PATIENCE_S = 400.0
+
+# What may be answered to any request that changes something.
+USUAL_REFUSALS = ("NotRunning", "DiskFull", "WriteFailed", "UnknownTopic")
+
+
+class Client:
+    """`act` does one thing; it may raise `Lost`. A client ends once one of its acts has succeeded after healing."""
+
+    keeps_order = True
+    is_calm = False
+
+    def __init__(self, name: str, random: Random, surroundings: Surroundings) -> None:
+        self.name = name
+        self.random = random
+        self.surroundings = surroundings
+        self.promises = surroundings.promises
+        self.port = ORDERED_PORT
+        self._connection: ClientConnection | None = None
+        self._is_patient = random.random() < 0.7
+
+    async def act(self) -> bool:
+        """Whether what was asked for was done."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        while True:
+            was_finishing = self.surroundings.is_finishing
+            if await self._try() and was_finishing:
+                break
+            await self.surroundings.think(self.random)
+            if was_finishing:
+                await asyncio.sleep(0.1)
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _try(self) -> bool:
+        try:
+            return await self.act()
+        except Lost:
+            return False
+
+    # -- the connection
+
+    async def connection(self) -> ClientConnection:
+        """The present one, or a new one once the broker can be reached. What is sent on it at once is sent to a broker
+        that has recovered: what was promised before counts no more."""
+        while self._connection is None or self._connection.is_over:
+            await self.surroundings.wait_until_up(self.random)
+            loop = self.surroundings.loop
+            try:
+                peer = loop.network.connect(self.port, self.is_calm)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.01 + self.random.random())
+                continue
+            self._connection = ClientConnection(loop, peer, self.keeps_order)
+        return self._connection
+
+    def note(self, event: str) -> None:
+        self.surroundings.loop.trace.note(f"{self.name} {event}"[:400])
+
+    async def answer(self, answer: asyncio.Future[bytes], what: object) -> bytes:
+        """Wait for it, or give up: then the connection is closed."""
+        is_patient = self._is_patient or self.random.random() < 0.9
+        limit_s = PATIENCE_S if is_patient else self.random.choice((0.01, 1, 20)) * self.random.random()
+        timer = self.surroundings.loop.call_later(limit_s, _give_up, answer)
+        try:
+            return await answer
+        except Lost:
+            self.note(f"loses its connection, without an answer to {what}")
+            raise
+        except asyncio.CancelledError:
+            if is_patient:
+                reason = f"{self.name} waits for ever for an answer to {str(what)[:100]}"
+                raise SimulationFailure(reason) from None
+            self.note(f"gives up waiting for an answer to {what}")
+            assert self._connection is not None
+            self._connection.close()
+            raise Lost from None
+        finally:
+            timer.cancel()
+
+
+def _give_up(answer: asyncio.Future[bytes]) -> None:
+    answer.cancel()
+
+
+class SmallClient(Client):
+    """Speaks the small protocol."""
+
+    def __init__(self, name: str, random: Random, surroundings: Surroundings) -> None:
+        super().__init__(name, random, surroundings)
+        self.keeps_order = random.random() < 0.5
+        self.port = ORDERED_PORT if self.keeps_order else UNORDERED_PORT
+        self._topics: list[tuple[str, bytes, int]] = []
+
+    def begin(self, connection: ClientConnection, request: Request) -> asyncio.Future[bytes]:
+        id = connection.next_id()
+        return connection.send(id, encode_request(id, request))
+
+    async def ask(self, request: Request) -> object:
+        """The value; raises Refused or Lost."""
+        connection = await self.connection()
+        return self.decode(request, await self.answer(self.begin(connection, request), request))
+
+    def decode(self, request: Request, body: bytes) -> object:
+        try:
+            value = decode_response(request, body)
+        except Refused as refused:
+            self.note(f"is refused with {refused.name}: {request}")
+            raise
+        if not isinstance(request, List):
+            self.note(f"is answered {value if isinstance(value, int | None) else '...'} to {request}")
+        return value
+
+    def expect(self, refused: Refused, *others: str) -> None:
+        if refused.name not in (*USUAL_REFUSALS, *others):
+            raise SimulationFailure(f"{self.name} was refused: {refused.name}")
+
+    async def list_topics(self, padding: bytes = b"", echo_bytes: int = 0) -> list[tuple[str, bytes, int]]:
+        await self.connection()
+        gone = self.promises.gone_topics()
+        answer: Any = await self.ask(List(padding, echo_bytes))
+        topics = [(name, id, streams) for name, id, streams in answer[0]]
+        self.promises.listed(topics, gone)
+        return topics
+
+    async def choose_topic(self) -> tuple[bytes, int] | None:
+        """One that was there a moment ago, and one of its streams."""
+        if not self._topics or self.random.random() < 0.1:
+            self._topics = await self.list_topics()
+        if not self._topics:
+            return None
+        _, id, streams = self.random.choice(self._topics)
+        return id, self.random.randrange(streams)
+
+    def forget_topics(self) -> None:
+        self._topics = []
+
+
+def make_bodies(client: Client, number: int, count: int, size: int) -> list[bytes]:
+    """Records that no other is like, and that tell when they were sent."""
+    now_ms = client.surroundings.now_ms()
+    random = client.random
+    return [
+        f"{client.name} {number}.{part} @{now_ms} ".encode() + random.randbytes(random.randint(0, size))
+        for part in range(count)
+    ]
+
+
+def sent_ms(body: bytes) -> int:
+    return int(body.split(b"@", 1)[1].split(b" ", 1)[0])

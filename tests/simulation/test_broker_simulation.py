@@ -1,0 +1,78 @@
+"""The whole broker, from the sockets to the files, under seeded crashes and faults."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from broker_workload import BrokerWorkload
+from planted_bugs import BROKER_BUGS
+from simulated_trace import SimulationFailure
+from simulation import Outcome, Simulation
+
+SEEDS_TO_CATCH_A_BUG = 300
+
+Record = Callable[[str, object], None]
+
+
+def simulate(seed: int, flips_bits: bool = False) -> Outcome:
+    """One life of a broker and its clients."""
+    workload = partial(BrokerWorkload, flips_bits=flips_bits)
+    test = f"{Path(__file__).name} -k {'flipped' if flips_bits else 'acknowledged'}"
+    replay = f"pytest tests/simulation/{test} --seed {seed}"
+    return Simulation(seed, workload, replay, flips_bits).run()
+
+
+def note_coverage(name: str, outcomes: list[Outcome], record_property: Record) -> None:
+    hours = sum(outcome.simulated_s for outcome in outcomes) / 3600
+    record_property(name, [len(outcomes), hours, sum(outcome.crashes for outcome in outcomes)])
+
+
+def test_what_was_acknowledged_survives_and_nobody_hangs(seeds: range, record_property: Record) -> None:
+    note_coverage("simulation of the broker", [simulate(seed) for seed in seeds], record_property)
+
+
+def test_flipped_bits_are_never_served(some_seeds: range, record_property: Record) -> None:
+    outcomes = [simulate(seed, flips_bits=True) for seed in some_seeds]
+    note_coverage("simulation of the broker with flipped bits", outcomes, record_property)
+
+
+@pytest.mark.parametrize("bug", BROKER_BUGS)
+def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch, record_property: Record) -> None:
+    BROKER_BUGS[bug](monkeypatch)
+    for seed in range(SEEDS_TO_CATCH_A_BUG):
+        try:
+            simulate(seed)
+        except SimulationFailure as failure:
+            reason = str(failure).splitlines()[0]
+            record_property("planted bug", f"broker: {bug}: caught by {reason}")
+            return
+    pytest.fail(f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}")
+
+
+PRINT_DIGESTS = """
+from simulation import Simulation
+from broker_workload import BrokerWorkload
+for seed in range(5):
+    print(Simulation(seed, BrokerWorkload).run())
+"""
+
+
+def test_a_seed_replays_exactly_in_any_process() -> None:
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", PRINT_DIGESTS],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert len(printed[0].splitlines()) == 5
+    assert printed[0] == printed[1]

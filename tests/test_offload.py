@@ -1,0 +1,94 @@
+"""The thread that does what may block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from trimq.offload import ThreadOffload
+
+
+def test_work_is_done_off_the_loop_in_order_and_its_outcome_comes_back_to_the_loop() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        offload = ThreadOffload("test", loop)
+        outcomes: list[object] = []
+        threads: set[str] = set()
+        over = asyncio.Event()
+
+        def work(number: int) -> int:
+            threads.add(threading.current_thread().name)
+            return number
+
+        def done(result: object, error: BaseException | None) -> None:
+            assert asyncio.get_running_loop() is loop
+            outcomes.append(result if error is None else error)
+            if len(outcomes) == 100:
+                over.set()
+
+        for number in range(100):
+            offload(lambda number=number: work(number), done)
+        await over.wait()
+        assert outcomes == list(range(100))
+        assert threads == {"test"}
+        assert offload.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [OSError(5, "planted"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_goes_wrong_is_told_and_the_next_work_is_done(error: BaseException) -> None:
+    async def main() -> None:
+        offload = ThreadOffload("test", asyncio.get_running_loop())
+        outcomes: list[tuple[object, BaseException | None]] = []
+        over = asyncio.Event()
+
+        def fail() -> None:
+            raise error
+
+        offload(fail, lambda *outcome: outcomes.append(outcome))
+        offload(lambda: "next", lambda *outcome: (outcomes.append(outcome), over.set()))
+        await over.wait()
+        assert outcomes == [(None, error), ("next", None)]
+        assert offload.stop()
+
+    asyncio.run(main())
+
+
+def test_what_was_given_is_finished_before_the_thread_ends() -> None:
+    async def main() -> None:
+        offload = ThreadOffload("test", asyncio.get_running_loop())
+        finished: list[int] = []
+        for number in range(100):
+            offload(lambda number=number: finished.append(number), lambda result, error: None)
+        assert offload.stop()
+        assert finished == list(range(100))
+
+    asyncio.run(main())
+
+
+def test_work_that_hangs_does_not_keep_a_stop_waiting_for_ever() -> None:
+    async def main() -> None:
+        offload = ThreadOffload("test", asyncio.get_running_loop())
+        release = threading.Event()
+        offload(release.wait, lambda result, error: None)
+        assert not offload.stop(patience_s=0.05)
+        release.set()
+        assert offload.stop()
+
+    asyncio.run(main())
+
+
+def test_work_that_outlives_the_loop_ends_quietly() -> None:
+    release = threading.Event()
+
+    async def main() -> ThreadOffload:
+        offload = ThreadOffload("test", asyncio.get_running_loop())
+        offload(release.wait, lambda result, error: None)
+        return offload
+
+    offload = asyncio.run(main())
+    release.set()
+    assert offload.stop()
