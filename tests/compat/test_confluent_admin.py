@@ -41,6 +41,9 @@ from confluent_kafka.admin import (
 )
 
 from tools.broker import running
+from trimq.core.quotas import Direction, Holder, Part
+from trimq.model import SYSTEM
+from trimq.testing import Broker
 
 PATIENCE_S = 20
 BODY = b"abc" * 10_000
@@ -220,6 +223,34 @@ def test_offsets_are_listed_and_records_deleted(broker: str, admin: AdminClient)
     assert the(admin.delete_records([TopicPartition("trimmed", 0, 2)])).low_watermark == 2
     assert the(admin.list_offsets({place: OffsetSpec.earliest()})).offset == 2
     assert code_of(admin.delete_records([TopicPartition("trimmed", 0, 9)])) == KafkaError.OFFSET_OUT_OF_RANGE
+
+
+def test_a_producer_above_its_quota_is_slowed_down_and_loses_nothing() -> None:
+    rate, size, count = 50_000, 10_000, 12
+    with Broker() as broker:
+        broker.create_topic("slow")
+        quota = Holder(client=Part("eager"))
+        broker.on_loop(lambda node: node.core.broker.define_quota(SYSTEM, quota, {Direction.IN: rate}))
+        throttled_ms: list[float] = []
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.kafka,
+                "client.id": "eager",
+                "linger.ms": 0,
+                "batch.num.messages": 1,
+                "throttle_cb": lambda event: throttled_ms.append(event.throttle_time),
+            }
+        )
+        began = time.monotonic()
+        for _ in range(count):
+            producer.produce("slow", b"x" * size, partition=0)
+            producer.poll(0)
+        assert producer.flush(PATIENCE_S) == 0
+        took_s = time.monotonic() - began
+        assert len(broker.records("slow")) == count
+    assert max(throttled_ms) > 0
+    # What is beyond the first second's worth takes its time; the answer to the last is not waited for.
+    assert took_s >= (count * size - rate) / rate - 2 * size / rate
 
 
 def test_scram_credentials_are_kept_listed_and_removed(admin: AdminClient) -> None:

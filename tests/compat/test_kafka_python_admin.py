@@ -22,8 +22,8 @@ with warnings.catch_warnings():
         InvalidConfigurationError,
         InvalidReplicationAssignmentError,
         InvalidTopicError,
-        PolicyViolationError,
         MessageSizeTooLargeError,
+        PolicyViolationError,
         TopicAlreadyExistsError,
         UnknownTopicOrPartitionError,
     )

@@ -8,7 +8,7 @@ import pytest
 from doubles import PassRunner
 
 from trimq.core.cluster import Address, Change, Cluster, ClusterFact, Node, NodeChanged, OwnerChanged, new_cluster_id
-from trimq.errors import NotOwner
+from trimq.errors import NotOwner, StaleEpoch, UnknownEpoch
 from trimq.model import StreamId
 from trimq.storage.files import Files
 from trimq.storage.memory_files import MemoryFiles
@@ -95,3 +95,14 @@ def test_an_owner_must_be_known_and_an_epoch_must_grow() -> None:
         cluster.place(STREAM, 2, 5)
     with pytest.raises(ValueError, match="epoch 0"):
         cluster.place(STREAM, 1, 0)
+
+
+def test_who_knows_another_leader_epoch_is_told_whether_it_is_behind_or_ahead() -> None:
+    files = MemoryFiles()
+    started(files)
+    cluster = started(files)
+    cluster.require_epoch(STREAM, 1)
+    with pytest.raises(StaleEpoch):
+        cluster.require_epoch(STREAM, 0)
+    with pytest.raises(UnknownEpoch):
+        cluster.require_epoch(STREAM, 2)

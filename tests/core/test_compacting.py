@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from doubles import FaultyFiles, PassRunner
@@ -20,7 +21,7 @@ from trimq.storage.memory_files import MemoryFiles
 from trimq.storage.partition_log import PartitionLog
 from trimq.testing import Broker
 
-SMALL = {"cleanup": "compact", "segment_bytes": 1024, "min_cleanable_dirty_ratio": 0}
+SMALL: dict[str, Any] = {"cleanup": "compact", "segment_bytes": 1024, "min_cleanable_dirty_ratio": 0}
 
 
 def log_of(node: Node, topic: str = "profiles") -> PartitionLog:

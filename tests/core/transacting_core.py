@@ -14,6 +14,8 @@ from trimq.core.transaction_registry import TransactionRegistry
 from trimq.core.transactions import PendingCursor, Producer, Transaction
 from trimq.errors import Refusal
 from trimq.formats.batch import check_sent, walk
+from trimq.formats.markers import read_control
+from trimq.formats.records import iterate, to_records
 from trimq.formats.sealing import from_records
 from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Home, Record, StreamId, TopicName
@@ -81,7 +83,15 @@ class TransactingCore:
         self.registry.add(name, producer, [self.id(number) for number in numbers], groups)
         self.settle()
 
-    def write(self, producer: Producer, body: bytes, number: int = 0, sequence: int = 0, may_join: bool = False) -> Ticket:
+    def write(
+        self,
+        producer: Producer,
+        body: bytes,
+        number: int = 0,
+        sequence: int = 0,
+        may_join: bool = False,
+        name: str = "t",
+    ) -> Ticket:
         """Append one transactional record; not settled."""
         stream = self.stream(number)
         batch = from_records(
@@ -92,7 +102,7 @@ class TransactingCore:
             transactional=True,
         )
         header = check_sent(batch)
-        self.core.broker.transactions.check_append(SYSTEM, "t", stream, header, may_join)
+        self.core.broker.transactions.check_append(SYSTEM, name, stream, header, may_join)
         topic = self.core.topics.get(TopicName("", TOPIC))
         return self.core.broker.append(SYSTEM, topic, stream, batch, header).ticket
 
@@ -108,7 +118,9 @@ class TransactingCore:
         self.registry.end(name, producer, is_commit, raises_epoch, lambda outcome, _: answers.append(outcome))
         return answers
 
-    def end(self, producer: Producer, is_commit: bool = True, raises_epoch: bool = False, name: str = "t") -> Transaction:
+    def end(
+        self, producer: Producer, is_commit: bool = True, raises_epoch: bool = False, name: str = "t"
+    ) -> Transaction:
         answers = self.begin_end(producer, is_commit, raises_epoch, name)
         self.settle()
         (answer,) = answers
@@ -130,7 +142,7 @@ class TransactingCore:
                     id == header.producer_id and first <= header.base_offset < last for id, first, last in aborted
                 ):
                     continue
-                bodies += [record.body or b"" for record in _records(part, position)]
+                bodies += [record.body or b"" for record in to_records(part, position)]
         return bodies
 
     def shape(self, number: int = 0) -> str:
@@ -139,8 +151,7 @@ class TransactingCore:
         letters = ""
         for part in stream.read(stream.start, 1 << 20).parts:
             for position, header in walk(part, 0, len(part)):
-                kind = bytes(part[position + header.size - 13 : position + header.size - 8])
-                letters += "d" if not header.is_control else "CA"[b"\x00\x00\x00\x00" in kind]
+                letters += _letter(part[position : position + header.size]) if header.is_control else "d"
         return letters
 
     def cursor(self, number: int = 0) -> int | None:
@@ -151,7 +162,7 @@ class TransactingCore:
         return self.core.broker.membership.is_undecided("g", self.id(number))
 
 
-def _records(part: memoryview, position: int) -> list[Record]:
-    from trimq.formats.records import to_records
-
-    return list(to_records(part, position, 1 << 20))
+def _letter(batch: memoryview) -> str:
+    marker = read_control(next(iterate(batch)))
+    assert marker is not None
+    return "C" if marker.commit else "A"

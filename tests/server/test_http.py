@@ -353,13 +353,17 @@ def test_what_is_sent_ahead_of_an_answer_is_bounded(broker: Broker) -> None:
         reply = conversation.handle(event)
         assert not reply.is_ready(0, 0)
         with pytest.raises(Unreadable, match="too much was sent") as caught:
-            for _ in range(1000):
-                conversation.buffer_updated(put(conversation, request("GET", "/healthz") * 500))
-                assert conversation.next_event() is None
+            send_ahead(conversation)
         assert conversation.farewell(caught.value) == ()
 
     broker.on_loop(hold)
     assert ask(broker, "DELETE", "/api/topics/held").status == 204
+
+
+def send_ahead(conversation: HttpConversation) -> None:
+    for _ in range(1000):
+        conversation.buffer_updated(put(conversation, request("GET", "/healthz") * 500))
+        assert conversation.next_event() is None
 
 
 def put(conversation: HttpConversation, data: bytes) -> int:

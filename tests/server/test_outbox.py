@@ -71,7 +71,12 @@ def test_nothing_is_written_to_a_socket_that_is_full() -> None:
     assert outbox.unsent_bytes == 0
 
 
-sizes = st.integers(0, 8) | st.integers(0, 70_000) | st.integers(SLICE_BYTES - 3, SLICE_BYTES + 3) | st.integers(0, 3 * SLICE_BYTES)
+sizes = (
+    st.integers(0, 8)
+    | st.integers(0, 70_000)
+    | st.integers(SLICE_BYTES - 3, SLICE_BYTES + 3)
+    | st.integers(0, 3 * SLICE_BYTES)
+)
 
 
 @given(st.lists(st.lists(sizes, max_size=6), max_size=6))

@@ -24,6 +24,7 @@ class Batch:
 
     request: AppendBatch
     bodies: list[bytes]
+    sequence: int
     life: int
     """Of the broker, when it was sent first; 0: it was not sent yet."""
 
@@ -70,7 +71,7 @@ class IdempotentWriter(SmallClient):
             producer_epoch=self._epoch,
             base_sequence=sequence,
         )
-        return Batch(AppendBatch(topic, stream, bytes(sealed)), bodies, 0)
+        return Batch(AppendBatch(topic, stream, bytes(sealed)), bodies, sequence, 0)
 
     def _stream(self, batch: Batch) -> StreamPromises:
         return self.promises.topics[batch.request.topic].streams[batch.request.stream]
@@ -95,8 +96,10 @@ class IdempotentWriter(SmallClient):
     def _was_refused(self, batch: Batch, refused: Refused, is_first: bool) -> None:
         self._stream(batch).refused(batch.bodies)
         if refused.name == "OutOfOrderSequence":
-            # Behind one that was refused, it must be. A restarted broker knows a producer's last batch only.
-            is_expected = not is_first or (self._width > 1 and batch.life != self.surroundings.life)
+            # Behind one that was refused, it must be. A restarted broker knows a producer's last batch only. And where
+            # a producer's first batch is refused but not its second, that begins the sequence: Kafka has it so, too.
+            is_alone = self._width == 1 or (batch.sequence > 0 and batch.life == self.surroundings.life)
+            is_expected = not is_first or not is_alone
             if not is_expected and not self.surroundings.may_forget:
                 raise SimulationFailure(f"{self.name} was told that a batch does not follow its last one")
             if is_first:

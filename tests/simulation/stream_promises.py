@@ -84,9 +84,11 @@ class StreamPromises:
 
     # -- recovery
 
-    def check_recovered(self, start: int, records: Sequence[tuple[int, bytes]], end: int, may_lose: bool) -> None:
+    def check_recovered(
+        self, start: int, records: Sequence[tuple[int, bytes]], end: int, may_lose: bool, may_uncut: bool
+    ) -> None:
         """A recovery found these, all of them durable. They stay, and what was not found never comes back."""
-        if not self._least_start <= start <= self._latest_start and not may_lose:
+        if not (may_uncut or self._least_start <= start) or not (may_lose or start <= self._latest_start):
             self._fail(f"it starts at {start} after recovery, not between {self._least_start} and {self._latest_start}")
         if [at for at, _ in records] != list(range(start, end)):
             self._fail(f"after recovery it holds {_runs(at for at, _ in records)}, not {start} to {end - 1}")

@@ -53,8 +53,19 @@ class Stored(NamedTuple):
     data: bytes
 
 
+def bodies_of(stored: Stored) -> list[bytes | None]:
+    return [record.value for record in iterate(stored.data)]
+
+
 class LogBench:
-    def __init__(self, files: MemoryFiles | None = None, make_runner: Callable[[Files], PassRunner] = PassRunner, **changes: Any) -> None:
+    def __init__(
+        self,
+        files: MemoryFiles | None = None,
+        make_runner: Callable[[Files], PassRunner] = PassRunner,
+        is_settled: bool = True,
+        **changes: Any,
+    ) -> None:
+        """Unless `is_settled`, the pass in which the log is made has not ended yet."""
         self.memory = files or MemoryFiles()
         self.settings = replace(SETTINGS, **changes)
         self.now_ms = START_MS
@@ -63,7 +74,9 @@ class LogBench:
         self.runner: PassRunner
         self.checkpoints: Checkpoints
         self.log: PartitionLog
-        self.open()
+        self.begin_open()
+        if is_settled:
+            self.settle()
 
     # -- lives
 

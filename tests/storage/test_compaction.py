@@ -326,6 +326,7 @@ def test_only_a_compacted_log_is_compacted() -> None:
     keyed = in_memory(is_compacted=False)
     keyed.append([(b"a", b"1"), (b"a", b"2")])
     keyed.roll()
+    assert not keyed.is_due
     assert keyed.compact() == 0
 
 
@@ -333,13 +334,16 @@ def test_too_little_that_is_new_is_not_worth_it() -> None:
     keyed = in_memory(min_cleanable_dirty_ratio=0.5)
     keyed.append([(b"%d" % key, b"v" * 20) for key in range(20)])
     keyed.roll()
-    assert keyed.compact() > 0
+    assert keyed.is_due
+    keyed.compact()
     keyed.append([(b"%d" % key, b"w" * 20) for key in range(10)])
     keyed.roll()
+    assert not keyed.is_due
     assert keyed.compact() == 0
     keyed.append([(b"%d" % key, b"w" * 20) for key in range(15)])
     keyed.roll()
-    assert keyed.compact() > 0
+    assert keyed.is_due
+    keyed.compact()
     assert len(keyed.records()) == 20
 
 
@@ -350,10 +354,24 @@ def test_young_records_wait_for_their_lag() -> None:
     keyed.now_ms += 1000
     keyed.append([(b"b", b"1"), (b"b", b"2")])
     keyed.roll()
+    assert not keyed.is_due
     assert keyed.compact() == 0
     keyed.now_ms += 1
     keyed.compact()
     assert [record.offset for record in keyed.records()] == [1, 2, 3]
+
+
+def test_old_records_do_not_wait_for_more_to_come() -> None:
+    keyed = in_memory(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
+    keyed.append([(b"a", b"1"), (b"a", b"2")])
+    keyed.roll()
+    keyed.now_ms += 1001
+    assert not keyed.is_due
+    keyed.now_ms += 1
+    keyed.compact()
+    assert [record.offset for record in keyed.records()] == [1]
+    keyed.now_ms += 5000
+    assert not keyed.is_due
 
 
 def test_more_keys_than_fit_are_done_in_several_rounds() -> None:
@@ -363,7 +381,8 @@ def test_more_keys_than_fit_are_done_in_several_rounds() -> None:
             keyed.append([(b"%d" % key, value) for key in range(first, first + 4)])
         keyed.roll()
     rounds = 0
-    while keyed.compact():
+    while keyed.is_due:
+        keyed.compact()
         rounds += 1
         assert keyed.table() == {b"%d" % key: b"2" for key in range(40)}
     assert rounds == 10
@@ -387,8 +406,8 @@ def test_a_batch_of_more_keys_than_fit_is_taken_all_the_same() -> None:
     for value in (b"1", b"2"):
         keyed.append([(b"%d" % key, value) for key in range(9)])
     keyed.roll()
-    while keyed.compact():
-        pass
+    while keyed.is_due:
+        keyed.compact()
     assert [record.offset for record in keyed.records()] == list(range(9, 18))
 
 
@@ -425,7 +444,7 @@ def test_a_group_does_not_span_more_offsets_than_an_index_can_name() -> None:
 
 def test_a_segment_of_which_nothing_stays_is_empty_and_then_merged() -> None:
     keyed = in_memory(segment_bytes=210)
-    for number in range(6):
+    for _ in range(6):
         keyed.append([(b"a", b"v" * 40)])
         keyed.roll()
     keyed.compact()
@@ -506,8 +525,9 @@ def test_a_reader_goes_on_at_the_right_offset_through_every_step() -> None:
     last = [record for record in keyed.records() if record.offset >= 53]
 
     class Reader:
-        offset = 0
-        seen: list[int] = []
+        def __init__(self) -> None:
+            self.offset = 0
+            self.seen: list[int] = []
 
         def read(self) -> None:
             found = read_batches(keyed.log, self.offset, 100, keyed.log.durable_end)
@@ -593,13 +613,7 @@ def test_a_head_that_is_cut_between_the_steps_stays_cut(at_step: int) -> None:
     assert next(countdown) < 0, "it takes fewer steps"
     for _ in range(2):
         assert keyed.log.start == 9
-        assert keyed.table() == {
-            b"11": b"v" * 30,
-            b"15": b"v" * 30,
-            b"19": b"v" * 30,
-            b"23": b"v" * 30,
-            b"a": b"v" * 30,
-        }
+        assert keyed.table() == dict.fromkeys((b"11", b"15", b"19", b"23", b"a"), b"v" * 30)
         keyed.restart()
         keyed.compact()
 

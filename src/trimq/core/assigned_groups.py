@@ -61,6 +61,7 @@ class BeatRequest:
     pattern: str | None
     assignor: str | None
     owned: Streams | None
+    protocol_type: str
     client_id: str
     host: str
 
@@ -89,6 +90,7 @@ class AssignedGroup:
     def __init__(self, name: str, epoch: int = 1) -> None:
         self.name = name
         self.generation = epoch
+        self.protocol_type = ""
         self.must_keep = False
         self.changed: dict[str, AssignedMember | None] = {}
         self._assignment_epoch = 0
@@ -110,6 +112,7 @@ class AssignedGroup:
         group = cls(name, kept.epoch)
         group._assignment_epoch = kept.assignment_epoch
         group._topics_seen = kept.topics_seen
+        group.protocol_type = kept.protocol_type
         for each in members:
             group._add(each.restore(deadline_ms))
         group._subscribed = frozenset(topic for each in members for topic in each.topics)
@@ -117,7 +120,8 @@ class AssignedGroup:
 
     def kept(self, emptied_ms: int | None) -> KeptAssignedGroup:
         emptied = None if self._members else emptied_ms
-        return KeptAssignedGroup(self.generation, self._assignment_epoch, self._topics_seen, emptied)
+        epochs = self.generation, self._assignment_epoch
+        return KeptAssignedGroup(*epochs, self._topics_seen, self.protocol_type, emptied)
 
     def keep_all(self) -> None:
         """What was to be kept was not: everything is to be kept again."""
@@ -150,7 +154,7 @@ class AssignedGroup:
             self.name,
             self.kind,
             self.state,
-            "",
+            self.protocol_type,
             self._assignor(),
             self.generation,
             members,
@@ -251,6 +255,7 @@ class AssignedGroup:
         known = self._members.get(asked.member)
         if known is None:
             known = AssignedMember(asked.member, asked.instance)
+            self.protocol_type = asked.protocol_type
             self._add(known)
             self.changed[known.id] = known
             return known, True

@@ -111,6 +111,7 @@ class KeptAssignedGroup(msgspec.Struct, frozen=True, tag="broker-assigned"):
     epoch: int
     assignment_epoch: int
     topics_seen: str
+    protocol_type: str = ""
     emptied_ms: int | None = None
 
 

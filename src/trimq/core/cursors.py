@@ -114,6 +114,14 @@ class Cursors:
             last = self.delete(group, topic) or last
         return last
 
+    def delete_strays(self, topics: Collection[UUID]) -> None:
+        """Forget the cursors of all but these topics: a crash, or a refused write, may have kept those of one that is
+        gone."""
+        strays = dict.fromkeys(stream.topic for cursors in self._groups.values() for stream in cursors)
+        for topic in strays:
+            if topic not in topics:
+                self.delete_topic(topic)
+
     def _remove(self, group: str, streams: Collection[StreamId]) -> Ticket | None:
         ticket = None
         for stream in streams:

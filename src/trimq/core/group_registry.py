@@ -3,7 +3,9 @@ those who wait what was decided. What a group decides is its own affair."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 from uuid import UUID
 
@@ -184,6 +186,8 @@ class GroupRegistry:
 
     def beat_assigned(self, name: str, asked: BeatRequest) -> tuple[Beat, Ticket | None]:
         """True once the ticket's pass is durable and not refused; without a ticket, now."""
+        if not asked.member:
+            asked = replace(asked, member=short_name(self._new_id()))
         group = self._assigned(name, asked)
         session_ms = self._store.settings(name).session_ms or SESSION_MS
         beat = group.beat(asked, self._topics.known(), session_ms, self._clock.liveness.now_ms())
@@ -351,3 +355,8 @@ class GroupRegistry:
         for stream, cursor in list(self._cursors.all(name).items()):
             if cursor.committed_ms <= before_ms and not self._cursors.is_unstable(name, stream):
                 self._cursors.delete_stream(name, stream)
+
+
+def short_name(id: UUID) -> str:
+    """An id in 22 characters, for members that have no name of their own."""
+    return base64.urlsafe_b64encode(id.bytes)[:22].decode()

@@ -38,7 +38,7 @@ class GroupStore:
         members: dict[str, list[KeptAssignedMember]] = defaultdict(list)
         for key, found in self._catalogue.all(_MEMBER):
             group, _ = msgspec.json.decode(key, type=tuple[str, str])
-            members[group].append(msgspec.convert(found.value, KeptAssignedMember, strict=False))
+            members[group].append(msgspec.convert(found.value, KeptAssignedMember, str_keys=True))
         for name, found in self._catalogue.all(_GROUP):
             yield name, msgspec.convert(found.value, Kept), members[name]
 

@@ -38,8 +38,9 @@ class Membership:
         self._cursors = cursors
         self._access = access
         self._is_running = is_running
-        self.is_undecided: Callable[[str, StreamId], bool] = cursors.is_unstable
-        """Whether an open transaction may yet move a group's cursor: asked of whoever keeps transactions."""
+        # Whether an open transaction may yet move a group's cursor, and which of them.
+        self.is_undecided = cursors.is_unstable
+        self.undecided = cursors.unstable
 
     # -- groups
 

@@ -4,6 +4,7 @@ which part needs which."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 from uuid import UUID
@@ -89,6 +90,18 @@ def new_id(chance: random.Random) -> UUID:
     return UUID(int=chance.getrandbits(128), version=4)
 
 
+def open_appending(
+    settings: Settings, guard: SpaceGuard, cluster: Cluster, now_ms: Callable[[], int], metrics: Metrics
+) -> Appending:
+    return Appending(
+        guard,
+        cluster,
+        Admission(now_ms, settings.limits.batch_expansion_bytes, settings.kafka.record_validation == "full"),
+        metrics.counter("appended_batches", "Batches appended to streams."),
+        metrics.counter("appended_bytes", "Bytes appended to streams."),
+    )
+
+
 def open_groups(
     settings: Settings,
     catalogue: Catalogue,
@@ -155,15 +168,10 @@ def open_core(
     topics = Topics(catalogue, store, passes, settings, now_ms, lambda: new_id(chance))
     topics.on_deleted(cursors.delete_topic)
     topics.open()
+    cursors.delete_strays({topic.id for topic in topics})
     storage = settings.storage
     guard = SpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
-    appending = Appending(
-        guard,
-        cluster,
-        Admission(now_ms, settings.limits.batch_expansion_bytes, settings.kafka.record_validation == "full"),
-        metrics.counter("appended_batches", "Batches appended to streams."),
-        metrics.counter("appended_bytes", "Bytes appended to streams."),
-    )
+    appending = open_appending(settings, guard, cluster, now_ms, metrics)
     effort = Effort(settings.limits.batch_expansion_bytes)
     compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
     upkeep = Upkeep(topics, guard, compacting, clock.message, storage.retention_check_ms)

@@ -149,7 +149,7 @@ class Topics:
         made = self._add_streams(topic, streams)
         ticket = self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
         self._remember(topic)
-        self._passes.afterwards(ticket, lambda done: self._take_back(topic, made, done))
+        self._settle_streams(topic, made, ticket)
         return topic, ticket
 
     def check_new(self, name: TopicName, streams: int, settings: TopicSettings) -> UUID:
@@ -181,7 +181,7 @@ class Topics:
         self.check_growth(topic, streams)
         made = self._add_streams(topic, streams)
         ticket = self._save(topic, topic.definition())
-        self._passes.afterwards(ticket, lambda done: self._take_back(topic, made, done))
+        self._settle_streams(topic, made, ticket)
         return ticket
 
     def check_growth(self, topic: Topic, streams: int) -> None:
@@ -203,9 +203,11 @@ class Topics:
             raise
         return topic.streams[before:]
 
-    def _take_back(self, topic: Topic, made: list[Stream], ticket: Ticket) -> None:
-        if ticket.refusal is not None:
-            self._store.remove(topic.id, [stream.log for stream in made])
+    def _settle_streams(self, topic: Topic, made: list[Stream], ticket: Ticket) -> None:
+        """When the ticket says so, they stay or go."""
+        logs = [stream.log for stream in made]
+        self._passes.afterwards(ticket, lambda done: self._store.remove(topic.id, logs) if done.refusal else None)
+        self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._store.confirm(topic.id, logs))
 
     def _require_known(self, topic: Topic) -> None:
         """Refuse what is asked of a topic that has been deleted meanwhile."""

@@ -39,7 +39,7 @@ _OLD_MIN_LENGTH = 14  # of a message of the formats before 2
 _SEQUENCES = 1 << 31
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_PREFIX = struct.Struct(">qii")
+PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what the broker stamps
 _UP_TO_MAGIC = struct.Struct(">qiib")
 _LENGTH = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -267,7 +267,7 @@ def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, p
 
 def stamped_prefix(buffer: Buffer, base_offset: int, leader_epoch: int, position: int = 0) -> bytes:
     """The first 16 bytes as `stamp` would leave them, for a buffer that must not be written."""
-    return _PREFIX.pack(base_offset, *_LENGTH.unpack_from(buffer, position + 8), leader_epoch)
+    return PREFIX.pack(base_offset, *_LENGTH.unpack_from(buffer, position + 8), leader_epoch)
 
 
 def stamped_header(
@@ -300,7 +300,7 @@ def stamp_create_time(buffer: bytearray | memoryview, max_timestamp_ms: int, pos
 
 
 def _stamp_time(buffer: bytearray | memoryview, log_append_time: bool, max_timestamp_ms: int, position: int) -> None:
-    base_offset, _, leader_epoch = _PREFIX.unpack_from(buffer, position)
+    base_offset, _, leader_epoch = PREFIX.unpack_from(buffer, position)
     buffer[position : position + HEADER_BYTES] = stamped_header(
         buffer,
         base_offset,

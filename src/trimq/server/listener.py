@@ -94,8 +94,11 @@ class Listener:
         assert self._server is not None
         try:
             await self._server.start_serving()
-        except OSError as error:  # two programs may take an address at once, but only one can listen on it
-            raise StartMistake(_explain(self.name, self.host, self.port, error)) from None
+            for socket in self._server.sockets:
+                socket.getsockname()  # uvloop does not tell that it could not listen, but closes the socket
+        except OSError:  # two programs may take an address at once, but only one can listen on it
+            taken = OSError(errno.EADDRINUSE, "Address already in use")
+            raise StartMistake(_explain(self.name, self.host, self.port, taken)) from None
 
     def _accept(self) -> asyncio.BaseProtocol:
         if not self._is_accepting:  # it came in the pass in which the listener was closed

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
-from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader
+from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader, read_header
 from trimq.formats.records import MAX_EXPANDED_BYTES
 from trimq.storage.checkpoints import Checkpoints, Cleaned
 from trimq.storage.compaction_rules import LastOffsets, Sieve, Transactions, note_last_offsets
@@ -35,7 +35,7 @@ class Effort:
     keys: int = 1 << 19
     """More than so many different keys are done in several rounds; each takes about 130 bytes of memory."""
     step_bytes: int = 256 * 1024
-    step_records: int = 1000
+    step_records: int = 500
 
 
 class Plan(NamedTuple):
@@ -55,12 +55,25 @@ def find_due(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) -> Pla
         return None
     cleaned = checkpoints.cleaned(opened.folder)
     first_dirty = max(cleaned.offset, opened.start)
-    all_bytes = sum(segment.segment.size for segment in segments)
-    dirty_bytes = sum(segment.segment.size for segment in segments if segment.end_offset > first_dirty)
-    # A log that is no longer written to gets rid of its last tombstones, too.
-    if dirty_bytes > settings.min_cleanable_dirty_ratio * all_bytes or 0 <= cleaned.due_ms <= now_ms:
-        return Plan(segments, first_dirty)
-    return None
+    dirty = [segment for segment in segments if segment.end_offset > first_dirty]
+    is_due = (
+        _size(dirty) > settings.min_cleanable_dirty_ratio * _size(segments)
+        or 0 <= cleaned.due_ms <= now_ms  # a log that is no longer written to gets rid of its last tombstones, too
+        or _has_older(dirty, now_ms - settings.max_compaction_lag_ms)
+    )
+    return Plan(segments, first_dirty) if is_due else None
+
+
+def _size(segments: Sequence[PartitionSegment]) -> int:
+    return sum(segment.segment.size for segment in segments)
+
+
+def _has_older(segments: Sequence[PartitionSegment], time_ms: int) -> bool:
+    """Whether one begins with a batch from before `time_ms`."""
+    if time_ms <= 0:
+        return False
+    heads = (segment.segment.read(0, HEADER_BYTES) for segment in segments if segment.segment.size)
+    return any(0 <= read_header(head).max_timestamp_ms < time_ms for head in heads)
 
 
 def _find_eligible(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) -> list[PartitionSegment]:
@@ -176,8 +189,8 @@ class Compaction:
             raise
 
     def _report(self, reached: Sequence[PartitionSegment], last: LastOffsets) -> None:
-        before = sum(segment.segment.size for segment in reached)
-        after = sum(segment.segment.size for segment in self._log.segments if segment.segment.base < last.reach)
+        before = _size(reached)
+        after = _size([segment for segment in self._log.segments if segment.segment.base < last.reach])
         log.info("%s: compacted up to offset %d, %d bytes became %d", self._log.folder, last.reach, before, after)
 
 

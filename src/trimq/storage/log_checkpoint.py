@@ -30,11 +30,8 @@ class Tail(NamedTuple):
     epochs: Sequence[EpochStart]
 
 
-class Unsaved(NamedTuple):
-    """How much is waiting for the next checkpoint, to go back to when a pass is undone."""
-
-    sealed: int
-    snapshots: int
+Unsaved = tuple[int, int]
+"""How many sealed segments and snapshots wait for the next checkpoint, to go back to when a pass is undone."""
 
 
 class LogCheckpoint:
@@ -75,17 +72,23 @@ class LogCheckpoint:
         self.are_epochs_saved = False
 
     def unsaved(self) -> Unsaved:
-        return Unsaved(len(self._sealed), len(self._snapshots))
+        return len(self._sealed), len(self._snapshots)
 
     def back_to(self, unsaved: Unsaved) -> None:
-        del self._sealed[unsaved.sealed :]
-        del self._snapshots[unsaved.snapshots :]
+        sealed, snapshots = unsaved
+        del self._sealed[sealed:]
+        del self._snapshots[snapshots:]
 
     def stop(self) -> None:
         """The log is removed: nothing more is written or said of it."""
         self._is_stopped = True
 
     # -- with a pass
+
+    @property
+    def has_work(self) -> bool:
+        """Something is due with the next pass, whatever its size."""
+        return self._epochs_changed or self.is_due or bool(self._sealed)
 
     def write_pass(self, number: int, tail: Tail, bytes_to_checkpoint: int, dirty: Dirty) -> None:
         """Write what is due with this pass."""

@@ -45,41 +45,35 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-class IndexMark(NamedTuple):
-    """Where an index was, to go back to."""
-
-    offset_entries: int
-    time_entries: int
-    bytes_since_entry: int
-    largest_ms: int
-    offset_of_largest: int
+IndexMark = tuple[int, int, int, int, int]
+"""Where an index was, to go back to. A plain tuple, since one is made for every pass of every stream."""
 
 
 class SegmentIndex:
     """The growing index of the active segment, kept in memory and written to its files from time to time."""
 
     __slots__ = (
-        "_bytes_since_entry",
-        "_largest_ms",
         "_offset_of_largest",
         "_offsets",
         "_positions",
         "_time_offsets",
         "_timestamps",
         "base",
+        "bytes_since_entry",
         "interval_bytes",
+        "largest_ms",
     )
 
     def __init__(self, base: int, interval_bytes: int) -> None:
         self.base = base
         self.interval_bytes = interval_bytes
-        self._largest_ms = NO_TIMESTAMP
+        self.largest_ms = NO_TIMESTAMP
         self._offset_of_largest = base
         self._offsets = array("I")
         self._positions = array("I")
         self._timestamps = array("q")
         self._time_offsets = array("I")
-        self._bytes_since_entry = 0
+        self.bytes_since_entry = 0
 
     @property
     def offset_entries(self) -> int:
@@ -92,53 +86,50 @@ class SegmentIndex:
     @property
     def largest(self) -> TimestampOffset:
         """The largest timestamp so far, and the last offset of the first batch that has it."""
-        return TimestampOffset(self._largest_ms, self._offset_of_largest)
+        return TimestampOffset(self.largest_ms, self._offset_of_largest)
 
     def takes(self, last_offset: int, position: int) -> bool:
         """Whether an entry can name this batch. A segment must be rolled before one that it cannot."""
         return last_offset - self.base <= MAX_RELATIVE_OFFSET and position <= MAX_POSITION
 
     def note(self, last_offset: int, position: int, size: int, max_timestamp_ms: int) -> None:
-        """A batch was appended. One without records (compaction leaves such) has no timestamp here: pass -1."""
-        if max_timestamp_ms > self._largest_ms:
-            self._largest_ms = max_timestamp_ms
+        """A batch was appended. One without records (compaction leaves such) has no timestamp here: pass -1.
+
+        One that begins at most `interval_bytes` after the last entry's and is not later than `largest_ms` only adds to
+        `bytes_since_entry`, which whoever appends many small ones may do without this call.
+        """
+        if max_timestamp_ms > self.largest_ms:
+            self.largest_ms = max_timestamp_ms
             self._offset_of_largest = last_offset
-        if self._bytes_since_entry > self.interval_bytes:
+        if self.bytes_since_entry > self.interval_bytes:
             self._offsets.append(last_offset - self.base)
             self._positions.append(position)
             self._add_largest()
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += size
 
     def seal(self) -> None:
         """Nothing more is appended: the largest timestamp gets its entry, by which the segment's age is told."""
         self._add_largest()
 
     def _add_largest(self) -> None:
-        if self._largest_ms > (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
-            self._timestamps.append(self._largest_ms)
+        if self.largest_ms > (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
+            self._timestamps.append(self.largest_ms)
             self._time_offsets.append(self._offset_of_largest - self.base)
 
     # -- back to where a pass began
 
     def mark(self) -> IndexMark:
-        return IndexMark(
-            len(self._offsets),
-            len(self._timestamps),
-            self._bytes_since_entry,
-            self._largest_ms,
-            self._offset_of_largest,
-        )
+        counts = len(self._offsets), len(self._timestamps)
+        return *counts, self.bytes_since_entry, self.largest_ms, self._offset_of_largest
 
     def back_to(self, mark: IndexMark) -> None:
         """Forget what was noted since `mark` was taken."""
-        del self._offsets[mark.offset_entries :]
-        del self._positions[mark.offset_entries :]
-        del self._timestamps[mark.time_entries :]
-        del self._time_offsets[mark.time_entries :]
-        self._bytes_since_entry = mark.bytes_since_entry
-        self._largest_ms = mark.largest_ms
-        self._offset_of_largest = mark.offset_of_largest
+        offset_entries, time_entries, self.bytes_since_entry, self.largest_ms, self._offset_of_largest = mark
+        del self._offsets[offset_entries:]
+        del self._positions[offset_entries:]
+        del self._timestamps[time_entries:]
+        del self._time_offsets[time_entries:]
 
     # -- asking
 
@@ -206,8 +197,8 @@ class SegmentIndex:
             if entry.offset < last.offset:
                 index._timestamps.append(entry.timestamp_ms)
                 index._time_offsets.append(entry.offset - base)
-                index._largest_ms, index._offset_of_largest = entry
-        index._bytes_since_entry = last.position - (entries[-1].position if entries else 0)
+                index.largest_ms, index._offset_of_largest = entry
+        index.bytes_since_entry = last.position - (entries[-1].position if entries else 0)
         return index, last.position
 
 

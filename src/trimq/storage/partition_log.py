@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimq.errors import OffsetOutOfRange, UnknownTopic
-from trimq.formats.batch import BatchHeader, stamp, stamped_prefix
+from trimq.formats.batch import LENGTH_ENDS_AT, PREFIX, BatchHeader, stamped_prefix
 from trimq.model import Buffer
 from trimq.storage.checkpoints import Checkpoints, RecoveryPoint
 from trimq.storage.companions import LOG, OF_A_SEGMENT
@@ -26,7 +26,8 @@ from trimq.storage.producer_snapshot import ProducerStates
 from trimq.storage.segment import Segment
 from trimq.storage.transaction_markers import apply_batch
 
-_PREFIX_BYTES = 16  # base offset, length, leader epoch: what the broker stamps
+_stamp = PREFIX.pack_into
+_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +56,11 @@ class Place(NamedTuple):
     position: int
 
 
-class _PassMark(NamedTuple):
-    """Where a pass began, to go back to when it cannot be written."""
-
-    end: int
-    active: PartitionSegment
-    tail: TailMark
-    newest_epoch: int
-    unsaved: Unsaved
-
-
-class _Written(NamedTuple):
-    """What a pass left behind, which counts when it is durable."""
-
-    place: Place
-    undecided_from: int | None
+# Plain tuples, since one of each is made for every pass of every stream.
+_PassMark = tuple[int, PartitionSegment, TailMark, int, Unsaved]
+"""Where a pass began, to go back to when it cannot be written: end, active segment, indexes, epoch, what is unsaved."""
+_Written = tuple[Place, int | None]
+"""What a pass left behind, which counts when it is durable: its end, and where the oldest open transaction begins."""
 
 
 class PartitionLog:
@@ -110,6 +101,8 @@ class PartitionLog:
         self._roll_offset = 0
         self._newest_epoch = -1
         self._mark: _PassMark | None = None
+        self._ticket: Ticket | None = None
+        self._parts: list[Buffer] = []
         self._unsettled: deque[_Written] = deque()
         self._new_files: list[File] = []
         self._new_folders: set[str] = set()
@@ -173,15 +166,20 @@ class PartitionLog:
         segment = self._tail
         if segment.size + size > self._roll_bytes or last_offset > self._roll_offset:
             segment = self._roll_unless_empty(segment)
+        ticket = self._ticket or self._collect()
         position = segment.size
-        if type(batch) is bytes or (type(batch) is memoryview and batch.readonly):
-            ticket = self.journal.append(stamped_prefix(batch, base_offset, leader_epoch), _PREFIX_BYTES)
-            self.journal.append(memoryview(batch)[_PREFIX_BYTES:], size - _PREFIX_BYTES)
-        else:
-            stamp(batch, base_offset, leader_epoch)  # type: ignore[arg-type]  # what is left can be written to
-            ticket = self.journal.append(batch, size)
+        try:
+            _stamp(batch, 0, base_offset, size - LENGTH_ENDS_AT, leader_epoch)
+            self._parts.append(batch)
+        except TypeError:  # it cannot be written to
+            self._parts += (stamped_prefix(batch, base_offset, leader_epoch), memoryview(batch)[PREFIX.size :])
+        segment.size = position + size
         self.end = last_offset + 1
-        self._tail_index.note(last_offset, position, size, header.max_timestamp_ms)
+        index = self._tail_index
+        if index.bytes_since_entry > index.interval_bytes or header.max_timestamp_ms > index.largest_ms:
+            index.note(last_offset, position, size, header.max_timestamp_ms)
+        else:
+            index.bytes_since_entry += size
         if leader_epoch > self._newest_epoch:
             self.note_epoch(leader_epoch, base_offset)
         if header.producer_id >= 0:
@@ -204,6 +202,7 @@ class PartitionLog:
         if not sealed.segment.size:
             return sealed  # the next would have the same name: the pass began with a roll by age
         segment = self.journal.roll(self.end)
+        self._collect()
         sealed.seal(self.end)
         self.checkpointing.note_sealed(sealed)
         self.checkpointing.note_snapshot(self.end, self.producers)
@@ -211,6 +210,11 @@ class PartitionLog:
         self.segments.append(active)
         self._aim()
         return active
+
+    def _collect(self) -> Ticket:
+        """Have at hand where this pass collects its batches: a call of the journal for each would cost as much again."""
+        self._parts, self._ticket = self.journal.collect()
+        return self._ticket
 
     def _aim(self) -> None:
         """Have at hand what every append needs of the active segment."""
@@ -252,45 +256,47 @@ class PartitionLog:
         if self.is_removed:
             raise UnknownTopic(self.folder)
         active = self.segments[-1]
-        self._mark = _PassMark(self.end, active, active.mark(), self._newest_epoch, self.checkpointing.unsaved())
+        self._mark = (self.end, active, active.mark(), self._newest_epoch, self.checkpointing.unsaved())
         self.producers.begin_pass()
         now_ms = self.now_ms()
         if not active.segment.size:
             active.created_ms = now_ms  # it ages from its first record on
-        elif now_ms - active.created_ms >= self.settings.segment_ms:
+        elif now_ms - active.created_ms >= self._settings.segment_ms:
             self.roll()
 
     # -- the journal's side: passes end
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
-        self._mark = None
+        self._mark = self._ticket = None
         if self.is_removed:
             return
         active = self.segments[-1]
-        place = Place(self.end, active, active.segment.size)
-        self._unsettled.append(_Written(place, self.producers.first_open_offset()))
+        size = active.segment.size
+        place = _new_tuple(Place, (self.end, active, size))
+        self._unsettled.append((place, self.producers.first_open_offset()))
         if self._new_folders:
             dirty.files.update(self._new_files)
             dirty.folders.update(self._new_folders)
             self._new_files.clear()
             self._new_folders.clear()
-        tail = Tail(self.start, self.end, active, self.producers, self.epochs)
-        self.checkpointing.write_pass(number, tail, self.settings.checkpoint_bytes, dirty)
+        limit = self._settings.checkpoint_bytes
+        if self.checkpointing.has_work or size - active.checkpointed_to >= limit:
+            tail = Tail(self.start, self.end, active, self.producers, self.epochs)
+            self.checkpointing.write_pass(number, tail, limit, dirty)
 
     def pass_undone(self) -> None:
-        mark, self._mark = self._mark, None
+        mark, self._mark, self._ticket = self._mark, None, None
         if mark is None:
             return
-        self.end = mark.end
-        while self.segments[-1] is not mark.active and len(self.segments) > 1:
+        self.end, active, tail, self._newest_epoch, unsaved = mark
+        while self.segments[-1] is not active and len(self.segments) > 1:
             self.segments.pop()
-        self.segments[-1].back_to(mark.tail)
+        self.segments[-1].back_to(tail)
         self._aim()
-        self._newest_epoch = mark.newest_epoch
-        while self.epochs and self.epochs[-1].epoch > mark.newest_epoch:
+        while self.epochs and self.epochs[-1].epoch > self._newest_epoch:
             self.epochs.pop()
         self.producers.undo_pass()
-        self.checkpointing.back_to(mark.unsaved)
+        self.checkpointing.back_to(unsaved)
 
     def pass_settled(self, number: int) -> None:
         if self.is_removed:
@@ -319,6 +325,16 @@ class PartitionLog:
         if not self.start <= offset <= self.durable_end:
             raise OffsetOutOfRange(offset, self.start, self.durable_end)
         self.start = offset
+        if self._passes.is_all_on_disk:
+            return self._save_head()
+        # A restart must not find the new start without the records before it, which are in the page cache alone.
+        ticket = self.journal.touch()
+        self._passes.when_on_disk(ticket, lambda done: self._take_back_head() if done.refusal else self._save_head())
+        return ticket
+
+    def _save_head(self) -> Ticket:
+        if self.is_removed:
+            return Ticket(0)
         point = self._point_now()
         ticket = self._checkpoints.save(self.folder, point)
         self._passes.when_on_disk(ticket, lambda done: self._head_moved(done, point))
@@ -339,7 +355,10 @@ class PartitionLog:
     def _head_moved(self, ticket: Ticket, point: RecoveryPoint) -> None:
         if ticket.refusal is None:
             self._drop_head(point)
-            return
+        else:
+            self._take_back_head()
+
+    def _take_back_head(self) -> None:
         known = self._checkpoints.point(self.folder)
         self.start = max(self.segments[0].segment.base, 0 if known is None else known.start)
 

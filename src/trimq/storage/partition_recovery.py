@@ -12,6 +12,7 @@ from trimq.storage.checkpoints import Checkpoints, RecoveryPoint
 from trimq.storage.compaction_swap import finish_swaps
 from trimq.storage.companions import LOG, OF_A_SEGMENT, PRODUCER_SNAPSHOT, Unusable
 from trimq.storage.files import Files
+from trimq.storage.partition_index import MAX_RELATIVE_OFFSET
 from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_segment import PartitionSegment
 from trimq.storage.producer_snapshot import ProducerStates
@@ -20,13 +21,15 @@ from trimq.storage.segment import Segment, base_of, segment_name
 log = logging.getLogger(__name__)
 
 _LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
-_REMEDY = "restore it from a copy, or, to give up its records, put an empty file in its place"
+_GIVEN_UP = ".lost"
+_DAMAGED = ".damaged"
 
 
 def open_log(files: Files, opened: PartitionLog, checkpoints: Checkpoints, is_adopted: bool = False) -> None:
     """Load the segments of the folder of `opened` and make it ready for reading and appending. An adopted one was
     written elsewhere: compaction may have left gaps between its segments, and it is checkpointed at once."""
     finish_swaps(files, opened.folder)
+    given_up = _give_up(files, opened)
     names = opened.journal.load()
     known = checkpoints.point(opened.folder)
     if is_adopted:
@@ -37,14 +40,35 @@ def open_log(files: Files, opened: PartitionLog, checkpoints: Checkpoints, is_ad
         opened.begin(None)
         return
     try:
-        point = _trusted_point(opened, checkpoints, known)
-        _check_sealed(opened, checkpoints, point)
+        point = _trusted_point(opened, checkpoints, known, given_up)
+        _check_sealed(opened, checkpoints, point, given_up)
         _Scan(files, opened, checkpoints, point, known is None, is_adopted).run(names)
     except DamagedSegment as found:
-        raise Damage(f"{found.file} is damaged at byte {found.position}: {_REMEDY}") from None
+        raise Damage(f"{found.file} is damaged at byte {found.position}: {remedy(found.file)}") from None
     if is_adopted:
         opened.needs_point = True
         opened.checkpoint()
+
+
+def remedy(path: str) -> str:
+    """What to do about a segment that is damaged or missing."""
+    return f"restore it from a copy, or, to give up its records, create a file {path.removesuffix(LOG)}{_GIVEN_UP}"
+
+
+def _give_up(files: Files, opened: PartitionLog) -> set[int]:
+    """Put empty segments in the place of those whose records somebody has given up; what was there is kept."""
+    names = files.names(opened.folder)
+    bases = {base for name in names if (base := base_of(name, _GIVEN_UP)) is not None}
+    for base in bases:
+        path = f"{opened.folder}/{segment_name(base, LOG)}"
+        log.warning("%s: its records are given up", path)
+        if segment_name(base, LOG) in names:
+            files.rename(path, path + _DAMAGED)
+        files.open(path, create=True)
+        files.remove(f"{opened.folder}/{segment_name(base, _GIVEN_UP)}")
+        opened.note_new(None)
+        opened.journal.touch()
+    return bases
 
 
 def _refuse_unfinished(opened: PartitionLog, names: Sequence[str]) -> None:
@@ -71,16 +95,17 @@ def require_empty(folder: str, checkpoints: Checkpoints) -> None:
 
 
 def _missing(folder: str, base: int, known: RecoveryPoint) -> Damage:
-    return Damage(
-        f"{folder}/{segment_name(base, LOG)} is missing, of a stream that held the offsets from {known.start} to"
-        f" {known.offset}: {_REMEDY}"
-    )
+    path = f"{folder}/{segment_name(base, LOG)}"
+    held = f"of a stream that held the offsets from {known.start} to {known.offset - 1} at least"
+    return Damage(f"{path} is missing, {held}: {remedy(path)}")
 
 
 # -- what is trusted
 
 
-def _trusted_point(opened: PartitionLog, checkpoints: Checkpoints, known: RecoveryPoint | None) -> RecoveryPoint:
+def _trusted_point(
+    opened: PartitionLog, checkpoints: Checkpoints, known: RecoveryPoint | None, given_up: set[int]
+) -> RecoveryPoint:
     segments = opened.journal.segments
     first = segments[0]
     if known is None:
@@ -95,18 +120,18 @@ def _trusted_point(opened: PartitionLog, checkpoints: Checkpoints, known: Recove
     segment = segments[place]
     if segment.size >= known.position:
         return known
-    if segment.size:
-        raise Damage(
-            f"{segment.file.name} ends at byte {segment.size}, but {known.position} bytes were durable: {_REMEDY}"
-        )
-    _warn_given_up(segment)
+    if segment.base not in given_up:
+        found = f"ends at byte {segment.size}, but {known.position} bytes were durable"
+        raise Damage(f"{segment.file.name} {found}: {remedy(segment.file.name)}")
     offset = known.offset if place + 1 == len(segments) else segments[place + 1].base
     point = known._replace(offset=offset, position=0, producers=-1, sums=None)
     checkpoints.save(opened.folder, point)
     return point
 
 
-def _check_sealed(opened: PartitionLog, checkpoints: Checkpoints, point: RecoveryPoint) -> None:
+def _check_sealed(
+    opened: PartitionLog, checkpoints: Checkpoints, point: RecoveryPoint, given_up: set[int]
+) -> None:
     segments = {segment.base: segment for segment in opened.journal.segments}
     for base in checkpoints.marked(opened.folder):
         mark, segment = checkpoints.sealed(opened.folder, base), segments.get(base)
@@ -117,16 +142,10 @@ def _check_sealed(opened: PartitionLog, checkpoints: Checkpoints, point: Recover
                 raise _missing(opened.folder, base, point)
             checkpoints.forget_sealed(opened.folder, base)  # its head was cut
         elif segment.size != mark.size:
-            if segment.size:
-                raise Damage(
-                    f"{segment.file.name} has {segment.size} bytes, but was sealed with {mark.size}: {_REMEDY}"
-                )
-            _warn_given_up(segment)
+            if base not in given_up:
+                found = f"has {segment.size} bytes, but was sealed with {mark.size}"
+                raise Damage(f"{segment.file.name} {found}: {remedy(segment.file.name)}")
             checkpoints.forget_sealed(opened.folder, base)
-
-
-def _warn_given_up(segment: Segment) -> None:
-    log.warning("%s is empty: its records were given up", segment.file.name)
 
 
 class _Scan:
@@ -163,7 +182,7 @@ class _Scan:
                 self._pass_over(segment, following.base)
                 continue
             active = pointed if segment.base == point.base else self._begin(segment)
-            if not self._scan(active, following is None) or following is None:
+            if not self._scan(active, following) or following is None:
                 break
             if following.base != self._next_offset and not self._is_adopted:
                 # The name of the next segment reached the disk, what came before it did not: nothing was acknowledged.
@@ -272,7 +291,7 @@ class _Scan:
         self._log.note_sealed(sealed)
         self._log.checkpoint()
 
-    def _scan(self, active: PartitionSegment, is_last: bool) -> bool:
+    def _scan(self, active: PartitionSegment, following: Segment | None) -> bool:
         """Take up one segment; False: its tail was torn, and what followed is cut off with it."""
         self._log.segments.append(active)
         trusted = active.trusted_from
@@ -287,20 +306,21 @@ class _Scan:
             raise DamagedSegment(active.segment.file.name, at)
         if self._is_all_undurable or trusted < active.segment.size:
             self._undurable = self._undurable or active
-        return trusted == active.segment.size or self._scan_tail(active, trusted, is_last)
+        return trusted == active.segment.size or self._scan_tail(active, trusted, following)
 
-    def _scan_tail(self, active: PartitionSegment, position: int, is_last: bool) -> bool:
+    def _scan_tail(self, active: PartitionSegment, position: int, following: Segment | None) -> bool:
         segment = active.segment
+        limit = segment.base + MAX_RELATIVE_OFFSET + 1 if following is None else following.base
         view = segment.view(position, segment.size - position)
         at = 0
         while at < len(view):
             try:
                 header = check_stored(view, at)
-                self._require_next(header)
+                self._require_next(header, limit)
                 self._apply(active, position + at, header)
             except BadBatch as reason:
                 del view
-                if self._is_adopted and not is_last:
+                if self._is_adopted and following is not None:
                     raise DamagedSegment(segment.file.name, position + at) from None
                 self._cut(segment, position + at, reason)
                 return False
@@ -309,10 +329,11 @@ class _Scan:
             at += header.size
         return True
 
-    def _require_next(self, header: BatchHeader) -> None:
-        if header.base_offset < self._next_offset or (
-            header.base_offset > self._next_offset and not self._is_adopted  # nothing was compacted here yet
-        ):
+    def _require_next(self, header: BatchHeader, limit: int) -> None:
+        # Compaction leaves gaps, but nothing was compacted behind a checkpoint of ours.
+        is_next = header.base_offset == self._next_offset
+        may_follow = self._is_adopted and header.base_offset > self._next_offset
+        if not (is_next or may_follow) or header.next_offset > limit:
             raise BadBatch(f"offset {header.base_offset} follows {self._next_offset - 1}")
 
     def _cut(self, segment: Segment, position: int, reason: Exception) -> None:

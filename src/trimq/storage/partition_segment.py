@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
 from trimq.formats.batch import BadBatch, BatchHeader, check_stored, walk
@@ -17,6 +16,7 @@ from trimq.storage.companions import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_
 from trimq.storage.files import Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.partition_index import (
+    MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
     IndexMark,
@@ -34,11 +34,8 @@ _INTERVAL_BYTES = 4096  # of an index that is built anew for reading
 _COPIED_BYTES = 64 * 1024
 
 
-class TailMark(NamedTuple):
-    """Where a segment's indexes were when a pass began."""
-
-    entries: IndexMark
-    aborted: int
+TailMark = tuple[IndexMark, int]
+"""Where a segment's indexes were when a pass began: entries, and aborted transactions."""
 
 
 class PartitionSegment:
@@ -112,12 +109,13 @@ class PartitionSegment:
     def mark(self) -> TailMark:
         index = self._index
         assert isinstance(index, SegmentIndex)
-        return TailMark(index.mark(), len(self.aborted) if self.aborted else 0)
+        return index.mark(), len(self.aborted) if self.aborted else 0
 
     def back_to(self, mark: TailMark) -> None:
-        self.growing.back_to(mark.entries)
+        entries, aborted = mark
+        self.growing.back_to(entries)
         if self.aborted:
-            del self.aborted[mark.aborted :]
+            del self.aborted[aborted:]
         self.end_offset = -1
 
     def seal(self, end_offset: int) -> None:
@@ -267,17 +265,16 @@ class PartitionSegment:
             return
         view = self.segment.view(position, end - position)
         at, next_offset = 0, self.segment.base
+        limit = next_offset + MAX_RELATIVE_OFFSET + 1 if self.end_offset < 0 else self.end_offset
         try:
             for at, header in walk(view, 0, len(view)):
-                if not next_offset <= header.base_offset <= header.last_offset:
+                if not next_offset <= header.base_offset <= header.last_offset < limit:
                     raise DamagedSegment(self.segment.file.name, position + at)
                 yield position + at, header
                 next_offset = header.next_offset
                 at += header.size
         except BadBatch:
             raise DamagedSegment(self.segment.file.name, position + at) from None
-        if 0 <= self.end_offset < next_offset:
-            raise DamagedSegment(self.segment.file.name, position)
 
     def walk_sound(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
         """As `walk`, and each batch matches its checksum. What this process wrote or has checked is not read again."""

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from trimq.errors import Damage, Refusal, WriteFailed
 from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.companions import LOG, PARTITION_METADATA, Unusable
+from trimq.storage.companions import OFFSET_INDEX, PARTITION_METADATA, Unusable
 from trimq.storage.epoch_checkpoint import format_partition_metadata, parse_partition_metadata
 from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
@@ -18,7 +18,6 @@ from trimq.storage.loaded_indexes import LoadedIndexes
 from trimq.storage.partition_log import LogSettings, PartitionLog
 from trimq.storage.partition_recovery import open_log, require_empty
 from trimq.storage.passes import Passes, Ticket
-from trimq.storage.segment import segment_name
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class PartitionStore:
             self._files, folder, self._passes, settings, self._checkpoints, self._now_ms, self._loaded
         )
         if is_new:
-            self._make(folder, id, opened)
+            self._make(folder, None, opened)
         elif self._files.names(folder):
             metadata = self._claim(folder, id, is_adopted)
             open_log(self._files, opened, self._checkpoints, is_adopted)
@@ -58,16 +57,30 @@ class PartitionStore:
 
     # -- coming
 
-    def _make(self, folder: str, id: UUID, opened: PartitionLog) -> None:
+    def _make(self, folder: str, id: UUID | None, opened: PartitionLog) -> None:
+        """`id` None: `confirm` will say whose it is."""
         try:
             self._clear(folder)
             self._files.make_folder(folder)
-            opened.begin(self._write_metadata(folder, id))
+            opened.begin(None if id is None else self._write_metadata(folder, id))
         except (OSError, WriteFailed) as error:
             opened.abandon()
             with suppress(OSError):
                 self._remove_folder(folder)
             raise WriteFailed(str(error)) from error
+
+    def confirm(self, id: UUID, logs: Iterable[PartitionLog]) -> None:
+        """The topic of these new logs is known on disk: now their folders may say whose they are. One that does not is
+        what a crash left of a creation, and is never taken for a topic's."""
+        for made in logs:
+            if made.is_removed:
+                continue
+            try:
+                made.note_new(self._write_metadata(made.folder, id))
+            except OSError as error:
+                log.warning("%s/%s is written at the next start: %s", made.folder, PARTITION_METADATA, error)
+            else:
+                made.journal.touch()
 
     def _clear(self, folder: str) -> None:
         """What an earlier topic of this name, or the creation of one, has left behind."""
@@ -180,12 +193,10 @@ class PartitionStore:
             yield topic, next((owner for owner in owners if owner is not None), None), max(folders) + 1
 
     def _is_unborn(self, folder: str) -> bool:
-        """Only what `_make` has put there: nothing of it was acknowledged. Kafka makes indexes with every log."""
-        made = {PARTITION_METADATA, segment_name(0, LOG)}
+        """It does not say whose it is: nothing of it was acknowledged. But Kafka makes indexes with every log, and old
+        ones did not say whose they were."""
         names = self._files.names(folder)
-        return made.issuperset(names) and not any(
-            self._files.open(f"{folder}/{name}").size() for name in names if name.endswith(LOG)
-        )
+        return self._owner(folder) is None and not any(name.endswith(OFFSET_INDEX) for name in names)
 
     def _owner(self, folder: str) -> UUID | None:
         try:

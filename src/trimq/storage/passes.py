@@ -64,8 +64,8 @@ class Passes:
         self._joined: list[Writer] = []
         self._unsettled: deque[tuple[int, list[Writer]]] = deque()
         self._listeners: list[Callable[[], None]] = []
-        self._afterwards: deque[tuple[Ticket, Callable[[Ticket], None]]] = deque()
-        self._on_disk: deque[tuple[Ticket, Callable[[Ticket], None]]] = deque()
+        self._afterwards: deque[tuple[Ticket, Callable[[Ticket], object]]] = deque()
+        self._on_disk: deque[tuple[Ticket, Callable[[Ticket], object]]] = deque()
         self._is_broken = False
         self.current = 1
         self.written = 0
@@ -85,14 +85,19 @@ class Passes:
         self._joined.append(writer)
         return Ticket(self.current)
 
-    def afterwards(self, ticket: Ticket, callback: Callable[[Ticket], None]) -> None:
+    def afterwards(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
         """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
         self._afterwards.append((ticket, callback))
 
-    def when_on_disk(self, ticket: Ticket, callback: Callable[[Ticket], None]) -> None:
+    def when_on_disk(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
         """Call back once the ticket's pass survives a power cut, or is refused. That is `afterwards`, unless passes are
         acknowledged from the page cache: for whatever a restart could not do without."""
         self._on_disk.append((ticket, callback))
+
+    @property
+    def is_all_on_disk(self) -> bool:
+        """Whether all that was acknowledged survives a power cut: always, unless that is done from the page cache."""
+        return self._flusher is None or self._flusher.on_disk >= self.durable
 
     @property
     def is_idle(self) -> bool:
@@ -164,7 +169,7 @@ class Passes:
             listener()
 
 
-def _call_back(waiting: deque[tuple[Ticket, Callable[[Ticket], None]]], number: int) -> None:
+def _call_back(waiting: deque[tuple[Ticket, Callable[[Ticket], object]]], number: int) -> None:
     while waiting and waiting[0][0].number <= number:
         ticket, callback = waiting.popleft()
         callback(ticket)

@@ -144,7 +144,7 @@ class ProducerStates:
 
     def first_open_offset(self) -> int | None:
         """Where the oldest open transaction began; None: none is open."""
-        return next(iter(self._open), None)
+        return next(iter(self._open)) if self._open else None
 
     def expire(self, now_ms: int, after_ms: int) -> int:
         """Forget the producers that were silent for `after_ms` and have no open transaction; how many they were."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from trimq.config import Settings
 from trimq.core.topic_settings import TopicSettings
 from trimq.errors import InvalidSetting
+from trimq.protocols.kafka.codes import Code, Failure
 
 _NUMBER = re.compile(r"[+-]?\d{1,19}")
 _NO_LIMIT = str(2**63 - 1)
@@ -153,10 +154,15 @@ _OF_THE_BROKER = frozenset(
 )
 
 
+def refused(name: str, reason: str) -> Failure:
+    """A no to a setting under Kafka's name; the core says no under ours."""
+    return Failure(Code.INVALID_CONFIG, f"{name}: {reason}")
+
+
 def find(name: str) -> Config:
     config = _BY_NAME.get(name)
     if config is None:
-        raise InvalidSetting(name, "there is no topic setting of this name")
+        raise refused(name, "there is no topic setting of this name")
     return config
 
 
@@ -173,10 +179,10 @@ def canonical(config: Config, text: str) -> str:
         try:
             return str(float(text))
         except ValueError:
-            raise InvalidSetting(config.name, f"{text[:40]!r} is not a number") from None
+            raise refused(config.name, f"{text[:40]!r} is not a number") from None
     if config.kind is Kind.BOOLEAN:
         if text.lower() not in ("true", "false"):
-            raise InvalidSetting(config.name, f"{text[:40]!r} is neither true nor false")
+            raise refused(config.name, f"{text[:40]!r} is neither true nor false")
         return text.lower()
     if config.kind is Kind.LIST:
         return ",".join(word.strip() for word in text.split(",")) if text else ""
@@ -184,17 +190,17 @@ def canonical(config: Config, text: str) -> str:
 
 
 def to_settings(configs: Mapping[str, str]) -> dict[str, str]:
-    """In our words. InvalidSetting, under Kafka's name: unknown, no such value, or not to be changed here."""
+    """In our words. Failure: a setting is unknown, has no such value, or is not to be changed here."""
     settings = {}
     for name, text in configs.items():
         config = find(name)
         value = canonical(config, text)
         if not config.ours:
             if value != config.default:
-                raise InvalidSetting(name, f"it cannot be changed here: {config.fixed}")
+                raise refused(name, f"it cannot be changed here: {config.fixed}")
             continue
         if config.words and value not in config.words:
-            raise InvalidSetting(name, f"{value[:40]!r} is none of {', '.join(config.words)}")
+            raise refused(name, f"{value[:40]!r} is none of {', '.join(config.words)}")
         settings[config.ours] = config.words.get(value, value)
     return settings
 

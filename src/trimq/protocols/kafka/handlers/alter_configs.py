@@ -30,7 +30,7 @@ from trimq.protocols.kafka.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from trimq.protocols.kafka.topic_configs import current, in_kafka_words, is_list, to_configs, to_settings
+from trimq.protocols.kafka.topic_configs import current, in_kafka_words, is_list, refused, to_configs, to_settings
 
 
 class Operation(IntEnum):
@@ -145,7 +145,7 @@ def _refuse_unless_empty(context: Context, asked: _Asked) -> None:
         if asked.names:
             raise Failure(Code.INVALID_REQUEST, "the settings of a broker are given when it starts")
     elif asked.names:
-        raise InvalidSetting(asked.names[0], f"a {kind.name.lower().replace('_', ' ')} has no settings here")
+        raise refused(asked.names[0], f"a {kind.name.lower().replace('_', ' ')} has no settings here")
 
 
 def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigsAlterableConfig]) -> dict[str, str]:
@@ -169,7 +169,7 @@ def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigs
 
 def _edit_list(name: str, operation: Operation, value: str, before: str) -> str:
     if not is_list(name):
-        raise InvalidSetting(name, "it is not a list, to which something could be added")
+        raise refused(name, "it is not a list, to which something could be added")
     words = [word.strip() for word in value.split(",")]
     kept = before.split(",") if before else []
     if operation is Operation.APPEND:

@@ -26,7 +26,7 @@ from trimq.protocols.kafka.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from trimq.protocols.kafka.topic_configs import describe, in_kafka_words, to_settings
+from trimq.protocols.kafka.topic_configs import describe, in_kafka_words, refused, to_settings
 
 _CHOOSE = -1  # leave the number to the broker
 
@@ -101,7 +101,7 @@ def _plan(context: Context, asked: CreatableTopic) -> _Plan:
     configs = {}
     for config in asked.configs:
         if config.value is None:
-            raise InvalidSetting(config.name, "a topic setting needs a value")
+            raise refused(config.name, "a topic setting needs a value")
         configs[config.name] = config.value
     settings = to_settings(configs)
     if asked.assignments:

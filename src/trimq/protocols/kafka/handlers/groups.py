@@ -7,6 +7,8 @@ from collections.abc import Callable
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.connection import Request
 from trimq.protocols.kafka.handlers import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
     delete_groups,
     describe_groups,
     find_coordinator,
@@ -33,4 +35,6 @@ HANDLERS: dict[int, Callable[[Context, Request], Reply]] = {
     16: list_groups.handle,
     42: delete_groups.handle,
     47: offset_delete.handle,
+    68: consumer_group_heartbeat.handle,
+    69: consumer_group_describe.handle,
 }

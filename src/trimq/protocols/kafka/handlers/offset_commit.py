@@ -7,13 +7,17 @@ Not served: the retention time of versions 2 to 4 (cursors are kept for seven da
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 from trimq.core.groups import Claim, CursorChange
 from trimq.errors import Refusal, UnknownGroup, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import Ticket, group_code, reply_after
+from trimq.protocols.kafka.group_codes import group_code
 from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.tickets import Ticket, Tickets
 from trimq.protocols.kafka.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -37,14 +41,13 @@ def handle(context: Context, request: Request) -> Reply:
         message.group_instance_id,
         speaks_epochs=request.api_version >= _EPOCHS_SINCE,
     )
-    attempt.commit(message.group_id, claim)
+    tickets = attempt.commit(message.group_id, claim)
 
-    def build(lost: Refusal | None) -> Parts:
-        if lost is not None:
-            attempt.refuse_all(lost)
+    def build() -> Parts:
+        attempt.settle(tickets)
         return encode_response(request, response)
 
-    return reply_after(attempt.ticket, build)
+    return Reply.when_durable(tickets.number, build)
 
 
 class _Attempt:
@@ -55,7 +58,6 @@ class _Attempt:
         self._version = version
         self._changes: list[CursorChange] = []
         self._answers: list[OffsetCommitResponsePartition] = []
-        self.ticket: Ticket | None = None
 
     def read_topic(self, topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
         partitions = [self._read_partition(topic, asked) for asked in topic.partitions]
@@ -78,16 +80,26 @@ class _Attempt:
         self._answers.append(answer)
         return answer
 
-    def commit(self, group: str, claim: Claim) -> None:
-        membership = self._context.broker.membership
+    def commit(self, group: str, claim: Claim) -> Tickets:
+        """The tickets by the number of the change."""
+        tickets = Tickets()
+        outcomes: Sequence[object]
         try:
-            self.ticket = membership.commit(self._context.caller, group, claim, self._changes)
+            outcomes = self._context.broker.membership.commit(self._context.caller, group, claim, self._changes)
         except Refusal as refusal:
-            self.refuse_all(refusal)
+            outcomes = [refusal] * len(self._changes)
+        for number, outcome in enumerate(outcomes):
+            if isinstance(outcome, Refusal):
+                self._answers[number].error_code = self._code(outcome)
+            else:
+                tickets.add(number, cast(Ticket, outcome))
+        return tickets
 
-    def refuse_all(self, refusal: Refusal) -> None:
-        for answer in self._answers:
-            answer.error_code = self._code(refusal)
+    def settle(self, tickets: Tickets) -> None:
+        for number, answer in enumerate(self._answers):
+            refusal = tickets.refusal(number)
+            if refusal is not None:
+                answer.error_code = self._code(refusal)
 
     def _code(self, refusal: Refusal) -> Code:
         if isinstance(refusal, UnknownGroup) and self._version < _EPOCHS_SINCE:

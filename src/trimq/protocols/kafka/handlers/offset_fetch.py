@@ -80,7 +80,8 @@ class _Attempt:
 
     def _read_all(self, group: str, cursors: Mapping[StreamId, Cursor]) -> list[OffsetFetchResponseTopics]:
         numbers: dict[UUID, list[int]] = {}
-        for stream in sorted(cursors):
+        undecided = self._context.broker.membership.undecided(group) if self._require_stable else ()
+        for stream in sorted({*cursors, *undecided}):
             numbers.setdefault(stream.topic, []).append(stream.number)
         topics = []
         for id, indexes in numbers.items():

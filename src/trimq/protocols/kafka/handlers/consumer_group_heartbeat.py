@@ -1,0 +1,117 @@
+"""ConsumerGroupHeartbeat, versions 0 and 1 (KIP-848): join, stay in and leave a group that the broker divides.
+
+A member says what changed and hears its assignment when that changes, when it joins or when it says everything. An
+answer waits until what it tells is durable. Version 1 has regular expressions, and members that name themselves.
+Not served: joining a classic group that has members (refused as unknown); Unicode classes and word boundaries in
+regular expressions.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from trimq.core.assigned_groups import Beat, BeatRequest
+from trimq.core.assigned_members import AWAY_EPOCH, JOINING_EPOCH
+from trimq.core.group_registry import HEARTBEAT_MS
+from trimq.errors import Refusal
+from trimq.model import Caller, StreamId
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.kafka.codes import Code, Failure
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import group_code, reply_after
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.consumer_groups import (
+    ConsumerGroupHeartbeatAssignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
+from trimq.protocols.kafka.subscriptions import CONSUMER
+
+
+def handle(context: Context, request: Request) -> Reply:
+    message = request.decode(ConsumerGroupHeartbeatRequest)
+    membership, caller, group = context.broker.membership, context.caller, message.group_id
+    try:
+        _check(request.api_version, message)
+        asked = _asked(caller, message)
+        if asked.epoch < JOINING_EPOCH:
+            beat, ticket = membership.leave_assigned(caller, group, asked)
+            interval_ms = 0
+        else:
+            beat, ticket = membership.beat_assigned(caller, group, asked)
+            interval_ms = membership.settings(caller, group).heartbeat_ms or HEARTBEAT_MS
+    except Refusal as refusal:
+        return Reply.now(_refused(request, refusal))
+
+    def build(lost: Refusal | None) -> Parts:
+        return encode_response(request, _told(beat, interval_ms)) if lost is None else _refused(request, lost)
+
+    return reply_after(ticket, build)
+
+
+def _check(version: int, message: ConsumerGroupHeartbeatRequest) -> None:
+    epoch = message.member_epoch
+    is_joining = epoch == JOINING_EPOCH
+    problems = (
+        (not message.group_id, "a group has a name"),
+        (not message.member_id and (version >= 1 or not is_joining), "a member has an id"),
+        (message.instance_id == "", "an instance id is not empty"),
+        (message.rack_id == "", "a rack id is not empty"),
+        (epoch < AWAY_EPOCH, f"there is no member epoch {epoch}"),
+        (epoch == AWAY_EPOCH and message.instance_id is None, "only a static member leaves for a while"),
+        (is_joining and message.rebalance_timeout_ms == -1, "a joining member has a rebalance timeout"),
+        (is_joining and message.topic_partitions != [], "a joining member owns nothing, and says so"),
+        (
+            is_joining and message.subscribed_topic_names is None and message.subscribed_topic_regex is None,
+            "a joining member subscribes to something",
+        ),
+    )
+    for is_wrong, reason in problems:
+        if is_wrong:
+            raise Failure(Code.INVALID_REQUEST, reason)
+
+
+def _asked(caller: Caller, message: ConsumerGroupHeartbeatRequest) -> BeatRequest:
+    owned = None
+    if message.topic_partitions is not None:
+        owned = frozenset(
+            StreamId(UUID(bytes=topic.topic_id), index)
+            for topic in message.topic_partitions
+            for index in topic.partitions
+        )
+    names = message.subscribed_topic_names
+    return BeatRequest(
+        member=message.member_id,
+        epoch=message.member_epoch,
+        instance=message.instance_id,
+        rack=message.rack_id,
+        rebalance_ms=None if message.rebalance_timeout_ms == -1 else message.rebalance_timeout_ms,
+        topics=None if names is None else tuple(names),
+        pattern=message.subscribed_topic_regex,
+        assignor=message.server_assignor,
+        owned=owned,
+        protocol_type=CONSUMER,
+        client_id=caller.client_id,
+        host=caller.address.rpartition(":")[0],
+    )
+
+
+def _told(beat: Beat, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
+    assignment = None
+    if beat.streams is not None:
+        topics: dict[bytes, list[int]] = {}
+        for stream in sorted(beat.streams):
+            topics.setdefault(stream.topic.bytes, []).append(stream.number)
+        partitions = [
+            ConsumerGroupHeartbeatTopicPartitions(topic_id=id, partitions=numbers) for id, numbers in topics.items()
+        ]
+        assignment = ConsumerGroupHeartbeatAssignment(topic_partitions=partitions)
+    return ConsumerGroupHeartbeatResponse(
+        member_id=beat.member, member_epoch=beat.epoch, heartbeat_interval_ms=interval_ms, assignment=assignment
+    )
+
+
+def _refused(request: Request, refusal: Refusal) -> Parts:
+    response = ConsumerGroupHeartbeatResponse(error_code=group_code(refusal), error_message=str(refusal))
+    return encode_response(request, response)

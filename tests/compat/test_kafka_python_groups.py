@@ -1,0 +1,168 @@
+"""kafka-python in groups, against a broker process of its own: every assignor that it has, static members, commits that
+outlive a restart, and the calls of its administrator."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # its own, as it loads its messages
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+    from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from tools.broker import running
+
+PATIENCE_S = 30
+PARTITIONS = 4
+ASSIGNORS = [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor, CooperativeStickyAssignor]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running(tmp_path_factory.mktemp("broker"), ["--kafka-num-partitions", str(PARTITIONS)]) as addresses:
+        yield addresses["kafka"]
+
+
+def send(broker: str, topic: str, bodies: range) -> None:
+    with closing(KafkaProducer(bootstrap_servers=broker, enable_idempotence=False, acks="all")) as producer:
+        for number in bodies:
+            producer.send(topic, b"%d" % number, partition=number % PARTITIONS).get(PATIENCE_S)
+
+
+class Member:
+    """One consumer and what it has read."""
+
+    def __init__(self, broker: str, group: str, topic: str, **settings: object) -> None:
+        own = {"enable_auto_commit": False, "session_timeout_ms": 6000, "heartbeat_interval_ms": 300, **settings}
+        self.consumer = KafkaConsumer(
+            topic, bootstrap_servers=broker, group_id=group, auto_offset_reset="earliest", **own
+        )
+        self.read: list[bytes] = []
+
+    def poll(self) -> None:
+        for records in self.consumer.poll(timeout_ms=50).values():
+            self.read += [record.value for record in records]
+
+    def has_committed(self) -> bool:
+        """False: not yet, the group is being divided. A commit meanwhile would make this client join once more."""
+        if self.consumer._coordinator.generation_if_stable() is None:
+            return False
+        self.consumer.commit()
+        return True
+
+    @property
+    def owned(self) -> set[int]:
+        return {each.partition for each in self.consumer.assignment()}
+
+    def close(self) -> None:
+        self.consumer.close(autocommit=False)
+
+
+def poll_until(members: list[Member], is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, [(each.owned, len(each.read)) for each in members]
+        for member in members:
+            member.poll()
+
+
+def is_divided(members: list[Member], sizes: list[int]) -> bool:
+    """Everything is owned by somebody, nothing by two, in shares of these sizes."""
+    shares = [member.owned for member in members]
+    return sorted(map(len, shares)) == sizes and set.union(*shares) == set(range(PARTITIONS))
+
+
+def has_read(members: list[Member], bodies: range) -> bool:
+    return {body for member in members for body in member.read} == {b"%d" % number for number in bodies}
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS, ids=lambda each: str(each.name))
+def test_two_groups_of_two_share_the_partitions_and_one_takes_over_when_the_other_leaves(
+    broker: str, assignor: type
+) -> None:
+    topic = f"shared-{assignor.name}"
+    send(broker, topic, range(40))
+    with ExitStack() as stack:
+        groups = [
+            [
+                stack.enter_context(
+                    closing(Member(broker, f"{topic}-{name}", topic, partition_assignment_strategy=[assignor]))
+                )
+                for _ in range(2)
+            ]
+            for name in ("one", "two")
+        ]
+        everybody = groups[0] + groups[1]
+        poll_until(everybody, lambda: all(is_divided(group, [2, 2]) for group in groups))
+        poll_until(everybody, lambda: all(has_read(group, range(40)) for group in groups))
+        for member in everybody:
+            poll_until(everybody, member.has_committed)
+        groups[0].pop().close()
+        poll_until(everybody[:1] + everybody[2:], lambda: is_divided(groups[0], [PARTITIONS]))
+        assert is_divided(groups[1], [2, 2])
+        survivor = groups[0][0]
+        survivor.read.clear()
+        send(broker, topic, range(40, 60))
+        poll_until(groups[0] + groups[1], lambda: has_read([survivor], range(40, 60)))
+
+
+def test_what_was_committed_is_where_reading_goes_on_after_a_restart(tmp_path: Path) -> None:
+    arguments = ["--kafka-num-partitions", str(PARTITIONS)]
+    with running(tmp_path, arguments) as addresses:
+        send(addresses["kafka"], "kept", range(20))
+        with closing(Member(addresses["kafka"], "keepers", "kept")) as member:
+            poll_until([member], lambda: has_read([member], range(20)))
+            member.consumer.commit()
+    (tmp_path / "ready.json").unlink()
+    with running(tmp_path, arguments) as addresses:
+        send(addresses["kafka"], "kept", range(20, 30))
+        with closing(Member(addresses["kafka"], "keepers", "kept")) as member:
+            poll_until([member], lambda: len(member.read) >= 10)
+            assert has_read([member], range(20, 30))
+
+
+def test_a_static_member_comes_back_to_its_partitions_without_disturbing_the_others(broker: str) -> None:
+    send(broker, "static", range(4))
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(closing(Member(broker, "static", "static", group_instance_id=name)))
+            for name in ("first", "second")
+        )
+        poll_until([first, second], lambda: is_divided([first, second], [2, 2]))
+        owned, generation = second.owned, first.consumer._coordinator._generation.generation_id
+        second.close()  # a static member does not leave
+        again = stack.enter_context(closing(Member(broker, "static", "static", group_instance_id="second")))
+        poll_until([first, again], lambda: len(again.owned) == 2)
+        assert again.owned == owned
+        assert first.consumer._coordinator._generation.generation_id == generation
+
+
+def test_the_administrator_sees_and_changes_groups(broker: str) -> None:
+    send(broker, "administered", range(8))
+    with ExitStack() as stack:
+        admin = stack.enter_context(closing(KafkaAdminClient(bootstrap_servers=broker)))
+        with closing(Member(broker, "administered", "administered")) as member:
+            poll_until([member], lambda: has_read([member], range(8)))
+            member.consumer.commit()
+            listed = {each["group_id"]: each for each in admin.list_groups()}
+            assert listed["administered"]["group_state"] == "Stable"
+            described = admin.describe_groups(["administered"])["administered"]
+            assert described["group_state"] == "Stable"
+            assert len(described["members"]) == 1
+        offsets = admin.list_group_offsets({"administered": None})["administered"]
+        assert {at.partition: found.offset for at, found in offsets.items()} == dict.fromkeys(range(4), 2)
+        moved = {TopicPartition("administered", 0): OffsetAndMetadata(1, "", -1)}
+        admin.alter_group_offsets("administered", moved)
+        offsets = admin.list_group_offsets({"administered": list(moved)})["administered"]
+        assert [found.offset for found in offsets.values()] == [1]
+        admin.delete_groups(["administered"])
+        assert "administered" not in {each["group_id"] for each in admin.list_groups()}

@@ -1,0 +1,141 @@
+"""A Kafka front-end on a core in memory, asked request by request without a socket or an event loop."""
+
+from __future__ import annotations
+
+import errno
+import random
+from typing import Any
+
+from doubles import FaultyFiles, PassRunner
+from protocols.kafka.frames import request_frame
+
+from trimq.clock import Clock, ManualTime
+from trimq.config import Kafka, Limits, Settings, Storage
+from trimq.core.cluster import Address
+from trimq.core.counts import CountsOfAll
+from trimq.core.opening import open_core
+from trimq.metrics import Metrics
+from trimq.model import Buffer, Caller
+from trimq.protocols.kafka import codec
+from trimq.protocols.kafka.apis import APIS, response_class
+from trimq.protocols.kafka.front_end import KafkaFrontEnd
+from trimq.protocols.kafka.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from trimq.protocols.kafka.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from trimq.protocols.kafka.schema import RequestMessage
+from trimq.storage.memory_files import MemoryFiles
+
+NOW_MS = 1_700_000_000_000
+SECTIONS = {"kafka": Kafka, "storage": Storage, "limits": Limits}
+
+
+class Way:
+    """The outlet of a connection: remembers for how long it was told not to read."""
+
+    is_congested = False
+
+    def __init__(self) -> None:
+        self.pauses_ms: list[int] = []
+
+    def send(self, parts: list[Buffer]) -> None:
+        raise AssertionError("nothing is sent that was not asked for")
+
+    def pause_intake(self, milliseconds: int) -> None:
+        self.pauses_ms.append(milliseconds)
+
+    def close(self) -> None:
+        raise AssertionError("nobody asked for the end")
+
+
+class Desk:
+    """`settings`: those of the broker, a dict for each section."""
+
+    def __init__(self, files: FaultyFiles | None = None, **settings: Any) -> None:
+        sections = {name: SECTIONS[name](**given) for name, given in settings.items() if name in SECTIONS}
+        self.files = FaultyFiles(MemoryFiles()) if files is None else files
+        self.settings = Settings(**{**settings, **sections})
+        self.message_time, self.liveness = ManualTime(NOW_MS), ManualTime(1_000_000)
+        self.runner = PassRunner(self.files)
+        clock = Clock(self.message_time, self.liveness)
+        metrics = Metrics()
+        self.core = open_core(
+            self.settings, self.files, self.runner.passes, clock, self.runner.offload, random.Random(7), metrics
+        )
+        self.runner.settle()
+        self.core.cluster.announce("kafka", Address("127.0.0.1", 9092))
+        self.core.start()
+        self.way = Way()
+        front_end = KafkaFrontEnd(self.core.broker, clock, CountsOfAll(metrics).of("kafka"))
+        self._conversation = front_end.converse("10.0.0.1:5000", self.way)
+
+    def ask(self, message: RequestMessage, version: int | None = None) -> Any:
+        """The response, once what it waits for is durable."""
+        version = APIS[message.API_KEY].max_version if version is None else version
+        self._receive(request_frame(message, version))
+        event = self._conversation.next_event()
+        assert event is not None
+        reply = self._conversation.handle(event)
+        assert reply is not None, "this request is not answered"
+        self.runner.settle()
+        assert reply.is_ready(self.runner.passes.written, self.runner.passes.durable)
+        frame = b"".join(reply.take())
+        body = 9 if version >= APIS[message.API_KEY].flexible_from else 8
+        return codec.decode(response_class(message.API_KEY), version, frame, body)
+
+    def _receive(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            room = self._conversation.get_buffer(len(view))
+            count = min(len(room), len(view))
+            room[:count] = view[:count]
+            self._conversation.buffer_updated(count)
+            view = view[count:]
+
+    def let_pass(self, milliseconds: int) -> None:
+        """Liveness goes on for so long, with everything that becomes due."""
+        until_ms = self.liveness.now_ms() + milliseconds
+        while self.liveness.step(until_ms):
+            self.runner.settle()
+
+    def fail_writes(self) -> None:
+        """From now on the disk takes nothing."""
+
+        def refuse(operation: str, name: str) -> None:
+            if operation == "write":
+                raise OSError(errno.EIO, "the disk takes nothing")
+
+        self.files.before = refuse
+
+    def restart(self) -> Desk:
+        """Another run on what is stored."""
+        self.core.close()
+        self.runner.settle()
+        return Desk(self.files)
+
+    @property
+    def caller(self) -> Caller:
+        return Caller("anonymous", "client", "10.0.0.1:5000", "kafka")
+
+    # -- the usual requests
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> Any:
+        given = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=given)
+        return self.ask(CreateTopicsRequest(topics=[topic])).topics[0]
+
+    def produce(self, topic: str, batch: Buffer, partition: int = 0, version: int = 9) -> Any:
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
+        request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data])
+        return self.ask(request, version).responses[0].partition_responses[0]
+
+    def fetch(self, topic: str, offset: int = 0, **fields: Any) -> Any:
+        asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **fields)
+        request = FetchRequest(min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])])
+        return self.ask(request, 12)
+
+    def configs(self, topic: str) -> dict[str, str]:
+        """What was set for the topic itself."""
+        asked = DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None)
+        (found,) = self.ask(DescribeConfigsRequest(resources=[asked])).results
+        return {config.name: config.value for config in found.configs if config.config_source == 1}
