@@ -43,8 +43,10 @@ def write_tail(folder: Path, size: int) -> Path:
 def measure_reads(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     with storage_in(folder / "read") as storage:
         path = write_tail(folder / "read", sizes.read_bytes)
-        contestants = [_read_stream(storage), _read_stream(Storage(folder / "read"), is_first=True), _read_map(path)]
-        cost, first, floor = take_turns(contestants, sizes.rounds)
+        stream = Stream(StreamId(UUID(int=7), 0), "bench", storage.open_log(), 1 << 30, Rules())
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            contestants = [_read_stream(stream), _read_stream(stream, is_first=True), _read_map(mapped)]
+            cost, first, floor = take_turns(contestants, sizes.rounds)
         gigabytes = sizes.read_bytes / 1e9
         for name, taken in (
             ("sequential read, 1 MiB at a time", cost),
@@ -56,30 +58,26 @@ def measure_reads(sizes: Sizes, folder: Path) -> Iterator[Figure]:
             yield Figure(name, gigabytes / taken.cpu_s, "GB/s", gigabytes / floor.cpu_s, goal, note)
 
 
-def _read_map(path: Path) -> Contestant:
+def _read_map(mapped: mmap.mmap) -> Contestant:
     @contextmanager
     def prepare() -> Iterator[Work]:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        def work() -> None:
+            view = memoryview(mapped)
+            for position in range(0, len(view), MIB):
+                crc32c(view[position : position + MIB])
 
-            def work() -> None:
-                view = memoryview(mapped)
-                for position in range(0, len(view), MIB):
-                    crc32c(view[position : position + MIB])
-
-            yield work
+        yield work
 
     return prepare
 
 
-def _read_stream(storage: Storage, is_first: bool = False) -> Contestant:
-    """What this process has checked once it does not check again: only the first read pays for that."""
+def _read_stream(stream: Stream, is_first: bool = False) -> Contestant:
+    """What this process wrote or has read before it does not check again: only the first read of the rest pays."""
 
     @contextmanager
     def prepare() -> Iterator[Work]:
-        stream = Stream(StreamId(UUID(int=7), 0), "bench", storage.open_log(), 1 << 30, Rules())
-        if is_first:
-            stream.log.segments[0].trusted_from = stream.log.segments[0].segment.size
-            stream.log.segments[0].checked_to = 0
+        (segment,) = stream.log.segments
+        segment.trusted_from, segment.checked_to = (segment.segment.size if is_first else 0), 0
 
         def work() -> None:
             offset, end = 0, stream.readable_end
@@ -90,7 +88,6 @@ def _read_stream(storage: Storage, is_first: bool = False) -> Contestant:
                 offset = found.next_offset
 
         yield work
-        stream.log.journal.close()
 
     return prepare
 

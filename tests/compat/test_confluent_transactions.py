@@ -195,14 +195,17 @@ class Mover(threading.Thread):
 
     def _move(self) -> None:
         """Until all is moved, or something goes wrong: then everything begins anew from what was committed."""
-        producer = transactional(self._address, "mover", **{"reconnect.backoff.max.ms": 200})
         consumer = reader(self._address, "read_committed", "movers")
         try:
+            # librdkafka 2.16 forgets its brokers when all are down, but not the group's coordinator among them: it
+            # would wait for that one for ever.
+            remembering = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200}
+            producer = transactional(self._address, "mover", **remembering)
             (place,) = consumer.committed([TopicPartition("source", 0)], PATIENCE_S)
             self._moved = max(place.offset, 0)
             consumer.assign([TopicPartition("source", 0, self._moved)])
             while self._moved < MESSAGES:
-                messages = [found for found in consumer.consume(20, 1) if found.error() is None]
+                messages = [found for found in consumer.consume(4, 1) if found.error() is None]
                 if messages:
                     self._move_together(producer, consumer, messages)
         except KafkaException:

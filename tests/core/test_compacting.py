@@ -144,7 +144,7 @@ class StandingBroker:
             self.runner.settle()
 
     def begin_compacting(self) -> None:
-        while not any(name.endswith(".cleaned") for name in self._names()):
+        while not any(name.endswith(".cleaned") for name in self.names()):
             self.step()
 
     def step(self) -> None:
@@ -155,7 +155,7 @@ class StandingBroker:
         else:
             self.time.step(self.time.now_ms() + 600_000)
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
         return self.files.names("partitions/profiles-0")
 
     def finish(self) -> None:
@@ -179,7 +179,7 @@ def test_it_comes_to_an_end_by_itself(standing: StandingBroker) -> None:
     standing.begin_compacting()
     standing.finish()
     assert len(standing.keys()) < 20
-    assert not [name for name in standing._names() if name.endswith((".cleaned", ".swap"))]
+    assert not [name for name in standing.names() if name.endswith((".cleaned", ".swap"))]
 
 
 @pytest.mark.parametrize("steps", range(25))
@@ -191,24 +191,27 @@ def test_a_topic_that_is_deleted_at_any_step_is_let_alone(standing: StandingBrok
     standing.runner.settle()
     standing.create()
     standing.fill()
-    names = standing._names()
+    names = standing.names()
     for _ in range(20):
         standing.runner.settle()
         standing.time.step(standing.time.now_ms())
-    assert standing._names() == names
+    assert standing.names() == names
     assert len(standing.keys()) == 60
     assert standing.runner.failures == []
 
 
 def test_a_stop_in_the_middle_leaves_the_rest_to_the_next_start(standing: StandingBroker) -> None:
     standing.begin_compacting()
-    while not any(name.endswith(".swap") for name in standing._names()):
+    while not any(name.endswith(".swap") for name in standing.names()):
         standing.step()
     standing.core.stop_writes()
+    for _ in range(30):
+        standing.step()
+    assert any(name.endswith(".swap") for name in standing.names())
     standing.core.close()
     standing.runner.settle()
     again = StandingBroker(standing.files)
-    assert not [name for name in again._names() if name.endswith((".cleaned", ".swap"))]
+    assert not [name for name in again.names() if name.endswith((".cleaned", ".swap"))]
     assert set(again.keys()) == {b"0", b"1", b"2"}
 
 

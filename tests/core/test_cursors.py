@@ -127,3 +127,16 @@ def test_commits_of_a_pass_that_could_not_be_written_go_back(
     assert cursors.fetch("g", FIRST) == Cursor(1, 1_000)
     assert cursors.fetch("h", FIRST) == Cursor(1, 1_000)
     assert sorted(cursors.groups()) == ["g", "h"]
+
+
+def test_a_cursor_is_unstable_while_any_transaction_holds_it(cursors: Cursors) -> None:
+    cursors.hold("one", {("g", FIRST)})
+    cursors.hold("two", {("g", FIRST), ("g", SECOND)})
+    assert cursors.is_unstable("g", FIRST)
+    assert not cursors.is_unstable("other", FIRST)
+    cursors.hold("two", {("g", ELSEWHERE)})
+    assert cursors.is_unstable("g", FIRST)
+    assert not cursors.is_unstable("g", SECOND)
+    assert sorted(cursors.unstable("g")) == sorted([FIRST, ELSEWHERE])
+    cursors.hold("one", ())
+    assert not cursors.is_unstable("g", FIRST)

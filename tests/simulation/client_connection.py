@@ -4,6 +4,7 @@ the length of a frame. Knows no request."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from simulated_loop import SimulatedLoop
 from simulated_trace import SimulationFailure
@@ -16,10 +17,14 @@ class Lost(Exception):
 
 
 class ClientConnection:
-    def __init__(self, loop: SimulatedLoop, peer: Peer, keeps_order: bool) -> None:
+    def __init__(
+        self, loop: SimulatedLoop, peer: Peer, keeps_order: bool, is_outdated: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`is_outdated`: what still comes was said by a broker that has forgotten it since."""
         self._loop = loop
         self._peer = peer
         self._keeps_order = keeps_order
+        self._is_outdated = is_outdated
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._received = bytearray()
         self._next_id = 0
@@ -51,7 +56,7 @@ class ClientConnection:
                     stall_s, self.stall_s = self.stall_s, 0.0
                     await asyncio.sleep(stall_s)
                 data = await self._peer.receive()
-                if not data:
+                if not data or self._is_outdated():
                     break
                 self._received += data
                 self._hand_out()

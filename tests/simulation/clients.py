@@ -71,7 +71,7 @@ class Client:
             except ConnectionRefusedError:
                 await asyncio.sleep(0.01 + self.random.random())
                 continue
-            self._connection = ClientConnection(loop, peer, self.keeps_order)
+            self._connection = ClientConnection(loop, peer, self.keeps_order, self.surroundings.outdated())
         return self._connection
 
     def note(self, event: str) -> None:

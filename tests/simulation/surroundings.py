@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 
 from broker_promises import BrokerPromises
@@ -25,6 +26,11 @@ class Surroundings:
 
     def now_ms(self) -> int:
         return MESSAGE_EPOCH_MS + self.loop.now_us // 1000
+
+    def outdated(self) -> Callable[[], bool]:
+        """Tells whether what the present broker says is no longer to be relied on."""
+        life = self.life
+        return lambda: self.may_forget and self.life != life
 
     async def pause(self, seconds: float) -> None:
         """Wait; not longer than until a new life of the broker begins, or all comes to an end."""

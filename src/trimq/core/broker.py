@@ -158,6 +158,11 @@ class Broker:
         """What the caller may do with this resource."""
         return {action for action in Action if self._access.allowed(caller, action, resource)}
 
+    def own_settings(self, caller: Caller) -> Settings:
+        """What the broker was started with, for a caller who may know."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self.settings
+
     def space(self, caller: Caller) -> Space:
         """The room on the disk that holds everything."""
         self._access.require(caller, Action.ADMINISTER, BROKER)

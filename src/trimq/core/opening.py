@@ -40,6 +40,7 @@ from trimq.storage.compaction import Effort
 from trimq.storage.files import Files
 from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.passes import Passes, Ticket
+from trimq.storage.segment_checksums import SegmentChecksums
 from trimq.storage.space import SpaceGuard
 from trimq.storage.table import Table, open_table
 
@@ -174,7 +175,8 @@ def open_core(
     appending = open_appending(settings, guard, cluster, now_ms, metrics)
     effort = Effort(settings.limits.batch_expansion_bytes)
     compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
-    upkeep = Upkeep(topics, guard, compacting, clock.message, storage.retention_check_ms)
+    checksums = SegmentChecksums(checkpoints, offload)
+    upkeep = Upkeep(topics, guard, compacting, checksums, clock.message, storage.retention_check_ms)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance)
     kept = open_table(files, TABLES, "transactions", passes, Transaction, offload)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)

@@ -36,6 +36,7 @@ from trimq.errors import (
     UnknownTopic,
 )
 from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
+from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_store import PartitionStore
 from trimq.storage.passes import Passes, Ticket
 
@@ -105,6 +106,7 @@ class Topics:
         self._by_name: dict[TopicName, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._leaving: dict[UUID, Topic] = {}
+        self._refused: dict[UUID, TopicName] = {}  # whose new folders are still in the way
         self._deleted_listeners: list[Callable[[UUID], object]] = []
         catalogue.watch(_KIND, self._definition_changed)
 
@@ -164,6 +166,8 @@ class Topics:
             raise TopicExists(str(name))
         if any(topic.name == name for topic in self._leaving.values()):
             raise Busy(f"topic {name} is being deleted")
+        if name in self._refused.values():
+            raise Busy(f"topic {name} could not be created a moment ago")
         return self._new_id()
 
     def check_name(self, name: str) -> None:
@@ -190,6 +194,8 @@ class Topics:
             raise InvalidCount(f"topic {topic.name} has {len(topic.streams)} streams already and cannot have {streams}")
         if streams > self._settings.limits.streams_per_topic:
             raise InvalidCount(f"a topic has at most {self._settings.limits.streams_per_topic} streams")
+        if topic.id in self._refused:
+            raise Busy(f"topic {topic.name} could not be given more streams a moment ago")
 
     def _add_streams(self, topic: Topic, count: int) -> list[Stream]:
         """All of them, or none and a refusal."""
@@ -206,8 +212,12 @@ class Topics:
     def _settle_streams(self, topic: Topic, made: list[Stream], ticket: Ticket) -> None:
         """When the ticket says so, they stay or go."""
         logs = [stream.log for stream in made]
-        self._passes.afterwards(ticket, lambda done: self._store.remove(topic.id, logs) if done.refusal else None)
+        self._passes.afterwards(ticket, lambda done: self._take_back(topic, logs) if done.refusal else None)
         self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._store.confirm(topic.id, logs))
+
+    def _take_back(self, topic: Topic, logs: list[PartitionLog]) -> None:
+        self._refused.pop(topic.id, None)
+        self._store.remove(topic.id, logs)
 
     def _require_known(self, topic: Topic) -> None:
         """Refuse what is asked of a topic that has been deleted meanwhile."""
@@ -223,10 +233,13 @@ class Topics:
             return
         self._leaving.pop(id, None)
         if found is None:
+            self._refused[id] = topic.name
             self._forget(topic)
             return
         definition = msgspec.convert(found.value, Definition)
-        del topic.streams[definition.streams :]
+        if definition.streams < len(topic.streams):
+            self._refused[id] = topic.name
+            del topic.streams[definition.streams :]
         self._apply_settings(topic, definition.settings)
         self._remember(topic)
 
@@ -324,8 +337,8 @@ class Topics:
                 continue
             log.info("adopting the folders of topic %s with %d partitions", name, streams)
             definition = Definition(DEFAULT_NAMESPACE, name, Home.PARTITION_LOG.value, 0, self._now_ms())
-            is_free = id is not None and id not in self._by_id and self._catalogue.get(_KIND, str(id)) is None
-            topic = Topic(id if is_free and id is not None else self._new_id(), definition, 0)
+            is_free = id not in self._by_id and self._catalogue.get(_KIND, str(id)) is None
+            topic = Topic(id if is_free else self._new_id(), definition, 0)
             self._open_streams(topic, streams, is_adopted=True)
             self._remember(topic)
             self._define_adopted(topic)

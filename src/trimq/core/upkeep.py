@@ -1,5 +1,5 @@
 """What a broker does on its own: expires segments by age, size and disk pressure, forgets silent producers, has streams
-compacted. A little at a time, on the clock; an idle broker does nothing in between."""
+compacted and sealed segments summed. A little at a time, on the clock; an idle broker does nothing in between."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from trimq.core.streams import Stream
 from trimq.core.topics import Topics
 from trimq.errors import Refusal
 from trimq.storage.expiry import expire, expire_oldest
+from trimq.storage.segment_checksums import SegmentChecksums
 from trimq.storage.space import SpaceGuard
 
 log = logging.getLogger(__name__)
@@ -22,11 +23,18 @@ _STREAMS_PER_TURN = 200
 
 class Upkeep:
     def __init__(
-        self, topics: Topics, guard: SpaceGuard, compacting: Compacting, timeline: Timeline, interval_ms: int
+        self,
+        topics: Topics,
+        guard: SpaceGuard,
+        compacting: Compacting,
+        checksums: SegmentChecksums,
+        timeline: Timeline,
+        interval_ms: int,
     ) -> None:
         self._topics = topics
         self._guard = guard
         self._compacting = compacting
+        self._checksums = checksums
         self._timeline = timeline
         self._interval_ms = interval_ms
         self._timer: Timer | None = None
@@ -40,6 +48,7 @@ class Upkeep:
             self._timer.cancel()
             self._timer = None
         self._compacting.stop()
+        self._checksums.stop()
 
     def _begin_round(self) -> None:
         self._round = iter([stream for topic in self._topics for stream in topic.streams])
@@ -57,6 +66,8 @@ class Upkeep:
         self._timer = self._timeline.call_at(self._timeline.now_ms(), self._turn)
 
     def _tend(self, stream: Stream) -> None:
+        if stream.log.is_removed:
+            return  # since the round began
         now_ms = self._timeline.now_ms()
         try:
             expire(stream.log, now_ms)
@@ -64,6 +75,7 @@ class Upkeep:
             log.warning("%s: expiry failed, it is tried again: %s", stream.log.folder, error)
         stream.log.producers.expire(now_ms, _PRODUCER_EXPIRY_MS)
         self._compacting.consider(stream)
+        self._checksums.consider(stream.log)
 
     def _relieve_disk(self) -> None:
         excess_bytes = self._guard.pressure()

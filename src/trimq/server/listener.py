@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 from collections.abc import Callable
 
 from trimq.errors import StartMistake
@@ -12,6 +13,8 @@ from trimq.metrics import Counter
 from trimq.server.session import Session
 
 log = logging.getLogger(__name__)
+
+_BACKLOG = 1024
 
 # How often a free port is looked for that all addresses of a host name have.
 _ATTEMPTS = 10
@@ -73,7 +76,7 @@ class Listener:
     async def _bind(self, host: str, port: int) -> asyncio.Server:
         for _ in range(_ATTEMPTS):
             server = await self._create(host, port)
-            ports = {socket.getsockname()[1] for socket in server.sockets}
+            ports = {bound.getsockname()[1] for bound in server.sockets}
             if len(ports) == 1:
                 return server
             # A name with several addresses, and a port of its own was picked for each: try the first for all of them.
@@ -88,17 +91,16 @@ class Listener:
 
     async def _create(self, host: str, port: int) -> asyncio.Server:
         loop = asyncio.get_running_loop()
-        return await loop.create_server(self._accept, host, port, backlog=1024, start_serving=False)
+        return await loop.create_server(self._accept, host, port, backlog=_BACKLOG, start_serving=False)
 
     async def serve(self) -> None:
         assert self._server is not None
         try:
+            for bound in self._server.sockets:
+                _listen(bound)
             await self._server.start_serving()
-            for socket in self._server.sockets:
-                socket.getsockname()  # uvloop does not tell that it could not listen, but closes the socket
-        except OSError:  # two programs may take an address at once, but only one can listen on it
-            taken = OSError(errno.EADDRINUSE, "Address already in use")
-            raise StartMistake(_explain(self.name, self.host, self.port, taken)) from None
+        except OSError as error:  # two programs may take an address at once, but only one can listen on it
+            raise StartMistake(_explain(self.name, self.host, self.port, error)) from None
 
     def _accept(self) -> asyncio.BaseProtocol:
         if not self._is_accepting:  # it came in the pass in which the listener was closed
@@ -145,6 +147,13 @@ class Listener:
     def abort_sessions(self) -> None:
         for session in list(self._sessions):
             session.abort()
+
+
+def _listen(bound: socket.socket) -> None:
+    """OSError: somebody else does. uvloop, which listens once more, would not tell, and never close again."""
+    if bound.fileno() >= 0:
+        with socket.fromfd(bound.fileno(), bound.family, bound.type) as twin:
+            twin.listen(_BACKLOG)
 
 
 def _explain(name: str, host: str, port: int, error: OSError) -> str:

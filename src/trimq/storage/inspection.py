@@ -4,20 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 from trimq.formats.batch import BadBatch, BatchHeader, check_stored
-from trimq.storage.companions import LOG, OFFSET_INDEX, TIME_INDEX, Unusable
+from trimq.formats.checksum import crc32c
+from trimq.storage import transaction_index
+from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.companions import (
+    LEADER_EPOCHS,
+    LOG,
+    OFFSET_INDEX,
+    PARTITION_METADATA,
+    PRODUCER_SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    Unusable,
+)
+from trimq.storage.epoch_checkpoint import parse_epochs, parse_partition_metadata
 from trimq.storage.files import File, Files
+from trimq.storage.memory_files import MemoryFiles
 from trimq.storage.partition_index import StoredIndex
+from trimq.storage.partition_recovery import remedy
 from trimq.storage.partition_store import ROOT
+from trimq.storage.producer_snapshot import ProducerStates
 from trimq.storage.segment import base_of, segment_name
+from trimq.storage.table import Table
 from trimq.storage.table_records import iterate_frames
+from trimq.storage.table_recovery import Recovery
 
 TABLES = "tables"
-_SEGMENT_REMEDY = "Restore the file from a copy, or move the segment away to give up its records."
+_CHECKPOINTS = "checkpoints"
 _TAIL_REMEDY = "Start the broker: it cuts what was never acknowledged."
-_INDEX_REMEDY = "Remove the index file: the broker builds it anew from the log."
+_INDEX_REMEDY = "Start the broker: it builds the index anew from the log."
+_COMPANION_REMEDY = "Start the broker: it builds the file anew, or names what must be restored."
 _TABLE_REMEDY = "Start the broker: it cuts a torn tail, or names what must be restored."
+_PIECE_BYTES = 1024 * 1024
 
 Progress = Callable[[int, int], None]
 
@@ -48,7 +69,7 @@ def partitions(files: Files) -> Iterator[tuple[str, int]]:
     """Topic and number of every partition folder."""
     for name in files.names(ROOT):
         topic, dash, number = name.rpartition("-")
-        if dash and number.isdigit():
+        if dash and number.isascii() and number.isdigit():
             yield topic, int(number)
 
 
@@ -73,62 +94,122 @@ def batches(segment: FoundSegment) -> Iterator[tuple[int, BatchHeader, memoryvie
 
 def verify(files: Files, progress: Progress) -> Iterator[Finding]:
     """Everything that does not fit together."""
+    tables = list(_verify_tables(files))
+    yield from tables
+    checkpoints = None if tables else _read_checkpoints(files)
     found = [segment for name in files.names(ROOT) for segment in segments(files, f"{ROOT}/{name}")]
     total, done = sum(segment.file.size() for segment in found), 0
     progress(0, total)
     for segment in found:
-        yield from _verify_segment(files, segment)
-        segment.file.close()
+        yield from _verify_segment(files, segment, checkpoints)
         done += segment.file.size()
+        segment.file.close()
         progress(done, total)
-    yield from _verify_tables(files)
+    for name in files.names(ROOT):
+        yield from _verify_companions(files, f"{ROOT}/{name}")
 
 
-def _verify_segment(files: Files, segment: FoundSegment) -> Iterator[Finding]:
+def _read_checkpoints(files: Files) -> Checkpoints:
+    """From a copy of the table: to open it would tidy up its files."""
+    copy = MemoryFiles()
+    copy.make_folder(TABLES)
+    for name in files.names(TABLES):
+        if name.startswith(f"{_CHECKPOINTS}."):
+            copy.open(f"{TABLES}/{name}", create=True).write(0, [_read(files, f"{TABLES}/{name}")])
+    values = Recovery(copy, TABLES, _CHECKPOINTS, list).run().values
+    return Checkpoints(cast("Table[list[Any]]", values))  # which is only read
+
+
+def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoints | None) -> Iterator[Finding]:
+    mark = None if checkpoints is None else checkpoints.sealed(segment.folder, segment.base)
+    if mark is not None and mark.size != segment.file.size():
+        problem = f"it has {segment.file.size()} bytes, but was sealed with {mark.size}"
+        yield Finding(segment.name, segment.file.size(), problem, remedy(segment.name))
+        return
     position, expected = 0, segment.base
     try:
         for position, header, _ in batches(segment):
             if header.base_offset < expected or (segment.following or header.next_offset) < header.next_offset:
-                yield Finding(segment.name, position, f"offset {header.base_offset} is out of order", _SEGMENT_REMEDY)
+                problem = f"offset {header.base_offset} is out of order"
+                yield Finding(segment.name, position, problem, remedy(segment.name))
                 return
             expected = header.next_offset
             position += header.size
     except BadBatch as error:
-        remedy = _TAIL_REMEDY if segment.following is None else _SEGMENT_REMEDY
-        yield Finding(segment.name, position, f"no whole batch is here: {error}", remedy)
+        is_tail = segment.following is None and not _is_durable(segment, position, checkpoints)
+        advice = _TAIL_REMEDY if is_tail else remedy(segment.name)
+        yield Finding(segment.name, position, f"no whole batch is here: {error}", advice)
         return
+    if mark is not None and mark.crc is not None and mark.crc != _sum(segment):
+        yield Finding(segment.name, 0, "the checksum of the whole file does not match", remedy(segment.name))
     yield from _verify_index(files, segment, expected)
 
 
+def _is_durable(segment: FoundSegment, position: int, checkpoints: Checkpoints | None) -> bool:
+    point = None if checkpoints is None else checkpoints.point(segment.folder)
+    return point is not None and (segment.base, position) < (point.base, point.position)
+
+
+def _sum(segment: FoundSegment) -> int:
+    crc = 0
+    for position in range(0, segment.file.size(), _PIECE_BYTES):
+        crc = crc32c(segment.file.read(position, _PIECE_BYTES), crc)
+    return crc
+
+
 def _verify_index(files: Files, segment: FoundSegment, end_offset: int) -> Iterator[Finding]:
-    contents = []
-    for suffix in (OFFSET_INDEX, TIME_INDEX):
-        name = f"{segment.folder}/{segment_name(segment.base, suffix)}"
-        try:
-            file = files.open(name)
-            contents.append(file.read(0, file.size()))
-        except FileNotFoundError:
-            return  # made at the next checkpoint
+    offsets_name, times_name = (
+        f"{segment.folder}/{segment_name(segment.base, suffix)}" for suffix in (OFFSET_INDEX, TIME_INDEX)
+    )
     try:
-        offsets, times = contents
+        offsets, times = _read(files, offsets_name), _read(files, times_name)
+    except FileNotFoundError:
+        return  # made at the next checkpoint
+    name = offsets_name
+    try:
         index = StoredIndex(segment.base, offsets, times, segment.file.size(), end_offset)
         last_offsets = {position: header.last_offset for position, header, _ in batches(segment)}
         for offset, position in index.offsets():
             if last_offsets.get(position) != offset:
                 raise Unusable(f"no batch at byte {position} ends at offset {offset}")
+        name = times_name
         for _ in index.times():
             pass
     except Unusable as error:
-        name = f"{segment.folder}/{segment_name(segment.base, OFFSET_INDEX)}"
         yield Finding(name, 0, str(error), _INDEX_REMEDY)
+
+
+def _verify_companions(files: Files, folder: str) -> Iterator[Finding]:
+    """What has a format of its own that shows damage."""
+    for name in files.names(folder):
+        decode = next((decode for suffix, decode in _DECODERS.items() if name.endswith(suffix)), None)
+        if decode is not None:
+            try:
+                decode(_read(files, f"{folder}/{name}"))
+            except Unusable as error:
+                yield Finding(f"{folder}/{name}", 0, str(error), _COMPANION_REMEDY)
 
 
 def _verify_tables(files: Files) -> Iterator[Finding]:
     for name in files.names(TABLES):
-        file = files.open(f"{TABLES}/{name}")
-        data = file.read(0, file.size())
+        data = _read(files, f"{TABLES}/{name}")
         position = 0
         for frame in iterate_frames(data):
             position = frame.end
         if position < len(data):
-            yield Finding(file.name, position, "no whole record is here", _TABLE_REMEDY)
+            yield Finding(f"{TABLES}/{name}", position, "no whole record is here", _TABLE_REMEDY)
+
+
+def _read(files: Files, name: str) -> bytes:
+    file = files.open(name)
+    data = file.read(0, file.size())
+    file.close()
+    return data
+
+
+_DECODERS: dict[str, Callable[[bytes], object]] = {
+    TRANSACTION_INDEX: transaction_index.decode,
+    PRODUCER_SNAPSHOT: ProducerStates.decode,
+    LEADER_EPOCHS: parse_epochs,
+    PARTITION_METADATA: parse_partition_metadata,
+}

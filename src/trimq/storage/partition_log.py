@@ -212,7 +212,7 @@ class PartitionLog:
         return active
 
     def _collect(self) -> Ticket:
-        """Have at hand where this pass collects its batches: a call of the journal for each would cost as much again."""
+        """Have at hand where this pass collects its batches: asking the journal for each costs as much again."""
         self._parts, self._ticket = self.journal.collect()
         return self._ticket
 

@@ -85,26 +85,37 @@ def _stop(log: PartitionLog, segment: PartitionSegment, limit: int) -> int:
     if 0 <= segment.end_offset <= limit:
         return segment.segment.size
     stop = log.durable_place.position if segment is log.durable_place.segment else segment.segment.size
-    for position, header in _walk_from(segment, log.index_of(segment).lookup(limit), stop):
-        if header.base_offset >= limit:
-            return position
-    return stop
+    return _first(log, segment, limit, stop, lambda header: header.base_offset >= limit)
 
 
 def _position(log: PartitionLog, segment: PartitionSegment, offset: int, stop: int) -> int:
     remembered = log.places.get(offset)
     if remembered is not None and remembered.segment is segment:
         return _require_beginning(segment, remembered.position, offset, stop)
-    for position, header in _walk_from(segment, log.index_of(segment).lookup(offset), stop):
-        if header.last_offset >= offset:
-            return position
-    return stop
+    return _first(log, segment, offset, stop, lambda header: header.last_offset >= offset)
+
+
+def _first(
+    log: PartitionLog, segment: PartitionSegment, offset: int, stop: int, is_wanted: Callable[[BatchHeader], bool]
+) -> int:
+    """The position of the first batch that is wanted, not far behind the index entry for `offset`; or `stop`."""
+    entry = log.index_of(segment).lookup(offset)
+    found, next_offset, has_gap = stop, -1, False
+    for position, header in _walk_from(segment, entry, stop):
+        has_gap = has_gap or (0 <= next_offset != header.base_offset)
+        if is_wanted(header):
+            found = position
+            break
+        next_offset = header.next_offset
+    if has_gap:  # by compaction, or by a damaged length that led past a batch
+        segment.require_sound(entry.position, found)
+    return found
 
 
 def _require_beginning(segment: PartitionSegment, position: int, offset: int, stop: int) -> int:
     """The batch at `position` must not begin before `offset`, where another one has ended."""
     if position < segment.trusted_from:
-        for at, header in segment.walk_sound(position, stop):
+        for at, header in segment.walk(position, stop):
             if header.base_offset < offset:
                 raise DamagedSegment(segment.segment.file.name, at)
             break
@@ -117,16 +128,19 @@ def _end(
     """Where to stop so that whole batches fit into `max_bytes`, and the offset there."""
     if start + max_bytes < stop:
         near = log.index_of(segment).boundary_before(start + max_bytes)
-        batches = _walk_from(segment, near, stop) if near.position > start else segment.walk_sound(start, stop)
+        batches = _walk_from(segment, near, stop) if near.position > start else segment.walk(start, stop)
+        next_offset = -1
         for position, header in batches:
             if position > start and position + header.size > start + max_bytes:
-                return position, header.base_offset
+                # Nothing but the index stands for the beginning of the next batch, which is not checked.
+                return position, header.base_offset if next_offset < 0 else next_offset
+            next_offset = header.next_offset
     return stop, limit if segment.end_offset < 0 else min(limit, segment.end_offset)
 
 
 def _walk_from(segment: PartitionSegment, entry: OffsetPosition, stop: int) -> Iterator[tuple[int, BatchHeader]]:
     """Walk from an index entry, whose checksum holds: when there is no such batch, the log is damaged."""
-    for position, header in segment.walk_sound(entry.position, stop):
+    for position, header in segment.walk(entry.position, stop):
         if position == entry.position > 0 and header.last_offset != entry.offset:
             raise DamagedSegment(segment.segment.file.name, position)
         yield position, header
@@ -165,8 +179,20 @@ def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_byt
 def _walk_time(
     log: PartitionLog, segment: PartitionSegment, entry: TimestampOffset, limit: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches before `limit` that may be later than an entry of the time index, and its own."""
-    return _walk_from(segment, log.index_of(segment).lookup(entry.offset), _stop(log, segment, limit))
+    """The batches before `limit` that may be later than an entry of the time index, and its own: each is sound."""
+    place = log.index_of(segment).lookup(entry.offset)
+    last: tuple[int, BatchHeader] | None = None
+    for found in _walk_from(segment, place, _stop(log, segment, limit)):
+        if last is not None:  # the next begins behind it, which its checksum does not say
+            yield _sound(segment, *last, limit)
+        last = found
+    if last is not None:
+        yield _sound(segment, *last, limit)
+
+
+def _sound(segment: PartitionSegment, position: int, header: BatchHeader, limit: int) -> tuple[int, BatchHeader]:
+    segment.require_sound(position, position + header.size, limit)
+    return position, header
 
 
 def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> Found | None:

@@ -113,6 +113,9 @@ def _trusted_point(
         return RecoveryPoint(first.base, first.base, 0, first.base, 0)
     if first.base > known.start:
         raise _missing(opened.folder, known.start, known)
+    while len(segments) > 1 and segments[1].base <= min(known.start, known.base):
+        # Its removal was cut short: of those before the start, a crash may bring back any, and not its neighbours.
+        opened.journal.remove(segments[0], OF_A_SEGMENT[:-1])
     opened.start = known.start
     place = next((place for place, segment in enumerate(segments) if segment.base == known.base), None)
     if place is None:

@@ -177,9 +177,9 @@ class PartitionStore:
 
     # -- strangers
 
-    def strangers(self, known: Collection[str]) -> Iterator[tuple[str, UUID | None, int]]:
-        """Topics whose folders are here although nobody knows them: name, id if they say so, number of partitions. What
-        a crash left of a creation is no stranger, and goes."""
+    def strangers(self, known: Collection[str]) -> Iterator[tuple[str, UUID, int]]:
+        """Topics whose folders are here although nobody knows them: name, id, number of partitions. What a crash left
+        of a creation is no stranger, and goes."""
         found: dict[str, dict[int, str]] = {}
         for name in self._files.names(ROOT):
             topic, dash, number = name.rpartition("-")
@@ -189,12 +189,15 @@ class PartitionStore:
             if all(map(self._is_unborn, folders.values())):
                 self._take_away([(folder, self._owner(folder) or UUID(int=0)) for folder in folders.values()])
                 continue
-            owners = map(self._owner, folders.values())
-            yield topic, next((owner for owner in owners if owner is not None), None), max(folders) + 1
+            owner = next((owner for owner in map(self._owner, folders.values()) if owner is not None), None)
+            if owner is None:
+                log.warning("%s-*: not taken for a topic, because no %s says whose it is", topic, PARTITION_METADATA)
+            else:
+                yield topic, owner, max(folders) + 1
 
     def _is_unborn(self, folder: str) -> bool:
-        """It does not say whose it is: nothing of it was acknowledged. But Kafka makes indexes with every log, and old
-        ones did not say whose they were."""
+        """It does not say whose it is: nothing of it was acknowledged. One that has an index, which Kafka makes with
+        every log, is left alone all the same: it may be of an old Kafka, which did not say whose it was."""
         names = self._files.names(folder)
         return self._owner(folder) is None and not any(name.endswith(OFFSET_INDEX) for name in names)
 

@@ -78,7 +78,6 @@ REFUSED = [
     (topic("dotted_name"), Code.INVALID_TOPIC),
     (topic("t", 0), Code.INVALID_PARTITIONS),
     (topic("t", -2), Code.INVALID_PARTITIONS),
-    (topic("t", 10_001), Code.INVALID_PARTITIONS),
     (topic("t", 1, 2), Code.INVALID_REPLICATION_FACTOR),
     (topic("t", 1, 0), Code.INVALID_REPLICATION_FACTOR),
     (topic("t", configs=[CreatableTopicConfig(name="no.such", value="1")]), Code.INVALID_CONFIG),
@@ -120,6 +119,14 @@ def test_a_name_that_stands_twice_is_refused_once(desk: Desk) -> None:
     (result,) = create(desk, topic("t"), topic("t"))
     assert result.error_code == Code.INVALID_REQUEST
     assert names(desk) == set()
+
+
+def test_a_request_for_very_many_partitions_is_refused(desk: Desk) -> None:
+    results = create(desk, topic("t", 9_999), topic("u"), topic("v"), validate_only=True)
+    assert [result.error_code for result in results] == [Code.POLICY_VIOLATION] * 3
+    small = Desk(limits={"streams_per_topic": 5})
+    (result,) = create(small, topic("t", 6))
+    assert result.error_code == Code.INVALID_PARTITIONS
 
 
 def test_without_time_nothing_is_made(desk: Desk) -> None:

@@ -8,7 +8,7 @@ import pytest
 from protocols.kafka.desk import NOW_MS, Desk
 
 from trimq.errors import StartMistake
-from trimq.formats.batch import check
+from trimq.formats.batch import check, seal
 from trimq.formats.compression import Codec
 from trimq.formats.sealing import from_records
 from trimq.model import Record
@@ -212,6 +212,17 @@ def test_what_has_no_settings_is_told_so(desk: Desk, kind: int, name: str, code:
     assert bool(found.configs) == ((kind, name) == (BROKER, "1"))
 
 
+def test_what_is_asked_for_often_is_described_once(desk: Desk) -> None:
+    desk.create("t")
+    asked = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=None)
+    assert len(desk.ask(DescribeConfigsRequest(resources=[asked] * 1000)).results) == 1
+
+
+def test_only_an_administrator_is_told_how_the_broker_was_started(desk: Desk) -> None:
+    desk.core.broker._access.define_user("root", "secret", is_administrator=True)
+    assert describe(desk, BROKER, "1").error_code == Code.CLUSTER_AUTHORIZATION_FAILED
+
+
 def test_resources_are_listed_by_kind(desk: Desk) -> None:
     desk.create("t")
 
@@ -277,6 +288,19 @@ def test_append_time_is_told_stored_and_found(desk: Desk) -> None:
     assert header.max_timestamp_ms == NOW_MS
     change(desk, ("message.timestamp.type", SET, "CreateTime"))
     assert desk.produce("t", batch(5)).log_append_time_ms == -1
+
+
+def test_only_the_header_is_checked_where_that_is_wanted_and_no_rule_asks_for_more() -> None:
+    desk = Desk(kafka={"record_validation": "header"})
+    desk.create("t")
+    desk.create("keyed", cleanup_policy="compact")
+    broken = seal(check(batch()), b"\xff\xff\xff")
+    assert desk.produce("t", bytes(broken)).error_code == Code.NONE
+    assert desk.produce("keyed", bytes(broken)).error_code == Code.INVALID_RECORD
+    assert desk.produce("t", batch(NOW_MS + 2 * HOUR_MS)).error_code == Code.INVALID_TIMESTAMP
+    full = Desk()
+    full.create("t")
+    assert full.produce("t", bytes(broken)).error_code == Code.INVALID_RECORD
 
 
 def test_a_topics_codec_is_what_is_stored(desk: Desk) -> None:

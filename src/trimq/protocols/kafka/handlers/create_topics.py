@@ -29,6 +29,7 @@ from trimq.protocols.kafka.messages.topics import (
 from trimq.protocols.kafka.topic_configs import describe, in_kafka_words, refused, to_settings
 
 _CHOOSE = -1  # leave the number to the broker
+_MOST_PARTITIONS = 10_000  # in one request, as in Kafka
 
 
 class _Plan(NamedTuple):
@@ -41,12 +42,15 @@ def handle(context: Context, request: Request) -> Reply:
     tickets = Tickets()
     results = []
     counts = Counter(topic.name for topic in message.topics)
+    asked_for = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in message.topics)
     for name, asked in {topic.name: topic for topic in message.topics}.items():
         try:
             if counts[name] > 1:
                 raise Failure(Code.INVALID_REQUEST, "the topic stands in the request more than once")
             if message.timeout_ms <= 0:
                 raise Failure(Code.REQUEST_TIMED_OUT, "there is no time to make it")
+            if asked_for > _MOST_PARTITIONS:
+                raise Failure(Code.POLICY_VIOLATION, f"one request may ask for {_MOST_PARTITIONS} partitions at most")
             results.append(_create(context, asked, message.validate_only, tickets))
         except InvalidSetting as refusal:
             results.append(_failed(name, Code.INVALID_CONFIG, str(in_kafka_words(refusal))))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimq.errors import Refusal
+from trimq.errors import AccessDenied, Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.broker_configs import describe_broker
 from trimq.protocols.kafka.codes import Code, Failure, code_of
@@ -30,7 +30,8 @@ _WITHOUT_SETTINGS = (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS, Re
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DescribeConfigsRequest)
     results = []
-    for asked in message.resources:
+    # Once each, or a small request could ask for an answer of any size.
+    for asked in {(each.resource_type, each.resource_name): each for each in message.resources}.values():
         result = DescribeConfigsResult(
             error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
         )
@@ -55,11 +56,18 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
     if asked.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         refuse_other_broker(context, asked.resource_name)
         if asked.resource_type == ResourceType.BROKER and asked.resource_name:
-            return describe_broker(context.broker.settings, context.broker.cluster.me)
+            return _describe_broker(context)
         return ()  # what is set for all brokers at once: nothing
     if asked.resource_type in _WITHOUT_SETTINGS:
         return ()
     raise Failure(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource_type}")
+
+
+def _describe_broker(context: Context) -> Iterable[Described]:
+    try:
+        return describe_broker(context.broker.own_settings(context.caller), context.broker.cluster.me)
+    except AccessDenied as refusal:
+        raise Failure(Code.CLUSTER_AUTHORIZATION_FAILED, str(refusal)) from None
 
 
 def refuse_other_broker(context: Context, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from trimq.core.counts import Counts
 from trimq.core.quotas import Direction
 from trimq.core.streams import Appended
 from trimq.errors import MissingKey, ProtocolError, Refusal, UntimelyRecord
@@ -61,7 +62,7 @@ def handle(context: Context, request: Request) -> Reply | None:
         return None
     tickets = [appended.ticket for topic in outcomes for _, appended in topic.partitions if appended]
     number = max((ticket.number for ticket in tickets), default=0)
-    return Reply.when_durable(number, lambda: _answer(request, outcomes, throttle_ms))
+    return Reply.when_durable(number, lambda: _answer(context.counts, request, outcomes, throttle_ms))
 
 
 def _size(message: ProduceRequest) -> int:
@@ -133,17 +134,18 @@ def _close_on_error(outcomes: list[TopicOutcome]) -> None:
                 raise ProtocolError(f"a produce request to {topic.name} with acks=0 failed: {response.error_message}")
 
 
-def _answer(request: Request, outcomes: list[TopicOutcome], throttle_ms: int) -> Parts:
+def _answer(counts: Counts, request: Request, outcomes: list[TopicOutcome], throttle_ms: int) -> Parts:
     """The pass is over: what could not be written is told now."""
     responses = []
     for topic in outcomes:
-        told = [_settle(response, appended) for response, appended in topic.partitions]
+        told = [_settle(counts, response, appended) for response, appended in topic.partitions]
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=told))
     return encode_response(request, ProduceResponse(responses=responses, throttle_time_ms=throttle_ms))
 
 
-def _settle(response: PartitionProduceResponse, appended: Appended | None) -> PartitionProduceResponse:
+def _settle(counts: Counts, response: PartitionProduceResponse, appended: Appended | None) -> PartitionProduceResponse:
     if appended is None or appended.ticket.refusal is None:
         return response
     refusal = appended.ticket.refusal
+    counts.refused_write(type(refusal).__name__)
     return _failed(response.index, code_of(refusal), str(refusal))[0]
