@@ -18,7 +18,8 @@ from trimq.model import Record
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.files import DiskFiles
 from trimq.storage.flusher import Dirty
-from trimq.storage.partition_log import LogSettings, PartitionLog
+from trimq.storage.log_settings import LogSettings
+from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.passes import Passes
 from trimq.storage.table import open_table

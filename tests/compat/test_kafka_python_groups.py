@@ -51,7 +51,6 @@ class Member:
             topic, bootstrap_servers=broker, group_id=group, auto_offset_reset="earliest", **own
         )
         self.read: list[bytes] = []
-        self.owned: set[int] = set()
         self._must_commit = threading.Event()
         self._must_stop = threading.Event()
         self._failures: list[Exception] = []
@@ -61,9 +60,8 @@ class Member:
     def _run(self) -> None:
         try:
             while not self._must_stop.is_set():
-                for records in self.consumer.poll(timeout_ms=2000).values():
+                for records in self.consumer.poll(timeout_ms=500).values():
                     self.read += [record.value for record in records]
-                self.owned = {each.partition for each in self.consumer.assignment()}
                 if self._must_commit.is_set():
                     self._commit()
         except Exception as failure:
@@ -77,6 +75,10 @@ class Member:
         except RebalanceInProgressError:
             return  # tried again after the next poll
         self._must_commit.clear()
+
+    @property
+    def owned(self) -> set[int]:
+        return {each.partition for each in self.consumer.assignment()}
 
     def commit(self) -> None:
         self._must_commit.set()

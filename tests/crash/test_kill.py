@@ -133,7 +133,10 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(tmp_path: Path, 
                 broker.start()
         assert load.failed == []
         assert len(load.acknowledged) > 100 * rounds
-        ends = {partition: 1 + max(offset for at, offset in load.acknowledged if at == partition) for partition in range(PARTITIONS)}
+        ends = {
+            partition: 1 + max(offset for at, offset in load.acknowledged if at == partition)
+            for partition in range(PARTITIONS)
+        }
         found = read_all(broker.address, "orders", ends)
         lost = {place for place, body in load.acknowledged.items() if found.get(place) != body}
         assert not lost, f"{len(lost)} of {len(load.acknowledged)} acknowledged messages are lost or changed"

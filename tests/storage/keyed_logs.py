@@ -23,7 +23,8 @@ from trimq.storage.compaction_swap import Step
 from trimq.storage.files import Files
 from trimq.storage.flusher import AsyncFlusher
 from trimq.storage.inspection import verify
-from trimq.storage.partition_log import LogSettings, PartitionLog
+from trimq.storage.log_settings import LogSettings
+from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_reading import read_batches
 from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.passes import Passes, Ticket

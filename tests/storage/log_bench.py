@@ -19,8 +19,9 @@ from trimq.formats.sealing import from_records
 from trimq.model import Buffer, Record
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.files import File, Files
+from trimq.storage.log_settings import LogSettings
 from trimq.storage.memory_files import MemoryFiles, Survivors
-from trimq.storage.partition_log import LogSettings, PartitionLog
+from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_reading import read_batches
 from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.passes import Ticket

@@ -13,7 +13,8 @@ from trimq.formats.batch import read_header
 from trimq.model import Buffer
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.files import DiskFiles
-from trimq.storage.partition_log import LogSettings, PartitionLog
+from trimq.storage.log_settings import LogSettings
+from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_reading import read_batches
 from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.table import open_table

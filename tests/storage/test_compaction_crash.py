@@ -13,8 +13,8 @@ from storage.keyed_logs import DAY_MS, FOLDER, SETTINGS, START_MS, AsyncPassRunn
 
 from trimq.storage.compaction import Effort
 from trimq.storage.files import Files
+from trimq.storage.log_settings import LogSettings
 from trimq.storage.memory_files import MemoryFiles, NameChange, Survivors
-from trimq.storage.partition_log import LogSettings
 
 SMALL = with_settings(segment_bytes=700)
 

@@ -476,11 +476,12 @@ def test_a_torn_tail_is_cut_at_every_length() -> None:
     filled(original, two=2)
     data = contents(original, LOG)
     ends = [0, *(frame.end for frame in iterate_frames(data))]
+    second = next(frame for frame in iterate_frames(data) if frame.position == whole)
     for size in range(len(data)):
         files = copied(original)
         files.open(LOG).resize(size)
         found = reopened(files)
-        assert found == ({"one": 1} if size >= whole else {})
+        assert found == ({"one": 1} if size >= whole else {}) | ({"two": 2} if size >= second.end else {})
         assert len(contents(files, LOG)) == max(end for end in ends if end <= size)
         filled(files, three=3)
         files.crash()
@@ -492,18 +493,30 @@ def test_a_flipped_byte_in_a_log_is_never_served() -> None:
     for key, value in {"one": 1, "two": 2, "three": 3}.items():
         filled(original, **{key: value})
     data = contents(original, LOG)
-    last = [frame.position for frame in iterate_frames(data)][-1]
+    *_, third, mark = [frame.position for frame in iterate_frames(data)]
     for position in range(len(data)):
         for bit in (0x01, 0x80):
             files = copied(original)
             replace(files, LOG, data[:position] + bytes([data[position] ^ bit]) + data[position + 1 :])
-            if position >= last:
-                assert reopened(files) == {"one": 1, "two": 2}
+            if position >= third:
+                assert reopened(files) == {"one": 1, "two": 2} | ({"three": 3} if position >= mark else {})
                 continue
             damaged = contents(files, LOG)
             with pytest.raises(Damage, match=rf"{LOG} is damaged at byte \d+: .*restore it from a backup"):
                 reopened(files)
             assert contents(files, LOG) == damaged, "evidence must not be touched"
+
+
+def test_a_hole_that_a_power_cut_left_in_what_was_not_synced_is_cut() -> None:
+    files = MemoryFiles()
+    filled(files, one=1)
+    data = contents(files, LOG)
+    filled(files, two=2, three=3)
+    whole = contents(files, LOG)
+    second = next(frame for frame in iterate_frames(whole) if frame.position == len(data))
+    replace(files, LOG, data + bytes(second.end - len(data)) + whole[second.end :])
+    assert reopened(files) == {"one": 1}
+    assert contents(files, LOG) == data
 
 
 def test_a_flipped_byte_in_a_snapshot_is_damage() -> None:

@@ -10,7 +10,7 @@ from trimq.config import Settings
 from trimq.core.admission import Rules
 from trimq.errors import InvalidSetting
 from trimq.formats.compression import Codec
-from trimq.storage.partition_log import LogSettings
+from trimq.storage.log_settings import LogSettings
 
 TopicSettings = Mapping[str, str]
 

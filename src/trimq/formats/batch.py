@@ -41,6 +41,7 @@ _SEQUENCES = 1 << 31
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what the broker stamps
 _UP_TO_MAGIC = struct.Struct(">qiib")
+_WITHOUT_TIMES_AND_SEQUENCE = struct.Struct(">qiibIhi8xqq6xi")
 _LENGTH = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
@@ -164,7 +165,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def check(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of a batch whose bytes are all there and undamaged; later bytes are not looked at."""
-    header = _check_bounds(buffer, position)
+    header = check_bounds(buffer, position)
     _check_crc(header, buffer, position)
     return header
 
@@ -184,7 +185,7 @@ def check_sent(buffer: Buffer, position: int = 0) -> BatchHeader:
 
     What follows the batch is dropped like Kafka does it when it is too short for another one, else refused.
     """
-    header = _check_bounds(buffer, position)
+    header = check_bounds(buffer, position)
     if len(buffer) != position + header.size:
         _refuse_second(buffer, position + header.size)
     if header.base_offset != 0:
@@ -199,7 +200,8 @@ def check_sent(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
-def _check_bounds(buffer: Buffer, position: int) -> BatchHeader:
+def check_bounds(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of a batch whose bytes are all there, damaged or not."""
     try:
         header = _new_tuple(BatchHeader, _unpack_header(buffer, position))
     except struct.error:
@@ -254,9 +256,40 @@ def walk(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, BatchHe
     """
     view = memoryview(buffer)[:end]
     while position < end:
-        header = _check_bounds(view, position)
+        header = check_bounds(view, position)
         yield position, header
         position += LENGTH_ENDS_AT + header.length
+
+
+PlainBatch = tuple[int, int, int, int]
+"""What an index notes of a batch: its last offset, position, size and largest timestamp."""
+
+
+def walk_plain(view: memoryview, position: int, next_offset: int, end_offset: int, epoch: int) -> Iterator[PlainBatch]:
+    """The batches from `position` on that are whole, undamaged and not empty, follow `next_offset` without a gap,
+    end before `end_offset`, and have no producer and no leader epoch after `epoch`.
+
+    Ends without a word before the first that is otherwise: `check_stored` says what is the matter with it. Made for
+    scanning a whole log, in half the time.
+    """
+    unpack, end = _WITHOUT_TIMES_AND_SEQUENCE.unpack_from, len(view)
+    while end - position >= HEADER_BYTES:
+        base, length, leader_epoch, magic, crc, _, delta, max_timestamp_ms, producer_id, count = unpack(view, position)
+        after = position + LENGTH_ENDS_AT + length
+        last_offset = base + delta
+        if (
+            magic != MAGIC
+            or not _MIN_LENGTH <= length <= end - position - LENGTH_ENDS_AT
+            or base != next_offset
+            or last_offset >= end_offset
+            or producer_id >= 0
+            or leader_epoch > epoch
+            or not 0 < count <= delta + 1
+            or crc32c(view[position + CRC_FROM : after]) != crc
+        ):
+            return
+        yield last_offset, position, after - position, max_timestamp_ms
+        position, next_offset = after, last_offset + 1
 
 
 def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:

@@ -74,9 +74,9 @@ def _row(files: DiskFiles, topic: str, number: int) -> dict[str, Any]:
 def dump(data_dir: str, topic: str, stream: int, from_offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
     """The stored records, one after the other; those of markers and aborted transactions too."""
     with _opened(data_dir) as files:
-        found = inspection.segments(files, f"{ROOT}/{topic}-{stream}")
-        if not found:
+        if (topic, stream) not in inspection.partitions(files):
             raise StartMistake(f"the folder holds no stream {stream} of topic {topic}")
+        found = inspection.segments(files, f"{ROOT}/{topic}-{stream}")
         left = limit
         for segment in found:
             for _, header, view in inspection.batches(segment):

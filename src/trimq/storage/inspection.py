@@ -77,7 +77,7 @@ def segments(files: Files, folder: str) -> list[FoundSegment]:
     bases = [base for name in files.names(folder) if (base := base_of(name, LOG)) is not None]
     return [
         FoundSegment(folder, base, following, files.open(f"{folder}/{segment_name(base, LOG)}"))
-        for base, following in zip(bases, [*bases[1:], None], strict=True)
+        for base, following in zip(bases, [*bases[1:], None], strict=False)  # there may be none
     ]
 
 

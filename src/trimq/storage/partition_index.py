@@ -53,6 +53,7 @@ class SegmentIndex:
     """The growing index of the active segment, kept in memory and written to its files from time to time."""
 
     __slots__ = (
+        "_entered_ms",
         "_offset_of_largest",
         "_offsets",
         "_positions",
@@ -73,6 +74,7 @@ class SegmentIndex:
         self._positions = array("I")
         self._timestamps = array("q")
         self._time_offsets = array("I")
+        self._entered_ms = NO_TIMESTAMP  # by the last entry of the time index
         self.bytes_since_entry = 0
 
     @property
@@ -104,18 +106,20 @@ class SegmentIndex:
         if self.bytes_since_entry > self.interval_bytes:
             self._offsets.append(last_offset - self.base)
             self._positions.append(position)
-            self._add_largest()
+            if self.largest_ms > self._entered_ms:
+                self._add_largest()
             self.bytes_since_entry = 0
         self.bytes_since_entry += size
 
     def seal(self) -> None:
         """Nothing more is appended: the largest timestamp gets its entry, by which the segment's age is told."""
-        self._add_largest()
+        if self.largest_ms > self._entered_ms:
+            self._add_largest()
 
     def _add_largest(self) -> None:
-        if self.largest_ms > (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
-            self._timestamps.append(self.largest_ms)
-            self._time_offsets.append(self._offset_of_largest - self.base)
+        self._timestamps.append(self.largest_ms)
+        self._time_offsets.append(self._offset_of_largest - self.base)
+        self._entered_ms = self.largest_ms
 
     # -- back to where a pass began
 
@@ -130,6 +134,7 @@ class SegmentIndex:
         del self._positions[offset_entries:]
         del self._timestamps[time_entries:]
         del self._time_offsets[time_entries:]
+        self._entered_ms = self._timestamps[-1] if self._timestamps else NO_TIMESTAMP
 
     # -- asking
 
@@ -198,6 +203,7 @@ class SegmentIndex:
                 index._timestamps.append(entry.timestamp_ms)
                 index._time_offsets.append(entry.offset - base)
                 index.largest_ms, index._offset_of_largest = entry
+                index._entered_ms = entry.timestamp_ms
         index.bytes_since_entry = last.position - (entries[-1].position if entries else 0)
         return index, last.position
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimq.errors import OffsetOutOfRange, UnknownTopic
@@ -19,6 +18,7 @@ from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
 from trimq.storage.loaded_indexes import LoadedIndexes
 from trimq.storage.log_checkpoint import LogCheckpoint, Tail, Unsaved
+from trimq.storage.log_settings import LogSettings
 from trimq.storage.partition_index import MAX_POSITION, MAX_RELATIVE_OFFSET, SegmentIndex, StoredIndex
 from trimq.storage.partition_segment import PartitionSegment, TailMark
 from trimq.storage.passes import Passes, Ticket
@@ -28,24 +28,6 @@ from trimq.storage.transaction_markers import apply_batch
 
 _stamp = PREFIX.pack_into
 _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor
-
-
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    """What may differ from topic to topic."""
-
-    segment_bytes: int
-    segment_ms: int
-    index_interval_bytes: int
-    retention_ms: int
-    retention_bytes: int
-    checkpoint_bytes: int
-    is_compacted: bool = False
-    is_expired: bool = True
-    delete_retention_ms: int = 86_400_000
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = 2**63 - 1
-    min_cleanable_dirty_ratio: float = 0.5
 
 
 class Place(NamedTuple):
@@ -80,7 +62,7 @@ class PartitionLog:
         self._settings = settings
         self._checkpoints = checkpoints
         self.now_ms = now_ms
-        self._loaded = loaded or LoadedIndexes()
+        self._loaded = LoadedIndexes() if loaded is None else loaded
         self.journal = Journal(files, folder, LOG, passes, self)
         self.segments: list[PartitionSegment] = []
         self.producers = ProducerStates()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from trimq.errors import Damage, DamagedSegment
-from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader, check_stored, read_header
+from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader, check_stored, read_header, walk_plain
 from trimq.storage.checkpoints import Checkpoints, RecoveryPoint
 from trimq.storage.compaction_swap import finish_swaps
 from trimq.storage.companions import LOG, OF_A_SEGMENT, PRODUCER_SNAPSHOT, Unusable
@@ -316,7 +316,7 @@ class _Scan:
         limit = segment.base + MAX_RELATIVE_OFFSET + 1 if following is None else following.base
         view = segment.view(position, segment.size - position)
         at = 0
-        while at < len(view):
+        while (at := self._take_plain(active, view, at, position, limit)) < len(view):
             try:
                 header = check_stored(view, at)
                 self._require_next(header, limit)
@@ -331,6 +331,18 @@ class _Scan:
             self._next_offset = header.next_offset
             at += header.size
         return True
+
+    def _take_plain(self, active: PartitionSegment, view: memoryview, at: int, position: int, limit: int) -> int:
+        """Take what most logs consist of without a closer look. Gives back where the first other batch begins."""
+        epochs, note = self._log.epochs, active.growing.note
+        newest_epoch = epochs[-1].epoch if epochs else -1
+        plain = walk_plain(view, at, self._next_offset, limit, newest_epoch)
+        last_offset = self._next_offset - 1
+        for last_offset, begin, size, max_timestamp_ms in plain:
+            note(last_offset, position + begin, size, max_timestamp_ms)
+            at = begin + size
+        self._next_offset = last_offset + 1
+        return at
 
     def _require_next(self, header: BatchHeader, limit: int) -> None:
         # Compaction leaves gaps, but nothing was compacted behind a checkpoint of ours.

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 
 from trimq.errors import DamagedSegment
-from trimq.formats.batch import BadBatch, BatchHeader, check_stored, walk
+from trimq.formats.batch import BadBatch, BatchHeader, check_bounds, check_stored
 from trimq.formats.checksum import crc32c
 from trimq.model import Buffer
 from trimq.storage import transaction_index
@@ -264,17 +264,19 @@ class PartitionSegment:
         if end <= position:
             return
         view = self.segment.view(position, end - position)
-        at, next_offset = 0, self.segment.base
-        limit = next_offset + MAX_RELATIVE_OFFSET + 1 if self.end_offset < 0 else self.end_offset
-        try:
-            for at, header in walk(view, 0, len(view)):
-                if not next_offset <= header.base_offset <= header.last_offset < limit:
-                    raise DamagedSegment(self.segment.file.name, position + at)
-                yield position + at, header
-                next_offset = header.next_offset
-                at += header.size
-        except BadBatch:
-            raise DamagedSegment(self.segment.file.name, position + at) from None
+        at, length, least_offset = 0, len(view), self.segment.base
+        limit = least_offset + MAX_RELATIVE_OFFSET + 1 if self.end_offset < 0 else self.end_offset
+        while at < length:
+            try:
+                header = check_bounds(view, at)
+            except BadBatch:
+                raise DamagedSegment(self.segment.file.name, position + at) from None
+            last_offset = header.last_offset
+            if not least_offset <= header.base_offset <= last_offset < limit:
+                raise DamagedSegment(self.segment.file.name, position + at)
+            yield position + at, header
+            least_offset = last_offset + 1
+            at += header.size
 
     def walk_sound(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
         """As `walk`, and each batch matches its checksum. What this process wrote or has checked is not read again."""

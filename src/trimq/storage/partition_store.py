@@ -15,7 +15,8 @@ from trimq.storage.epoch_checkpoint import format_partition_metadata, parse_part
 from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.loaded_indexes import LoadedIndexes
-from trimq.storage.partition_log import LogSettings, PartitionLog
+from trimq.storage.log_settings import LogSettings
+from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_recovery import open_log, require_empty
 from trimq.storage.passes import Passes, Ticket
 

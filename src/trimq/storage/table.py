@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, ItemsView, Iterator, ValuesView
 from contextlib import suppress
+from functools import partial
 from typing import Generic, TypeVar
 
 from trimq.errors import Refusal
@@ -12,7 +13,7 @@ from trimq.offload import Offload
 from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.passes import Passes, Ticket
-from trimq.storage.table_records import DELETE, HEADER, PUT, encode_record
+from trimq.storage.table_records import DELETE, HEADER, PUT, SYNCED, encode_record
 from trimq.storage.table_recovery import LogEnd, Recovered, Recovery, folders_of, log_path
 from trimq.storage.table_snapshot import SnapshotWriter
 
@@ -34,12 +35,18 @@ class _Log:
         self.generation = end.generation
         self.size = end.size
         self._previous_size = end.previous_size
+        self._synced_bytes = end.size  # a start syncs what it finds
+        self._told_bytes = 0
 
     def append(self, parts: list[bytes], dirty: Dirty) -> int:
         """Write at once. OSError: an unknown share is written, `cut_back` undoes it."""
         file = self._file or self._open()
         if self.size == 0:
             parts = [encode_record(HEADER, self.generation, self._previous_size), *parts]
+        elif self._synced_bytes > self._told_bytes:
+            # By this a restart knows damage from a hole that a power cut left in what was not synced yet.
+            parts = [*parts, encode_record(SYNCED, self._synced_bytes, None)]
+            self._told_bytes = self._synced_bytes
         data = b"".join(parts)
         file.write(self.size, [data])
         self.size += len(data)
@@ -55,7 +62,12 @@ class _Log:
         self._exists = True
         return self._file
 
+    def note_synced(self, generation: int, size: int) -> None:
+        if generation == self.generation:
+            self._synced_bytes = size
+
     def cut_back(self, dirty: Dirty) -> None:
+        self._told_bytes = 0
         if self._file is not None:
             self._file.resize(self.size)
             dirty.files.add(self._file)
@@ -65,7 +77,7 @@ class _Log:
         self.close()
         self.generation += 1
         self._previous_size = self.size
-        self.size = 0
+        self.size = self._synced_bytes = self._told_bytes = 0
         self._file = None
         self._exists = False
 
@@ -172,8 +184,10 @@ class Table(Generic[V]):
     # -- the pass
 
     def write_pass(self, dirty: Dirty) -> None:
-        if self._parts:
+        if self._parts and self._ticket is not None:
             self._logged_bytes += self._log.append(self._parts, dirty)
+            synced = partial(self._log.note_synced, self._log.generation, self._log.size)
+            self._passes.when_on_disk(self._ticket, lambda _: synced())
         self._forget_pass()
         if self._snapshot is None and self._logged_bytes > max(self._snapshot_above_bytes, 2 * self._live_bytes):
             self._prepare_snapshot()

@@ -21,6 +21,7 @@ PUT = 0  # key, value
 DELETE = 1  # key, nil
 HEADER = 2  # in a snapshot: generation, count; in a log: generation, size of the log before it
 END = 3  # of a snapshot: generation, count
+SYNCED = 4  # in a log: so many of its bytes were on disk when this was written, nil
 
 _PREFIX = struct.Struct(">II")
 _VERSION_BYTE = bytes([VERSION])
@@ -70,12 +71,12 @@ def iterate_frames(data: Buffer) -> Iterator[Frame]:
         position = frame.end
 
 
-def has_frame_after(data: bytes, position: int) -> bool:
-    """Whether a whole record starts anywhere behind `position`: then what is there is damage, not a torn tail."""
+def frames_after(data: bytes, position: int) -> Iterator[Frame]:
+    """Whole records that start anywhere behind `position`, where there is none."""
     view = memoryview(data)
     at = data.find(_LANDMARK, position + 1 + _PREFIX.size)
     while at >= 0:
-        if read_frame(view, at - _PREFIX.size) is not None:
-            return True
-        at = data.find(_LANDMARK, at + 1)
-    return False
+        frame = read_frame(view, at - _PREFIX.size)
+        if frame is not None:
+            yield frame
+        at = data.find(_LANDMARK, at + 1 if frame is None else frame.end + _PREFIX.size)

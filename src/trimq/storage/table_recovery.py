@@ -3,6 +3,7 @@ and what is damage, which is never passed over. Knows values by their type alone
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -11,7 +12,7 @@ import msgspec
 
 from trimq.errors import Damage, StartMistake
 from trimq.storage.files import Files
-from trimq.storage.table_records import DELETE, END, HEADER, PUT, VERSION, Frame, has_frame_after, iterate_frames
+from trimq.storage.table_records import DELETE, END, HEADER, PUT, SYNCED, VERSION, Frame, frames_after, iterate_frames
 from trimq.storage.table_snapshot import snapshot_path, unfinished_path
 
 V = TypeVar("V")
@@ -135,7 +136,7 @@ class Recovery(Generic[V]):
             size = frame.end
         if size == 0 and not is_first:
             return False
-        if size < len(data) and has_frame_after(data, size):
+        if size < len(data) and self._synced_bytes(path, data, size) > size:
             raise _damage(path, size, f"whole records follow, which cutting it to {size} bytes would give up")
         found = self._found
         if not is_first:
@@ -143,6 +144,12 @@ class Recovery(Generic[V]):
         found.log = LogEnd(generation, size, previous_size, exists=True)
         found.logged_bytes += size
         return True
+
+    def _synced_bytes(self, path: str, data: bytes, size: int) -> int:
+        """How much of the log was on disk, by what its records say. Behind the first `size` bytes, which are whole, a
+        power cut may have kept any of what was not synced, and records written later without earlier ones."""
+        frames = itertools.chain(iterate_frames(data), frames_after(data, size))
+        return max((self._fields(path, frame)[1] for frame in frames if frame.payload[1] == SYNCED), default=0)
 
     def _previous_size(self, path: str, frame: Frame, generation: int) -> int:
         kind, own, previous_size = self._fields(path, frame)
@@ -163,7 +170,7 @@ class Recovery(Generic[V]):
             _, key, _ = self._fields(path, frame)
             self._found.values.pop(key, None)
             self._found.records.pop(key, None)
-        else:
+        elif kind != SYNCED:
             raise _damage(path, frame.position, "a record is out of place")
 
     def _put(self, path: str, data: bytes, frame: Frame) -> None:

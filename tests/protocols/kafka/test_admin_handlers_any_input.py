@@ -41,7 +41,7 @@ def bend(value: Any, draw: st.DataObject, id: bytes) -> Any:
 
 
 @pytest.mark.parametrize("api_key", [*HANDLERS, 2, 3])
-@examples(40)
+@examples(20)
 @given(draw=st.data())
 def test_every_request_is_answered(api_key: int, draw: st.DataObject) -> None:
     desk = Desk(limits={"streams_per_topic": 20})

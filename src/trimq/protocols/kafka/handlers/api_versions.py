@@ -30,7 +30,8 @@ def handle(request: Request, served: Iterable[int]) -> Reply:
     ):
         return Reply.now(encode_response(request, ApiVersionsResponse(error_code=Code.INVALID_REQUEST)))
     ranges = [_range(key) for key in sorted(served)]
-    return Reply.now(encode_response(request, ApiVersionsResponse(api_keys=ranges)))
+    # The first state of the features, in which none is finalized, is known: clients then take it as it is.
+    return Reply.now(encode_response(request, ApiVersionsResponse(api_keys=ranges, finalized_features_epoch=0)))
 
 
 def _range(key: int) -> ApiVersion:

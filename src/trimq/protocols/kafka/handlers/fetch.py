@@ -7,16 +7,20 @@ Not served: sessions (answered with session id 0, which sends clients back to fu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trimq.core.quotas import Direction
 from trimq.core.streams import Stream
 from trimq.core.waiters import Watch
-from trimq.errors import Refusal, StaleEpoch
+from trimq.errors import OffsetOutOfRange, Refusal, StaleEpoch
 from trimq.protocols.contract import Build, Parts, Reply
-from trimq.protocols.kafka.codes import Code, code_of
+from trimq.protocols.kafka.codes import Code, Failure, code_of
 from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.offset_for_leader_epoch import find_end
 from trimq.protocols.kafka.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -71,7 +75,7 @@ class _Attempt:
         responses = []
         for topic in self._message.topics:
             partitions = []
-            for asked in topic.partitions:
+            for asked in _distinct(topic.partitions):
                 data = self._read_partition(topic, asked, left - self._found_bytes)
                 partitions.append(data)
                 self._found_bytes += len(data.records or b"")
@@ -83,11 +87,16 @@ class _Attempt:
             found = self._context.topic(topic.topic, topic.topic_id if self._request.api_version >= _BY_ID else b"")
             stream = self._context.broker.readable(self._context.caller, found, asked.partition)
         except Refusal as refusal:
-            return _failed(asked.partition, code_of(refusal))
+            return _failed(asked.partition, code_of(refusal), aborted=[])
         self.streams.append(stream)
         try:
-            if asked.current_leader_epoch >= 0:
-                self._context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
+            self._check(stream, asked)
+            diverging = self._find_divergence(stream, asked)
+            if diverging is not None:
+                self._found_error = True
+                data = self._describe(stream, asked.partition)
+                data.diverging_epoch = diverging
+                return data
             return self._read_stream(stream, asked, left)
         except StaleEpoch as refusal:
             self._found_error = self._found_stale = True
@@ -106,20 +115,43 @@ class _Attempt:
             if (address := node.addresses.get("kafka")) is not None
         ]
 
-    def _read_stream(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:
-        stable_end = stream.stable_end
-        limit = stable_end if self._message.isolation_level == _READ_COMMITTED else None
-        # One batch goes out even if it is larger than the limits, or a client could never get past it.
-        most = min(asked.partition_max_bytes, left) if left > 0 else 0
-        is_first = self._found_bytes == 0
-        data = PartitionData(
-            partition_index=asked.partition,
+    def _check(self, stream: Stream, asked: FetchPartition) -> None:
+        state = self._message.replica_state
+        if (self._message.replica_id if state is None else state.replica_id) >= 0:
+            raise Failure(Code.NOT_LEADER_OR_FOLLOWER, "no broker follows this one")
+        if asked.current_leader_epoch >= 0:
+            self._context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
+
+    def _find_divergence(self, stream: Stream, asked: FetchPartition) -> EpochEndOffset | None:
+        """Where what the client has read before, in the epoch that it names, is no longer what is stored."""
+        if asked.last_fetched_epoch >= 0:
+            current = self._context.broker.cluster.leader_epoch(stream.id)
+            epoch, end = find_end(stream, asked.last_fetched_epoch, current)
+            if epoch < 0:
+                raise OffsetOutOfRange(asked.fetch_offset, stream.start, stream.readable_end)
+            if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
+                return EpochEndOffset(epoch=epoch, end_offset=end)
+        return None
+
+    def _describe(self, stream: Stream, index: int) -> PartitionData:
+        return PartitionData(
+            partition_index=index,
             high_watermark=stream.readable_end,
-            last_stable_offset=stable_end,
+            last_stable_offset=stream.stable_end,
             log_start_offset=stream.start,
             aborted_transactions=[] if self._message.isolation_level == _READ_COMMITTED else None,
             records=b"",
         )
+
+    def _read_stream(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:
+        # Told whether or not there is room for it in this answer.
+        if not stream.start <= asked.fetch_offset <= stream.readable_end:
+            raise OffsetOutOfRange(asked.fetch_offset, stream.start, stream.readable_end)
+        data = self._describe(stream, asked.partition)
+        limit = data.last_stable_offset if self._message.isolation_level == _READ_COMMITTED else None
+        # One batch goes out even if it is larger than the limits, or a client could never get past it.
+        most = min(asked.partition_max_bytes, left) if left > 0 else 0
+        is_first = self._found_bytes == 0 and min(asked.partition_max_bytes, self._message.max_bytes) >= 0
         if most > 0 or is_first:
             found = stream.read(asked.fetch_offset, max(most, 0), limit)
             if found.size <= most or is_first:
@@ -186,7 +218,12 @@ class _Held:
         self._counts.waiting_reads.value -= 1
 
 
-def _failed(index: int, code: Code) -> PartitionData:
+def _distinct(partitions: list[FetchPartition]) -> Iterable[FetchPartition]:
+    """What is asked for twice is answered once, as it was asked for last."""
+    return partitions if len(partitions) < 2 else {asked.partition: asked for asked in partitions}.values()
+
+
+def _failed(index: int, code: Code, aborted: list[AbortedTransaction] | None = None) -> PartitionData:
     """With an error, the ends are not told."""
     return PartitionData(
         partition_index=index,
@@ -194,6 +231,6 @@ def _failed(index: int, code: Code) -> PartitionData:
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
-        aborted_transactions=[],
+        aborted_transactions=aborted,
         records=b"",
     )

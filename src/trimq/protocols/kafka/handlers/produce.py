@@ -55,7 +55,7 @@ def handle(context: Context, request: Request) -> Reply | None:
     message = request.decode(ProduceRequest)
     terms = _Terms(message.acks, message.transactional_id)
     # The names, not the topics: those hold the batches, and with them the connection's receive buffer.
-    outcomes = [_append_topic(context, request, topic, terms) for topic in message.topic_data]
+    outcomes = [_append_topic(context, request, topic, terms) for topic in message.topic_data if topic.partition_data]
     throttle_ms = context.charge(Direction.IN, _size(message))
     if message.acks == 0:
         _close_on_error(outcomes)

@@ -1,0 +1,64 @@
+"""The quick walk over a log takes exactly what the careful checks would let through, and stops where they object."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimq.formats.batch import BadBatch, check_stored, stamp, walk_plain
+from trimq.formats.sealing import from_records
+from trimq.model import Record
+
+EPOCH = 3
+FIRST = 40
+
+
+def log_of(bodies: list[list[bytes]]) -> bytearray:
+    """A batch for each list of bodies, numbered from FIRST on."""
+    log, offset = bytearray(), FIRST
+    for place, batch in enumerate(bodies):
+        records = [Record(body, timestamp_ms=1000 + place) for body in batch]
+        sealed = from_records(records, leader_epoch=EPOCH)
+        stamp(sealed, offset, EPOCH)
+        log += sealed
+        offset += len(batch)
+    return log
+
+
+def careful(log: bytearray, end_offset: int, epoch: int) -> list[tuple[int, int, int, int]]:
+    found, position, next_offset = [], 0, FIRST
+    while position < len(log):
+        try:
+            header = check_stored(log, position)
+        except BadBatch:
+            break
+        is_plain = header.producer_id < 0 and header.leader_epoch <= epoch and header.record_count > 0
+        if not is_plain or header.base_offset != next_offset or header.last_offset >= end_offset:
+            break
+        found.append((header.last_offset, position, header.size, header.max_timestamp_ms))
+        position, next_offset = position + header.size, header.next_offset
+    return found
+
+
+logs = st.lists(st.lists(st.binary(max_size=20), min_size=1, max_size=3), max_size=5).map(log_of)
+
+
+@given(logs, st.integers(FIRST, FIRST + 16), st.integers(EPOCH - 1, EPOCH + 1))
+def test_it_stops_at_the_end_and_at_a_later_epoch(log: bytearray, end_offset: int, epoch: int) -> None:
+    assert list(walk_plain(memoryview(log), 0, FIRST, end_offset, epoch)) == careful(log, end_offset, epoch)
+
+
+@given(logs, st.data())
+def test_damage_ends_it_where_the_careful_check_objects(log: bytearray, data: st.DataObject) -> None:
+    if log:
+        for _ in range(data.draw(st.integers(1, 3))):
+            log[data.draw(st.integers(0, len(log) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        del log[data.draw(st.integers(0, len(log))) :]
+    assert list(walk_plain(memoryview(log), 0, FIRST, 1 << 40, EPOCH)) == careful(log, 1 << 40, EPOCH)
+
+
+def test_a_batch_of_a_producer_is_left_to_others() -> None:
+    log = log_of([[b"a"]])
+    sealed = from_records([Record(b"b")], producer_id=7, producer_epoch=0, base_sequence=0)
+    stamp(sealed, FIRST + 1, EPOCH)
+    assert [each[0] for each in walk_plain(memoryview(log + sealed), 0, FIRST, 1 << 40, EPOCH)] == [FIRST]

@@ -1,0 +1,364 @@
+"""The broker as a process: signals, ready file, exit codes, and the sentence when it cannot start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from protocols.kafka.frames import request_frame
+
+from trimq.formats.sealing import from_records
+from trimq.model import Record
+from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from trimq.protocols.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
+from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+PATIENCE_S = 30
+
+
+class Process:
+    def __init__(self, folder: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.ready = folder / "ready.json"
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TRIMQ_")}
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "trimq.cli", "serve", "--data-dir", str(folder / "data")),
+                *("--kafka-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"),
+                *("--ready-file", str(self.ready), *flags),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=inherited | (environment or {}),
+        )
+
+    def await_ready(self) -> dict[str, str]:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.ready.exists():
+            assert self.process.poll() is None, self.process.communicate()[1]
+            assert time.monotonic() < deadline, "it never becomes ready"
+            time.sleep(0.01)
+        # as it is: complete from the first moment on
+        found: dict[str, str] = json.loads(self.ready.read_bytes())
+        return found
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> tuple[int, str]:
+        """The exit code and what was said on the way."""
+        _, said = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, said
+
+
+@contextmanager
+def broker(folder: Path, *flags: str, environment: dict[str, str] | None = None) -> Iterator[Process]:
+    started = Process(folder, *flags, environment=environment)
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.process.kill()
+        started.process.communicate()
+
+
+def connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), PATIENCE_S)
+
+
+def receive(client: socket.socket) -> bytes | None:
+    """The next frame. None: the connection has ended."""
+    head = exactly(client, 4)
+    return None if head is None else exactly(client, struct.unpack(">i", head)[0])
+
+
+def exactly(client: socket.socket, count: int) -> bytes | None:
+    received = b""
+    while len(received) < count:
+        piece = client.recv(count - len(received))
+        if not piece:
+            assert received == b"", "cut off in the middle of an answer"
+            return None
+        received += piece
+    return received
+
+
+def make_topic(client: socket.socket) -> None:
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="orders")], allow_auto_topic_creation=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        client.sendall(request_frame(asked, 8, 1))
+        frame = receive(client)
+        assert frame is not None
+        if b"\x00\x00\x00\x06orders"[2:] in frame and b"\x00\x03\x00\x06orders" not in frame:
+            return
+        assert time.monotonic() < deadline
+
+
+def produce(correlation_id: int) -> bytes:
+    partition = PartitionProduceData(index=0, records=from_records([Record(b"x", timestamp_ms=1)]))
+    topic = TopicProduceData(name="orders", partition_data=[partition])
+    return request_frame(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 9, correlation_id)
+
+
+def fetch(correlation_id: int, max_wait_ms: int) -> bytes:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topic = FetchTopic(topic="orders", partitions=[partition])
+    asked = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1 << 20, max_bytes=1 << 20, topics=[topic])
+    return request_frame(asked, 12, correlation_id)
+
+
+# --- from start to stop -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_signal_drains_the_broker_and_ends_it_with_0(tmp_path: Path, number: int, flush: str) -> None:
+    with broker(tmp_path, "--flush", flush) as started:
+        told = started.await_ready()
+        assert list(told) == ["pid", "kafka", "http"]
+        assert told["pid"] == started.process.pid
+        with connect(told["kafka"]) as client, connect(told["http"]):
+            make_topic(client)
+            for correlation_id in range(100):
+                client.sendall(produce(correlation_id))
+            first = receive(client)  # it is in the middle of them
+            assert first is not None
+            started.signal(number)
+            answers = [first]
+            while (frame := receive(client)) is not None:
+                answers.append(frame)
+        assert started.end() == (0, "")
+        # whatever was taken was answered, in order
+        assert [struct.unpack(">i", frame[:4])[0] for frame in answers] == list(range(len(answers)))
+
+
+def test_waiting_consumers_do_not_delay_the_end(tmp_path: Path) -> None:
+    with broker(tmp_path) as started:
+        told = started.await_ready()
+        clients = [connect(told["kafka"]) for _ in range(50)]
+        make_topic(clients[0])
+        for client in clients:
+            client.sendall(fetch(7, 3_600_000) + produce(8))
+        for _ in range(10):  # they have all been heard
+            with connect(told["http"]) as http:
+                http.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                page = b"".join(iter(lambda: http.recv(65536), b""))
+            if b'trimq_waiting_reads{protocol="kafka"} 50.0' in page and b"appended_batches_total 50.0" in page:
+                break
+            time.sleep(0.1)
+        began = time.monotonic()
+        started.signal(signal.SIGTERM)
+        assert started.end() == (0, "")
+        assert time.monotonic() - began < 3  # a second of it is the end of the interpreter, on a busy machine
+        for client in clients:
+            frames = [receive(client), receive(client), receive(client)]
+            assert [frame and struct.unpack(">i", frame[:4])[0] for frame in frames] == [7, 8, None]
+            client.close()
+
+
+def test_further_signals_change_nothing(tmp_path: Path) -> None:
+    with broker(tmp_path) as started:
+        told = started.await_ready()
+        with connect(told["kafka"]) as client:
+            make_topic(client)
+            client.sendall(produce(1))
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+                started.signal(number)
+            assert receive(client) is not None
+            while started.process.poll() is None:
+                started.signal(signal.SIGINT)
+                time.sleep(0.005)
+        assert started.end() == (0, "")
+
+
+def test_a_signal_during_the_start_ends_it_as_well(tmp_path: Path) -> None:
+    with broker(tmp_path) as started:
+        while not (tmp_path / "data" / "tables").exists():
+            assert started.process.poll() is None
+        started.signal(signal.SIGTERM)
+        code, said = started.end()
+        assert code == 0
+        assert "Traceback" not in said
+
+
+def test_a_ready_file_of_an_earlier_run_is_gone_before_the_new_one_is_ready(tmp_path: Path) -> None:
+    (tmp_path / "ready.json").write_text('{"pid": 1, "kafka": "127.0.0.1:1"}')
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with broker(tmp_path, "--http-listen", address) as started:
+            code, said = started.end()
+    assert code != 0
+    assert said.count("\n") == 1
+    assert not (tmp_path / "ready.json").exists()
+
+
+def test_a_start_that_is_refused_leaves_the_ready_file_of_the_broker_that_runs(tmp_path: Path) -> None:
+    with broker(tmp_path) as first:
+        told = first.await_ready()
+        with broker(tmp_path) as second:
+            code, said = second.end()
+        assert code != 0
+        assert said == f"trimq: the data folder {tmp_path}/data is in use by the broker with pid {told['pid']}\n"
+        assert json.loads((tmp_path / "ready.json").read_text()) == told
+        first.signal(signal.SIGTERM)
+        assert first.end() == (0, "")
+
+
+def test_the_lock_of_a_broker_that_was_killed_is_taken_over(tmp_path: Path) -> None:
+    with broker(tmp_path) as first:
+        first.await_ready()
+        first.process.kill()
+        first.end()
+    (tmp_path / "ready.json").unlink()
+    with broker(tmp_path) as second:
+        second.await_ready()
+        second.signal(signal.SIGTERM)
+        assert second.end() == (0, "")
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+def sentence(folder: Path, *flags: str) -> str:
+    """What a broker says that cannot start: one line, and an exit code that is not 0."""
+    with broker(folder, *flags) as started:
+        code, said = started.end()
+    assert code in (1, 2)
+    assert said.startswith("trimq: ")
+    assert said.count("\n") == 1, said
+    assert not (folder / "ready.json").exists()
+    return said.removeprefix("trimq: ").strip()
+
+
+def test_a_file_in_the_place_of_the_folder_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    assert sentence(tmp_path) == f"the data folder {tmp_path}/data cannot be used: File exists ({tmp_path}/data)"
+
+
+def test_a_file_above_the_folder_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "above").write_text("a file")
+    said = sentence(tmp_path, "--data-dir", str(tmp_path / "above" / "data"))
+    assert said.startswith(f"the data folder {tmp_path}/above/data cannot be used: Not a directory")
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    """Not even by root."""
+    assert sentence(tmp_path, "--data-dir", "/proc/trimq").startswith("the data folder /proc/trimq cannot be used: ")
+
+
+def test_a_file_in_the_place_of_a_folder_inside_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "tables").write_text("a file")
+    assert "cannot be used: " in sentence(tmp_path)
+
+
+def test_a_newer_format_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "format").write_text('{"version": 99}')
+    assert sentence(tmp_path).startswith("the data folder has format 99, but this version of TriMQ knows formats up to")
+
+
+def test_a_new_folder_says_its_format(tmp_path: Path) -> None:
+    with broker(tmp_path) as started:
+        started.await_ready()
+        assert json.loads((tmp_path / "data" / "format").read_text()) == {"version": 1}
+
+
+@pytest.mark.parametrize(("flag", "name"), [("--kafka-listen", "kafka"), ("--http-listen", "http")])
+def test_a_taken_port_is_a_sentence_with_its_flag(tmp_path: Path, flag: str, name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = sentence(tmp_path, flag, f"127.0.0.1:{port}")
+    assert said == f"{name}: port {port} on 127.0.0.1 is taken by another program; choose another address with {flag}"
+
+
+def test_a_host_that_nobody_knows_is_a_sentence(tmp_path: Path) -> None:
+    assert sentence(tmp_path, "--kafka-listen", "no-such-host.invalid:0").startswith("kafka: cannot listen on no-such-")
+
+
+def test_a_ready_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "ready.json"
+    assert sentence(tmp_path, "--ready-file", str(place)).startswith(f"the ready file {place} cannot be written: ")
+    assert "is a directory" in sentence(tmp_path, "--ready-file", str(tmp_path)).lower()
+
+
+def test_an_ipv6_address_and_a_host_name_are_told_as_they_were_given(tmp_path: Path) -> None:
+    with broker(tmp_path, "--kafka-listen", "[::1]:0", "--http-listen", "localhost:0") as started:
+        told = started.await_ready()
+        assert told["kafka"].startswith("[::1]:")
+        assert told["http"].startswith("localhost:")
+        host, _, port = told["kafka"].rpartition(":")
+        with socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S) as client:
+            make_topic(client)
+        started.signal(signal.SIGTERM)
+        assert started.end() == (0, "")
+
+
+# --- a disk that fails ------------------------------------------------------------------------------------------------
+
+FAILING = """
+import os, sys
+from trimq.storage import files
+
+def fail(fd):
+    raise OSError(5, "Input/output error")
+
+def arm(*_):
+    os.fdatasync = os.fsync = fail
+    files._syncfs = fail
+
+import signal
+signal.signal(signal.SIGUSR1, arm)
+from trimq.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_failed_sync_ends_the_process_with_1_and_a_message(tmp_path: Path) -> None:
+    """As if the disk had gone: what was not synced is never acknowledged."""
+    ready = tmp_path / "ready.json"
+    flags = ["--kafka-listen", "127.0.0.1:0", "--http-listen", "off", "--ready-file", str(ready)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", FAILING, "serve", "--data-dir", str(tmp_path / "data"), *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not ready.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with connect(json.loads(ready.read_text())["kafka"]) as client:
+            make_topic(client)
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(0.1)  # a signal is heard when the process next runs
+            client.sendall(produce(1))
+            try:
+                assert client.recv(1) == b""
+            except ConnectionResetError:
+                """It may end before it has read the request."""
+        _, said = process.communicate(timeout=PATIENCE_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    assert process.returncode == 1
+    assert "the data folder can no longer be made durable, the broker stops: [Errno 5] Input/output error" in said
+    assert "Traceback" not in said

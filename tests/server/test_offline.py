@@ -1,0 +1,114 @@
+"""What can be asked of a stopped broker's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimq.errors import StartMistake
+from trimq.server import offline
+from trimq.storage.files import FolderLock
+from trimq.testing import Broker
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    with Broker(folder=tmp_path) as broker:
+        broker.create_topic("orders", partitions=2)
+        for number in range(10):
+            broker.send("orders", f"body {number}", key=f"key {number}", headers={"n": b"%d" % number})
+        broker.send("orders", "other", partition=1)
+    return str(tmp_path)
+
+
+def contents(folder: str) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file() and path.name != FolderLock.NAME
+    }
+
+
+def test_a_sound_folder_has_no_finding_and_is_left_as_it_is(folder: str) -> None:
+    before = contents(folder)
+    assert list(offline.verify(folder, lambda *_: None)) == []
+    assert offline.stats(folder)
+    assert list(offline.dump(folder, "orders", 0, 0, None))
+    assert contents(folder) == before
+
+
+def test_a_folder_without_segments_does_not_disturb(folder: str) -> None:
+    next(Path(folder).glob("**/orders-0")).with_name("stray-0").mkdir()
+    assert list(offline.verify(folder, lambda *_: None)) == []
+    assert [(row["topic"], row["records"]) for row in offline.stats(folder)] == [
+        ("orders", 10),
+        ("orders", 1),
+        ("stray", 0),
+    ]
+    assert list(offline.dump(folder, "stray", 0, 0, None)) == []
+
+
+def test_damage_is_found_with_its_file(folder: str) -> None:
+    log = next(Path(folder).glob("**/orders-0/*.log"))
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    (finding,) = list(offline.verify(folder, lambda *_: None))
+    assert log.name in str(finding)
+
+
+def test_statistics_have_a_row_for_each_stream(folder: str) -> None:
+    first, second = offline.stats(folder)
+    assert {key: first[key] for key in ("topic", "stream", "start", "end", "records", "segments")} == {
+        "topic": "orders",
+        "stream": 0,
+        "start": 0,
+        "end": 10,
+        "records": 10,
+        "segments": 1,
+    }
+    assert (second["stream"], second["end"]) == (1, 1)
+    assert first["bytes"] > second["bytes"] > 0
+
+
+def test_records_are_dumped_from_an_offset_up_to_a_limit(folder: str) -> None:
+    rows = list(offline.dump(folder, "orders", 0, 3, 4))
+    assert [row["offset"] for row in rows] == [3, 4, 5, 6]
+    assert (rows[0]["key"], rows[0]["body"], rows[0]["headers"]) == (b"key 3", b"body 3", [["n", b"3"]])
+    assert len(list(offline.dump(folder, "orders", 0, 0, None))) == 10
+    assert list(offline.dump(folder, "orders", 0, 0, 0)) == []
+    assert list(offline.dump(folder, "orders", 0, 100, None)) == []
+
+
+@pytest.mark.parametrize(("topic", "stream"), [("none", 0), ("orders", 2), ("../partitions/orders", 0), ("", 0)])
+def test_a_stream_that_is_not_there_is_a_sentence(folder: str, topic: str, stream: int) -> None:
+    with pytest.raises(StartMistake, match="holds no stream"):
+        list(offline.dump(folder, topic, stream, 0, None))
+
+
+def test_a_folder_that_is_not_there_is_a_sentence_and_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StartMistake, match="there is no data folder"):
+        offline.stats(str(tmp_path / "none"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_running_broker_is_a_sentence(tmp_path: Path) -> None:
+    with Broker(folder=tmp_path), pytest.raises(StartMistake, match="is in use by the broker with pid"):
+        offline.stats(str(tmp_path))
+
+
+def test_the_lock_is_given_back_whatever_happens(folder: str) -> None:
+    with pytest.raises(StartMistake):
+        list(offline.dump(folder, "none", 0, 0, None))
+    for _ in offline.dump(folder, "orders", 0, 0, None):
+        break  # a reader that has seen enough
+    with Broker(folder=folder) as broker:
+        assert len(broker.records("orders")) == 10
+
+
+def test_a_newer_format_is_a_sentence(folder: str) -> None:
+    (Path(folder) / "format").write_text('{"version":2}')
+    for look in (lambda: list(offline.verify(folder, lambda *_: None)), lambda: offline.stats(folder)):
+        with pytest.raises(StartMistake, match="has format 2"):
+            look()
