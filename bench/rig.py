@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.passes import Passes
 from trimq.storage.table import open_table
 
-NOW_MS = 1_800_000_000_000
+NOW_MS = time.time_ns() // 1_000_000
 SETTINGS = log_settings({}, Settings())
 
 

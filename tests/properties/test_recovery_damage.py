@@ -279,6 +279,14 @@ def test_any_damage_is_reported_or_does_no_harm(name: str, data: st.DataObject) 
     assert bench.records(log.end - 1)[-1].value == b"and it goes on"
 
 
+def mistake_of(call: Callable[[], object]) -> Damage | StartMistake | None:
+    try:
+        call()
+    except (Damage, StartMistake) as mistake:
+        return mistake
+    return None
+
+
 @pytest.mark.parametrize("name", ["stopped, many segments", "crashed, one segment"])
 @settings(max_examples=40)
 @given(data=st.data())
@@ -289,9 +297,8 @@ def test_what_opens_once_opens_again(name: str, data: st.DataObject) -> None:
         return
     end = bench.log.end
     for again in (bench.kill, bench.restart, bench.crash):
-        try:
-            again()
-        except (Damage, StartMistake) as mistake:
+        mistake = mistake_of(again)
+        if mistake is not None:
             assert FOLDER in str(mistake)  # what was only read now
             return
         assert bench.log.end == end

@@ -42,9 +42,11 @@ class CursorPromises:
         self._acknowledged: int | None = None
         self._unknown: Counter[int] = Counter()
         self._earlier: set[int | None] = set()
+        self._ever: set[int | None] = {None}
 
     def asked(self, offset: int) -> None:
         self._unknown[offset] += 1
+        self._ever.add(offset)
 
     def acknowledged(self, offset: int) -> None:
         self._earlier.add(self._acknowledged)
@@ -58,10 +60,18 @@ class CursorPromises:
 
     def recovered(self, offset: int | None, may_lose: bool) -> bool:
         is_legal = self.is_legal(offset) or (may_lose and offset in self._earlier)
+        self._settle(offset)
+        return is_legal
+
+    def recovered_damaged(self, offset: int | None) -> bool:
+        """Where bits were flipped, it may stand anywhere where it ever was."""
+        self._settle(offset)
+        return offset in self._ever
+
+    def _settle(self, offset: int | None) -> None:
         self._acknowledged = offset
         self._unknown.clear()
         self._earlier.clear()
-        return is_legal
 
 
 class BrokerPromises:
@@ -157,8 +167,12 @@ class BrokerPromises:
                 self.topics[id] = TopicPromises(creation.name, creation.streams)
                 unsure.add(id)
         self._creations.clear()
-        self._cursors.clear()
         return unsure
+
+    def check_damaged_cursors(self, found: Mapping[tuple[str, bytes, int], int]) -> None:
+        for key, cursor in self._cursors.items():
+            if not cursor.recovered_damaged(found.get(key)):
+                raise SimulationFailure(f"recovery found {key[0]} at {found.get(key)}, where it never was")
 
     def _check_found(self, topic: TopicPromises, may_lose: bool) -> None:
         if topic.is_gone and not (may_lose and not topic.was_gone):

@@ -257,7 +257,7 @@ class BrokerWorkload:
                 promises.check_damaged(stream.start, records, stream.end)
             else:
                 promises.check_recovered(stream.start, records, stream.end, may_lose, self._may_uncut)
-        self._check_cursors(node, may_lose)
+        self._promises.check_cursors(_cursors(node), may_lose)
 
     def _check_damaged(self, node: Node, unsure: set[bytes]) -> None:
         for id, stream, promises in self._streams(node):
@@ -266,6 +266,7 @@ class BrokerWorkload:
                 promises.relearn(stream.start, records, stream.end)
             else:
                 promises.check_damaged(stream.start, records, stream.end)
+        self._promises.check_damaged_cursors(_cursors(node))
 
     def _streams(self, node: Node) -> Iterator[tuple[bytes, Stream, StreamPromises]]:
         for topic in node.core.topics:
@@ -273,14 +274,14 @@ class BrokerWorkload:
             for stream, promises in zip(topic.streams, known.streams, strict=True):
                 yield topic.id.bytes, stream, promises
 
-    def _check_cursors(self, node: Node, may_lose: bool) -> None:
-        broker = node.core.broker
-        found = {
-            (group, id.topic.bytes, id.number): cursor.offset
-            for group in broker.groups(SYSTEM)
-            for id, cursor in broker.cursors(SYSTEM, group).items()
-        }
-        self._promises.check_cursors(found, may_lose)
+
+def _cursors(node: Node) -> dict[tuple[str, bytes, int], int]:
+    broker = node.core.broker
+    return {
+        (group, id.topic.bytes, id.number): cursor.offset
+        for group in broker.groups(SYSTEM)
+        for id, cursor in broker.cursors(SYSTEM, group).items()
+    }
 
 
 def _readable_records(stream: Stream, may_be_damaged: bool) -> list[tuple[int, bytes]]:

@@ -250,6 +250,7 @@ class PartitionLog:
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
         self._mark = self._ticket = None
+        self._parts = []  # what is written must not keep alive the buffers that it was received in
         if self.is_removed:
             return
         active = self.segments[-1]
@@ -268,6 +269,7 @@ class PartitionLog:
 
     def pass_undone(self) -> None:
         mark, self._mark, self._ticket = self._mark, None, None
+        self._parts = []
         if mark is None:
             return
         self.end, active, tail, self._newest_epoch, unsaved = mark

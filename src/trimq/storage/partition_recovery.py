@@ -193,6 +193,7 @@ class _Scan:
                 break
             active.seal(following.base)
             opened.note_sealed(active)
+        self._require_start(opened.segments[-1].segment, opened.segments[-1].segment.size)
         opened.resume(self._next_offset, self._undurable)
 
     # -- what the scan goes on from
@@ -351,7 +352,13 @@ class _Scan:
         if not (is_next or may_follow) or header.next_offset > limit:
             raise BadBatch(f"offset {header.base_offset} follows {self._next_offset - 1}")
 
+    def _require_start(self, segment: Segment, position: int) -> None:
+        """A head is cut only where records were durable: if not even they are there, nothing was torn."""
+        if self._next_offset < self._log.start:
+            raise DamagedSegment(segment.file.name, position)
+
     def _cut(self, segment: Segment, position: int, reason: Exception) -> None:
+        self._require_start(segment, position)
         journal = self._log.journal
         lost = segment.size - position + sum(later.size for later in journal.segments if later.base > segment.base)
         log.warning("%s: a torn tail of %d bytes is cut at byte %d: %s", segment.file.name, lost, position, reason)

@@ -1,0 +1,32 @@
+"""docs/kafka.md says what is served, and the tables in it say what the code says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from trimq.protocols.kafka.apis import APIS
+from trimq.protocols.kafka.handlers import HANDLERS
+from trimq.protocols.kafka.topic_configs import CONFIGS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text()
+
+
+def chapter(heading: str) -> str:
+    return PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def versions(key: int) -> str:
+    api = APIS[key]
+    return str(api.min_version) if api.min_version == api.max_version else f"{api.min_version} to {api.max_version}"
+
+
+def test_the_page_lists_every_api_that_is_served_with_its_versions() -> None:
+    rows = re.findall(r"^\| (\w+) \| (\d+) \| ([\d to]+) \|", chapter("APIs that are served"), re.MULTILINE)
+    assert sorted(rows) == sorted((APIS[key].name, str(key), versions(key)) for key in HANDLERS)
+
+
+def test_the_page_lists_every_topic_setting_that_cannot_be_changed() -> None:
+    rows = re.findall(r"^\| (`.*`) \| (.*) \|$", chapter("Topic settings that are refused"), re.MULTILINE)
+    listed = [(name, reason) for names, reason in rows for name in re.findall(r"`([^`]+)`", names)]
+    assert sorted(listed) == sorted((config.name, config.fixed) for config in CONFIGS if config.fixed)

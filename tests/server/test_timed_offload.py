@@ -1,0 +1,45 @@
+"""Work that is timed."""
+
+from __future__ import annotations
+
+import pytest
+from doubles import ManualOffload
+
+from trimq.server.timed_offload import TimedOffload
+
+
+def test_each_piece_of_work_is_timed_and_its_outcome_passed_on() -> None:
+    inner, took, outcomes = ManualOffload(), [], []
+    offload = TimedOffload(inner, took.append)
+    error = OSError("planted")
+
+    def fail() -> None:
+        raise error
+
+    offload(lambda: "done", lambda *outcome: outcomes.append(outcome))
+    offload(fail, lambda *outcome: outcomes.append(outcome))
+    assert took == []
+    inner.run_all()
+    assert outcomes == [("done", None), (None, error)]
+    assert len(took) == 2
+    assert all(0 <= seconds < 60 for seconds in took)
+
+
+def test_the_time_is_told_before_the_outcome() -> None:
+    inner, order = ManualOffload(), []
+    TimedOffload(inner, lambda seconds: order.append("took"))(lambda: 1, lambda *_: order.append("done"))
+    inner.run_all()
+    assert order == ["took", "done"]
+
+
+def test_what_is_no_error_of_the_work_passes_through() -> None:
+    class PowerCut(BaseException):
+        pass
+
+    def cut() -> None:
+        raise PowerCut
+
+    inner = ManualOffload()
+    TimedOffload(inner, lambda seconds: None)(cut, lambda *_: None)
+    with pytest.raises(PowerCut):
+        inner.run_all()
