@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from doubles import TornTails
@@ -35,6 +36,32 @@ class Batch(NamedTuple):
     @property
     def end(self) -> int:
         return self.header.next_offset
+
+
+class Sent(NamedTuple):
+    """What a producer sends; `ends`: the marker of its transaction, if one is open."""
+
+    producer_id: int
+    is_transactional: bool
+    ends: bool | None
+    time: int
+    count: int
+    size: int
+    codec: Codec
+    is_mutable: bool
+
+
+SENT = st.builds(
+    Sent,
+    producer_id=st.sampled_from((-1, *PRODUCERS)),
+    is_transactional=st.booleans(),
+    ends=st.sampled_from([None, True, False]),
+    time=st.integers(0, 50),
+    count=st.integers(1, 4),
+    size=st.sampled_from([0, 30, 150]),
+    codec=st.sampled_from(list(Codec)),
+    is_mutable=st.booleans(),
+)
 
 
 class Cut(NamedTuple):
@@ -95,54 +122,44 @@ class PartitionLogMachine(RuleBasedStateMachine):
         stamped[12:16] = self.epoch.to_bytes(4, "big")
         self.batches.append(Batch(read_header(stamped), bytes(stamped), ticket))
 
-    @rule(
-        times=st.lists(st.integers(0, 50), min_size=1, max_size=4),
-        size=st.integers(0, 120),
-        codec=st.sampled_from(list(Codec)),
-        producer_id=st.sampled_from((-1, *PRODUCERS)),
-        is_transactional=st.booleans(),
-        is_mutable=st.booleans(),
-    )
-    def append(
-        self, times: list[int], size: int, codec: Codec, producer_id: int, is_transactional: bool, is_mutable: bool
-    ) -> None:
+    @rule(sent=st.lists(SENT, min_size=1, max_size=6), settles=st.booleans())
+    def append(self, sent: list[Sent], settles: bool) -> None:
+        for each in sent:
+            self._append(self._batch(each))
+        if settles:
+            self.settle()
+
+    def _batch(self, sent: Sent) -> bytes | bytearray:
         fields: dict[str, Any] = {}
-        if producer_id >= 0:
-            state = self.states(len(self.batches)).get(producer_id)
+        if sent.producer_id >= 0:
+            state = self.states(len(self.batches)).get(sent.producer_id)
+            is_open = state is not None and state.open_from >= 0
+            if is_open and sent.ends is not None:
+                return self.bench.marker(sent.producer_id, sent.ends)
             sequence = 0 if state is None else state.last_sequence + 1
-            is_transactional = is_transactional or (state is not None and state.open_from >= 0)
-            fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
-            fields["transactional"] = is_transactional
-        bodies = [b"%d/%d " % (self.end, index) + bytes(size) for index in range(len(times))]
-        batch = batch_of(*bodies, timestamp_ms=START_MS + times[0], codec=codec, **fields)
-        self._append(batch if is_mutable else bytes(batch))
+            fields = {"producer_id": sent.producer_id, "producer_epoch": 0, "base_sequence": sequence}
+            fields["transactional"] = sent.is_transactional or is_open
+        bodies = [b"%d/%d " % (self.end, index) + bytes(sent.size) for index in range(sent.count)]
+        batch = batch_of(*bodies, timestamp_ms=START_MS + sent.time, codec=sent.codec, **fields)
+        return batch if sent.is_mutable else bytes(batch)
 
-    @rule(producer_id=st.sampled_from(PRODUCERS), commit=st.booleans())
-    def end_transaction(self, producer_id: int, commit: bool) -> None:
-        self._append(self.bench.marker(producer_id, commit))
-
-    @rule()
-    def roll(self) -> None:
-        if self.bench.log.active.segment.size:
-            self.bench.log.roll()
-
-    @rule(milliseconds=st.sampled_from([1, 700, 5000]))
-    def wait(self, milliseconds: int) -> None:
+    @rule(milliseconds=st.sampled_from([0, 700, 5000]))
+    def roll(self, milliseconds: int) -> None:
+        """At once, or when the next batch comes and the segment is old enough."""
         self.bench.now_ms += milliseconds
+        if not milliseconds and self.bench.log.active.segment.size:
+            self.bench.log.roll()
 
     # -- passes
 
-    @rule()
-    def end_pass(self) -> None:
+    @rule(syncs=st.booleans())
+    def end_pass(self, syncs: bool) -> None:
         self.bench.runner.end_pass()
         self.written = len(self.batches)
+        if syncs:
+            self.bench.runner.offload.run_one()
+            self._note_settled()
 
-    @rule()
-    def sync(self) -> None:
-        self.bench.runner.offload.run_one()
-        self._note_settled()
-
-    @rule()
     def settle(self) -> None:
         self.bench.settle()
         self.written = len(self.batches)
@@ -197,26 +214,16 @@ class PartitionLogMachine(RuleBasedStateMachine):
         offset = data.draw(st.integers(log.start, log.durable_end), "offset")
         self.cuts.append(Cut(offset, log.cut_head(offset)))
 
-    @rule(retention_bytes=st.sampled_from([0, 400, 2000]))
-    def expire_by_size(self, retention_bytes: int) -> None:
-        self._expire(retention_bytes=retention_bytes)
-
-    @rule(retention_ms=st.sampled_from([0, 500]))
-    def expire_by_age(self, retention_ms: int) -> None:
-        self._expire(retention_ms=retention_ms)
-
-    def _expire(self, **limits: int) -> None:
-        from dataclasses import replace
-
+    @rule(limit=st.sampled_from([("retention_bytes", 0), ("retention_bytes", 900), ("retention_ms", 500), ("", 600)]))
+    def expire(self, limit: tuple[str, int]) -> None:
+        """By size, by age, or because the disk is full."""
         log, before = self.bench.log, self.bench.settings
-        log.change_settings(replace(before, **limits))
-        expire(log, self.bench.now_ms)
-        log.change_settings(before)
-        self._note_start()
-
-    @rule(bytes_needed=st.integers(1, 2000))
-    def relieve_the_disk(self, bytes_needed: int) -> None:
-        expire_oldest([self.bench.log], bytes_needed)
+        if limit[0]:
+            log.change_settings(replace(before, **{limit[0]: limit[1]}))  # type: ignore[arg-type]
+            expire(log, self.bench.now_ms)
+            log.change_settings(before)
+        else:
+            expire_oldest([log], limit[1])
         self._note_start()
 
     def _note_start(self) -> None:
@@ -334,7 +341,6 @@ class PartitionLogMachine(RuleBasedStateMachine):
         found = find_latest(log, log.durable_end, 1 << 20)
         assert (found and found.offset) == (latest and latest.offset)
 
-    @rule()
     def find_the_aborted_transactions(self) -> None:
         log = self.bench.log
         states, wanted = ProducerStates(), []
@@ -346,7 +352,8 @@ class PartitionLogMachine(RuleBasedStateMachine):
         assert [tuple(each) for segment in log.segments for each in find_aborted(log, segment)] == wanted
 
     @rule()
-    def read_what_is_decided(self) -> None:
+    def look_for_transactions(self) -> None:
+        self.find_the_aborted_transactions()
         log = self.bench.log
         durable = sum(batch.end <= log.durable_end for batch in self.batches)
         assert log.undecided_from == self.states(durable).first_open_offset()

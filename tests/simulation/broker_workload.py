@@ -112,10 +112,10 @@ class BrokerWorkload:
         self._surroundings.damage_refusals = ("DamagedSegment",) if flips_bits else ()
         self._node: Node | None = None
         self._files: SimulatedFiles
-        self._was_full = False
         self._tasks: dict[str, asyncio.Task[Any]] = {}
-        self._failures: list[SimulationFailure] = []
+        self._failures: list[BaseException] = []
         self._watched: dict[Topic, list[WatchedStream]] = {}
+        self._progress = (0, 0, 0)
 
     # -- lives of the broker
 
@@ -177,7 +177,7 @@ class BrokerWorkload:
         return clients
 
     def recovered(self, broker: Node) -> None:
-        self._was_full = False
+        self._files.has_told_full = False
         self._surroundings.begin_life(self._random.choice((0.001, 0.01, 0.1, 1, 60)))
 
     def choose_lifetime_s(self) -> float:
@@ -188,6 +188,7 @@ class BrokerWorkload:
             raise SimulationFailure(f"the broker does not start: {error}")
 
     def died(self, way: Death) -> None:
+        self._progress = (0, 0, 0)
         self.check()  # what it did in its last pass
         if self._settings.flush == "async" and way is Death.POWER:
             self._may_lose = True
@@ -202,9 +203,12 @@ class BrokerWorkload:
         return [name for name, task in self._tasks.items() if not task.done()]
 
     def _client_ended(self, task: asyncio.Task[Any]) -> None:
-        if (error := task.exception()) is not None:
+        error = task.exception()
+        if isinstance(error, Exception):
             self._failures.append(SimulationFailure(f"{task.get_name()}: {error}"))
             self._failures[-1].__cause__ = error
+        elif error is not None:
+            self._failures.append(error)  # not the simulation's: whoever ran it wants it to end
 
     # -- invariants
 
@@ -214,9 +218,12 @@ class BrokerWorkload:
         if self._node is None:
             return
         passes = self._node.passes
+        progress = (passes.durable, passes.written, passes.current)
+        if progress == self._progress:
+            return  # nothing has been written or settled since the last look
+        self._progress = progress
         if not passes.durable <= passes.written < passes.current:
             raise SimulationFailure(f"passes out of order: {passes.durable} {passes.written} {passes.current}")
-        self._was_full = self._was_full or self._files.is_full
         for topic in self._node.core.topics:
             watched = self._watched.get(topic) or self._watch(topic)
             for stream in watched:
@@ -234,7 +241,7 @@ class BrokerWorkload:
         now_ms = self._surroundings.now_ms()
         is_old = settings.retention_ms >= 0 and all(now_ms - sent_ms(body) > settings.retention_ms for body in records)
         is_large = 0 <= settings.retention_bytes <= stream.log.size_bytes
-        is_pressed = storage.disk_pressure_percent < 100 and self._was_full
+        is_pressed = storage.disk_pressure_percent < 100 and self._files.has_told_full
         return is_old or is_large or is_pressed
 
     def _check_recovered(self, node: Node) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from random import Random
 from typing import Any
 
+import msgspec
 from client_connection import ClientConnection, Lost
 from simulated_trace import SimulationFailure
 from small_protocol import List, Refused, Request, decode_response, encode_request
@@ -42,13 +43,19 @@ class Client:
         raise NotImplementedError
 
     async def run(self) -> None:
+        failures = 0
         while True:
             was_finishing = self.surroundings.is_finishing
-            if await self._try() and was_finishing:
-                break
-            await self.surroundings.think(self.random)
-            if was_finishing:
-                await asyncio.sleep(0.1)
+            if await self._try():
+                failures = 0
+                if was_finishing:
+                    break
+                await self.surroundings.think(self.random)
+            else:
+                failures += 1
+                await self.surroundings.pause(min(0.002 * 2**failures, 1) * self.random.random())
+                if was_finishing:
+                    await asyncio.sleep(0.1)
         if self._connection is not None:
             self._connection.close()
 
@@ -75,7 +82,7 @@ class Client:
         return self._connection
 
     def note(self, event: str) -> None:
-        self.surroundings.loop.trace.note(f"{self.name} {event}"[:400])
+        self.surroundings.loop.trace.note(f"{self.name} {event}")
 
     async def answer(self, answer: asyncio.Future[bytes], what: object) -> bytes:
         """Wait for it, or give up: then the connection is closed."""
@@ -85,13 +92,13 @@ class Client:
         try:
             return await answer
         except Lost:
-            self.note(f"loses its connection, without an answer to {what}")
+            self.note(f"loses its connection, without an answer to {brief(what)}")
             raise
         except asyncio.CancelledError:
             if is_patient:
-                reason = f"{self.name} waits for ever for an answer to {str(what)[:100]}"
+                reason = f"{self.name} waits for ever for an answer to {brief(what)}"
                 raise SimulationFailure(reason) from None
-            self.note(f"gives up waiting for an answer to {what}")
+            self.note(f"gives up waiting for an answer to {brief(what)}")
             assert self._connection is not None
             self._connection.close()
             raise Lost from None
@@ -125,10 +132,10 @@ class SmallClient(Client):
         try:
             value = decode_response(request, body)
         except Refused as refused:
-            self.note(f"is refused with {refused.name}: {request}")
+            self.note(f"is refused with {refused.name}: {brief(request)}")
             raise
         if not isinstance(request, List):
-            self.note(f"is answered {value if isinstance(value, int | None) else '...'} to {request}")
+            self.note(f"is answered {brief(value)} to {brief(request)}")
         return value
 
     def expect(self, refused: Refused, *others: str) -> None:
@@ -154,6 +161,18 @@ class SmallClient(Client):
 
     def forget_topics(self) -> None:
         self._topics = []
+
+
+def brief(thing: object) -> str:
+    """For the reader of a trace: a request or an answer, without what is long in it."""
+    if isinstance(thing, bytes):
+        return thing[:4].hex() if len(thing) == 16 else f"{bytes(thing[:24])!r}"
+    if isinstance(thing, list):
+        return f"{len(thing)} of {brief(thing[0])}" if thing else "nothing"
+    if isinstance(thing, msgspec.Struct):
+        fields = (brief(getattr(thing, name)) for name in thing.__struct_fields__)
+        return f"{type(thing).__name__}({', '.join(fields)})"
+    return str(thing)
 
 
 def make_bodies(client: Client, number: int, count: int, size: int) -> list[bytes]:

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from simulated_offload import SimulatedOffload
 
 from trimq.core import appending
+from trimq.offload import Done, Work
 from trimq.protocols.contract import Reply
 from trimq.storage.flusher import Dirty, SyncFlusher, _Rounds
 from trimq.storage.journal import Journal
 from trimq.storage.partition_log import PartitionLog
+from trimq.storage.partition_segment import PartitionSegment
 from trimq.storage.partition_store import ROOT
 from trimq.storage.producer_snapshot import ProducerStates
 
@@ -90,13 +93,12 @@ def segment_folder_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def _drop_folders(patch: pytest.MonkeyPatch, is_dropped: Callable[[str], bool]) -> None:
-    merge = Dirty.merge
+    sync = _Rounds._sync
 
-    def merge_some(self: Dirty, other: Dirty) -> None:
-        other.folders = {folder for folder in other.folders if not is_dropped(folder)}
-        merge(self, other)
+    def sync_some(self: Any, syncs: Any, folders: Any) -> None:
+        sync(self, syncs, [folder for folder in folders if not is_dropped(folder)])
 
-    patch.setattr(Dirty, "merge", merge_some)
+    patch.setattr(_Rounds, "_sync", sync_some)
 
 
 def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
@@ -129,6 +131,27 @@ def producers_not_undone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerStates, "undo_pass", lambda self: None)
 
 
+def syncs_on_the_loop(patch: pytest.MonkeyPatch) -> None:
+    """Whoever has a connection waits for the disk."""
+
+    def work_now(self: Any, work: Work, done: Done) -> None:
+        self._loop.spend_us(self._speed.choose_us(self._random))
+        try:
+            outcome: tuple[object, BaseException | None] = (work(), None)
+        except OSError as error:
+            outcome = (None, error)
+        self._loop.call_soon(done, *outcome)
+
+    patch.setattr(SimulatedOffload, "__call__", work_now)
+
+
+def checksums_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """What is read is served, whatever has become of it."""
+    patch.setattr(PartitionSegment, "require_sound", lambda self, *_: None)
+
+
+FLIPPED_BIT_BUGS: dict[str, Plant] = {"checksums are not looked at": checksums_not_looked_at}
+
 BROKER_BUGS: dict[str, Plant] = {
     "replies are released when written": replies_released_at_written,
     "the folder of a new topic is not synced": topic_folder_not_synced,
@@ -137,4 +160,5 @@ BROKER_BUGS: dict[str, Plant] = {
     "what is written is shown as durable": written_taken_for_durable,
     "duplicates are not looked for": duplicates_not_looked_for,
     "producers are not undone": producers_not_undone,
+    "syncs are done on the loop": syncs_on_the_loop,
 }

@@ -71,6 +71,7 @@ class SimulatedFiles(MemoryFiles):
         self._next_serial = 0
         self.generation = 0
         self.is_full = False
+        self.has_told_full = False
         self.writes_until_failure: int | None = None
         self.fails_next_sync = False
         self.fails_next_resize = False
@@ -174,6 +175,7 @@ class SimulatedFiles(MemoryFiles):
 
     def space(self) -> Space:
         space = super().space()
+        self.has_told_full = self.has_told_full or self.is_full
         return Space(0, space.total_bytes) if self.is_full else space
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import inspect
 import itertools
 from asyncio import events
 from collections import deque
@@ -58,9 +59,17 @@ class _Handle(asyncio.TimerHandle):
         loop: SimulatedLoop,
         context: contextvars.Context | None,
     ) -> None:
-        context = context if context is not None else contextvars.copy_context()
-        super().__init__(due, callback, args, loop, context)
-        self.host: Host | None = context.get(_HOST)
+        # As the two classes above it do, at half the price.
+        self._context = context if context is not None else contextvars.copy_context()
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._scheduled = False
+        self._when = due
+        self.host: Host | None = self._context.get(_HOST)
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -180,6 +189,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.after_pass.clear()
         for task in itertools.chain.from_iterable(self._tasks.values()):
             task._log_destroy_pending = False
+            coroutine = task.get_coro()
+            if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                coroutine.close()  # what was never begun would be complained about
         self._tasks.clear()
 
     # -- the network
@@ -214,7 +226,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self._failure is None:
             error = context.get("exception")
-            self._failure = error if isinstance(error, SimulationFailure) else SimulationFailure(str(context))
+            # What is no Exception is not the simulation's: whoever ran it wants it to end.
+            is_told = isinstance(error, SimulationFailure) or not isinstance(error, Exception | None)
+            self._failure = error if is_told else SimulationFailure(str(context))
             if self._failure is not error:
                 self._failure.__cause__ = error
 

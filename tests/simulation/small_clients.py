@@ -223,8 +223,8 @@ class Bully(SmallClient):
         connection = await self.connection()
         if self.random.random() < 0.5:
             connection.stall_s = self.random.choice((0.1, 5))
-        size = self.random.choice((1_000, 100_000))
-        count = self.random.choice((1, 5, 30))
+        size = self.random.choice((1_000, 60_000))
+        count = self.random.choice((1, 5, 15))
         await asyncio.gather(*(self.list_topics(bytes(size), size // 2) for _ in range(count)))
         return True
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from broker_workload import BrokerWorkload
-from planted_bugs import BROKER_BUGS
+from planted_bugs import BROKER_BUGS, FLIPPED_BIT_BUGS
 from simulated_trace import SimulationFailure
 from simulation import Outcome, Simulation
 
@@ -28,6 +28,15 @@ def simulate(seed: int, flips_bits: bool = False) -> Outcome:
     return Simulation(seed, workload, replay, flips_bits).run()
 
 
+def report_of(seed: int, flips_bits: bool) -> str | None:
+    """What is wrong, if anything is."""
+    try:
+        simulate(seed, flips_bits)
+    except SimulationFailure as failure:
+        return str(failure)
+    return None
+
+
 def note_coverage(name: str, outcomes: list[Outcome], record_property: Record) -> None:
     hours = sum(outcome.simulated_s for outcome in outcomes) / 3600
     record_property(name, [len(outcomes), hours, sum(outcome.crashes for outcome in outcomes)])
@@ -42,17 +51,14 @@ def test_flipped_bits_are_never_served(some_seeds: range, record_property: Recor
     note_coverage("simulation of the broker with flipped bits", outcomes, record_property)
 
 
-@pytest.mark.parametrize("bug", BROKER_BUGS)
+@pytest.mark.parametrize("bug", [*BROKER_BUGS, *FLIPPED_BIT_BUGS])
 def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch, record_property: Record) -> None:
-    BROKER_BUGS[bug](monkeypatch)
-    for seed in range(SEEDS_TO_CATCH_A_BUG):
-        try:
-            simulate(seed)
-        except SimulationFailure as failure:
-            reason = str(failure).splitlines()[0]
-            record_property("planted bug", f"broker: {bug}: caught by {reason}")
-            return
-    pytest.fail(f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}")
+    (BROKER_BUGS | FLIPPED_BIT_BUGS)[bug](monkeypatch)
+    reports = (report_of(seed, flips_bits=bug in FLIPPED_BIT_BUGS) for seed in range(SEEDS_TO_CATCH_A_BUG))
+    report = next((report for report in reports if report), None)
+    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}"
+    assert "TypeError" not in report, f"the code has changed in which it is planted that {bug}"
+    record_property("planted bug", f"broker: {bug}: caught by {report.splitlines()[0]}")
 
 
 PRINT_DIGESTS = """

@@ -6,6 +6,7 @@ from __future__ import annotations
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
@@ -75,6 +76,7 @@ def format_partition_metadata(topic: UUID) -> bytes:
     return f"version: {_VERSION}\ntopic_id: {format_uuid(topic)}".encode("ascii")  # no line end: neither has Kafka
 
 
+@lru_cache(maxsize=16)  # the folders of one topic, which are opened one after the other, all hold the same
 def parse_partition_metadata(data: bytes) -> UUID:
     """The topic's id."""
     fields: dict[str, str] = {}
@@ -101,7 +103,8 @@ def parse_uuid(text: str) -> UUID:
             data = urlsafe_b64decode(text.rstrip("=").encode("ascii") + b"==")
         except (UnicodeEncodeError, binascii.Error):
             data = b""
+        identity = UUID(bytes=data) if len(data) == 16 else _NO_TOPIC
         # Compared, because the decoder passes over characters that it does not know.
-        if len(data) == 16 and format_uuid(UUID(bytes=data)) == text.rstrip("=") and UUID(bytes=data) != _NO_TOPIC:
-            return UUID(bytes=data)
+        if identity != _NO_TOPIC and format_uuid(identity) == text.rstrip("="):
+            return identity
     raise Unusable(f"{PARTITION_METADATA}: {text[:40]!r} is not a topic's id")

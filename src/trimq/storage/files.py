@@ -16,8 +16,10 @@ from trimq.model import Buffer
 # The kernel takes at most this many parts in one call (IOV_MAX on Linux).
 _MAX_PARTS = 1024
 
-# A mapped file is mapped anew when a view reaches past the map; shorter reads there are copied instead.
+# A mapped file is mapped anew when a view reaches past the map; shorter reads there are copied instead. So is what lies
+# near the beginning of a file that is not mapped: a map costs as much as a copy of this.
 _COPY_BELOW = 128 * 1024
+_UNMAPPED_BELOW = 32 * 1024
 
 _WARM_BYTES = 1024 * 1024
 
@@ -155,7 +157,7 @@ class DiskFile:
         if not length:
             return memoryview(b"")  # an empty file cannot be mapped
         if self._map is None or end > len(self._map):
-            if length < _COPY_BELOW and self._map is not None:
+            if end < _UNMAPPED_BELOW or (length < _COPY_BELOW and self._map is not None):
                 return memoryview(self.read(position, length))
             self._remap()
         assert self._map is not None
@@ -205,7 +207,10 @@ class DiskFile:
         return sync
 
     def resize(self, size: int) -> None:
-        os.ftruncate(self._open(), size)
+        fd = self._open()
+        # ext4 flushes a file that was cut to nothing when it is closed, even if there was nothing in it.
+        if os.fstat(fd).st_size != size:
+            os.ftruncate(fd, size)
         if self._map is not None and len(self._map) > size:
             self._map = None
 
@@ -234,7 +239,7 @@ class DiskFiles:
         os.makedirs(root, exist_ok=True)
 
     def _path(self, name: str) -> str:
-        return os.path.join(self.root, name)
+        return f"{self.root}/{name}"
 
     def open(self, name: str, create: bool = False) -> DiskFile:
         file = DiskFile(name, self._path(name), self._descriptors)

@@ -79,9 +79,9 @@ class Journal:
     def active(self) -> Segment:
         return self.segments[-1]
 
-    def load(self) -> list[str]:
-        """Find the segments of the folder. Gives back the names of all files in it."""
-        names = self._files.names(self._folder)
+    def load(self, names: list[str] | None = None) -> list[str]:
+        """Find the segments of the folder. Gives back the names of all files in it, which the caller may know."""
+        names = self._files.names(self._folder) if names is None else names
         for name in names:
             base = base_of(name, self._suffix)
             if base is not None:

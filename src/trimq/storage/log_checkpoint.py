@@ -105,9 +105,10 @@ class LogCheckpoint:
         self._epochs_changed = False
         name = f"{self._folder}/{LEADER_EPOCHS}"
         try:
-            file = self._files.open(name, create=True)
-            file.resize(0)
-            file.write(0, [format_epochs(epochs)])
+            file, data = self._files.open(name, create=True), format_epochs(epochs)
+            if file.read(0, len(data) + 1) != data:  # after a crash, as a rule, nothing is missing in it
+                file.resize(0)
+                file.write(0, [data])
         except OSError as error:
             log.warning("%s: %s", name, error)
             return

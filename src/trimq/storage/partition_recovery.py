@@ -22,15 +22,28 @@ log = logging.getLogger(__name__)
 
 _LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
 _GIVEN_UP = ".lost"
+_UNFINISHED = (".swap", _GIVEN_UP)
+_WITH_ITS_SEGMENT = OF_A_SEGMENT[:-1]  # but not the snapshots
 _DAMAGED = ".damaged"
 
 
-def open_log(files: Files, opened: PartitionLog, checkpoints: Checkpoints, is_adopted: bool = False) -> None:
+def open_log(
+    files: Files,
+    opened: PartitionLog,
+    checkpoints: Checkpoints,
+    is_adopted: bool = False,
+    names: list[str] | None = None,
+) -> None:
     """Load the segments of the folder of `opened` and make it ready for reading and appending. An adopted one was
-    written elsewhere: compaction may have left gaps between its segments, and it is checkpointed at once."""
-    finish_swaps(files, opened.folder)
-    given_up = _give_up(files, opened)
-    names = opened.journal.load()
+    written elsewhere: compaction may have left gaps between its segments, and it is checkpointed at once. `names` is
+    what is in the folder, where the caller has looked already."""
+    names = files.names(opened.folder) if names is None else names
+    given_up: set[int] = set()
+    if any(name.endswith(_UNFINISHED) for name in names):
+        finish_swaps(files, opened.folder)
+        given_up = _give_up(files, opened)
+        names = files.names(opened.folder)
+    opened.journal.load(names)
     known = checkpoints.point(opened.folder)
     if is_adopted:
         _refuse_unfinished(opened, names)
@@ -82,7 +95,8 @@ def _remove_leftovers(files: Files, opened: PartitionLog, names: Sequence[str]) 
     """What a crash left half done, and companions whose segment is gone."""
     bases = {segment.base for segment in opened.journal.segments}
     for name in names:
-        base = next((base for suffix in OF_A_SEGMENT[:-1] if (base := base_of(name, suffix)) is not None), None)
+        suffix = name[name.find(".") :]
+        base = base_of(name, suffix) if suffix in _WITH_ITS_SEGMENT else None
         if (base is not None and base not in bases) or name.endswith(_LEFTOVERS):
             files.remove(f"{opened.folder}/{name}")
 

@@ -46,9 +46,9 @@ class PartitionStore:
         )
         if is_new:
             self._make(folder, None, opened)
-        elif self._files.names(folder):
+        elif names := self._files.names(folder):
             metadata = self._claim(folder, id, is_adopted)
-            open_log(self._files, opened, self._checkpoints, is_adopted)
+            open_log(self._files, opened, self._checkpoints, is_adopted, names)
             if metadata is not None:
                 opened.note_new(metadata)
         else:

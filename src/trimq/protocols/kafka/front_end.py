@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 
 from trimq.clock import Clock
 from trimq.core.broker import Broker
@@ -12,6 +13,7 @@ from trimq.model import Caller
 from trimq.protocols.contract import Outlet, Parts, Reply
 from trimq.protocols.kafka.apis import APIS
 from trimq.protocols.kafka.connection import KafkaConnection, Request
+from trimq.protocols.kafka.fetch_sessions import FetchSessions
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.handlers.context import Context
 
@@ -61,8 +63,10 @@ class KafkaFrontEnd:
         self._broker = broker
         self._clock = clock
         self._counts = counts
+        # Ids need only differ from those of the run before, which clients may still hold.
+        self._fetch_sessions = FetchSessions(random.Random(clock.message.now_ms()))
 
     def converse(self, address: str, outlet: Outlet) -> KafkaConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
-        context = Context(self._broker, caller, self._clock, outlet, self._counts)
+        context = Context(self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions)
         return KafkaConversation(KafkaConnection(self._broker.settings.limits.frame_bytes), context)

@@ -1,4 +1,4 @@
-"""What a handler may use: the broker, who asks, and the connection's way out."""
+"""What a handler may use: the broker, who asks, the connection's way out, and what is kept for all connections."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from trimq.errors import UnknownTopic
 from trimq.model import Caller, Home
 from trimq.protocols.contract import Outlet
 from trimq.protocols.kafka.codes import Code, Failure
+from trimq.protocols.kafka.fetch_sessions import FetchSessions
 
 
 @dataclass(slots=True)
@@ -23,6 +24,7 @@ class Context:
     clock: Clock
     outlet: Outlet
     counts: Counts
+    fetch_sessions: FetchSessions
 
     def charge(self, direction: Direction, size: int) -> int:
         """`size` bytes of records pass now. How long the client is told to wait; until then it is not read."""

@@ -1,13 +1,11 @@
 """Fetch, versions 4 to 18: whole batches as they are stored; held until enough bytes are there or the wait is over.
 
 An idle consumer costs nothing: it is woken by the streams it asked for, or by one timer. Who exceeds a quota is told,
-gets nothing until it is within it again, and is not read.
-Not served: sessions (answered with session id 0, which sends clients back to full requests), reading from followers.
+gets nothing until it is within it again, and is not read. A request within a session names only what changed.
+Not served: reading from followers.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from trimq.core.quotas import Direction
 from trimq.core.streams import Stream
@@ -16,6 +14,7 @@ from trimq.errors import OffsetOutOfRange, Refusal, StaleEpoch
 from trimq.protocols.contract import Build, Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of
 from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.fetch_sessions import Exchange, Place
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.offset_for_leader_epoch import find_end
 from trimq.protocols.kafka.messages.fetch import (
@@ -25,7 +24,6 @@ from trimq.protocols.kafka.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -38,10 +36,15 @@ _MOST_BYTES = 55 * 1024 * 1024
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(FetchRequest)
+    now_ms = context.clock.liveness.now_ms()
+    exchange = context.fetch_sessions.begin(message, request.api_version >= _BY_ID, now_ms)
     throttle_ms = context.charge(Direction.OUT, 0)
-    if throttle_ms:
-        return Reply.now(encode_response(request, FetchResponse(throttle_time_ms=throttle_ms)))
-    attempt = _Attempt(context, request, message)
+    if throttle_ms or exchange.error:
+        told = FetchResponse(
+            throttle_time_ms=throttle_ms, error_code=exchange.error, session_id=exchange.session_id, responses=[]
+        )
+        return Reply.now(encode_response(request, told))
+    attempt = _Attempt(context, request, message, exchange)
     response = attempt.read()
     if attempt.is_enough(message) or message.max_wait_ms <= 0:
         return Reply.now(attempt.tell(response))
@@ -51,10 +54,11 @@ def handle(context: Context, request: Request) -> Reply:
 class _Attempt:
     """One look at everything that a request asks for."""
 
-    def __init__(self, context: Context, request: Request, message: FetchRequest) -> None:
+    def __init__(self, context: Context, request: Request, message: FetchRequest, exchange: Exchange) -> None:
         self._context = context
         self._request = request
         self._message = message
+        self._exchange = exchange
         self._found_bytes = 0
         self._found_error = False
         self._found_stale = False
@@ -66,25 +70,30 @@ class _Attempt:
     def tell(self, response: FetchResponse) -> Parts:
         # Whoever gets more than the quota allows waits before the next answer, not with this one.
         self._context.broker.charge(self._context.caller, Direction.OUT, self._found_bytes)
+        self._context.fetch_sessions.finish(self._exchange, response, self._context.clock.liveness.now_ms())
         return encode_response(self._request, response)
 
     def read(self) -> FetchResponse:
         self._found_bytes = 0
         self.streams = []
         left = min(self._message.max_bytes, _MOST_BYTES)
-        responses = []
-        for topic in self._message.topics:
-            partitions = []
-            for asked in _distinct(topic.partitions):
-                data = self._read_partition(topic, asked, left - self._found_bytes)
-                partitions.append(data)
-                self._found_bytes += len(data.records or b"")
-            responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
-        return FetchResponse(responses=responses, node_endpoints=self._endpoints() if self._found_stale else [])
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        for wanted in self._exchange.wanted:
+            place = wanted.place
+            topic = topics.get(place[:2])
+            if topic is None:
+                topic = FetchableTopicResponse(topic=place.topic, topic_id=place.topic_id, partitions=[])
+                topics[place[:2]] = topic
+            data = self._read_partition(place, wanted.asked, left - self._found_bytes)
+            topic.partitions.append(data)
+            self._found_bytes += len(data.records or b"")
+        return FetchResponse(
+            responses=list(topics.values()), node_endpoints=self._endpoints() if self._found_stale else []
+        )
 
-    def _read_partition(self, topic: FetchTopic, asked: FetchPartition, left: int) -> PartitionData:
+    def _read_partition(self, place: Place, asked: FetchPartition, left: int) -> PartitionData:
         try:
-            found = self._context.topic(topic.topic, topic.topic_id if self._request.api_version >= _BY_ID else b"")
+            found = self._context.topic(place.topic, place.topic_id if self._request.api_version >= _BY_ID else b"")
             stream = self._context.broker.readable(self._context.caller, found, asked.partition)
         except Refusal as refusal:
             return _failed(asked.partition, code_of(refusal), aborted=[])
@@ -216,11 +225,6 @@ class _Held:
         self._unwatch()
         self._timer.cancel()
         self._counts.waiting_reads.value -= 1
-
-
-def _distinct(partitions: list[FetchPartition]) -> Iterable[FetchPartition]:
-    """What is asked for twice is answered once, as it was asked for last."""
-    return partitions if len(partitions) < 2 else {asked.partition: asked for asked in partitions}.values()
 
 
 def _failed(index: int, code: Code, aborted: list[AbortedTransaction] | None = None) -> PartitionData:

@@ -100,7 +100,7 @@ def _append(
         context.counts.refused_write(type(refusal).__name__)
         return _failed(index, code_of(refusal), str(refusal), refusal.index)
     except Refusal as refusal:
-        context.counts.refused_write(type(refusal).__name__)
+        context.counts.refused_write(refusal.code.name if isinstance(refusal, Failure) else type(refusal).__name__)
         return _failed(index, code_of(refusal), str(refusal))
     except BadBatch as error:
         context.counts.refused_write(type(error).__name__)

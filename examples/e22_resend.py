@@ -1,0 +1,149 @@
+"""E22, Kafka, one broker: a connection lost under acks 0, 1 and all; resend with and without idempotence.
+
+The producer speaks through a small relay that cuts the connection once: before the broker gets the message, or after it
+stored the message and before the producer hears of it. Under acks 0 the first cut loses the message unnoticed; the
+second doubles it, unless the producer is idempotent. Needs TRIMQ_KAFKA, the broker's address.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+import uuid
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+BROKER = os.environ["TRIMQ_KAFKA"]
+HOST, _, PORT = BROKER.rpartition(":")
+RUN = uuid.uuid4().hex[:8]
+PRODUCE = 0  # the protocol's number for the request
+PATIENCE_S = 20
+
+
+class Relay:
+    """Passes frames between a client and the broker, and loses one produce request or its answer."""
+
+    def __init__(self, loses: str) -> None:
+        self._loses = loses
+        # Which request is lost, or its answer: correlation ids are counted on each connection by itself.
+        self._lost: tuple[socket.socket, int] | None = None
+        self.produce_requests = 0
+        self._server = socket.create_server((HOST, 0))
+        self.port = int(self._server.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._server.accept()
+            broker = socket.create_connection((HOST, int(PORT)))
+            for pass_on in (self._pass_requests, self._pass_answers):
+                threading.Thread(target=pass_on, args=(client, broker), daemon=True).start()
+
+    def _pass_requests(self, client: socket.socket, broker: socket.socket) -> None:
+        while frame := read_frame(client):
+            kind, _, correlation = struct.unpack_from(">hhi", frame, 4)
+            self.produce_requests += kind == PRODUCE
+            if kind == PRODUCE and self._lost is None:
+                self._lost = client, correlation
+                if self._loses == "request":
+                    break
+            broker.sendall(frame)
+        cut(client, broker)
+
+    def _pass_answers(self, client: socket.socket, broker: socket.socket) -> None:
+        # The client goes where the broker says it is: that must be the relay again.
+        told, instead = (HOST.encode() + struct.pack(">i", port) for port in (int(PORT), self.port))
+        while frame := read_frame(broker):
+            (correlation,) = struct.unpack_from(">i", frame, 4)
+            if (client, correlation) == self._lost and self._loses == "answer":
+                break
+            client.sendall(frame.replace(told, instead))
+        cut(client, broker)
+
+
+def read_frame(source: socket.socket) -> bytes:
+    """The next frame with its length; nothing when the connection has ended."""
+    try:
+        size = source.recv(4, socket.MSG_WAITALL)
+        body = source.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL) if len(size) == 4 else b""
+    except OSError:
+        return b""
+    return size + body if body else b""
+
+
+def cut(*ends: socket.socket) -> None:
+    for end in ends:
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue  # the other side was faster
+
+
+def send_through(relay: Relay, topic: str, settings: dict[str, object]) -> bool:
+    """Send one message. Whether the producer believes that it was delivered."""
+    told: list[KafkaError | None] = []
+
+    def hear(error: KafkaError | None, _: Message) -> None:
+        told.append(error)
+
+    quiet = {"log_level": 0, "reconnect.backoff.ms": 50, "linger.ms": 0}
+    producer = Producer({"bootstrap.servers": f"{HOST}:{relay.port}", **quiet, **settings})
+    producer.produce(topic, b"order 1 paid", on_delivery=hear)
+    if producer.flush(PATIENCE_S):
+        raise TimeoutError("the message was neither delivered nor given up")
+    return told == [None]
+
+
+def count_stored(topic: str) -> int:
+    """How many messages the topic holds, read from the broker itself."""
+    settings = {"bootstrap.servers": BROKER, "group.id": topic, "enable.auto.commit": False}
+    consumer = Consumer(settings | {"enable.partition.eof": True, "fetch.wait.max.ms": 50})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        count = 0
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            if message.error() is None:
+                count += 1
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                return count
+            else:
+                raise RuntimeError(message.error().str())
+        raise TimeoutError("did not see the end of the topic")
+    finally:
+        consumer.close()
+
+
+def main() -> None:
+    cases: list[tuple[str, str, bool, int]] = [  # what is lost, acks, idempotent, messages stored
+        ("request", "0", False, 0),
+        ("request", "1", False, 1),
+        ("request", "all", False, 1),
+        ("answer", "1", False, 2),
+        ("answer", "all", False, 2),
+        ("answer", "all", True, 1),
+    ]
+    topics = [f"e22-{RUN}-{number}" for number in range(len(cases))]
+    admin = AdminClient({"bootstrap.servers": BROKER})
+    for made in admin.create_topics([NewTopic(topic, 1) for topic in topics]).values():
+        made.result(PATIENCE_S)
+    for topic, (loses, acks, idempotent, expected) in zip(topics, cases, strict=True):
+        relay = Relay(loses)
+        believed = send_through(relay, topic, {"acks": acks, "enable.idempotence": idempotent})
+        stored = count_stored(topic)
+        kind = "idempotent" if idempotent else "plain"
+        print(f"{loses:<7} lost, acks {acks:<3}, {kind:<10}: sent {relay.produce_requests}, stored {stored} times")
+        assert believed, "the producer does not believe that the message was delivered"
+        assert relay.produce_requests == (1 if acks == "0" else 2), relay.produce_requests
+        assert stored == expected, (stored, expected)
+
+
+if __name__ == "__main__":
+    main()

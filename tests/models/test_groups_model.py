@@ -1,0 +1,375 @@
+"""Groups against what must always hold: no stream has two owners, none is left over once things settle, generations
+only grow, and nobody waits for ever. Members join, leave, fall silent, lose answers and commit, in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from trimq.core.assigned_groups import AssignedGroup, Beat, BeatRequest, KnownTopics, TopicShape
+from trimq.core.assigned_members import AWAY_EPOCH, LEFT_EPOCH, KeptAssignedMember
+from trimq.core.assignors import ASSIGNORS
+from trimq.core.classic_groups import ClassicGroup
+from trimq.core.group_refusals import MemberNameNeeded
+from trimq.core.groups import Claim, Decision, GroupState, Joined, JoinRequest, Leaver, Offer, Synced, SyncRequest
+from trimq.errors import Refusal
+from trimq.model import StreamId
+
+SESSION_MS, REBALANCE_MS = 10_000, 30_000
+STREAMS = 5
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+
+
+@dataclass
+class Consumer:
+    """A client of a group whose leader divides. `waits` is the kind of answer that it waits for."""
+
+    instance: str | None = None
+    member: str = ""
+    generation: int = -1
+    share: bytes = b""
+    waits: str = ""
+    is_leader: bool = False
+    members: tuple[str, ...] = ()
+
+
+class ClassicMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.group = ClassicGroup("g", initial_delay_ms=0)
+        self.now_ms = 0
+        self.consumers: dict[str, Consumer] = {}
+        self.names = 0
+        self.generations = [0]
+
+    # -- what clients do
+
+    @rule(name=NAMES, is_static=st.booleans(), data=st.integers(0, 2))
+    def join(self, name: str, is_static: bool, data: int) -> None:
+        consumer = self.consumers.setdefault(name, Consumer(name if is_static else None))
+        consumer.waits, consumer.share = "", b""  # a client that asks anew does not wait for the old answer
+        asked = JoinRequest(
+            member=consumer.member,
+            instance=consumer.instance,
+            protocol_type="consumer",
+            offers=(Offer("p", b"%d" % data),),
+            session_ms=SESSION_MS,
+            rebalance_ms=REBALANCE_MS,
+            client_id=name,
+            host="",
+        )
+        self.names += 1
+        waiter = (name, self.names)
+        try:
+            decisions = self.group.join(asked, f"{name}-{self.names}", waiter, self.now_ms)
+        except MemberNameNeeded as needed:
+            consumer.member = needed.member
+            self.join(name, is_static, data)
+        except Refusal:
+            self.consumers[name] = Consumer(consumer.instance)
+        else:
+            consumer.waits = f"join {self.names}"
+            self.hear(decisions)
+
+    @rule(name=NAMES)
+    def sync(self, name: str) -> None:
+        consumer = self.consumers.get(name)
+        if consumer is None or consumer.generation < 0 or consumer.waits:
+            return
+        shares = {}
+        if consumer.is_leader:
+            for number in range(STREAMS):
+                owner = consumer.members[number % len(consumer.members)]
+                shares[owner] = shares.get(owner, b"") + b"%d" % number
+        asked = SyncRequest(consumer.member, consumer.instance, consumer.generation, "consumer", "p", shares)
+        self.names += 1
+        try:
+            decisions = self.group.sync(asked, (name, self.names), self.now_ms)
+        except Refusal:
+            consumer.share = b""
+        else:
+            consumer.waits = f"sync {self.names}"
+            self.hear(decisions)
+
+    @rule(name=NAMES)
+    def beat(self, name: str) -> None:
+        consumer = self.consumers.get(name)
+        if consumer is not None:
+            try:
+                self.group.beat(consumer.member, consumer.instance, consumer.generation, self.now_ms)
+            except Refusal:
+                consumer.share = b""
+
+    @rule(name=NAMES)
+    def leave(self, name: str) -> None:
+        consumer = self.consumers.pop(name, None)
+        if consumer is not None:
+            _, decisions = self.group.leave([Leaver(consumer.member, consumer.instance)], self.now_ms)
+            self.hear(decisions)
+
+    @rule(name=NAMES)
+    def come_back_as_a_new_process(self, name: str) -> None:
+        if name in self.consumers:
+            self.consumers[name] = Consumer(self.consumers[name].instance)
+
+    @rule(passed_ms=st.sampled_from([1, 1_000, 5_000, SESSION_MS, REBALANCE_MS, 400_000]))
+    def pass_time(self, passed_ms: int) -> None:
+        until_ms = self.now_ms + passed_ms
+        while (due_ms := self.group.next_due_ms()) is not None and due_ms <= until_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self.hear(self.group.expire(self.now_ms))
+            self.look()
+        self.now_ms = until_ms
+
+    @precondition(lambda self: not any(each.waits for each in self.consumers.values()))
+    @rule()
+    def restart(self) -> None:
+        if self.group.must_keep or self.group.state is GroupState.STABLE:
+            self.group = ClassicGroup.restore("g", self.group.kept(0), 0, self.now_ms)
+
+    # -- what they hear
+
+    def hear(self, decisions: list[Decision]) -> None:
+        for waiter, outcome in decisions:
+            name, number = waiter
+            consumer = self.consumers.get(name)
+            if consumer is None or not consumer.waits.endswith(f" {number}"):
+                continue  # the client is gone, or has asked again
+            consumer.waits = ""
+            if isinstance(outcome, Joined):
+                consumer.member, consumer.generation = outcome.member, outcome.generation
+                consumer.is_leader = outcome.leader == outcome.member and not outcome.skips_assignment
+                consumer.members = tuple(member.member for member in outcome.members)
+            elif isinstance(outcome, Synced):
+                consumer.share = outcome.assignment
+            else:
+                consumer.share = b""
+
+    # -- what must hold
+
+    @invariant()
+    def look(self) -> None:
+        assert self.group.generation >= self.generations[-1], "generations grow"
+        self.generations.append(self.group.generation)
+        accepted = [each for each in self.consumers.values() if each.share and self.may_commit(each)]
+        owned = b"".join(each.share for each in accepted)
+        assert len(owned) == len(set(owned)), "a stream has two owners"
+
+    def may_commit(self, consumer: Consumer) -> bool:
+        claim = Claim(consumer.member, consumer.generation, consumer.instance)
+        try:
+            # As a transaction would, which leaves no sign of life behind that the others need.
+            self.group._roster.get(claim.member, claim.instance)
+        except Refusal:
+            return False
+        return claim.generation == self.group.generation
+
+    def teardown(self) -> None:
+        """Everybody who is left joins, syncs and lives on: all streams have owners. Then all fall silent."""
+        if not self.consumers:
+            self.join("a", False, 0)
+        for _ in range(2 * len(self.consumers) + 2):
+            for name, consumer in list(self.consumers.items()):
+                if not consumer.waits and (self.group.state is GroupState.GATHERING or not self.may_commit(consumer)):
+                    self.join(name, False, 0)
+            for name in list(self.consumers):
+                self.sync(name)
+            self.pass_time(REBALANCE_MS if self.group.state is GroupState.GATHERING else 1)
+        settled = [each for each in self.consumers.values() if self.is_settled(each)]
+        owned = b"".join(each.share for each in settled)
+        assert sorted(owned) == sorted(b"".join(b"%d" % number for number in range(STREAMS))), "one is left over"
+        self.pass_time(1_000_000)
+        assert not any(each.waits for each in self.consumers.values()), "somebody waits for ever"
+        assert self.group.state is GroupState.EMPTY
+        assert self.group.is_unused
+
+    def is_settled(self, consumer: Consumer) -> bool:
+        return self.may_commit(consumer) and not consumer.waits and self.group.state is GroupState.STABLE
+
+
+@dataclass
+class Subscriber:
+    """A client of a group that the broker divides: it gives up what it is told to, after a while."""
+
+    member: str
+    instance: str | None
+    epoch: int = 0
+    owned: frozenset[StreamId] = frozenset()
+    giving_up: frozenset[StreamId] = frozenset()
+    is_away: bool = False
+    has_lost_answer: bool = False
+    wishes: tuple[str, ...] = ()
+
+
+TOPICS = ["x", "y", "z"]
+QUIET = BeatRequest("", 0, None, None, None, None, None, None, None, "consumer", "", "")
+WISHES = st.sets(st.sampled_from(TOPICS), max_size=3).map(lambda found: tuple(sorted(found)))
+
+
+class AssignedMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.group = AssignedGroup("g")
+        self.now_ms = 0
+        self.revision = 0
+        self.sizes = {"x": 3, "y": 1}
+        self.clients: dict[str, Subscriber] = {}
+        self.kept: dict[str, KeptAssignedMember] = {}
+        self.names = 0
+        self.epoch = 0
+
+    def known(self) -> KnownTopics:
+        shapes = {name: TopicShape(UUID(int=TOPICS.index(name) + 1), size) for name, size in self.sizes.items()}
+        return KnownTopics(self.revision, shapes)
+
+    # -- what clients do
+
+    @rule(name=NAMES, is_static=st.booleans(), wishes=WISHES, assignor=st.sampled_from([None, *ASSIGNORS]))
+    def join(self, name: str, is_static: bool, wishes: tuple[str, ...], assignor: str | None) -> None:
+        known = self.clients.get(name)
+        if known is None or (known.is_away and is_static):
+            self.names += 1
+            known = Subscriber(f"{name}-{self.names}", name if is_static or known is not None else None)
+        asked = replace(
+            QUIET,
+            member=known.member,
+            instance=known.instance,
+            rebalance_ms=REBALANCE_MS,
+            topics=wishes,
+            assignor=assignor,
+            owned=frozenset(),
+        )
+        try:
+            beat = self.group.beat(asked, self.known(), SESSION_MS, self.now_ms)
+        except Refusal:
+            return
+        known.owned = known.giving_up = frozenset()  # who joins has empty hands
+        known.is_away = False
+        known.wishes = wishes
+        self.clients[name] = known
+        self.hear(known, beat)
+
+    @rule(name=NAMES, says_owned=st.booleans(), loses_answer=st.booleans())
+    def beat(self, name: str, says_owned: bool, loses_answer: bool = False) -> None:
+        client = self.clients.get(name)
+        if client is None or client.is_away:
+            return
+        owned = client.owned | client.giving_up if says_owned or client.has_lost_answer else None
+        asked = replace(QUIET, member=client.member, instance=client.instance, epoch=client.epoch, owned=owned)
+        if client.has_lost_answer:  # then a client says everything, and is told everything
+            asked = replace(asked, rebalance_ms=REBALANCE_MS, topics=client.wishes)
+        try:
+            beat = self.group.beat(asked, self.known(), SESSION_MS, self.now_ms)
+        except Refusal:
+            del self.clients[name]  # a client that is fenced drops everything
+            self.keep()
+            return
+        client.has_lost_answer = loses_answer
+        if loses_answer:
+            self.keep()
+        else:
+            self.hear(client, beat)
+
+    @rule(name=NAMES)
+    def let_go(self, name: str) -> None:
+        if name in self.clients:
+            self.clients[name].giving_up = frozenset()
+
+    @rule(name=NAMES, for_a_while=st.booleans())
+    def leave(self, name: str, for_a_while: bool) -> None:
+        client = self.clients.get(name)
+        if client is None or client.is_away:
+            return
+        epoch = AWAY_EPOCH if for_a_while and client.instance is not None else LEFT_EPOCH
+        try:
+            self.group.leave(replace(QUIET, member=client.member, instance=client.instance, epoch=epoch))
+        except Refusal:
+            epoch = LEFT_EPOCH
+        if epoch == AWAY_EPOCH:
+            client.is_away, client.owned, client.giving_up = True, frozenset(), frozenset()
+        else:
+            del self.clients[name]
+        self.keep()
+
+    @rule(name=st.sampled_from(TOPICS), size=st.integers(1, 4))
+    def grow_or_make_topic(self, name: str, size: int) -> None:
+        self.sizes[name] = max(self.sizes.get(name, 0), size)
+        self.revision += 1
+
+    @rule(passed_ms=st.sampled_from([1, 4_000, SESSION_MS, REBALANCE_MS]))
+    def pass_time(self, passed_ms: int) -> None:
+        until_ms = self.now_ms + passed_ms
+        while (due_ms := self.group.next_due_ms()) is not None and due_ms <= until_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self.group.expire(self.now_ms)
+        self.now_ms = until_ms
+        self.keep()
+
+    @rule()
+    def restart(self) -> None:
+        members = list(self.kept.values())
+        self.group = AssignedGroup.restore("g", self.group.kept(0), members, self.now_ms + SESSION_MS)
+
+    # -- what they hear, and what is kept
+
+    def hear(self, client: Subscriber, beat: Beat) -> None:
+        assert beat.member == client.member
+        client.epoch = beat.epoch
+        if beat.streams is not None:
+            client.giving_up = (client.owned | client.giving_up) - beat.streams
+            client.owned = beat.streams
+        self.keep()
+
+    def keep(self) -> None:
+        for name, member in self.group.changed.items():
+            if member is None:
+                self.kept.pop(name, None)
+            else:
+                self.kept[name] = KeptAssignedMember.of(member)
+        self.group.changed.clear()
+
+    # -- what must hold
+
+    @invariant()
+    def no_stream_has_two_owners(self) -> None:
+        present = {member.id for member in self.group.describe().members}
+        owned = [
+            stream
+            for client in self.clients.values()
+            if client.member in present and not client.is_away
+            for stream in client.owned | client.giving_up
+        ]
+        assert len(owned) == len(set(owned))
+
+    @invariant()
+    def epochs_grow(self) -> None:
+        assert self.group.generation >= self.epoch
+        self.epoch = self.group.generation
+
+    def teardown(self) -> None:
+        """Who is left lives on and does as it is told: soon all streams that somebody wants have owners."""
+        self.now_ms += SESSION_MS  # those who went for a while do not come back
+        for name in [name for name, client in self.clients.items() if client.is_away]:
+            del self.clients[name]
+        for _ in range(8):
+            for name in list(self.clients):
+                self.let_go(name)
+                self.beat(name, says_owned=True)
+            self.pass_time(1)
+        described = self.group.describe()
+        wanted = {topic for member in described.members for topic in member.topics if topic in self.sizes}
+        owned = sorted(stream for client in self.clients.values() for stream in client.owned)
+        shapes = self.known().shapes
+        expected = [StreamId(shapes[name].id, index) for name in wanted for index in range(shapes[name].streams)]
+        assert owned == sorted(expected), "a stream is left over"
+        assert described.state is (GroupState.STABLE if self.clients else GroupState.EMPTY)
+
+
+ClassicMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+test_a_group_whose_leader_divides = ClassicMachine.TestCase
+AssignedMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+test_a_group_that_the_broker_divides = AssignedMachine.TestCase
