@@ -14,7 +14,7 @@ from trimq.core.assigned_groups import AssignedGroup, Beat, BeatRequest, KnownTo
 from trimq.core.assigned_members import AWAY_EPOCH, LEFT_EPOCH, KeptAssignedMember
 from trimq.core.assignors import ASSIGNORS
 from trimq.core.classic_groups import ClassicGroup
-from trimq.core.group_refusals import MemberNameNeeded
+from trimq.core.group_refusals import MemberNameNeeded, Rebalancing
 from trimq.core.groups import Claim, Decision, GroupState, Joined, JoinRequest, Leaver, Offer, Synced, SyncRequest
 from trimq.errors import Refusal
 from trimq.model import StreamId
@@ -101,6 +101,8 @@ class ClassicMachine(RuleBasedStateMachine):
         if consumer is not None:
             try:
                 self.group.beat(consumer.member, consumer.instance, consumer.generation, self.now_ms)
+            except Rebalancing:
+                pass  # it goes on with what it has until it joins
             except Refusal:
                 consumer.share = b""
 
@@ -172,13 +174,15 @@ class ClassicMachine(RuleBasedStateMachine):
         """Everybody who is left joins, syncs and lives on: all streams have owners. Then all fall silent."""
         if not self.consumers:
             self.join("a", False, 0)
-        for _ in range(2 * len(self.consumers) + 2):
+        for _ in range(20):
             for name, consumer in list(self.consumers.items()):
-                if not consumer.waits and (self.group.state is GroupState.GATHERING or not self.may_commit(consumer)):
+                must_join = self.group.state is GroupState.GATHERING or not self.may_commit(consumer)
+                if must_join and not consumer.waits:
                     self.join(name, False, 0)
             for name in list(self.consumers):
                 self.sync(name)
-            self.pass_time(REBALANCE_MS if self.group.state is GroupState.GATHERING else 1)
+                self.beat(name)
+            self.pass_time(SESSION_MS // 2)
         settled = [each for each in self.consumers.values() if self.is_settled(each)]
         owned = b"".join(each.share for each in settled)
         assert sorted(owned) == sorted(b"".join(b"%d" % number for number in range(STREAMS))), "one is left over"
