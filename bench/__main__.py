@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import appends, commits, reads, startup, streams, whole_path
 from bench.figures import Figure, table_of
+from bench.measuring import collect_as_the_broker_does
 from bench.processes import PROJECT
 from bench.sizes import FULL, TINY, Sizes
 
@@ -45,6 +46,7 @@ def main(words: list[str] | None = None) -> int:
         print(f"no figure is named like {chosen.only!r}; there are: {', '.join(MEASURES)}", file=sys.stderr)
         return 2
     began_s, load = time.perf_counter(), os.getloadavg()[0]
+    collect_as_the_broker_does()
     folder = _scratch(chosen.folder)
     # Compiled modules of the processes that are started go there too, and with it.
     os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")

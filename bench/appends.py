@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.figures import Figure, at_most_times_floor
 from bench.measuring import Contestant, Cost, Work, take_turns
-from bench.rig import batch_of, storage_in
+from bench.rig import Batch, batch_of, batch_of_records, storage_in
 from bench.sizes import Sizes
 from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
@@ -21,19 +21,22 @@ SMALL_PER_PASS = 64
 
 def measure_large(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     for per_pass in (1, 16):
+        batches = [batch_of(LARGE) for _ in range(per_pass)]
         passes = sizes.append_bytes // LARGE // per_pass
-        cost, floor = take_turns(
-            [_log(folder, LARGE, per_pass, passes), _floor(folder, LARGE, per_pass, passes)], sizes.rounds
-        )
+        cost, floor = take_turns([_log(folder, batches, passes), _floor(folder, batches, passes)], sizes.rounds)
         yield _figure(f"append 16 KB batches, {per_pass} per pass", cost, floor, passes * per_pass, 1.6)
 
 
 def measure_small(sizes: Sizes, folder: Path) -> Iterator[Figure]:
-    contestants = [make(folder, SMALL, SMALL_PER_PASS, sizes.small_passes) for make in (_journal, _log, _floor)]
-    journal, log, floor = take_turns(contestants, sizes.rounds)
-    records = sizes.small_passes * SMALL_PER_PASS
-    yield _figure("append 200 B records, 64 per pass, journal", journal, floor, records, 3)
-    yield _figure("append 200 B batches, 64 per pass, partition log", log, floor, records, 3)
+    """The records on their own in a journal, as one batch of a partition log, and each as a batch of its own."""
+    apart = [batch_of(SMALL) for _ in range(SMALL_PER_PASS)]
+    together = [batch_of_records(SMALL_PER_PASS, SMALL)]
+    passes = sizes.small_passes
+    contestants = [_journal(folder, apart, passes), _log(folder, together, passes), _log(folder, apart, passes)]
+    *costs, floor = take_turns([*contestants, _floor(folder, apart, passes)], sizes.rounds)
+    kinds = ("64 parts of a journal", "1 batch of a log", "64 batches of a log")
+    for kind, cost in zip(kinds, costs, strict=True):
+        yield _figure(f"append 64 records of 200 B per pass: {kind}", cost, floor, passes * SMALL_PER_PASS, 3)
 
 
 def _figure(name: str, cost: Cost, floor: Cost, appends: int, bound: float) -> Figure:
@@ -48,12 +51,12 @@ def _figure(name: str, cost: Cost, floor: Cost, appends: int, bound: float) -> F
     )
 
 
-def _floor(folder: Path, size: int, per_pass: int, passes: int) -> Contestant:
+def _floor(folder: Path, batches: list[Batch], passes: int) -> Contestant:
     """One pwritev of the same parts per pass."""
 
     @contextmanager
     def prepare() -> Iterator[Work]:
-        parts = [batch_of(size)[0] for _ in range(per_pass)]
+        parts = [batch for batch, _ in batches]
         path = folder / "floor"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
@@ -71,10 +74,9 @@ def _floor(folder: Path, size: int, per_pass: int, passes: int) -> Contestant:
     return prepare
 
 
-def _log(folder: Path, size: int, per_pass: int, passes: int) -> Contestant:
+def _log(folder: Path, batches: list[Batch], passes: int) -> Contestant:
     @contextmanager
     def prepare() -> Iterator[Work]:
-        batches = [batch_of(size) for _ in range(per_pass)]
         with storage_in(folder / "log") as storage:
             log, finish = storage.open_log(), storage.passes.finish
 
@@ -100,12 +102,12 @@ class _NoOwner:
     def pass_settled(self, number: int) -> None: ...
 
 
-def _journal(folder: Path, size: int, per_pass: int, passes: int) -> Contestant:
+def _journal(folder: Path, batches: list[Batch], passes: int) -> Contestant:
     """The journal alone, which every layout stands on."""
 
     @contextmanager
     def prepare() -> Iterator[Work]:
-        parts = [batch_of(size)[0] for _ in range(per_pass)]
+        parts = [batch for batch, _ in batches]
         with storage_in(folder / "journal") as storage:
             storage.files.make_folder("journal")
             journal = Journal(storage.files, "journal", ".log", storage.passes, _NoOwner())
@@ -117,7 +119,7 @@ def _journal(folder: Path, size: int, per_pass: int, passes: int) -> Contestant:
                 append = journal.append
                 for _ in range(passes):
                     for part in parts:
-                        append(part, size)
+                        append(part, SMALL)
                     finish()
 
             yield work

@@ -59,16 +59,25 @@ def raise_failure(error: BaseException) -> NoReturn:
     raise error
 
 
-def batch_of(size: int) -> tuple[memoryview, BatchHeader]:
-    """One batch of one record, of exactly `size` bytes, as a front-end hands it over: a view that can be written."""
-    overhead = len(from_records([Record(bytes(size // 2), timestamp_ms=NOW_MS)])) - size // 2
-    body = next(n for n in range(size - overhead + 4, 0, -1) if _length(n) == size)
-    batch = from_records([Record(bytes(body), timestamp_ms=NOW_MS)])
+Batch = tuple[memoryview, BatchHeader]
+"""As a front-end hands it over: a view that can be written, and its header."""
+
+
+def batch_of(size: int) -> Batch:
+    """One batch of one record, of exactly `size` bytes."""
+    body = next(length for length in range(size, 0, -1) if len(_seal(1, length)) == size)
+    batch = _seal(1, body)
     return memoryview(batch), check_sent(batch)
 
 
-def _length(body: int) -> int:
-    return len(from_records([Record(bytes(body), timestamp_ms=NOW_MS)]))
+def batch_of_records(count: int, record_bytes: int) -> Batch:
+    """One batch of so many records, each with a body of so many bytes."""
+    batch = _seal(count, record_bytes)
+    return memoryview(batch), check_sent(batch)
+
+
+def _seal(count: int, body: int) -> bytearray:
+    return from_records([Record(bytes(body), timestamp_ms=NOW_MS)] * count)
 
 
 class Storage:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from trimq.core.assigned_groups import AssignedGroup, Beat, BeatRequest, KnownTopics, TopicShape
 from trimq.core.assigned_members import AWAY_EPOCH, LEFT_EPOCH, KeptAssignedMember
@@ -45,6 +45,7 @@ class ClassicMachine(RuleBasedStateMachine):
         self.consumers: dict[str, Consumer] = {}
         self.names = 0
         self.generations = [0]
+        self.kept = self.group.kept(0)
 
     # -- what clients do
 
@@ -114,6 +115,21 @@ class ClassicMachine(RuleBasedStateMachine):
             self.hear(decisions)
 
     @rule(name=NAMES)
+    def commit(self, name: str) -> None:
+        """Taken from those who belong to the group now, and from nobody else."""
+        consumer = self.consumers.get(name, Consumer())
+        claim = Claim(consumer.member, consumer.generation, consumer.instance)
+        is_ours = self.may_commit(consumer) and self.group.state is not GroupState.ASSIGNING
+        is_anyones = consumer.generation < 0 and self.group.state is GroupState.EMPTY
+        try:
+            self.group.check_claim(claim, is_transactional=False, now_ms=self.now_ms)
+        except Refusal:
+            assert not is_ours
+            assert not is_anyones
+        else:
+            assert is_ours or is_anyones
+
+    @rule(name=NAMES)
     def come_back_as_a_new_process(self, name: str) -> None:
         if name in self.consumers:
             self.consumers[name] = Consumer(self.consumers[name].instance)
@@ -127,15 +143,20 @@ class ClassicMachine(RuleBasedStateMachine):
             self.look()
         self.now_ms = until_ms
 
-    @precondition(lambda self: not any(each.waits for each in self.consumers.values()))
     @rule()
     def restart(self) -> None:
-        if self.group.must_keep or self.group.state is GroupState.STABLE:
-            self.group = ClassicGroup.restore("g", self.group.kept(0), 0, self.now_ms)
+        """What nobody has heard of may be lost: a generation whose shares were not handed in."""
+        self.group = ClassicGroup.restore("g", self.kept, 0, self.now_ms)
+        self.generations = [self.kept.generation]
+        for consumer in self.consumers.values():
+            consumer.waits = ""
 
     # -- what they hear
 
     def hear(self, decisions: list[Decision]) -> None:
+        if self.group.must_keep:
+            self.group.must_keep = False
+            self.kept = self.group.kept(0)
         for waiter, outcome in decisions:
             name, number = waiter
             consumer = self.consumers.get(name)
@@ -162,13 +183,8 @@ class ClassicMachine(RuleBasedStateMachine):
         assert len(owned) == len(set(owned)), "a stream has two owners"
 
     def may_commit(self, consumer: Consumer) -> bool:
-        claim = Claim(consumer.member, consumer.generation, consumer.instance)
-        try:
-            # As a transaction would, which leaves no sign of life behind that the others need.
-            self.group._roster.get(claim.member, claim.instance)
-        except Refusal:
-            return False
-        return claim.generation == self.group.generation
+        is_member = consumer.member in {member.id for member in self.group.describe().members}
+        return is_member and consumer.generation == self.group.generation
 
     def teardown(self) -> None:
         """Everybody who is left joins, syncs and lives on: all streams have owners. Then all fall silent."""
