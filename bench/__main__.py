@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import appends, commits, reads, startup, streams, whole_path
 from bench.figures import Figure, table_of
-from bench.measuring import collect_as_the_broker_does
+from bench.measuring import garbage_collected_as_in_the_broker
 from bench.processes import PROJECT
 from bench.sizes import FULL, TINY, Sizes
 
@@ -46,14 +46,8 @@ def main(words: list[str] | None = None) -> int:
         print(f"no figure is named like {chosen.only!r}; there are: {', '.join(MEASURES)}", file=sys.stderr)
         return 2
     began_s, load = time.perf_counter(), os.getloadavg()[0]
-    collect_as_the_broker_does()
-    folder = _scratch(chosen.folder)
-    # Compiled modules of the processes that are started go there too, and with it.
-    os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
-    try:
+    with _scratch(chosen.folder) as folder, garbage_collected_as_in_the_broker():
         figures = _run(measures, sizes, folder)
-    finally:
-        shutil.rmtree(folder)
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table_of(figures))
     console.print(
@@ -71,11 +65,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _scratch(asked: Path | None) -> Path:
-    """On the disk that data would be on: the usual folder for temporary files may be in memory."""
+@contextmanager
+def _scratch(asked: Path | None) -> Iterator[Path]:
+    """On the disk that data would be on: the usual folder for temporary files may be in memory. What the processes that
+    are started compile goes there too, and with it."""
     parent = asked or Path(os.environ.get("TMPDIR", PROJECT / "build"))
     parent.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="bench-", dir=parent)).resolve()
+    compiled = os.environ.pop("PYTHONPYCACHEPREFIX", None)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=parent) as folder:
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
+        try:
+            yield Path(folder).resolve()
+        finally:
+            del os.environ["PYTHONPYCACHEPREFIX"]
+            if compiled is not None:
+                os.environ["PYTHONPYCACHEPREFIX"] = compiled
 
 
 def _run(measures: dict[str, Measure], sizes: Sizes, folder: Path) -> list[Figure]:

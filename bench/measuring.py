@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 Work = Callable[[], object]
@@ -21,11 +21,18 @@ class Cost(NamedTuple):
     wall_s: float
 
 
-def collect_as_the_broker_does() -> None:
+@contextmanager
+def garbage_collected_as_in_the_broker() -> Iterator[None]:
     """With the settings that `trimq serve` makes for itself once it has started."""
+    before = gc.get_threshold()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def cost_of(work: Work) -> Cost:
@@ -47,8 +54,3 @@ def take_turns(
                 costs[place].append(cost_of(work))
         rounded()
     return [Cost(min(cost.cpu_s for cost in own), min(cost.wall_s for cost in own)) for own in costs]
-
-
-def summary(name: str, cost: Cost, floor: Cost) -> str:
-    """Both clocks beside each other, for a figure's note."""
-    return f"{name}: {cost.cpu_s / floor.cpu_s:.2f} x floor by CPU, {cost.wall_s / floor.wall_s:.2f} by wall"

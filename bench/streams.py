@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from bench.figures import Figure, at_most
-from bench.processes import PATIENCE_S, PROJECT, ChildFailed, ask, resident_mb
+from bench.processes import PROJECT, ChildFailed, ask, resident_mb
 from bench.rig import batch_of, event_loop, raise_failure
 from bench.sizes import Sizes
 from trimq.clock import system_clock
@@ -54,17 +51,14 @@ def measure(sizes: Sizes, folder: Path) -> Iterator[Figure]:
 
 def _fill_and_kill(data: str, sizes: Sizes) -> None:
     words = [data, str(sizes.topics), str(sizes.streams_per_topic), str(sizes.batches_per_stream)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.streams", "fill", *words], cwd=PROJECT, stdout=subprocess.PIPE
-    )
-    try:
-        assert process.stdout is not None
-        if process.stdout.readline() != b"filled\n":
-            raise ChildFailed("the streams could not be made")
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE_S)
+    command = [sys.executable, "-m", "bench.streams", "fill", *words]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline() != b"filled\n":
+                raise ChildFailed("the streams could not be made")
+        finally:
+            process.kill()
 
 
 class _Opened:

@@ -184,4 +184,3 @@ class LogCheckpoint:
         old = sorted(offset for offset in offsets if offset is not None and offset < self.kept_snapshot)
         for offset in old[:-1]:  # one in reserve, should the newer one be damaged
             self._files.remove(f"{self._folder}/{offset:020d}{PRODUCER_SNAPSHOT}")
-

@@ -146,9 +146,7 @@ def _trusted_point(
     return point
 
 
-def _check_sealed(
-    opened: PartitionLog, checkpoints: Checkpoints, point: RecoveryPoint, given_up: set[int]
-) -> None:
+def _check_sealed(opened: PartitionLog, checkpoints: Checkpoints, point: RecoveryPoint, given_up: set[int]) -> None:
     segments = {segment.base: segment for segment in opened.journal.segments}
     for base in checkpoints.marked(opened.folder):
         mark, segment = checkpoints.sealed(opened.folder, base), segments.get(base)
