@@ -152,10 +152,11 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
     # -- passes
 
-    @rule(syncs=st.booleans())
-    def end_pass(self, syncs: bool) -> None:
-        self.bench.runner.end_pass()
-        self.written = len(self.batches)
+    @rule(writes=st.booleans(), syncs=st.booleans())
+    def end_pass(self, writes: bool, syncs: bool) -> None:
+        if writes:
+            self.bench.runner.end_pass()
+            self.written = len(self.batches)
         if syncs:
             self.bench.runner.offload.run_one()
             self._note_settled()

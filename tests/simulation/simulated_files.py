@@ -76,7 +76,7 @@ class SimulatedFiles(MemoryFiles):
         self.fails_next_sync = False
         self.fails_next_resize = False
         self.had_failed_sync = False
-        self._copy: Folder | None = None
+        self._copies: list[Folder] = []
 
     # -- faults
 
@@ -121,20 +121,18 @@ class SimulatedFiles(MemoryFiles):
 
     def flip_some_bits(self, count: int) -> None:
         """Anywhere, in files that have something in them."""
-        self._copy = self._copy or _copy(self._root)
+        self._copies.append(_copy(self._root))
         full = [name for name in self._all_names("") if MemoryFiles.open(self, name).size()]
         for _ in range(count if full else 0):
             name = self._random.choice(full)
             self.flip_bit(name, self._random.randrange(MemoryFiles.open(self, name).size()), self._random.randrange(8))
 
-    def found_sound(self) -> None:
-        """A broker has started on these files: the copy that was made before the last damage is out of date."""
-        self._copy = None
-
-    def restore(self) -> None:
-        """Put everything back as it was before the damage that no broker has started with."""
-        if self._copy is not None:
-            self._root, self._copy = self._copy, None
+    def restore(self) -> bool:
+        """Put everything back as it was before the last damage. False: there is no copy from before."""
+        if self._copies:
+            self._root = self._copies.pop()
+            return True
+        return False
 
     def _all_names(self, folder: str) -> Iterator[str]:
         for short in self.names(folder):

@@ -265,7 +265,6 @@ class Simulation:
         except (Damage, StartMistake) as error:
             await self._restore(error)
             return await self._boot(calm)
-        self.files.found_sound()
         self._workload.recovered(self._broker)
         return True
 
@@ -275,7 +274,8 @@ class Simulation:
         self._workload.would_not_start(error)
         self._kill(Death.KILL)
         self.files.die()
-        self.files.restore()
+        if not self.files.restore():
+            raise SimulationFailure(f"the broker refuses to start where nothing is damaged: {error}")
 
     async def _has_given_up(self, wait_s: float) -> bool:
         with suppress(TimeoutError):

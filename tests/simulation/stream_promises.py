@@ -19,6 +19,7 @@ class StreamPromises:
         self._latest_cut = 0
         self._end_told = 0
         self._floor = 0
+        self._recovered_start = 0
         self._durable_end = 0
 
     @property
@@ -58,6 +59,8 @@ class StreamPromises:
             if self._known[at] != record:
                 self._fail(f"{record[:30]!r} was {how} at {at}, which was {self._known[at][:30]!r}")
             return
+        if at < self._recovered_start:
+            return  # late news of what was cut off, unknown, before the broker started
         if self._open[record] <= 0:
             where = f"it stands at {self._where[record]}" if record in self._where else "nobody put it there"
             self._fail(f"{record[:30]!r} was {how} at {at}, but {where}, or it was refused")
@@ -125,7 +128,7 @@ class StreamPromises:
 
     def _settle(self, start: int, end: int) -> None:
         self._open.clear()
-        self._least_start = self._latest_start = self._latest_cut = start
+        self._recovered_start = self._least_start = self._latest_start = self._latest_cut = start
         self._end_told = self._floor = self._durable_end = end
 
     def _fail(self, reason: str) -> None:

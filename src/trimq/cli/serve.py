@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -35,6 +36,7 @@ def run(arguments: argparse.Namespace, unknown: Sequence[str]) -> int:
     """Serve until told to stop. The exit code is the broker's."""
     started_seconds = monotonic_seconds()
     settings = read_settings(arguments, unknown, os.environ)
+    gc.disable()  # what the start creates is there to stay; the broker collects again when it has started
 
     from trimq.server.lifecycle import serve  # after the settings: a mistake in them need not wait for the broker
 
@@ -43,7 +45,10 @@ def run(arguments: argparse.Namespace, unknown: Sequence[str]) -> int:
         with contextlib.suppress(OSError):  # that nobody reads our output is no reason to stop serving
             print(compose_banner(settings, addresses, opened_seconds), flush=True)
 
-    return serve(settings, announce)
+    try:
+        return serve(settings, announce)
+    finally:
+        gc.enable()
 
 
 def read_settings(arguments: argparse.Namespace, unknown: Sequence[str], environment: Mapping[str, str]) -> Settings:

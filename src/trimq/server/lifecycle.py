@@ -92,9 +92,9 @@ async def _run(node: Node, stop: asyncio.Event) -> int:
 
 def _tune_garbage_collection() -> None:
     """What exists now lives as long as the broker; full collections of it would only cause pauses."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+    gc.enable()  # a start from the command line has put it off
 
 
 def _forget_ready_file(settings: Settings) -> None:

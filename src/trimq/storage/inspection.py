@@ -9,7 +9,7 @@ from typing import Any, cast
 from trimq.formats.batch import BadBatch, BatchHeader, check_stored
 from trimq.formats.checksum import crc32c
 from trimq.storage import transaction_index
-from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.checkpoints import Checkpoints, IndexSums
 from trimq.storage.companions import (
     LEADER_EPOCHS,
     LOG,
@@ -23,7 +23,7 @@ from trimq.storage.companions import (
 from trimq.storage.epoch_checkpoint import parse_epochs, parse_partition_metadata
 from trimq.storage.files import File, Files
 from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.partition_index import StoredIndex
+from trimq.storage.partition_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, StoredIndex
 from trimq.storage.partition_recovery import remedy
 from trimq.storage.partition_store import ROOT
 from trimq.storage.producer_snapshot import ProducerStates
@@ -142,7 +142,7 @@ def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoint
         return
     if mark is not None and mark.crc is not None and mark.crc != _sum(segment):
         yield Finding(segment.name, 0, "the checksum of the whole file does not match", remedy(segment.name))
-    yield from _verify_index(files, segment, expected)
+    yield from _verify_index(files, segment, expected, IndexSums() if mark is None else mark.sums or IndexSums())
 
 
 def _is_durable(segment: FoundSegment, position: int, checkpoints: Checkpoints | None) -> bool:
@@ -157,7 +157,7 @@ def _sum(segment: FoundSegment) -> int:
     return crc
 
 
-def _verify_index(files: Files, segment: FoundSegment, end_offset: int) -> Iterator[Finding]:
+def _verify_index(files: Files, segment: FoundSegment, end_offset: int, sums: IndexSums) -> Iterator[Finding]:
     offsets_name, times_name = (
         f"{segment.folder}/{segment_name(segment.base, suffix)}" for suffix in (OFFSET_INDEX, TIME_INDEX)
     )
@@ -172,11 +172,18 @@ def _verify_index(files: Files, segment: FoundSegment, end_offset: int) -> Itera
         for offset, position in index.offsets():
             if last_offsets.get(position) != offset:
                 raise Unusable(f"no batch at byte {position} ends at offset {offset}")
+        _require_sum(offsets, sums.offsets * OFFSET_ENTRY_BYTES, sums.offsets_crc)
         name = times_name
         for _ in index.times():
             pass
+        _require_sum(times, sums.times * TIME_ENTRY_BYTES, sums.times_crc)
     except Unusable as error:
         yield Finding(name, 0, str(error), _INDEX_REMEDY)
+
+
+def _require_sum(data: bytes, size: int, crc: int) -> None:
+    if len(data) < size or crc32c(data[:size]) != crc:
+        raise Unusable("the checksum does not match")
 
 
 def _verify_companions(files: Files, folder: str) -> Iterator[Finding]:

@@ -127,6 +127,7 @@ class LogCheckpoint:
         except OSError as error:
             # A restart scans more, nothing is lost. The next pass tries again.
             log.warning("%s: no checkpoint could be made: %s", self._folder, error)
+            self.is_due = True
             return
         self._sealed = []
         self._snapshots = []

@@ -298,7 +298,8 @@ class PartitionLog:
     def close(self) -> None:
         """Checkpoint everything. The log is closed when the pass that this begins is durable."""
         active = self.segments[-1]
-        if active.checkpointed_to < active.segment.size or any(self.checkpointing.unsaved()):
+        is_unsaved = active.checkpointed_to < active.segment.size or any(self.checkpointing.unsaved())
+        if is_unsaved or self.checkpointing.is_due:
             self.checkpoint()
 
     # -- the head

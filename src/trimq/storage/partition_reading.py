@@ -140,10 +140,7 @@ def _end(
 
 def _walk_from(segment: PartitionSegment, entry: OffsetPosition, stop: int) -> Iterator[tuple[int, BatchHeader]]:
     """Walk from an index entry, whose checksum holds: when there is no such batch, the log is damaged."""
-    for position, header in segment.walk(entry.position, stop):
-        if position == entry.position > 0 and header.last_offset != entry.offset:
-            raise DamagedSegment(segment.segment.file.name, position)
-        yield position, header
+    return segment.walk(entry.position, stop, entry.offset if entry.position else None)
 
 
 def _remember(log: PartitionLog, offset: int, segment: PartitionSegment, position: int) -> None:

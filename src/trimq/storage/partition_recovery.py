@@ -373,8 +373,12 @@ class _Scan:
         self._require_start(segment, position)
         journal = self._log.journal
         lost = segment.size - position + sum(later.size for later in journal.segments if later.base > segment.base)
-        log.warning("%s: a torn tail of %d bytes is cut at byte %d: %s", segment.file.name, lost, position, reason)
+        if lost:
+            log.warning("%s: a torn tail of %d bytes is cut at byte %d: %s", segment.file.name, lost, position, reason)
         journal.truncate(segment, position, OF_A_SEGMENT)
+        for base in self._checkpoints.marked(self._log.folder):
+            if base >= segment.base:  # it is not as it was sealed any more
+                self._checkpoints.forget_sealed(self._log.folder, base)
 
     def _apply_trusted(self, active: PartitionSegment, position: int, header: BatchHeader) -> None:
         try:

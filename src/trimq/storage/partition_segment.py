@@ -258,9 +258,9 @@ class PartitionSegment:
 
     # -- reading
 
-    def walk(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    def walk(self, position: int, end: int, first_ends_at: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """The batches that begin between two bytes, which are boundaries of batches: in order, their records unchecked.
-        DamagedSegment: they are not."""
+        DamagedSegment: they are not, or the first one does not end at the offset that was told."""
         if end <= position:
             return
         view = self.segment.view(position, end - position)
@@ -272,8 +272,10 @@ class PartitionSegment:
             except BadBatch:
                 raise DamagedSegment(self.segment.file.name, position + at) from None
             last_offset = header.last_offset
-            if not least_offset <= header.base_offset <= last_offset < limit:
+            is_in_order = least_offset <= header.base_offset <= last_offset < limit
+            if not is_in_order or first_ends_at not in (None, last_offset):
                 raise DamagedSegment(self.segment.file.name, position + at)
+            first_ends_at = None
             yield position + at, header
             least_offset = last_offset + 1
             at += header.size
@@ -302,11 +304,11 @@ class PartitionSegment:
 
 def _extend(files: Files, name: str, position: int, data: bytes, dirty: Dirty) -> None:
     file = files.open(name, create=True)
-    size = file.size()
-    if size > position:
-        file.resize(position)  # what a pass that was undone, or another run, left behind
+    size, end = file.size(), position + len(data)
     if data:
         file.write(position, [data])
+    if size > end:
+        file.resize(end)  # what a pass that was undone, or another run, left behind
     dirty.files.add(file)
     if size == 0:
         dirty.folders.add(name.rpartition("/")[0])
