@@ -21,9 +21,7 @@ PARTITIONS = 4
 
 CLASSIC = [{"partition.assignment.strategy": name} for name in ("range", "roundrobin", "cooperative-sticky")]
 NEWER = [{"group.protocol": "consumer", "group.remote.assignor": name} for name in ("uniform", "range")]
-WAYS = [
-    pytest.param(way, id=str(list(way.values())[-1]) + ("" if way in CLASSIC else "-848")) for way in CLASSIC
-]
+WAYS = [pytest.param(way, id=str(list(way.values())[-1]) + ("" if way in CLASSIC else "-848")) for way in CLASSIC]
 
 
 @pytest.fixture(scope="module")
