@@ -568,9 +568,24 @@ def test_a_newer_format_ends_the_start_with_one_sentence(name: str) -> None:
 def test_a_missing_log_is_damage() -> None:
     files = MemoryFiles()
     filled(files, one=1)
+    filled(files, two=2)
     files.rename(LOG, f"{FOLDER}/numbers.1.log")
     with pytest.raises(Damage, match=rf"numbers.1.log continues a file that is missing, {LOG} or {SNAPSHOT}"):
         reopened(files)
+
+
+def test_a_log_of_which_only_the_name_outlived_its_predecessor_is_no_damage() -> None:
+    files = MemoryFiles()
+    runner = PassRunner(files)
+    table = open_numbers(files, runner, snapshot_above_bytes=0)
+    for _ in range(5):
+        table.put("one", 1)
+    runner.end_pass()
+    table.put("two", 2)
+    runner.end_pass()
+    assert {"numbers.0.log", "numbers.1.log"} <= set(files.names(FOLDER)), "both are begun before one is synced"
+    files.remove(LOG)
+    assert reopened(files) == {}
 
 
 def test_a_log_under_the_name_of_another_is_damage() -> None:

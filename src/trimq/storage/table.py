@@ -37,12 +37,14 @@ class _Log:
         self._previous_size = end.previous_size
         self._synced_bytes = end.size  # a start syncs what it finds
         self._told_bytes = 0
+        self._follows_synced = end.generation > 0
 
     def append(self, parts: list[bytes], dirty: Dirty) -> int:
         """Write at once. OSError: an unknown share is written, `cut_back` undoes it."""
         file = self._file or self._open()
         if self.size == 0:
-            parts = [encode_record(HEADER, self.generation, self._previous_size), *parts]
+            told = [encode_record(SYNCED, 0, None)] if self._follows_synced else []
+            parts = [encode_record(HEADER, self.generation, self._previous_size), *parts, *told]
         elif self._synced_bytes > self._told_bytes:
             # By this a restart knows damage from a hole that a power cut left in what was not synced yet.
             parts = [*parts, encode_record(SYNCED, self._synced_bytes, None)]
@@ -65,6 +67,8 @@ class _Log:
     def note_synced(self, generation: int, size: int) -> None:
         if generation == self.generation:
             self._synced_bytes = size
+        elif generation == self.generation - 1:
+            self._follows_synced = True
 
     def cut_back(self, dirty: Dirty) -> None:
         self._told_bytes = 0
@@ -77,6 +81,7 @@ class _Log:
         self.close()
         self.generation += 1
         self._previous_size = self.size
+        self._follows_synced = self._synced_bytes > 0
         self.size = self._synced_bytes = self._told_bytes = 0
         self._file = None
         self._exists = False

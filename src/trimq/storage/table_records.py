@@ -21,7 +21,7 @@ PUT = 0  # key, value
 DELETE = 1  # key, nil
 HEADER = 2  # in a snapshot: generation, count; in a log: generation, size of the log before it
 END = 3  # of a snapshot: generation, count
-SYNCED = 4  # in a log: so many of its bytes were on disk when this was written, nil
+SYNCED = 4  # in a log: so many of its bytes, and what it continues, were on disk when this was written, nil
 
 _PREFIX = struct.Struct(">II")
 _VERSION_BYTE = bytes([VERSION])

@@ -113,6 +113,8 @@ class Recovery(Generic[V]):
         """Replay the logs that continue each other. Gives back how many did."""
         for place, generation in enumerate(generations):
             if generation != first + place:
+                if not any(map(self._follows_synced, generations[place:])):
+                    return place  # a power cut kept its name, but not that of the log before it
                 raise Damage(
                     f"{self._log_path(generation)} continues a file that is missing, {self._log_path(first + place)} or"
                     f" {snapshot_path(self._folder, self._name)}: restore that from a backup"
@@ -144,6 +146,10 @@ class Recovery(Generic[V]):
         found.log = LogEnd(generation, size, previous_size, exists=True)
         found.logged_bytes += size
         return True
+
+    def _follows_synced(self, generation: int) -> bool:
+        data = self._read(self._log_path(generation))
+        return any(frame.payload[1] == SYNCED for frame in itertools.chain(iterate_frames(data), frames_after(data, 0)))
 
     def _synced_bytes(self, path: str, data: bytes, size: int) -> int:
         """How much of the log was on disk, by what its records say. Behind the first `size` bytes, which are whole, a
