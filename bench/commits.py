@@ -27,7 +27,7 @@ from trimq.storage.table import open_table
 
 WRITERS = 64
 SMALL = 200
-DIRTY_FILES = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
+DIRTY_FILES = (1, 2, 3, 4, 8, 16, 64)
 
 Sync = Callable[[DiskFiles, Sequence[int]], None]
 

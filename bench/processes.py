@@ -22,7 +22,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def _environment() -> dict[str, str]:
     """Ours, without settings of a broker, and with compiled modules as an installed broker has them."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("TRIMQ_")}
-    ours.pop("PYTHONDONTWRITEBYTECODE", None)
+    if "PYTHONPYCACHEPREFIX" in ours:
+        ours.pop("PYTHONDONTWRITEBYTECODE", None)
     return ours
 
 

@@ -12,7 +12,7 @@ class Sizes:
     append_bytes: int = 128 * MIB
     small_passes: int = 4000
     rounds: int = 7
-    commit_rounds: int = 11
+    commit_rounds: int = 9
     commit_seconds: float = 0.25
     commit_streams: tuple[int, ...] = (1, 64, 1000)
     read_bytes: int = 256 * MIB

@@ -162,8 +162,8 @@ class BrokerPromises:
             if id not in there:
                 topic.is_gone = True
         for id, creation in there.items():
-            topic = self.topic(id, creation.name, creation.streams)
-            if topic.is_gone or len(topic.streams) != creation.streams:
+            known = self.topics.get(id)
+            if known is None or known.is_gone or len(known.streams) != creation.streams:
                 self.topics[id] = TopicPromises(creation.name, creation.streams)
                 unsure.add(id)
         self._creations.clear()

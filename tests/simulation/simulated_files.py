@@ -75,7 +75,7 @@ class SimulatedFiles(MemoryFiles):
         self.writes_until_failure: int | None = None
         self.fails_next_sync = False
         self.fails_next_resize = False
-        self.had_failed_sync = False
+        self._failed_syncs: set[str] = set()
         self._copies: list[Folder] = []
 
     # -- faults
@@ -100,10 +100,14 @@ class SimulatedFiles(MemoryFiles):
         """Whether a sync has an effect. After one has failed, the kernel takes the pages for clean and just agrees."""
         if self.fails_next_sync:
             self.fails_next_sync = False
-            self.had_failed_sync = True
-            self._trace.note("a sync failed")
+            self._failed_syncs.add(name)
+            self._trace.note(f"a sync of {name or 'everything'} failed")
             raise OSError(errno.EIO, os.strerror(errno.EIO), name)
-        return not self.had_failed_sync
+        return name not in self._failed_syncs and "" not in self._failed_syncs
+
+    @property
+    def had_failed_sync(self) -> bool:
+        return bool(self._failed_syncs)
 
     def resizing(self, name: str) -> None:
         if self.fails_next_resize:
@@ -148,7 +152,7 @@ class SimulatedFiles(MemoryFiles):
 
     def lose_power(self) -> None:
         self.generation += 1
-        self.had_failed_sync = False
+        self._failed_syncs.clear()
         self.crash(SeededSurvivors(self._random, self._trace))
 
     # -- the door that the broker uses

@@ -14,12 +14,14 @@ class StreamPromises:
         self._known: dict[int, bytes] = {}  # acknowledged, read by somebody, or found by a recovery
         self._where: dict[bytes, int] = {}
         self._open: Counter[bytes] = Counter()  # attempts, in this life of the broker, whose outcome is unknown
+        self._refused: Counter[bytes] = Counter()
         self._least_start = 0
         self._latest_start = 0
         self._latest_cut = 0
         self._end_told = 0
         self._floor = 0
         self._recovered_start = 0
+        self._unread_end = 0  # where bits were flipped: before this there are records that nobody has seen yet
         self._durable_end = 0
 
     @property
@@ -33,7 +35,9 @@ class StreamPromises:
 
     def refused(self, records: Iterable[bytes]) -> None:
         """This attempt has left nothing."""
+        records = list(records)
         self._open.subtract(records)
+        self._refused.update(records)
 
     def acknowledged(self, offset: int, records: Iterable[bytes]) -> None:
         for at, record in enumerate(records, offset):
@@ -61,7 +65,7 @@ class StreamPromises:
             return
         if at < self._recovered_start:
             return  # late news of what was cut off, unknown, before the broker started
-        if self._open[record] <= 0:
+        if self._open[record] <= 0 and at >= self._unread_end:
             where = f"it stands at {self._where[record]}" if record in self._where else "nobody put it there"
             self._fail(f"{record[:30]!r} was {how} at {at}, but {where}, or it was refused")
         if self._where.setdefault(record, at) != at:
@@ -96,6 +100,8 @@ class StreamPromises:
         if [at for at, _ in records] != list(range(start, end)):
             self._fail(f"after recovery it holds {_runs(at for at, _ in records)}, not {start} to {end - 1}")
         self._check_nothing_lost(end, may_lose)
+        if may_lose:
+            self._open.update(self._refused)  # what was taken back in the page cache may be on the disk
         for at, record in records:
             self._place(at, record, "recovered")
         self._settle(start, end)
@@ -114,20 +120,24 @@ class StreamPromises:
 
     def check_damaged(self, start: int, records: Sequence[tuple[int, bytes]], end: int) -> None:
         """As `check_recovered` where more is forgiven: records may be missing, but none may be wrong."""
+        self._open.update(self._refused)
         for at in [at for at in self._known if at >= end]:
             del self._where[self._known.pop(at)]
         for at, record in records:
             self._place(at, record, "recovered")
         self._settle(start, end)
+        self._unread_end = end if len(records) < end - start else 0
 
     def relearn(self, start: int, records: Sequence[tuple[int, bytes]], end: int) -> None:
         """Nothing is known of it any more but what a recovery found."""
         self._known = dict(records)
         self._where = {record: at for at, record in records}
         self._settle(start, end)
+        self._unread_end = end if len(records) < end - start else 0
 
     def _settle(self, start: int, end: int) -> None:
         self._open.clear()
+        self._refused.clear()
         self._recovered_start = self._least_start = self._latest_start = self._latest_cut = start
         self._end_told = self._floor = self._durable_end = end
 

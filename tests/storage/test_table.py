@@ -408,7 +408,7 @@ def test_a_snapshot_that_fails_loses_nothing_and_is_tried_again(failing: str, en
     assert len(memory.names(FOLDER)) <= 2, "what the failures left behind is tidied"
 
 
-def test_logs_stay_when_the_folder_of_a_snapshot_is_not_synced() -> None:
+def test_logs_stay_and_the_broker_stops_when_the_folder_of_a_snapshot_is_not_synced() -> None:
     memory = MemoryFiles()
     runner = PassRunner(memory)
     table = open_numbers(memory, runner, snapshot_above_bytes=0)
@@ -419,6 +419,7 @@ def test_logs_stay_when_the_folder_of_a_snapshot_is_not_synced() -> None:
     runner.offload.run_one()  # the slice
     runner.offload.fail_one(OSError(errno.EIO, "input/output error"))
     assert table.is_idle
+    assert [type(error) for error in runner.failures] == [OSError]
     assert memory.names(FOLDER) == ["numbers.0.log", "numbers.snapshot"]
     memory.crash()
     assert reopened(memory) == {"one": 1}

@@ -116,7 +116,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     ] = 95
     open_files: Annotated[
         int, Meta(ge=16, le=INT32, description="How many files of the data folder are kept open at once.")
-    ] = 512
+    ] = 2000
     syncfs_threshold: Annotated[
         int,
         Meta(ge=1, le=INT32, description="With more dirty files than this, the whole file system is synced at once."),

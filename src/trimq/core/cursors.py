@@ -139,6 +139,9 @@ class Cursors:
             self._groups.pop(group, None)
 
     def _went_back(self, keys: Collection[str]) -> None:
+        if self.latest is not None:
+            # What is seen now was there before: it counts when the passes up to that one are durable.
+            self.latest = Ticket(self.latest.number)
         for key in keys:
             topic, index, group = key.split("/", 2)
             self._set(group, StreamId(UUID(topic), int(index)), self._table.get(key))

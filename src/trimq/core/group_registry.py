@@ -216,6 +216,9 @@ class GroupRegistry:
     def settings(self, name: str) -> GroupSettings:
         return self._store.settings(name)
 
+    def with_settings(self) -> list[str]:
+        return self._store.with_settings()
+
     def change_settings(self, name: str, settings: GroupSettings) -> Ticket | None:
         return self._store.change_settings(name, settings)
 

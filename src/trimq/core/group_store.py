@@ -58,6 +58,10 @@ class GroupStore:
         found = self._catalogue.get(_SETTINGS, name)
         return GroupSettings() if found is None else msgspec.convert(found.value, GroupSettings)
 
+    def with_settings(self) -> list[str]:
+        """The groups that have settings of their own."""
+        return [name for name, _ in self._catalogue.all(_SETTINGS)]
+
     def change_settings(self, name: str, settings: GroupSettings) -> Ticket | None:
         """None: it had none, and is to have none."""
         if settings == GroupSettings():

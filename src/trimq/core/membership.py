@@ -101,6 +101,14 @@ class Membership:
         self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
         return self._groups.settings(group)
 
+    def with_settings(self, caller: Caller) -> list[str]:
+        """The groups that have settings of their own, and that the caller may see."""
+        return [
+            name
+            for name in self._groups.with_settings()
+            if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+        ]
+
     def change_settings(self, caller: Caller, group: str, settings: GroupSettings) -> Ticket | None:
         """None: nothing had to be changed."""
         self._require(caller, Action.CONFIGURE, group)

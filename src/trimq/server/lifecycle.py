@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import random
+import resource
 import signal
 from collections.abc import Callable, Mapping
 
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 Announce = Callable[[Mapping[str, str]], None]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+# Where the system sets no bound.
+_MANY_DESCRIPTORS = 100_000
 
 
 def serve(settings: Settings, announce: Announce) -> int:
@@ -61,7 +65,7 @@ async def _serve(settings: Settings, announce: Announce) -> int:
     except OSError as error:
         raise StartMistake(f"the data folder {settings.data_dir} cannot be used: {explain(error)}") from None
     syncs, work = ThreadOffload("trimq-sync", loop), ThreadOffload("trimq-work", loop)
-    files = DiskFiles(settings.data_dir, settings.storage.open_files)
+    files = DiskFiles(settings.data_dir, min(settings.storage.open_files, _raise_descriptor_limit() // 4))
     try:
         _forget_ready_file(settings)
         node = Node(settings, Doors(files, system_clock(), syncs, work, random.SystemRandom()))
@@ -76,6 +80,19 @@ async def _serve(settings: Settings, announce: Announce) -> int:
                 log.warning("the disk did not finish what it was asked to do; the process ends without it")
         files.close()
         lock.release()
+
+
+def _raise_descriptor_limit() -> int:
+    """Files and connections need more descriptors than the 1,024 that a process usually begins with; more are there for
+    the asking. Gives back how many may be open, of which files get a quarter: a map of one takes another."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        most = max(now, _MANY_DESCRIPTORS)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (OSError, ValueError):  # the system is not as generous as it says
+        return now
+    return most
 
 
 async def _run(node: Node, stop: asyncio.Event) -> int:

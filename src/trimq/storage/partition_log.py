@@ -309,6 +309,8 @@ class PartitionLog:
         must not look for them."""
         if not self.start <= offset <= self.durable_end:
             raise OffsetOutOfRange(offset, self.start, self.durable_end)
+        if offset == self.start and self._checkpoints.point(self.folder) is None:
+            return self.latest_ticket()  # nothing to save, of a log whose own folder may not be on disk yet
         self.start = offset
         if self._passes.is_all_on_disk:
             return self._save_head()

@@ -218,6 +218,8 @@ class _Scan:
             self._files, self._log.settings.index_interval_bytes, point.position, point.sums
         )
         pointed.trusted_from = pointed.checkpointed_to = point.position
+        if pointed.has_leftovers(self._files, point.sums):
+            self._log.checkpointing.is_due = True
         if pointed.aborted is None or self._has_unknown_index():
             self._producers_from = 0  # the markers of aborted transactions must be found anew
         else:

@@ -132,7 +132,7 @@ class PartitionSegment:
         markers = b"".join(map(transaction_index.encode, aborted[written.aborted :]))
         _extend(files, self.path(OFFSET_INDEX), written.offsets * OFFSET_ENTRY_BYTES, offsets, dirty)
         _extend(files, self.path(TIME_INDEX), written.times * TIME_ENTRY_BYTES, times, dirty)
-        if markers or self._has_file(files, TRANSACTION_INDEX):
+        if markers or self._file_size(files, TRANSACTION_INDEX):
             _extend(files, self.path(TRANSACTION_INDEX), written.aborted * ABORTED_BYTES, markers, dirty)
         self.written = IndexSums(
             index.offset_entries,
@@ -145,11 +145,20 @@ class PartitionSegment:
         )
         return self.written
 
-    def _has_file(self, files: Files, suffix: str) -> bool:
+    def has_leftovers(self, files: Files, sums: IndexSums | None) -> bool:
+        """Whether an index file goes on behind what is known of it: a crash came while it was written."""
+        known = sums or IndexSums()
+        return (
+            self._file_size(files, OFFSET_INDEX) > known.offsets * OFFSET_ENTRY_BYTES
+            or self._file_size(files, TIME_INDEX) > known.times * TIME_ENTRY_BYTES
+            or self._file_size(files, TRANSACTION_INDEX) > known.aborted * ABORTED_BYTES
+        )
+
+    def _file_size(self, files: Files, suffix: str) -> int:
         try:
-            return files.open(self.path(suffix)).size() > 0
+            return files.open(self.path(suffix)).size()
         except FileNotFoundError:
-            return False
+            return 0
 
     def path(self, suffix: str) -> str:
         return self.segment.file.name[: -len(LOG)] + suffix

@@ -241,6 +241,7 @@ class Table(Generic[V]):
             self._records.values(),
             self._live_bytes,
             self._finish_snapshot,
+            self._passes.give_up,
         )
 
     def _finish_snapshot(self, is_durable: bool) -> None:

@@ -28,7 +28,8 @@ def unfinished_path(folder: str, name: str) -> str:
 
 
 class SnapshotWriter:
-    """`finished(True)`: the snapshot survives a power cut. `finished(False)`: it may not, but the logs still do."""
+    """`finished(True)`: the snapshot survives a power cut. `finished(False)`: it may not, but the logs still do.
+    `failed`: the folder has lost what was not synced, and with it whoever relies on it."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class SnapshotWriter:
         records: Collection[bytes],
         records_bytes: int,
         finished: Finished,
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._files = files
         self._offload = offload
@@ -51,6 +53,7 @@ class SnapshotWriter:
         # By their mean size: to add up the sizes of a slice takes longer than to write it.
         self._slice_records = max(count * _SLICE_BYTES // max(records_bytes, 1), 1)
         self._finished = finished
+        self._failed = failed
         self._next = 0
         self._position = 0
         self._file: File | None = None
@@ -100,10 +103,11 @@ class SnapshotWriter:
     def _moved(self, _: object, error: BaseException | None) -> None:
         if self._is_stopped:
             return
-        if error is not None:
-            # Either snapshot may be there after a power cut, so the logs behind the older one must stay.
-            log.warning("the folder of %s was not synced: %s", self._path, error)
+        # Either snapshot may be there after a power cut, so the logs behind the older one must stay.
         self._finished(error is None)
+        if error is not None:
+            # Nor is it known any more which logs are there: the next sync of this folder would vouch for what is lost.
+            self._failed(error)
 
     def _give_up(self, error: BaseException) -> None:
         log.warning("no snapshot %s was made, its logs are kept: %s", self._path, error)

@@ -209,7 +209,7 @@ def test_keys_filter_what_is_described(desk: Desk) -> None:
 def test_what_has_no_settings_is_told_so(desk: Desk, kind: int, name: str, code: Code) -> None:
     found = describe(desk, kind, name)
     assert found.error_code == code
-    assert bool(found.configs) == ((kind, name) == (BROKER, "1"))
+    assert bool(found.configs) == ((kind, name) in ((BROKER, "1"), (GROUP, "g")))
 
 
 def test_what_is_asked_for_often_is_described_once(desk: Desk) -> None:

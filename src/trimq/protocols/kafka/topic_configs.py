@@ -33,6 +33,7 @@ class Source(IntEnum):
     TOPIC = 1
     BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Synonym(NamedTuple):

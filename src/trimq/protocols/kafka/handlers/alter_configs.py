@@ -1,8 +1,8 @@
-"""AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, versions 0 and 1: change the settings of topics; answered
-when all changes are durable. The first replaces all that was set, the second changes what it names.
+"""AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, versions 0 and 1: change the settings of topics and
+groups; answered when all changes are durable. The first replaces all that was set, the second changes what it names.
 
-A change applies to open logs at once. Not served: changes of brokers, loggers, groups and client metrics, which are
-refused.
+A change applies to open logs at once, and to members of groups with their next heartbeat. Not served: changes of
+brokers, loggers and client metrics, which are refused.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from trimq.core.topics import Topic
@@ -18,6 +19,8 @@ from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of
 from trimq.protocols.kafka.config_resources import ResourceType
 from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import require_group_id
+from trimq.protocols.kafka.group_configs import to_group_configs, to_group_settings
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.describe_configs import refuse_other_broker
 from trimq.protocols.kafka.handlers.tickets import Tickets
@@ -45,14 +48,16 @@ class _Resource(NamedTuple):
     name: str
 
 
-# What a topic's settings, in Kafka's words, are to be.
+# What a topic's settings, in Kafka's words, are to be; and what a group's are to be, of those that it has.
 _Change = Callable[[Topic], dict[str, str]]
+_ChangeGroup = Callable[[dict[str, str]], dict[str, str]]
 
 
 class _Asked(NamedTuple):
     resource: _Resource
     names: Sequence[str]
     change: _Change
+    change_group: _ChangeGroup
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -61,11 +66,15 @@ def handle(context: Context, request: Request) -> Reply:
     def replacing(configs: list[AlterConfigsAlterableConfig]) -> _Change:
         return lambda topic: {config.name: _value(config.name, config.value) for config in configs}
 
+    def replacing_group(configs: list[AlterConfigsAlterableConfig]) -> _ChangeGroup:
+        return lambda before: {config.name: _value(config.name, config.value) for config in configs}
+
     asked = [
         _Asked(
             _Resource(resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
             replacing(resource.configs),
+            replacing_group(resource.configs),
         )
         for resource in message.resources
     ]
@@ -88,6 +97,7 @@ def handle_incremental(context: Context, request: Request) -> Reply:
             _Resource(resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
             changing(resource.configs),
+            partial(_apply_to_group, configs=resource.configs),
         )
         for resource in message.resources
     ]
@@ -122,6 +132,9 @@ def _alter(
 
 
 def _alter_one(context: Context, asked: _Asked, validate_only: bool, tickets: Tickets) -> None:
+    if asked.resource.type == ResourceType.GROUP:
+        _alter_group(context, asked, validate_only, tickets)
+        return
     if asked.resource.type != ResourceType.TOPIC:
         _refuse_unless_empty(context, asked)
         return
@@ -133,6 +146,29 @@ def _alter_one(context: Context, asked: _Asked, validate_only: bool, tickets: Ti
         context.broker.check_change(context.caller, topic, settings)
     elif settings != topic.settings:
         tickets.add(asked.resource, context.broker.change_topic(context.caller, topic, settings))
+
+
+def _alter_group(context: Context, asked: _Asked, validate_only: bool, tickets: Tickets) -> None:
+    require_group_id(asked.resource.name)
+    membership = context.broker.membership
+    before = to_group_configs(membership.settings(context.caller, asked.resource.name))
+    settings = to_group_settings(asked.change_group(before))
+    if not validate_only:
+        ticket = membership.change_settings(context.caller, asked.resource.name, settings)
+        if ticket is not None:
+            tickets.add(asked.resource, ticket)
+
+
+def _apply_to_group(before: dict[str, str], configs: list[IncrementalAlterConfigsAlterableConfig]) -> dict[str, str]:
+    after = dict(before)
+    for config in configs:
+        if config.config_operation == Operation.DELETE:
+            after.pop(config.name, None)
+        elif config.config_operation == Operation.SET:
+            after[config.name] = _value(config.name, config.value)
+        else:
+            raise Failure(Code.INVALID_REQUEST, f"{config.name}: a setting of a group is set or deleted")
+    return after
 
 
 def _refuse_unless_empty(context: Context, asked: _Asked) -> None:

@@ -1,6 +1,6 @@
-"""DescribeConfigs, versions 1 to 4: the settings of topics and of this broker; no keys asked for means all of them.
+"""DescribeConfigs, versions 1 to 4: the settings of topics, groups and this broker; no keys asked for means all.
 
-Groups, client metrics and loggers have no settings here: the answer is an empty list.
+Client metrics and loggers have no settings here: the answer is an empty list.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from trimq.protocols.kafka.broker_configs import describe_broker
 from trimq.protocols.kafka.codes import Code, Failure, code_of
 from trimq.protocols.kafka.config_resources import ResourceType
 from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_configs import describe_group
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.configs import (
     DescribeConfigsRequest,
@@ -24,7 +25,7 @@ from trimq.protocols.kafka.messages.configs import (
 )
 from trimq.protocols.kafka.topic_configs import Described, describe
 
-_WITHOUT_SETTINGS = (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS, ResourceType.GROUP)
+_WITHOUT_SETTINGS = (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -58,6 +59,8 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
         if asked.resource_type == ResourceType.BROKER and asked.resource_name:
             return _describe_broker(context)
         return ()  # what is set for all brokers at once: nothing
+    if asked.resource_type == ResourceType.GROUP:
+        return describe_group(context.broker.membership.settings(context.caller, asked.resource_name))
     if asked.resource_type in _WITHOUT_SETTINGS:
         return ()
     raise Failure(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource_type}")

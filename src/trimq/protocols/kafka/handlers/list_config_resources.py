@@ -1,6 +1,6 @@
 """ListConfigResources, versions 0 and 1: what DescribeConfigs may be asked about, by kind; none named means all kinds.
 
-Version 0 lists client metrics only, of which there are none; nor have groups settings here.
+Version 0 lists client metrics only, of which there are none. Groups are listed that have settings of their own.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ def handle(context: Context, request: Request) -> Reply:
 def _resources(context: Context) -> Iterator[tuple[ResourceType, str]]:
     for topic in context.broker.topics(context.caller, Home.PARTITION_LOG):
         yield ResourceType.TOPIC, topic.name.name
+    for group in context.broker.membership.with_settings(context.caller):
+        yield ResourceType.GROUP, group
     for node in context.broker.cluster.nodes():
         yield ResourceType.BROKER, str(node.id)
         yield ResourceType.BROKER_LOGGER, str(node.id)

@@ -1,0 +1,98 @@
+"""What stands before every append."""
+
+from __future__ import annotations
+
+import pytest
+from core.core_bench import START_MS, CoreBench
+
+from trimq.config import Settings
+from trimq.core.cluster import Node
+from trimq.core.streams import Stream
+from trimq.errors import DiskFull, MessageTooLong, NotOwner, NotRunning
+from trimq.formats.batch import check_sent
+from trimq.formats.sealing import from_records
+from trimq.model import Record
+from trimq.storage.memory_files import MemoryFiles
+
+
+@pytest.fixture
+def bench() -> CoreBench:
+    return CoreBench()
+
+
+@pytest.fixture
+def stream(bench: CoreBench) -> Stream:
+    return bench.create("orders", message_bytes="500").stream(0)
+
+
+def test_a_broker_that_does_not_run_takes_nothing(bench: CoreBench, stream: Stream) -> None:
+    bench.core.stop_writes()
+    with pytest.raises(NotRunning):
+        bench.append(stream, b"x")
+    with pytest.raises(NotRunning):
+        bench.core.appending.require_writable()
+
+
+def test_a_batch_that_is_too_long_is_refused_and_nothing_is_counted(bench: CoreBench, stream: Stream) -> None:
+    with pytest.raises(MessageTooLong) as caught:
+        bench.append(stream, bytes(600))
+    assert caught.value.limit == 500
+    assert (caught.value.size, stream.end) == (len(from_records([Record(bytes(600), timestamp_ms=START_MS)])), 0)
+    assert bench.append(stream, bytes(400)) == 0
+
+
+def test_the_limit_follows_the_topic_s_settings(bench: CoreBench, stream: Stream) -> None:
+    bench.topics.change_settings(bench.topic("orders"), {"message_bytes": "5000"})
+    bench.settle()
+    assert bench.append(stream, bytes(600)) == 0
+
+
+def test_another_node_s_stream_is_refused(bench: CoreBench, stream: Stream) -> None:
+    bench.core.cluster.join(Node(99))
+    bench.core.cluster.place(stream.id, 99, 7)
+    with pytest.raises(NotOwner):
+        bench.append(stream, b"x")
+
+
+def test_batches_bear_the_leader_epoch_of_this_run(bench: CoreBench, stream: Stream) -> None:
+    bench.append(stream, b"first run")
+    bench.crash()
+    stream = bench.topic("orders").stream(0)
+    bench.append(stream, b"second run")
+    assert [start.start_offset for start in stream.log.epochs] == [0, 1]
+
+
+def test_records_are_sealed_into_one_batch(bench: CoreBench, stream: Stream) -> None:
+    records = [Record(b"%d" % number, key=b"k", timestamp_ms=START_MS + number) for number in range(3)]
+    appended = bench.core.appending.append_records(stream, records)
+    bench.settle()
+    assert appended.base_offset == 0
+    assert [record.body for record in stream.records(0, 1 << 20)] == [b"0", b"1", b"2"]
+
+
+def test_writes_are_refused_before_the_disk_is_full_and_taken_again_when_there_is_room() -> None:
+    memory = MemoryFiles(total_bytes=2_000_000_000)
+    bench = CoreBench(Settings(), memory)
+    low_water_bytes = bench.settings.storage.low_water_bytes
+    stream = bench.create("orders").stream(0)
+    bench.append(stream, b"fits")
+    filler = memory.open("filler", create=True)
+    memory._total_bytes = low_water_bytes // 2
+    bench.time.step(bench.time.now_ms() + 2000)
+    with pytest.raises(DiskFull):
+        bench.append(stream, b"does not")
+    memory._total_bytes = 100 * low_water_bytes
+    bench.advance(3000)
+    assert bench.append(stream, b"fits again") == 1
+    filler.close()
+
+
+def test_what_is_counted_is_what_was_appended(bench: CoreBench, stream: Stream) -> None:
+    batch = from_records([Record(b"x", timestamp_ms=START_MS)], producer_id=1, producer_epoch=0, base_sequence=0)
+    counted = bench.core.appending._batches
+    before = counted.value
+    for _ in range(3):
+        bench.core.appending.append(stream, bytes(batch), check_sent(batch))
+    bench.settle()
+    assert counted.value == before + 1, "a repetition is not appended"
+    assert stream.end == 1
