@@ -76,7 +76,7 @@ def broker_http() -> Iterator[HttpDouble]:
             if status != 204:
                 self.wfile.write(content)
 
-        do_GET = do_POST = do_DELETE = answer
+        do_GET = do_POST = do_PATCH = do_DELETE = answer
 
         def log_message(self, *_: object) -> None:
             pass

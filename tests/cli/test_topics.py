@@ -76,6 +76,24 @@ def test_a_topic_is_created_as_asked(trimq, broker_http) -> None:
     assert broker_http.asked == [("POST", "/api/topics", body)]
 
 
+def test_settings_of_a_topic_are_changed_and_given_back(trimq, broker_http) -> None:
+    broker_http.answers["PATCH", "/api/topics/orders"] = 200, ORDERS | {"settings": {"writable": "false"}}
+    done = trimq(
+        "topics", "alter", "orders", "--setting", "writable=false", "--reset", "segment_ms",
+        "--http", broker_http.address,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "writable            false" in done.stdout.splitlines()
+    body = {"settings": {"writable": "false", "segment_ms": None}}
+    assert broker_http.asked == [("PATCH", "/api/topics/orders", body)]
+
+
+def test_a_change_of_nothing_is_a_mistake(trimq, broker_http) -> None:
+    done = trimq("topics", "alter", "orders", "--http", broker_http.address)
+    assert (done.returncode != 0, broker_http.asked) == (True, [])
+    assert "--setting NAME=VALUE or --reset NAME" in done.stderr
+
+
 def test_a_topic_is_deleted(trimq, broker_http) -> None:
     broker_http.answers["DELETE", "/api/topics/orders"] = 204, None
     done = trimq("topics", "delete", "orders", "--http", broker_http.address)

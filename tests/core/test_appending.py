@@ -8,7 +8,7 @@ from core.core_bench import START_MS, CoreBench
 from trimq.config import Settings
 from trimq.core.cluster import Node
 from trimq.core.streams import Stream
-from trimq.errors import DiskFull, MessageTooLong, NotOwner, NotRunning
+from trimq.errors import Busy, DiskFull, MessageTooLong, NotOwner, NotRunning, ReadOnly
 from trimq.formats.batch import check_sent
 from trimq.formats.sealing import from_records
 from trimq.model import Record
@@ -96,3 +96,48 @@ def test_what_is_counted_is_what_was_appended(bench: CoreBench, stream: Stream) 
     bench.settle()
     assert counted.value == before + 1, "a repetition is not appended"
     assert stream.end == 1
+
+
+def test_a_topic_that_is_read_only_takes_nothing_until_it_is_writable_again(bench: CoreBench, stream: Stream) -> None:
+    bench.append(stream, b"kept")
+    bench.topics.change_settings(bench.topic("orders"), {"writable": "false"})
+    bench.settle()
+    with pytest.raises(ReadOnly, match="topic orders is read-only"):
+        bench.append(stream, b"late")
+    assert [record.body for record in stream.records(0, 1 << 20)] == [b"kept"]
+    bench.topics.change_settings(bench.topic("orders"), {})
+    bench.settle()
+    assert bench.append(stream, b"again") == 1
+
+
+def pass_time(bench: CoreBench, milliseconds: int) -> None:
+    """While no sync ends."""
+    end_ms = bench.time.now_ms() + milliseconds
+    while bench.time.step(end_ms):
+        pass
+
+
+def test_writes_are_refused_while_a_sync_takes_too_long(bench: CoreBench, stream: Stream) -> None:
+    batch = from_records([Record(b"x", timestamp_ms=START_MS)])
+    appending, busy_after_ms = bench.core.appending, bench.settings.storage.busy_after_ms
+    appending.append(stream, bytes(batch), check_sent(batch))
+    bench.runner.end_pass()
+    pass_time(bench, busy_after_ms - 1)
+    appending.append(stream, bytes(batch), check_sent(batch))
+    bench.runner.end_pass()
+    pass_time(bench, 1)
+    with pytest.raises(Busy) as caught:
+        appending.append(stream, bytes(batch), check_sent(batch))
+    assert caught.value.retriable
+    with pytest.raises(Busy):
+        appending.require_writable()
+    bench.settle()
+    assert appending.append(stream, bytes(batch), check_sent(batch)).base_offset == 2
+
+
+def test_syncs_that_get_on_refuse_nothing_however_long_there_are_some(bench: CoreBench, stream: Stream) -> None:
+    batch = from_records([Record(b"x", timestamp_ms=START_MS)])
+    for number in range(10):
+        bench.advance(bench.settings.storage.busy_after_ms - 1)
+        assert bench.core.appending.append(stream, bytes(batch), check_sent(batch)).base_offset == number
+        bench.settle()

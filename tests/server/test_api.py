@@ -16,6 +16,7 @@ import pytest
 
 from tools.broker import running
 from trimq.core.groups import NOBODY, CursorChange
+from trimq.errors import ReadOnly
 from trimq.model import SYSTEM
 from trimq.testing import Broker
 
@@ -60,6 +61,35 @@ def test_a_topic_is_created_described_listed_and_deleted(broker: Broker) -> None
     assert ask(broker, "DELETE", "/api/topics/orders") == (204, None)
     assert ask(broker, "GET", "/api/topics") == (200, {"topics": []})
     assert ask(broker, "GET", "/api/topics/orders")[0] == 404
+
+
+def test_a_change_of_settings_leaves_the_others_and_outlives_a_power_cut(broker: Broker) -> None:
+    ask(broker, "POST", "/api/topics", {"name": "orders", "settings": {"retention_ms": "60000", "segment_ms": "5000"}})
+    change = {"settings": {"writable": "false", "segment_ms": None}}
+    kept = {"retention_ms": "60000", "writable": "false"}
+    status, changed = ask(broker, "PATCH", "/api/topics/orders", change)
+    assert (status, changed["settings"]) == (200, kept)
+    broker.crash()
+    broker.restart()
+    assert ask(broker, "GET", "/api/topics/orders")[1]["settings"] == kept
+    with pytest.raises(ReadOnly):
+        broker.send("orders", "late")
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"settings": {"writable": "perhaps"}}, "InvalidSetting"),
+        ({"settings": {"colour": "red"}}, "InvalidSetting"),
+        ({"settings": {"writable": False}}, "BadRequest"),
+        ({"streams": 5}, "BadRequest"),
+    ],
+)
+def test_a_change_that_cannot_be_changes_nothing(broker: Broker, change: object, error: str) -> None:
+    ask(broker, "POST", "/api/topics", {"name": "orders"})
+    status, answer = ask(broker, "PATCH", "/api/topics/orders", change)
+    assert (status, answer["error"]) == (400, error)
+    assert ask(broker, "GET", "/api/topics/orders")[1]["settings"] == {}
 
 
 def test_a_created_topic_outlives_a_power_cut(broker: Broker) -> None:

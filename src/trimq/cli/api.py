@@ -116,6 +116,9 @@ class Api:
     def post(self, path: str, body: object, answer: type[Answer]) -> Answer:
         return self._decode(self._exchange("POST", path, msgspec.json.encode(body)), answer)
 
+    def patch(self, path: str, body: object, answer: type[Answer]) -> Answer:
+        return self._decode(self._exchange("PATCH", path, msgspec.json.encode(body)), answer)
+
     def delete(self, path: str) -> None:
         self._exchange("DELETE", path)
 

@@ -23,16 +23,27 @@ def declare(parser: argparse.ArgumentParser) -> None:
     creating = actions.add_parser("create", help="make a topic")
     creating.set_defaults(run=create_topic)
     creating.add_argument("--streams", type=int, default=1, metavar="N", help="how many streams (default: 1)")
-    creating.add_argument(
-        "--setting", action="append", default=[], metavar="NAME=VALUE", help="a setting of the topic; may be repeated"
+
+    altering = actions.add_parser("alter", help="change settings of a topic; the others stay")
+    altering.set_defaults(run=alter_topic)
+    altering.add_argument(
+        "--reset", action="append", default=[], metavar="NAME", help="a setting to be the broker's again"
     )
+    for given in (creating, altering):
+        given.add_argument(
+            "--setting",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="a setting of the topic; may be repeated",
+        )
 
     deleting = actions.add_parser("delete", help="remove a topic and all that it holds")
     deleting.set_defaults(run=delete_topic)
-    for named in (describing, creating, deleting):
+    for named in (describing, creating, altering, deleting):
         named.add_argument("name", metavar="NAME")
         named.add_argument("--namespace", default="", help="the namespace of the topic (default: the empty one)")
-    for action in (listing, describing, creating, deleting):
+    for action in (listing, describing, creating, altering, deleting):
         add_address_flag(action)
 
 
@@ -69,6 +80,17 @@ def create_topic(arguments: argparse.Namespace) -> int:
     }
     topic = connect(arguments.http).post("/api/topics", body, Topic)
     print(f"created {topic.name} with {topic.streams} {'stream' if topic.streams == 1 else 'streams'}")
+    return 0
+
+
+def alter_topic(arguments: argparse.Namespace) -> int:
+    settings: dict[str, str | None] = dict(_split_setting(setting) for setting in arguments.setting)
+    settings.update(dict.fromkeys(arguments.reset))
+    if not settings:
+        raise StartMistake("nothing to change: give --setting NAME=VALUE or --reset NAME")
+    path = topic_path(arguments.name, arguments.namespace)
+    topic = connect(arguments.http).patch(path, {"settings": settings}, Topic)
+    print_table(("setting of its own", "value"), list(topic.settings.items()))
     return 0
 
 

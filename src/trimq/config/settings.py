@@ -106,6 +106,10 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     low_water_bytes: Annotated[
         int, Meta(ge=0, le=INT64, description="Writes are refused while the disk has less room than this.")
     ] = 256 * MIB
+    busy_after_ms: Annotated[
+        int,
+        Meta(ge=1, le=INT32, description="Writes are refused as busy while the disk takes longer than this to sync."),
+    ] = 5_000
     disk_pressure_percent: Annotated[
         int,
         Meta(

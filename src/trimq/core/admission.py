@@ -32,6 +32,7 @@ class Rules(NamedTuple):
     has_own_window: bool = False
     codec: int | None = None
     level: int | None = None
+    takes_writes: bool = True
 
 
 class Admitted(NamedTuple):

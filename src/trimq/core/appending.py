@@ -9,20 +9,28 @@ from trimq.core.admission import Admission
 from trimq.core.cluster import Cluster
 from trimq.core.producers import find_duplicate
 from trimq.core.streams import Appended, Stream
-from trimq.errors import MessageTooLong, NotRunning
+from trimq.errors import MessageTooLong, NotRunning, ReadOnly
 from trimq.formats.batch import BatchHeader, check_sent
 from trimq.formats.sealing import from_records
 from trimq.metrics import Counter
 from trimq.model import Buffer, Record
 from trimq.storage.files import Space
 from trimq.storage.space import SpaceGuard
+from trimq.storage.stalls import StallGuard
 
 
 class Appending:
     def __init__(
-        self, guard: SpaceGuard, cluster: Cluster, admission: Admission, batches: Counter, bytes_in: Counter
+        self,
+        guard: SpaceGuard,
+        stalls: StallGuard,
+        cluster: Cluster,
+        admission: Admission,
+        batches: Counter,
+        bytes_in: Counter,
     ) -> None:
         self._guard = guard
+        self._stalls = stalls
         self._cluster = cluster
         self._admission = admission
         self._batches = batches
@@ -33,6 +41,12 @@ class Appending:
         if not self.is_running:
             raise NotRunning
         self._guard.check()
+        self._stalls.check()
+
+    def stop(self) -> None:
+        """Refuse what is new."""
+        self.is_running = False
+        self._stalls.stop()
 
     def space(self) -> Space:
         return self._guard.space()
@@ -41,7 +55,10 @@ class Appending:
         if not self.is_running:
             raise NotRunning
         self._guard.check()
+        self._stalls.check()
         self._cluster.require_owner(stream.id)
+        if not stream.rules.takes_writes:
+            raise ReadOnly(f"topic {stream.topic}")
         _check_size(stream, batch)
         batch, header, append_time_ms = self._admission.admit(stream.rules, batch, header)
         size = _check_size(stream, batch)  # under another codec it may have grown

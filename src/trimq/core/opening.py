@@ -4,7 +4,6 @@ which part needs which."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 from uuid import UUID
@@ -42,6 +41,7 @@ from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.segment_checksums import SegmentChecksums
 from trimq.storage.space import SpaceGuard
+from trimq.storage.stalls import StallGuard
 from trimq.storage.table import Table, open_table
 
 TABLES = "tables"
@@ -74,7 +74,7 @@ class Core:
 
     def stop_writes(self) -> None:
         """Refuse what is new; what was taken is still answered."""
-        self.appending.is_running = False
+        self.appending.stop()
         self.upkeep.stop()
         self.groups.stop()
         self.transactions.stop()
@@ -92,10 +92,12 @@ def new_id(chance: random.Random) -> UUID:
 
 
 def open_appending(
-    settings: Settings, guard: SpaceGuard, cluster: Cluster, now_ms: Callable[[], int], metrics: Metrics
+    settings: Settings, guard: SpaceGuard, passes: Passes, cluster: Cluster, clock: Clock, metrics: Metrics
 ) -> Appending:
+    now_ms = clock.message.now_ms
     return Appending(
         guard,
+        StallGuard(passes, clock.liveness, settings.storage.busy_after_ms),
         cluster,
         Admission(now_ms, settings.limits.batch_expansion_bytes, settings.kafka.record_validation == "full"),
         metrics.counter("appended_batches", "Batches appended to streams."),
@@ -172,7 +174,7 @@ def open_core(
     cursors.delete_strays({topic.id for topic in topics})
     storage = settings.storage
     guard = SpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
-    appending = open_appending(settings, guard, cluster, now_ms, metrics)
+    appending = open_appending(settings, guard, passes, cluster, clock, metrics)
     effort = Effort(settings.limits.batch_expansion_bytes)
     compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
     checksums = SegmentChecksums(checkpoints, offload)

@@ -65,6 +65,7 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
     "retention_ms": partial(_check_whole, least=-1),
     "retention_bytes": partial(_check_whole, least=-1),
     "message_bytes": partial(_check_whole, most=_INT32),
+    "writable": partial(_check_choice, words=("true", "false")),
     "cleanup": _check_cleanup,
     "delete_retention_ms": _check_whole,
     "min_compaction_lag_ms": _check_whole,
@@ -162,4 +163,5 @@ def stream_rules(given: TopicSettings) -> Rules:
         has_own_window="record_age_ms" in given or "record_lead_ms" in given,
         codec=_CODECS.get(compression),
         level=None if level == -1 and compression != "zstd" else level,
+        takes_writes=given.get("writable") != "false",
     )

@@ -64,6 +64,12 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     settings: dict[str, str] = {}
 
 
+class ChangedTopic(msgspec.Struct, forbid_unknown_fields=True):
+    """What is named is set; null gives back the broker's value; the rest stays."""
+
+    settings: dict[str, str | None]
+
+
 class Api:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -76,7 +82,7 @@ class Api:
             case ["api", "topics"]:
                 return self._topics(caller, method, body)
             case ["api", "topics", name]:
-                return self._topic(caller, method, name)
+                return self._topic(caller, method, name, body)
             case ["api", "groups"] if method == "GET":
                 return Answer.json(200, {"groups": [_group(group) for group in self._broker.membership.groups(caller)]})
             case ["api", "groups", name] if method == "GET":
@@ -94,13 +100,15 @@ class Api:
             return self._create_topic(caller, body)
         return not_allowed(method, "GET, HEAD, POST")
 
-    def _topic(self, caller: Caller, method: str, name: str) -> Answer:
+    def _topic(self, caller: Caller, method: str, name: str, body: bytes) -> Answer:
         if method == "GET":
             return Answer.json(200, _described(self._broker.topic(caller, name)))
+        if method == "PATCH":
+            return self._change_topic(caller, self._broker.topic(caller, name), body)
         if method == "DELETE":
             ticket = self._broker.delete_topic(caller, self._broker.topic(caller, name))
             return Answer(204, b"", JSON, ticket)
-        return not_allowed(method, "GET, HEAD, DELETE")
+        return not_allowed(method, "GET, HEAD, PATCH, DELETE")
 
     def _create_topic(self, caller: Caller, body: bytes) -> Answer:
         try:
@@ -110,6 +118,16 @@ class Api:
         caller = dataclasses.replace(caller, namespace=asked.namespace)
         topic, ticket = self._broker.create_topic(caller, asked.name, Home.PARTITION_LOG, asked.streams, asked.settings)
         return Answer.json(201, _topic(topic), ticket)
+
+    def _change_topic(self, caller: Caller, topic: Topic, body: bytes) -> Answer:
+        try:
+            asked = msgspec.json.decode(body, type=ChangedTopic)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return mistake_answer(400, "BadRequest", f"the change is not described as it should be: {error}")
+        changed = {**topic.settings, **asked.settings}
+        settings = {name: value for name, value in changed.items() if value is not None}
+        ticket = self._broker.change_topic(caller, topic, settings)
+        return Answer.json(200, _topic(topic) | {"settings": settings}, ticket)
 
     # -- groups
 

@@ -206,11 +206,18 @@ def to_settings(configs: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
+def without_words(settings: TopicSettings) -> dict[str, str]:
+    """What was set for the topic that Kafka has no words for: its clients neither see nor change it."""
+    return {ours: value for ours, value in settings.items() if ours not in _BY_OURS}
+
+
 def to_configs(settings: TopicSettings) -> dict[str, str]:
     """In Kafka's words: what was set for the topic itself."""
     configs = {}
     for ours, value in settings.items():
-        config = _BY_OURS[ours]
+        config = _BY_OURS.get(ours)
+        if config is None:
+            continue
         theirs = {word: name for name, word in config.words.items()}
         configs[config.name] = theirs.get(value, value)
     return configs

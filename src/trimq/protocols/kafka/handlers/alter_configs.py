@@ -33,7 +33,15 @@ from trimq.protocols.kafka.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from trimq.protocols.kafka.topic_configs import current, in_kafka_words, is_list, refused, to_configs, to_settings
+from trimq.protocols.kafka.topic_configs import (
+    current,
+    in_kafka_words,
+    is_list,
+    refused,
+    to_configs,
+    to_settings,
+    without_words,
+)
 
 
 class Operation(IntEnum):
@@ -141,7 +149,7 @@ def _alter_one(context: Context, asked: _Asked, validate_only: bool, tickets: Ti
     topic = context.topic(asked.resource.name, b"")
     if len(set(asked.names)) != len(asked.names):
         raise Failure(Code.INVALID_REQUEST, "a setting stands in the request more than once")
-    settings = to_settings(asked.change(topic))
+    settings = without_words(topic.settings) | to_settings(asked.change(topic))
     if validate_only:
         context.broker.check_change(context.caller, topic, settings)
     elif settings != topic.settings:
