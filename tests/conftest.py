@@ -36,7 +36,8 @@ def pytest_collection_finish() -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """`-q` hides the header that names the seed, without which a failure in random order cannot be repeated."""
     if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
-        terminalreporter.write_line(f"repeat this order with: --randomly-seed={getattr(config.option, "randomly_seed", "none")}")
+        seed = getattr(config.option, "randomly_seed", None)  # none with `-p no:randomly`
+        terminalreporter.write_line(f"repeat this order with: --randomly-seed={seed}")
 
 
 # --- nothing is skipped where all is required -------------------------------------------------------------------------
