@@ -72,7 +72,7 @@ class PartitionFolder:
 
     def _place(self, batch: Buffer, header: BatchHeader) -> None:
         timestamp_ms = header.max_timestamp_ms if header.record_count else -1
-        self._index.note(header.last_offset, len(self._log), len(batch), timestamp_ms)
+        self._index.note(header.last_offset, len(self._log), timestamp_ms)
         self._log += batch
         self.end = header.next_offset
 

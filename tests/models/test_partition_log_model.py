@@ -366,7 +366,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
             end = segment.end_offset if segment.end_offset >= 0 else self.end
             for batch in self.batches:
                 if segment.segment.base <= batch.header.base_offset < end:
-                    index.note(batch.header.last_offset, position, len(batch.data), batch.header.max_timestamp_ms)
+                    index.note(batch.header.last_offset, position, batch.header.max_timestamp_ms)
                     position += len(batch.data)
             if segment.end_offset >= 0:
                 index.seal()

@@ -36,7 +36,7 @@ class SegmentIndexMachine(RuleBasedStateMachine):
         return self.batches[-1].position + self.batches[-1].size if self.batches else 0
 
     def note(self, batch: Batch) -> None:
-        self.index.note(batch.last_offset, batch.position, batch.size, batch.max_timestamp_ms)
+        self.index.note(batch.last_offset, batch.position, batch.max_timestamp_ms)
 
     @rule(size=st.integers(61, 300), records=st.integers(1, 5), gap=st.integers(0, 3), timestamp_ms=st.integers(-1, 50))
     def append(self, size: int, records: int, gap: int, timestamp_ms: int) -> None:
@@ -72,7 +72,7 @@ class SegmentIndexMachine(RuleBasedStateMachine):
             return
         sealed = SegmentIndex(self.base, self.interval_bytes)
         for batch in self.batches:
-            sealed.note(batch.last_offset, batch.position, batch.size, batch.max_timestamp_ms)
+            sealed.note(batch.last_offset, batch.position, batch.max_timestamp_ms)
         sealed.seal()
         zeros = choice.draw(st.sampled_from([0, 2, 5]))
         files = (sealed.encode_offsets() + bytes(8 * zeros), sealed.encode_times() + bytes(12 * zeros))

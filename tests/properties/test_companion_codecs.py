@@ -164,4 +164,4 @@ def test_an_index_resumes_from_garbage_at_a_place_inside_of_the_trusted_log(
 ) -> None:
     resumed, position = SegmentIndex.resume(0, 100, index, time_index, trusted_bytes)
     assert position == 0 or position < trusted_bytes
-    resumed.note((1 << 31) - 1, position, 100, (1 << 62) + 1)
+    resumed.note((1 << 31) - 1, position, (1 << 62) + 1)

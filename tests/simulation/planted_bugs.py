@@ -57,8 +57,8 @@ def undone_pass_left_in_file(patch: pytest.MonkeyPatch) -> None:
         ticket, chunks = self._ticket, self._chunks
         self._forget_pass()
         ticket.refusal = refusal
-        for chunk in chunks:
-            chunk.segment.size = chunk.segment.file.size()
+        for segment, *_ in chunks:
+            segment.size = segment.file.size()
         self._owner.pass_undone()
 
     patch.setattr(Journal, "undo_pass", forget)

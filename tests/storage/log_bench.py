@@ -202,7 +202,7 @@ class LogBench:
             "producers": dict(log.producers.items()),
             "first open": log.producers.first_open_offset(),
             "epochs": list(log.epochs),
-            "marks": [each.mark() for each in log.segments[-1:]],
+            "mark": log.active.growing.mark(),
             "offsets": log.active.growing.encode_offsets(),
             "times": log.active.growing.encode_times(),
             "aborted": list(log.active.aborted or ()),

@@ -27,7 +27,7 @@ def indexed(batches: int, interval_bytes: int = 250, base: int = BASE) -> Segmen
     """Batches of ten records and 100 bytes each, ten milliseconds apart."""
     index = SegmentIndex(base, interval_bytes)
     for number in range(batches):
-        index.note(base + 10 * number + 9, BATCH_BYTES * number, BATCH_BYTES, 10 * number)
+        index.note(base + 10 * number + 9, BATCH_BYTES * number, 10 * number)
     return index
 
 
@@ -50,7 +50,7 @@ def time_entries(*entries: tuple[int, int]) -> bytes:
 def built_from(log: bytes, base: int) -> SegmentIndex:
     index = SegmentIndex(base, INDEX_INTERVAL_BYTES)
     for position, header, _ in batches_of(log):
-        index.note(header.last_offset, position, header.size, header.max_timestamp_ms)
+        index.note(header.last_offset, position, header.max_timestamp_ms)
     return index
 
 
@@ -110,7 +110,7 @@ def test_a_batch_right_after_the_interval_has_no_entry_yet() -> None:
 def test_a_time_entry_names_the_batch_that_had_the_time_first() -> None:
     index = SegmentIndex(0, 100)
     for number, timestamp_ms in enumerate([5, 9, 9, 7, 9, 8, 10]):
-        index.note(number, 100 * number, 100, timestamp_ms)
+        index.note(number, 100 * number, timestamp_ms)
     index.seal()
     assert list(StoredIndex(0, index.encode_offsets(), index.encode_times(), 700, 7).times()) == [(9, 1), (10, 6)]
 
@@ -126,7 +126,7 @@ def test_sealing_adds_the_largest_time_once() -> None:
 def test_batches_without_a_time_leave_the_time_index_empty() -> None:
     index = SegmentIndex(0, 0)
     for number in range(5):
-        index.note(number, 100 * number, 100, -1)
+        index.note(number, 100 * number, -1)
     index.seal()
     assert (index.offset_entries, index.time_entries) == (4, 0)
     assert index.lookup_timestamp(5) == index.largest == (-1, 0)
@@ -154,12 +154,12 @@ def test_what_was_noted_since_a_mark_can_be_forgotten() -> None:
     mark = index.mark()
     before = (index.encode_offsets(), index.encode_times(), index.largest)
     for number in range(7, 20):
-        index.note(BASE + 10 * number + 9, BATCH_BYTES * number, BATCH_BYTES, 10 * number)
+        index.note(BASE + 10 * number + 9, BATCH_BYTES * number, 10 * number)
     index.seal()
     index.back_to(mark)
     assert (index.encode_offsets(), index.encode_times(), index.largest) == before
     for number in range(7, 12):
-        index.note(BASE + 10 * number + 9, BATCH_BYTES * number, BATCH_BYTES, 10 * number)
+        index.note(BASE + 10 * number + 9, BATCH_BYTES * number, 10 * number)
     assert index.encode_offsets() == indexed(12).encode_offsets()
     assert index.encode_times() == indexed(12).encode_times()
 
@@ -177,8 +177,8 @@ def test_an_offset_or_position_that_no_entry_can_hold_is_not_taken() -> None:
     assert index.takes(BASE + MAX_RELATIVE_OFFSET, MAX_POSITION)
     assert not index.takes(BASE + MAX_RELATIVE_OFFSET + 1, 0)
     assert not index.takes(BASE, MAX_POSITION + 1)
-    index.note(BASE, 0, 1, 0)
-    index.note(BASE + MAX_RELATIVE_OFFSET, MAX_POSITION, 1, 1)
+    index.note(BASE, 0, 0)
+    index.note(BASE + MAX_RELATIVE_OFFSET, MAX_POSITION, 1)
     assert index.lookup(1 << 62) == (BASE + MAX_RELATIVE_OFFSET, MAX_POSITION)
 
 
@@ -191,12 +191,12 @@ def test_a_resumed_index_becomes_what_it_was(trusted_batches: int, tail: bytes) 
     timestamps = [(number * 7 % 20) * 10 for number in range(20)]
     whole = SegmentIndex(BASE, 250)
     for number, timestamp_ms in enumerate(timestamps):
-        whole.note(BASE + 10 * number + 9, BATCH_BYTES * number, BATCH_BYTES, timestamp_ms)
+        whole.note(BASE + 10 * number + 9, BATCH_BYTES * number, timestamp_ms)
     files = (whole.encode_offsets() + tail, whole.encode_times() + tail)
     index, position = SegmentIndex.resume(BASE, 250, *files, trusted_bytes=BATCH_BYTES * trusted_batches)
     assert position == (trusted_batches - 1) // 3 * 300 if trusted_batches > 3 else position == 0
     for number in range(position // BATCH_BYTES, 20):
-        index.note(BASE + 10 * number + 9, BATCH_BYTES * number, BATCH_BYTES, timestamps[number])
+        index.note(BASE + 10 * number + 9, BATCH_BYTES * number, timestamps[number])
     assert index.encode_offsets() == whole.encode_offsets()
     assert index.encode_times() == whole.encode_times()
     assert index.largest == whole.largest

@@ -53,7 +53,7 @@ class Swap:
 
     def add(self, batch: Buffer) -> None:
         segment, header = self.new.segment, read_header(batch)
-        self.new.note(header, header.last_offset, segment.size, header.size)
+        self.new.note(header, header.last_offset, segment.size)
         segment.size += header.size
         self._parts.append(batch)
 

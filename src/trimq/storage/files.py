@@ -23,6 +23,8 @@ _UNMAPPED_BELOW = 32 * 1024
 
 _WARM_BYTES = 1024 * 1024
 
+_pwrite = os.pwrite  # at hand, for every pass of every stream
+
 
 class Space(NamedTuple):
     free_bytes: int
@@ -135,11 +137,13 @@ class DiskFile:
         return os.fstat(self._fd).st_size if self._fd >= 0 else os.stat(self._path).st_size
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
-        fd = self._open()
+        fd = self._fd if self._fd >= 0 else self._open()
+        self.is_used = True
         if len(parts) == 1:
-            written = os.pwrite(fd, parts[0], position)
-            if written < len(parts[0]):
-                _write_rest(fd, bytes(parts[0])[written:], position + written)
+            part = parts[0]
+            written = _pwrite(fd, part, position)
+            if written < len(part):
+                _write_rest(fd, bytes(part)[written:], position + written)
             return
         for first in range(0, len(parts), _MAX_PARTS):
             chunk = parts[first : first + _MAX_PARTS]

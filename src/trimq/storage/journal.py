@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from trimq.errors import Refusal, WriteFailed
 from trimq.model import Buffer
@@ -29,20 +29,12 @@ class JournalOwner(Protocol):
         """All that was appended up to and in this pass is durable."""
 
 
-class _Chunk(NamedTuple):
-    """What one pass appends to one segment."""
-
-    segment: Segment
-    position: int
-    parts: list[Buffer]
-    is_new: bool
-
+_Chunk = tuple[Segment, int, list[Buffer], bool]
+"""What one pass appends to one segment: from which position on, the parts, and whether the segment is new. A plain
+tuple, since one is made for every pass of every journal."""
 
 # Parts that are shorter than this on average are copied into one: the kernel takes longer to look at many.
 _COPY_BELOW = 1024
-
-_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every pass of every journal
-
 
 class Journal:
     __slots__ = (
@@ -57,6 +49,7 @@ class Journal:
         "_tail",
         "_ticket",
         "segments",
+        "settle_pass",
     )
 
     def __init__(self, files: Files, folder: str, suffix: str, passes: Passes, owner: JournalOwner) -> None:
@@ -65,6 +58,7 @@ class Journal:
         self._suffix = suffix
         self._passes = passes
         self._owner = owner
+        self.settle_pass = owner.pass_settled
         self.segments: list[Segment] = []
         self._ticket: Ticket | None = None
         self._chunks: list[_Chunk] = []
@@ -97,10 +91,10 @@ class Journal:
 
     def append(self, part: Buffer, length: int) -> Ticket:
         """Collect `length` bytes for the active segment. They must not change in this pass."""
-        ticket = self._ticket
+        parts, ticket = self._parts, self._ticket
         if ticket is None or not self._chunks:
-            _, ticket = self.collect()
-        self._parts.append(part)
+            parts, ticket = self.collect()
+        parts.append(part)
         self._tail.size += length
         return ticket
 
@@ -134,7 +128,7 @@ class Journal:
     def _begin_chunk(self, segment: Segment, is_new: bool) -> None:
         parts: list[Buffer] = []
         self._tail = segment
-        self._chunks.append(_new_tuple(_Chunk, (segment, segment.size, parts, is_new)))
+        self._chunks.append((segment, segment.size, parts, is_new))
         self._parts = parts
 
     def _join(self) -> Ticket:
@@ -167,16 +161,16 @@ class Journal:
         # What is undone must be as durable as what is kept: else a crash brings refused bytes back.
         if folder_changed:
             dirty.folders.add(self._folder)
-        for chunk in reversed(chunks):
-            if chunk.is_new and len(self.segments) > 1:
-                self.segments.remove(chunk.segment)
-                self._files.remove(chunk.segment.file.name)
-                dirty.files.discard(chunk.segment.file)
-                chunk.segment.file.close()
+        for segment, position, _, is_new in reversed(chunks):
+            if is_new and len(self.segments) > 1:
+                self.segments.remove(segment)
+                self._files.remove(segment.file.name)
+                dirty.files.discard(segment.file)
+                segment.file.close()
             else:
-                chunk.segment.size = chunk.position
-                chunk.segment.file.resize(chunk.position)
-                dirty.files.add(chunk.segment.file)
+                segment.size = position
+                segment.file.resize(position)
+                dirty.files.add(segment.file)
         self._owner.pass_undone()
 
     def _forget_pass(self) -> None:
@@ -184,9 +178,6 @@ class Journal:
         self._chunks = []
         self._parts = []
         self._folder_changed = False
-
-    def settle_pass(self, number: int) -> None:
-        self._owner.pass_settled(number)
 
     # -- removing
 
@@ -206,7 +197,7 @@ class Journal:
         self._join_once()
         self._folder_changed = True
         self.segments.remove(segment)
-        self._chunks = [chunk for chunk in self._chunks if chunk.segment is not segment]
+        self._chunks = [chunk for chunk in self._chunks if chunk[0] is not segment]
         segment.file.close()
         for suffix in (self._suffix, *companions):
             with suppress(FileNotFoundError):

@@ -30,10 +30,6 @@ class Tail(NamedTuple):
     epochs: Sequence[EpochStart]
 
 
-Unsaved = tuple[int, int]
-"""How many sealed segments and snapshots wait for the next checkpoint, to go back to when a pass is undone."""
-
-
 class LogCheckpoint:
     def __init__(
         self,
@@ -54,7 +50,9 @@ class LogCheckpoint:
         self._epochs_changed = False
         self.are_epochs_saved = False
         self._is_stopped = False
-        self.is_due = False
+        self._is_asked = False
+        self.has_work = False
+        """Something is due with the next pass, whatever its size."""
         self.kept_snapshot = -1
         """The one that the last point on disk relies on."""
 
@@ -62,6 +60,7 @@ class LogCheckpoint:
 
     def note_sealed(self, segment: PartitionSegment) -> None:
         self._sealed.append(segment)
+        self.has_work = True
 
     def note_snapshot(self, offset: int, producers: ProducerStates) -> None:
         if len(producers):
@@ -70,25 +69,27 @@ class LogCheckpoint:
     def note_epochs(self) -> None:
         self._epochs_changed = True
         self.are_epochs_saved = False
+        self.has_work = True
 
-    def unsaved(self) -> Unsaved:
-        return len(self._sealed), len(self._snapshots)
+    def ask(self) -> None:
+        """A checkpoint is wanted with the next pass."""
+        self._is_asked = True
+        self.has_work = True
 
-    def back_to(self, unsaved: Unsaved) -> None:
-        sealed, snapshots = unsaved
-        del self._sealed[sealed:]
-        del self._snapshots[snapshots:]
+    def back_to(self, active_base: int) -> None:
+        """The segment with this base is the active one again: it was not sealed, nor was any after it."""
+        self._sealed = [segment for segment in self._sealed if segment.segment.base < active_base]
+        self._snapshots = [snapshot for snapshot in self._snapshots if snapshot[0] <= active_base]
+        self._look_for_work()
+
+    def _look_for_work(self) -> None:
+        self.has_work = self._epochs_changed or self._is_asked or bool(self._sealed)
 
     def stop(self) -> None:
         """The log is removed: nothing more is written or said of it."""
         self._is_stopped = True
 
     # -- with a pass
-
-    @property
-    def has_work(self) -> bool:
-        """Something is due with the next pass, whatever its size."""
-        return self._epochs_changed or self.is_due or bool(self._sealed)
 
     def write_pass(self, number: int, tail: Tail, bytes_to_checkpoint: int, dirty: Dirty) -> None:
         """Write what is due with this pass."""
@@ -97,8 +98,9 @@ class LogCheckpoint:
         if self._epochs_changed:
             self._write_epochs(tail.epochs, dirty)
         unsaved_bytes = tail.active.segment.size - tail.active.checkpointed_to
-        if self._sealed or self.is_due or unsaved_bytes >= bytes_to_checkpoint:
+        if self._sealed or self._is_asked or unsaved_bytes >= bytes_to_checkpoint:
             self._write(number, tail, dirty)
+        self._look_for_work()
 
     def _write_epochs(self, epochs: Sequence[EpochStart], dirty: Dirty) -> None:
         """For Kafka's tools: a restart takes the epochs from the checkpoint and the batches after it."""
@@ -117,7 +119,7 @@ class LogCheckpoint:
 
     def _write(self, number: int, tail: Tail, dirty: Dirty) -> None:
         """Write indexes and producer state up to the end; when this pass is on disk they count as a checkpoint."""
-        self.is_due = False
+        self._is_asked = False
         active = tail.active
         try:
             kept = [segment for segment in self._sealed if not segment.is_gone]
@@ -127,7 +129,7 @@ class LogCheckpoint:
         except OSError as error:
             # A restart scans more, nothing is lost. The next pass tries again.
             log.warning("%s: no checkpoint could be made: %s", self._folder, error)
-            self.is_due = True
+            self._is_asked = True
             return
         self._sealed = []
         self._snapshots = []

@@ -46,7 +46,7 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-IndexMark = tuple[int, int, int, int, int]
+IndexMark = tuple[int, int, int, int]
 """Where an index was, to go back to. A plain tuple, since one is made for every pass of every stream."""
 
 
@@ -61,7 +61,7 @@ class SegmentIndex:
         "_time_offsets",
         "_timestamps",
         "base",
-        "bytes_since_entry",
+        "due_after",
         "interval_bytes",
         "largest_ms",
     )
@@ -76,7 +76,8 @@ class SegmentIndex:
         self._timestamps = array("q")
         self._time_offsets = array("I")
         self._entered_ms = NO_TIMESTAMP  # by the last entry of the time index
-        self.bytes_since_entry = 0
+        self.due_after = interval_bytes
+        """The first batch that begins behind this position gets an entry."""
 
     @property
     def offset_entries(self) -> int:
@@ -95,22 +96,21 @@ class SegmentIndex:
         """Whether an entry can name this batch. A segment must be rolled before one that it cannot."""
         return last_offset - self.base <= MAX_RELATIVE_OFFSET and position <= MAX_POSITION
 
-    def note(self, last_offset: int, position: int, size: int, max_timestamp_ms: int) -> None:
+    def note(self, last_offset: int, position: int, max_timestamp_ms: int) -> None:
         """A batch was appended. One without records (compaction leaves such) has no timestamp here: pass -1.
 
-        One that begins at most `interval_bytes` after the last entry's and is not later than `largest_ms` only adds to
-        `bytes_since_entry`, which whoever appends many small ones may do without this call.
+        One that is not behind `due_after` nor later than `largest_ms` changes nothing: whoever appends many small ones
+        need not make this call for them.
         """
         if max_timestamp_ms > self.largest_ms:
             self.largest_ms = max_timestamp_ms
             self._offset_of_largest = last_offset
-        if self.bytes_since_entry > self.interval_bytes:
+        if position > self.due_after:
             self._offsets.append(last_offset - self.base)
             self._positions.append(position)
             if self.largest_ms > self._entered_ms:
                 self._add_largest()
-            self.bytes_since_entry = 0
-        self.bytes_since_entry += size
+            self.due_after = position + self.interval_bytes
 
     def seal(self) -> None:
         """Nothing more is appended: the largest timestamp gets its entry, by which the segment's age is told."""
@@ -125,17 +125,20 @@ class SegmentIndex:
     # -- back to where a pass began
 
     def mark(self) -> IndexMark:
-        counts = len(self._offsets), len(self._timestamps)
-        return *counts, self.bytes_since_entry, self.largest_ms, self._offset_of_largest
+        return len(self._offsets), len(self._timestamps), self.largest_ms, self._offset_of_largest
 
     def back_to(self, mark: IndexMark) -> None:
         """Forget what was noted since `mark` was taken."""
-        offset_entries, time_entries, self.bytes_since_entry, self.largest_ms, self._offset_of_largest = mark
+        offset_entries, time_entries, self.largest_ms, self._offset_of_largest = mark
         del self._offsets[offset_entries:]
         del self._positions[offset_entries:]
         del self._timestamps[time_entries:]
         del self._time_offsets[time_entries:]
         self._entered_ms = self._timestamps[-1] if self._timestamps else NO_TIMESTAMP
+        self._find_due()
+
+    def _find_due(self) -> None:
+        self.due_after = (self._positions[-1] if self._positions else 0) + self.interval_bytes
 
     # -- asking
 
@@ -205,7 +208,7 @@ class SegmentIndex:
                 index._time_offsets.append(entry.offset - base)
                 index.largest_ms, index._offset_of_largest = entry
                 index._entered_ms = entry.timestamp_ms
-        index.bytes_since_entry = last.position - (entries[-1].position if entries else 0)
+        index._find_due()
         return index, last.position
 
 

@@ -17,10 +17,10 @@ from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
 from trimq.storage.loaded_indexes import LoadedIndexes
-from trimq.storage.log_checkpoint import LogCheckpoint, Tail, Unsaved
+from trimq.storage.log_checkpoint import LogCheckpoint, Tail
 from trimq.storage.log_settings import LogSettings
-from trimq.storage.partition_index import MAX_POSITION, MAX_RELATIVE_OFFSET, SegmentIndex, StoredIndex
-from trimq.storage.partition_segment import PartitionSegment, TailMark
+from trimq.storage.partition_index import MAX_POSITION, MAX_RELATIVE_OFFSET, IndexMark, SegmentIndex, StoredIndex
+from trimq.storage.partition_segment import PartitionSegment
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.producer_snapshot import ProducerStates
 from trimq.storage.segment import Segment
@@ -39,10 +39,12 @@ class Place(NamedTuple):
 
 
 # Plain tuples, since one of each is made for every pass of every stream.
-_PassMark = tuple[int, PartitionSegment, TailMark, int, Unsaved]
-"""Where a pass began, to go back to when it cannot be written: end, active segment, indexes, epoch, what is unsaved."""
+_PassMark = tuple[int, PartitionSegment, IndexMark, int]
+"""Where a pass began, to go back to when it cannot be written: end, active segment, its indexes, epoch."""
 _Written = tuple[Place, int | None]
 """What a pass left behind, which counts when it is durable: its end, and where the oldest open transaction begins."""
+
+_NO_ROOM = -1
 
 
 class PartitionLog:
@@ -79,11 +81,12 @@ class PartitionLog:
         self.places: dict[int, Place] = {}
         self._tail: Segment
         self._tail_index: SegmentIndex
+        self._room_to = _NO_ROOM  # where the active segment must end for an append to need nothing but a place in it
         self._roll_bytes = 0
         self._roll_offset = 0
         self._newest_epoch = -1
         self._mark: _PassMark | None = None
-        self._ticket: Ticket | None = None
+        self._ticket: Ticket
         self._parts: list[Buffer] = []
         self._unsettled: deque[_Written] = deque()
         self._new_files: list[File] = []
@@ -143,13 +146,11 @@ class PartitionLog:
         size = len(batch)
         base_offset = self.end
         last_offset = base_offset + header.last_offset_delta
-        if self._mark is None:
-            self._begin_pass()
         segment = self._tail
-        if segment.size + size > self._roll_bytes or last_offset > self._roll_offset:
-            segment = self._roll_unless_empty(segment)
-        ticket = self._ticket or self._collect()
         position = segment.size
+        if position + size > self._room_to or last_offset > self._roll_offset:
+            segment = self._make_room(size, last_offset)
+            position = segment.size
         try:
             _stamp(batch, 0, base_offset, size - LENGTH_ENDS_AT, leader_epoch)
             self._parts.append(batch)
@@ -158,23 +159,30 @@ class PartitionLog:
         segment.size = position + size
         self.end = last_offset + 1
         index = self._tail_index
-        if index.bytes_since_entry > index.interval_bytes or header.max_timestamp_ms > index.largest_ms:
-            index.note(last_offset, position, size, header.max_timestamp_ms)
-        else:
-            index.bytes_since_entry += size
+        if position > index.due_after or header.max_timestamp_ms > index.largest_ms:
+            index.note(last_offset, position, header.max_timestamp_ms)
         if leader_epoch > self._newest_epoch:
             self.note_epoch(leader_epoch, base_offset)
         if header.producer_id >= 0:
             self.apply_producer(header._replace(base_offset=base_offset), batch)
-        return ticket
+        return self._ticket
 
     def latest_ticket(self) -> Ticket:
         """For an answer that says again what was said, or is about to be said, of an earlier append."""
         return self.journal.latest_ticket()
 
-    def _roll_unless_empty(self, tail: Segment) -> Segment:
-        """A batch that is larger than a segment may be gets one of its own."""
-        return self.roll().segment if tail.size else tail
+    def _make_room(self, size: int, last_offset: int) -> Segment:
+        """Where the next batch goes: for the first one of a pass, and one that the active segment may not take."""
+        if self._mark is None:
+            self._begin_pass()
+        end = self._tail.size + size
+        # One that is larger than a segment may be gets a segment of its own.
+        if (end > self._roll_bytes or last_offset > self._roll_offset) and end > size:
+            self.roll()
+        # Have at hand where this pass collects its batches: asking the journal for each costs as much again.
+        self._parts, self._ticket = self.journal.collect()
+        self._room_to = self._roll_bytes
+        return self._tail
 
     def roll(self) -> PartitionSegment:
         """Seal the active segment and begin the next, which takes its name from the next offset."""
@@ -184,7 +192,6 @@ class PartitionLog:
         if not sealed.segment.size:
             return sealed  # the next would have the same name: the pass began with a roll by age
         segment = self.journal.roll(self.end)
-        self._collect()
         sealed.seal(self.end)
         self.checkpointing.note_sealed(sealed)
         self.checkpointing.note_snapshot(self.end, self.producers)
@@ -193,16 +200,12 @@ class PartitionLog:
         self._aim()
         return active
 
-    def _collect(self) -> Ticket:
-        """Have at hand where this pass collects its batches: asking the journal for each costs as much again."""
-        self._parts, self._ticket = self.journal.collect()
-        return self._ticket
-
     def _aim(self) -> None:
         """Have at hand what every append needs of the active segment."""
         active = self.segments[-1]
         self._tail = active.segment
         self._tail_index = active.growing
+        self._room_to = _NO_ROOM
         self._roll_offset = active.segment.base + MAX_RELATIVE_OFFSET
         self._roll_bytes = min(self.settings.segment_bytes, MAX_POSITION)
 
@@ -238,7 +241,7 @@ class PartitionLog:
         if self.is_removed:
             raise UnknownTopic(self.folder)
         active = self.segments[-1]
-        self._mark = (self.end, active, active.mark(), self._newest_epoch, self.checkpointing.unsaved())
+        self._mark = (self.end, active, self._tail_index.mark(), self._newest_epoch)
         self.producers.begin_pass()
         now_ms = self.now_ms()
         if not active.segment.size:
@@ -249,7 +252,8 @@ class PartitionLog:
     # -- the journal's side: passes end
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
-        self._mark = self._ticket = None
+        self._mark = None
+        self._room_to = _NO_ROOM
         self._parts = []  # what is written must not keep alive the buffers that it was received in
         if self.is_removed:
             return
@@ -268,19 +272,19 @@ class PartitionLog:
             self.checkpointing.write_pass(number, tail, limit, dirty)
 
     def pass_undone(self) -> None:
-        mark, self._mark, self._ticket = self._mark, None, None
+        mark, self._mark = self._mark, None
         self._parts = []
         if mark is None:
             return
-        self.end, active, tail, self._newest_epoch, unsaved = mark
+        self.end, active, index, self._newest_epoch = mark
         while self.segments[-1] is not active and len(self.segments) > 1:
             self.segments.pop()
-        self.segments[-1].back_to(tail)
+        self.segments[-1].back_to(index, self.end)
         self._aim()
         while self.epochs and self.epochs[-1].epoch > self._newest_epoch:
             self.epochs.pop()
         self.producers.undo_pass()
-        self.checkpointing.back_to(unsaved)
+        self.checkpointing.back_to(active.segment.base)
 
     def pass_settled(self, number: int) -> None:
         if self.is_removed:
@@ -292,14 +296,14 @@ class PartitionLog:
 
     def checkpoint(self) -> None:
         """Make a checkpoint with the pass that this takes part in."""
-        self.checkpointing.is_due = True
+        self.checkpointing.ask()
         self.journal.touch()
 
     def close(self) -> None:
         """Checkpoint everything. The log is closed when the pass that this begins is durable."""
         active = self.segments[-1]
-        is_unsaved = active.checkpointed_to < active.segment.size or any(self.checkpointing.unsaved())
-        if is_unsaved or self.checkpointing.is_due:
+        is_unsaved = active.checkpointed_to < active.segment.size or self.checkpointing.has_work
+        if is_unsaved:
             self.checkpoint()
 
     # -- the head

@@ -219,7 +219,7 @@ class _Scan:
         )
         pointed.trusted_from = pointed.checkpointed_to = point.position
         if pointed.has_leftovers(self._files, point.sums):
-            self._log.checkpointing.is_due = True
+            self._log.checkpointing.ask()
         if pointed.aborted is None or self._has_unknown_index():
             self._producers_from = 0  # the markers of aborted transactions must be found anew
         else:
@@ -303,7 +303,7 @@ class _Scan:
         sealed.resume(self._files, self._log.settings.index_interval_bytes, 0, None)
         self._log.segments.append(sealed)
         for position, header in sealed.walk(0, segment.size):
-            sealed.note(header, header.last_offset, position, header.size)
+            sealed.note(header, header.last_offset, position)
             self._apply_trusted(sealed, position, header)
         sealed.seal(end_offset)
         self._log.note_sealed(sealed)
@@ -317,7 +317,7 @@ class _Scan:
         at, next_offset = 0, self._next_offset
         for at, header in active.walk(0 if is_all_needed else self._note_from, trusted):
             if at >= self._note_from:
-                active.note(header, header.last_offset, at, header.size)
+                active.note(header, header.last_offset, at)
             self._apply_trusted(active, at, header)
             next_offset = header.next_offset
         if next_offset != self._next_offset:
@@ -342,7 +342,7 @@ class _Scan:
                     raise DamagedSegment(segment.file.name, position + at) from None
                 self._cut(segment, position + at, reason)
                 return False
-            active.note(header, header.last_offset, position + at, header.size)
+            active.note(header, header.last_offset, position + at)
             self._next_offset = header.next_offset
             at += header.size
         return True
@@ -354,7 +354,7 @@ class _Scan:
         plain = walk_plain(view, at, self._next_offset, limit, newest_epoch)
         last_offset = self._next_offset - 1
         for last_offset, begin, size, max_timestamp_ms in plain:
-            note(last_offset, position + begin, size, max_timestamp_ms)
+            note(last_offset, position + begin, max_timestamp_ms)
             at = begin + size
         self._next_offset = last_offset + 1
         return at

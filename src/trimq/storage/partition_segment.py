@@ -34,10 +34,6 @@ _INTERVAL_BYTES = 4096  # of an index that is built anew for reading
 _COPIED_BYTES = 64 * 1024
 
 
-TailMark = tuple[IndexMark, int]
-"""Where a segment's indexes were when a pass began: entries, and aborted transactions."""
-
-
 class PartitionSegment:
     __slots__ = (
         "_index",
@@ -98,24 +94,19 @@ class PartitionSegment:
 
     # -- growing
 
-    def note(self, header: BatchHeader, last_offset: int, position: int, size: int) -> None:
-        self.growing.note(last_offset, position, size, header.max_timestamp_ms if header.record_count else -1)
+    def note(self, header: BatchHeader, last_offset: int, position: int) -> None:
+        self.growing.note(last_offset, position, header.max_timestamp_ms if header.record_count else -1)
 
     def note_aborted(self, ended: EndedTransaction) -> None:
         """The marker of an aborted transaction stands here. Of a segment that was sealed earlier, its file knows."""
         if self.aborted is not None:
             self.aborted.append(AbortedTransaction(*ended[:4]))
 
-    def mark(self) -> TailMark:
-        index = self._index
-        assert isinstance(index, SegmentIndex)
-        return index.mark(), len(self.aborted) if self.aborted else 0
-
-    def back_to(self, mark: TailMark) -> None:
-        entries, aborted = mark
-        self.growing.back_to(entries)
+    def back_to(self, mark: IndexMark, end: int) -> None:
+        """Where the indexes were before anything from the offset `end` on was appended."""
+        self.growing.back_to(mark)
         if self.aborted:
-            del self.aborted[aborted:]
+            self.aborted = [aborted for aborted in self.aborted if aborted.last_offset < end]
         self.end_offset = -1
 
     def seal(self, end_offset: int) -> None:
@@ -199,9 +190,7 @@ class PartitionSegment:
     def _build_index(self) -> SegmentIndex:
         index = SegmentIndex(self.segment.base, _INTERVAL_BYTES)
         for position, header in self.walk(0, self.segment.size):
-            index.note(
-                header.last_offset, position, header.size, header.max_timestamp_ms if header.record_count else -1
-            )
+            index.note(header.last_offset, position, header.max_timestamp_ms if header.record_count else -1)
         index.seal()
         return index
 
