@@ -36,9 +36,10 @@ class Unsynced:
 
     def __init__(self, settle: Callable[[int], None]) -> None:
         self._settle = settle
+        self.dirty = Dirty()
         self.on_disk = 0
 
-    def flush(self, number: int, dirty: Dirty) -> None:
+    def flush(self, number: int) -> None:
         self.on_disk = number
         self._settle(number)
 

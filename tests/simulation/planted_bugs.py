@@ -25,12 +25,12 @@ def flushers_wait_removed(patch: pytest.MonkeyPatch) -> None:
     """A pass is acknowledged once it is written."""
     flush = SyncFlusher.flush
 
-    def flush_and_acknowledge(self: Any, number: int, dirty: Dirty) -> None:
-        flush(self, number, dirty)
+    def flush_and_acknowledge(self: Any, number: int) -> None:
+        flush(self, number)
         self._durable(number)
 
     patch.setattr(SyncFlusher, "flush", flush_and_acknowledge)
-    patch.setattr(SyncFlusher, "_synced", lambda self, number: self._newest > number and self._rounds.start())
+    patch.setattr(SyncFlusher, "_synced", lambda self, number: self._rounds.number > number and self._rounds.start())
 
 
 def folder_not_synced(patch: pytest.MonkeyPatch) -> None:

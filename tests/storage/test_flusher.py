@@ -8,7 +8,7 @@ from doubles import FaultyFiles, ManualOffload
 
 from trimq.clock import ManualTime
 from trimq.storage.files import File
-from trimq.storage.flusher import AsyncFlusher, Dirty, SyncFlusher
+from trimq.storage.flusher import AsyncFlusher, Dirty, Flusher, SyncFlusher
 from trimq.storage.memory_files import MemoryFiles
 
 THRESHOLD = 4
@@ -46,11 +46,11 @@ class Bench:
             INTERVAL_MS,
         )
 
-    def dirty(self, *names: str, folders: tuple[str, ...] = ()) -> Dirty:
-        dirty = Dirty()
-        dirty.files.update(self.files.open(name, create=True) for name in names)
-        dirty.folders.update(folders)
-        return dirty
+    def flush(self, flusher: Flusher, number: int, *names: str, folders: tuple[str, ...] = ()) -> None:
+        """A pass wrote these files."""
+        flusher.dirty.files.update(self.files.open(name, create=True) for name in names)
+        flusher.dirty.folders.update(folders)
+        flusher.flush(number)
 
     def failing_sync(self) -> None:
         def before(operation: str, name: str) -> None:
@@ -66,7 +66,7 @@ class Bench:
 def test_a_pass_is_durable_after_its_files_and_folders_are_synced() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
-    flusher.flush(1, bench.dirty("a", "b", folders=("folder",)))
+    bench.flush(flusher, 1, "a", "b", folders=("folder",))
     assert (bench.synced, bench.durable) == ([], [])
     bench.offload.run_one()
     assert sorted(bench.synced[:2]) == ["a", "b"]
@@ -78,7 +78,7 @@ def test_one_round_is_under_way_at_a_time() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
     for number, name in enumerate("abcd", 1):
-        flusher.flush(number, bench.dirty(name))
+        bench.flush(flusher, number, name)
         assert len(bench.offload) == 1
     bench.offload.run_one()
     assert (bench.durable, bench.synced, len(bench.offload)) == ([1], ["a"], 1)
@@ -90,7 +90,7 @@ def test_numbers_are_published_in_order() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
     for number in range(1, 20):
-        flusher.flush(number, bench.dirty("a"))
+        bench.flush(flusher, number, "a")
         if number % 3 == 0:
             bench.offload.run_one()
     bench.offload.run_all()
@@ -101,8 +101,8 @@ def test_numbers_are_published_in_order() -> None:
 def test_what_is_written_while_a_round_is_under_way_waits_for_the_next() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
-    flusher.flush(1, bench.dirty("a"))
-    flusher.flush(2, bench.dirty("a"))
+    bench.flush(flusher, 1, "a")
+    bench.flush(flusher, 2, "a")
     bench.offload.run_one()
     assert (bench.durable, bench.synced) == ([1], ["a"])
     bench.offload.run_one()
@@ -112,7 +112,7 @@ def test_what_is_written_while_a_round_is_under_way_waits_for_the_next() -> None
 def test_a_pass_that_wrote_nothing_is_published_too() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
-    flusher.flush(1, Dirty())
+    flusher.flush(1)
     bench.offload.run_all()
     assert bench.durable == [1]
     assert flusher.is_idle
@@ -122,7 +122,7 @@ def test_a_flusher_is_idle_between_rounds() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
     assert flusher.is_idle
-    flusher.flush(1, bench.dirty("a"))
+    bench.flush(flusher, 1, "a")
     flusher.hurry()
     assert not flusher.is_idle
     bench.offload.run_one()
@@ -132,7 +132,7 @@ def test_a_flusher_is_idle_between_rounds() -> None:
 @pytest.mark.parametrize(("files", "synced"), [("abcd", ["a", "b", "c", "d"]), ("abcde", ["sync_all"])])
 def test_many_files_are_synced_with_the_whole_file_system(files: str, synced: list[str]) -> None:
     bench = Bench()
-    bench.sync_flusher().flush(1, bench.dirty(*files))
+    bench.flush(bench.sync_flusher(), 1, *files)
     bench.offload.run_one()
     assert sorted(bench.synced) == synced
     assert bench.durable == [1]
@@ -140,7 +140,7 @@ def test_many_files_are_synced_with_the_whole_file_system(files: str, synced: li
 
 def test_folders_count_for_the_threshold() -> None:
     bench = Bench()
-    bench.sync_flusher().flush(1, bench.dirty("a", "b", folders=("", "folder", "other")))
+    bench.flush(bench.sync_flusher(), 1, "a", "b", folders=("", "folder", "other"))
     bench.offload.run_one()
     assert bench.synced == ["sync_all"]
 
@@ -161,19 +161,16 @@ class Unopenable:
         raise OSError(errno.EMFILE, "too many open files")
 
 
-def holding(file: object) -> Dirty:
-    dirty = Dirty()
-    files: set[object] = dirty.files  # type: ignore[assignment]
+def add_dirty(flusher: Flusher, file: object) -> None:
+    files: set[object] = flusher.dirty.files  # type: ignore[assignment]
     files.add(file)
-    return dirty
 
 
 def test_what_was_removed_since_needs_no_sync() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
-    dirty = holding(Gone())
-    dirty.merge(bench.dirty("a", folders=("no longer there", "folder")))
-    flusher.flush(1, dirty)
+    add_dirty(flusher, Gone())
+    bench.flush(flusher, 1, "a", folders=("no longer there", "folder"))
     bench.offload.run_one()
     assert sorted(bench.synced) == ["a", "folder", "no longer there"]
     assert (bench.durable, bench.failures) == ([1], [])
@@ -183,7 +180,7 @@ def test_a_sync_that_fails_publishes_nothing_and_is_reported() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
     bench.failing_sync()
-    flusher.flush(1, bench.dirty("a"))
+    bench.flush(flusher, 1, "a")
     bench.offload.run_one()
     assert bench.durable == []
     (failure,) = bench.failures
@@ -195,11 +192,11 @@ def test_after_a_failed_sync_nothing_is_ever_published() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
     bench.failing_sync()
-    flusher.flush(1, bench.dirty("a"))
-    flusher.flush(2, bench.dirty("a"))
+    bench.flush(flusher, 1, "a")
+    bench.flush(flusher, 2, "a")
     bench.offload.run_all()
     bench.files.before = lambda operation, name: None
-    flusher.flush(3, bench.dirty("a"))
+    bench.flush(flusher, 3, "a")
     bench.offload.run_all()
     assert bench.durable == []
 
@@ -207,7 +204,8 @@ def test_after_a_failed_sync_nothing_is_ever_published() -> None:
 def test_a_sync_that_cannot_begin_is_reported() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
-    flusher.flush(1, holding(Unopenable()))
+    add_dirty(flusher, Unopenable())
+    flusher.flush(1)
     bench.offload.run_all()
     assert bench.durable == []
     assert len(bench.failures) == 1
@@ -219,8 +217,8 @@ def test_a_sync_that_cannot_begin_is_reported() -> None:
 def test_a_pass_is_acknowledged_at_once() -> None:
     bench = Bench()
     flusher = bench.async_flusher()
-    flusher.flush(1, bench.dirty("a"))
-    flusher.flush(2, bench.dirty("b"))
+    bench.flush(flusher, 1, "a")
+    bench.flush(flusher, 2, "b")
     assert bench.durable == [1, 2]
     assert len(bench.offload) == 0
     assert not flusher.is_idle
@@ -229,9 +227,9 @@ def test_a_pass_is_acknowledged_at_once() -> None:
 def test_what_is_dirty_is_synced_after_the_interval() -> None:
     bench = Bench()
     flusher = bench.async_flusher()
-    flusher.flush(1, bench.dirty("a"))
+    bench.flush(flusher, 1, "a")
     bench.time.step(INTERVAL_MS - 1)
-    flusher.flush(2, bench.dirty("b"))
+    bench.flush(flusher, 2, "b")
     assert len(bench.offload) == 0
     bench.time.step(INTERVAL_MS)
     bench.offload.run_all()
@@ -243,9 +241,9 @@ def test_what_is_dirty_is_synced_after_the_interval() -> None:
 def test_what_becomes_dirty_in_a_round_is_synced_an_interval_later() -> None:
     bench = Bench()
     flusher = bench.async_flusher()
-    flusher.flush(1, bench.dirty("a"))
+    bench.flush(flusher, 1, "a")
     bench.time.step(INTERVAL_MS)
-    flusher.flush(2, bench.dirty("b"))
+    bench.flush(flusher, 2, "b")
     assert (len(bench.offload), bench.time.next_due_ms()) == (1, None)
     bench.offload.run_one()
     assert bench.synced == ["a"]
@@ -259,7 +257,7 @@ def test_what_becomes_dirty_in_a_round_is_synced_an_interval_later() -> None:
 def test_a_pass_that_wrote_nothing_starts_no_round() -> None:
     bench = Bench()
     flusher = bench.async_flusher()
-    flusher.flush(1, Dirty())
+    flusher.flush(1)
     assert bench.durable == [1]
     assert bench.time.next_due_ms() is None
     assert flusher.is_idle
@@ -270,7 +268,7 @@ def test_an_asynchronous_flusher_can_be_hurried() -> None:
     flusher = bench.async_flusher()
     flusher.hurry()
     assert len(bench.offload) == 0
-    flusher.flush(1, bench.dirty("a"))
+    bench.flush(flusher, 1, "a")
     flusher.hurry()
     bench.offload.run_all()
     assert bench.synced == ["a"]
@@ -282,7 +280,7 @@ def test_a_failed_sync_is_reported_by_an_asynchronous_flusher_too() -> None:
     bench = Bench()
     flusher = bench.async_flusher()
     bench.failing_sync()
-    flusher.flush(1, bench.dirty("a"))
+    bench.flush(flusher, 1, "a")
     bench.time.step(INTERVAL_MS)
     bench.offload.run_all()
     assert len(bench.failures) == 1

@@ -120,7 +120,7 @@ class Swap:
     def _settle(self) -> None:
         if self.new in self._log.segments:
             self._move_to(segment_name(self._base, LOG))
-            self._log.note_sealed(self.new)
+            self._log.checkpointing.note_sealed(self.new)
             self._log.journal.touch()
         else:  # the head of the log was cut meanwhile
             self.new.segment.file.close()

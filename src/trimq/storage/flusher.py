@@ -37,8 +37,12 @@ class Flusher(Protocol):
     on_disk: int
     """The last pass that survives a power cut, whatever was acknowledged."""
 
-    def flush(self, number: int, dirty: Dirty) -> None:
-        """Pass `number` wrote `dirty`. It is acknowledged when the flusher's promise holds for it."""
+    @property
+    def dirty(self) -> Dirty:
+        """Where a pass adds what it writes, until it is flushed."""
+
+    def flush(self, number: int) -> None:
+        """Pass `number` is written. It is acknowledged when the flusher's promise holds for it."""
 
     @property
     def is_idle(self) -> bool:
@@ -56,25 +60,19 @@ class _Rounds:
         self._offload = offload
         self._syncfs_threshold = syncfs_threshold
         self._failed = failed
-        self._dirty = Dirty()
-        self._number = 0
+        self.dirty = Dirty()
+        self.number = 0
+        """The last pass whose writes are in `dirty`, or were in that of a round before."""
         self.under_way = False
         self.synced: OnDurable = lambda number: None
 
     @property
     def has_work(self) -> bool:
-        return len(self._dirty) > 0
-
-    def add(self, number: int, dirty: Dirty) -> None:
-        self._number = number
-        if len(self._dirty):
-            self._dirty.merge(dirty)
-        else:
-            self._dirty = dirty
+        return len(self.dirty) > 0
 
     def start(self) -> None:
-        number, dirty = self._number, self._dirty
-        self._dirty = Dirty()
+        number, dirty = self.number, self.dirty
+        self.dirty = Dirty()
         self.under_way = True
         # Off the loop: a sync on it would stop every connection for as long as the disk takes.
         try:
@@ -117,22 +115,24 @@ class SyncFlusher:
         self._rounds = _Rounds(files, offload, syncfs_threshold, failed)
         self._rounds.synced = self._synced
         self._durable = durable
-        self._newest = 0
         self.on_disk = 0
+
+    @property
+    def dirty(self) -> Dirty:
+        return self._rounds.dirty
 
     @property
     def is_idle(self) -> bool:
         return not self._rounds.under_way
 
-    def flush(self, number: int, dirty: Dirty) -> None:
-        self._newest = number
-        self._rounds.add(number, dirty)
+    def flush(self, number: int) -> None:
+        self._rounds.number = number
         if not self._rounds.under_way:
             self._rounds.start()
 
     def _synced(self, number: int) -> None:
         self.on_disk = number
-        if self._newest > number:
+        if self._rounds.number > number:
             self._rounds.start()
         self._durable(number)
 
@@ -162,11 +162,15 @@ class AsyncFlusher:
         self.on_disk = 0
 
     @property
+    def dirty(self) -> Dirty:
+        return self._rounds.dirty
+
+    @property
     def is_idle(self) -> bool:
         return not self._rounds.under_way and not self._rounds.has_work
 
-    def flush(self, number: int, dirty: Dirty) -> None:
-        self._rounds.add(number, dirty)
+    def flush(self, number: int) -> None:
+        self._rounds.number = number
         if self.is_idle:
             self.on_disk = number  # it wrote nothing
         elif self._timer is None and not self._rounds.under_way:

@@ -36,6 +36,7 @@ tuple, since one is made for every pass of every journal."""
 # Parts that are shorter than this on average are copied into one: the kernel takes longer to look at many.
 _COPY_BELOW = 1024
 
+
 class Journal:
     __slots__ = (
         "_chunks",
@@ -101,9 +102,14 @@ class Journal:
     def collect(self) -> tuple[list[Buffer], Ticket]:
         """Where this pass collects what goes to the active segment, for an owner that appends without a call for each
         part: whatever is added to the list must be added to the segment's size too."""
+        parts, ticket = self._parts, self._ticket
         if not self._chunks:
-            self._begin_chunk(self.segments[-1], is_new=False)
-        return self._parts, self._ticket or self._join()
+            self._tail = segment = self.segments[-1]
+            self._parts = parts = []
+            self._chunks.append((segment, segment.size, parts, False))
+        if ticket is None:
+            self._ticket = ticket = self._passes.join(self)
+        return parts, ticket
 
     def latest_ticket(self) -> Ticket:
         """The ticket of what was appended last: of this pass, or of the last one that was written."""
@@ -126,31 +132,30 @@ class Journal:
         return segment
 
     def _begin_chunk(self, segment: Segment, is_new: bool) -> None:
-        parts: list[Buffer] = []
         self._tail = segment
-        self._chunks.append((segment, segment.size, parts, is_new))
-        self._parts = parts
-
-    def _join(self) -> Ticket:
-        self._ticket = self._passes.join(self)
-        return self._ticket
+        self._parts = []
+        self._chunks.append((segment, segment.size, self._parts, is_new))
 
     def _join_once(self) -> Ticket:
-        return self._ticket or self._join()
+        if self._ticket is None:
+            self._ticket = self._passes.join(self)
+        return self._ticket
 
     # -- the pass
 
     def write_pass(self, dirty: Dirty) -> None:
+        ticket = self._ticket
+        assert ticket is not None, "only a journal that joined is written"
         for segment, position, parts, _ in self._chunks:
+            file = segment.file
             if len(parts) > 1 and segment.size - position < _COPY_BELOW * len(parts):
-                segment.file.write(position, (b"".join(parts),))
+                file.write(position, (b"".join(parts),))
             elif parts:
-                segment.file.write(position, parts)
-            dirty.files.add(segment.file)
+                file.write(position, parts)
+            dirty.files.add(file)
         if self._folder_changed:
             dirty.folders.add(self._folder)
-        assert self._ticket is not None, "only a journal that joined is written"
-        self._owner.pass_written(self._ticket.number, dirty)
+        self._owner.pass_written(ticket.number, dirty)
         self._forget_pass()
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:

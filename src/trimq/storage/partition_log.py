@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from trimq.errors import OffsetOutOfRange, UnknownTopic
 from trimq.formats.batch import LENGTH_ENDS_AT, PREFIX, BatchHeader, stamped_prefix
@@ -20,7 +19,7 @@ from trimq.storage.loaded_indexes import LoadedIndexes
 from trimq.storage.log_checkpoint import LogCheckpoint, Tail
 from trimq.storage.log_settings import LogSettings
 from trimq.storage.partition_index import MAX_POSITION, MAX_RELATIVE_OFFSET, IndexMark, SegmentIndex, StoredIndex
-from trimq.storage.partition_segment import PartitionSegment
+from trimq.storage.partition_segment import PartitionSegment, Place
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.producer_snapshot import ProducerStates
 from trimq.storage.segment import Segment
@@ -28,15 +27,6 @@ from trimq.storage.transaction_markers import apply_batch
 
 _stamp = PREFIX.pack_into
 _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor
-
-
-class Place(NamedTuple):
-    """An offset and where its bytes begin."""
-
-    offset: int
-    segment: PartitionSegment
-    position: int
-
 
 # Plain tuples, since one of each is made for every pass of every stream.
 _PassMark = tuple[int, PartitionSegment, IndexMark, int]
@@ -48,6 +38,42 @@ _NO_ROOM = -1
 
 
 class PartitionLog:
+    __slots__ = (
+        "_checkpoints",
+        "_loaded",
+        "_mark",
+        "_new",
+        "_newest_epoch",
+        "_parts",
+        "_passes",
+        "_roll_bytes",
+        "_roll_offset",
+        "_room_to",
+        "_tail",
+        "_tail_index",
+        "_ticket",
+        "_unsettled",
+        "checkpointing",
+        "durable_end",
+        "durable_place",
+        "end",
+        "epochs",
+        "files",
+        "folder",
+        "has_point",
+        "is_removed",
+        "journal",
+        "needs_point",
+        "now_ms",
+        "places",
+        "producers",
+        "segments",
+        "settings",
+        "settled",
+        "start",
+        "undecided_from",
+    )
+
     def __init__(
         self,
         files: Files,
@@ -61,7 +87,7 @@ class PartitionLog:
         self.files = files
         self.folder = folder
         self._passes = passes
-        self._settings = settings
+        self.settings = settings
         self._checkpoints = checkpoints
         self.now_ms = now_ms
         self._loaded = LoadedIndexes() if loaded is None else loaded
@@ -79,26 +105,16 @@ class PartitionLog:
         self.settled: Callable[[], None] | None = None
         self.durable_place: Place
         self.places: dict[int, Place] = {}
-        self._tail: Segment
-        self._tail_index: SegmentIndex
         self._room_to = _NO_ROOM  # where the active segment must end for an append to need nothing but a place in it
-        self._roll_bytes = 0
-        self._roll_offset = 0
         self._newest_epoch = -1
         self._mark: _PassMark | None = None
-        self._ticket: Ticket
         self._parts: list[Buffer] = []
         self._unsettled: deque[_Written] = deque()
-        self._new_files: list[File] = []
-        self._new_folders: set[str] = set()
+        self._new: Dirty | None = None
         self.checkpointing = LogCheckpoint(files, folder, passes, checkpoints, self._drop_head)
 
-    @property
-    def settings(self) -> LogSettings:
-        return self._settings
-
     def change_settings(self, settings: LogSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._aim()
 
     @property
@@ -121,9 +137,10 @@ class PartitionLog:
 
     def note_new(self, metadata: File | None) -> None:
         """The names of this log may be in the page cache alone: they are synced with the next pass."""
+        self._new = self._new or Dirty()
         if metadata is not None:
-            self._new_files.append(metadata)
-        self._new_folders.update((self.folder, self.folder.rpartition("/")[0]))
+            self._new.files.add(metadata)
+        self._new.folders.update((self.folder, self.folder.rpartition("/")[0]))
 
     def resume(self, end: int, undurable: PartitionSegment | None) -> None:
         """An existing log was opened: it goes on at `end`. From `undurable` on it is synced before it is read."""
@@ -209,10 +226,6 @@ class PartitionLog:
         self._roll_offset = active.segment.base + MAX_RELATIVE_OFFSET
         self._roll_bytes = min(self.settings.segment_bytes, MAX_POSITION)
 
-    def note_sealed(self, segment: PartitionSegment) -> None:
-        """A segment was found sealed whose indexes are not in its files yet."""
-        self.checkpointing.note_sealed(segment)
-
     def index_of(self, segment: PartitionSegment) -> SegmentIndex | StoredIndex:
         """Where to look for offsets and times in one of the segments."""
         index = segment.index(self.files)
@@ -246,7 +259,7 @@ class PartitionLog:
         now_ms = self.now_ms()
         if not active.segment.size:
             active.created_ms = now_ms  # it ages from its first record on
-        elif now_ms - active.created_ms >= self._settings.segment_ms:
+        elif now_ms - active.created_ms >= self.settings.segment_ms:
             self.roll()
 
     # -- the journal's side: passes end
@@ -261,12 +274,10 @@ class PartitionLog:
         size = active.segment.size
         place = _new_tuple(Place, (self.end, active, size))
         self._unsettled.append((place, self.producers.first_open_offset()))
-        if self._new_folders:
-            dirty.files.update(self._new_files)
-            dirty.folders.update(self._new_folders)
-            self._new_files.clear()
-            self._new_folders.clear()
-        limit = self._settings.checkpoint_bytes
+        if self._new is not None:
+            dirty.merge(self._new)
+            self._new = None
+        limit = self.settings.checkpoint_bytes
         if self.checkpointing.has_work or size - active.checkpointed_to >= limit:
             tail = Tail(self.start, self.end, active, self.producers, self.epochs)
             self.checkpointing.write_pass(number, tail, limit, dirty)
@@ -302,8 +313,7 @@ class PartitionLog:
     def close(self) -> None:
         """Checkpoint everything. The log is closed when the pass that this begins is durable."""
         active = self.segments[-1]
-        is_unsaved = active.checkpointed_to < active.segment.size or self.checkpointing.has_work
-        if is_unsaved:
+        if active.checkpointed_to < active.segment.size or self.checkpointing.has_work:
             self.checkpoint()
 
     # -- the head
@@ -328,7 +338,9 @@ class PartitionLog:
             return Ticket(0)
         point = self._point_now()
         ticket = self._checkpoints.save(self.folder, point)
-        self._passes.when_on_disk(ticket, lambda done: self._head_moved(done, point))
+        self._passes.when_on_disk(
+            ticket, lambda done: self._take_back_head() if done.refusal else self._drop_head(point)
+        )
         return ticket
 
     def _point_now(self) -> RecoveryPoint:
@@ -342,12 +354,6 @@ class PartitionLog:
         if known is None or known.base < base:
             return RecoveryPoint(base, base, 0, self.start, -1)
         return known._replace(start=self.start)
-
-    def _head_moved(self, ticket: Ticket, point: RecoveryPoint) -> None:
-        if ticket.refusal is None:
-            self._drop_head(point)
-        else:
-            self._take_back_head()
 
     def _take_back_head(self) -> None:
         known = self._checkpoints.point(self.folder)

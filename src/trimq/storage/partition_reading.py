@@ -13,8 +13,8 @@ from trimq.formats.batch import BadBatch, BatchHeader
 from trimq.formats.records import find_max_timestamp, find_timestamp, iterate
 from trimq.storage.companions import Unusable
 from trimq.storage.partition_index import OffsetPosition, TimestampOffset
-from trimq.storage.partition_log import PartitionLog, Place
-from trimq.storage.partition_segment import PartitionSegment
+from trimq.storage.partition_log import PartitionLog
+from trimq.storage.partition_segment import PartitionSegment, Place
 from trimq.storage.producer_snapshot import ProducerStates
 from trimq.storage.transaction_index import AbortedTransaction
 from trimq.storage.transaction_markers import apply_batch

@@ -204,7 +204,7 @@ class _Scan:
                 self._cut(segment, segment.size, BadBatch(f"{self._next_offset} does not lead to {following.base}"))
                 break
             active.seal(following.base)
-            opened.note_sealed(active)
+            opened.checkpointing.note_sealed(active)
         self._require_start(opened.segments[-1].segment, opened.segments[-1].segment.size)
         opened.resume(self._next_offset, self._undurable)
 
@@ -306,7 +306,7 @@ class _Scan:
             sealed.note(header, header.last_offset, position)
             self._apply_trusted(sealed, position, header)
         sealed.seal(end_offset)
-        self._log.note_sealed(sealed)
+        self._log.checkpointing.note_sealed(sealed)
         self._log.checkpoint()
 
     def _scan(self, active: PartitionSegment, following: Segment | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
 from trimq.formats.batch import BadBatch, BatchHeader, check_bounds, check_stored
@@ -298,6 +299,14 @@ class PartitionSegment:
                 raise DamagedSegment(self.segment.file.name, at)
         if position <= self.checked_to:
             self.checked_to = max(self.checked_to, end)
+
+
+class Place(NamedTuple):
+    """An offset and where its bytes begin."""
+
+    offset: int
+    segment: PartitionSegment
+    position: int
 
 
 def _extend(files: Files, name: str, position: int, data: bytes, dirty: Dirty) -> None:

@@ -112,13 +112,12 @@ class Passes:
         number, writers = self.current, self._joined
         self._joined = []
         self.current += 1
-        dirty = Dirty()
-        kept = self._write_all(writers, dirty)
+        kept = self._write_all(writers, self._flusher.dirty)
         if kept is None:
             return
         self.written = number
         self._unsettled.append((number, kept))
-        self._flusher.flush(number, dirty)
+        self._flusher.flush(number)
         if self.durable < number:
             self._tell()
 
@@ -154,8 +153,9 @@ class Passes:
             return
         if number > self.durable:
             self.durable = number
-        while self._unsettled and self._unsettled[0][0] <= number:
-            settled, writers = self._unsettled.popleft()
+        unsettled = self._unsettled
+        while unsettled and unsettled[0][0] <= number:
+            settled, writers = unsettled.popleft()
             for writer in writers:
                 writer.settle_pass(settled)
         if self._afterwards:
