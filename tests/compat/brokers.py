@@ -1,0 +1,35 @@
+"""A broker process that a test can start anew on the same folder and port, and into whose files it can look."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from tools.broker import running
+from trimq.formats.batch import BatchHeader, read_header
+
+
+class CompatBroker:
+    """Runs from `with` to the end of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running = ExitStack()
+        self.address = "127.0.0.1:0"
+
+    def __enter__(self) -> CompatBroker:
+        (self._folder / "ready.json").unlink(missing_ok=True)
+        addresses = self._running.enter_context(running(self._folder, ["--kafka-listen", self.address]))
+        self.address = addresses["kafka"]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._running.close()
+
+    def restart(self) -> None:
+        self.__exit__()
+        self.__enter__()
+
+    def first_batch(self, topic: str) -> BatchHeader:
+        """As it lies in the files of partition 0."""
+        return read_header((self._folder / "data" / "partitions" / f"{topic}-0" / f"{0:020}.log").read_bytes())
