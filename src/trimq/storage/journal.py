@@ -94,19 +94,19 @@ class Journal:
         """Collect `length` bytes for the active segment. They must not change in this pass."""
         parts, ticket = self._parts, self._ticket
         if ticket is None or not self._chunks:
-            parts, ticket = self.collect()
+            parts, ticket = self.collect(self.segments[-1])
         parts.append(part)
         self._tail.size += length
         return ticket
 
-    def collect(self) -> tuple[list[Buffer], Ticket]:
+    def collect(self, active: Segment) -> tuple[list[Buffer], Ticket]:
         """Where this pass collects what goes to the active segment, for an owner that appends without a call for each
         part: whatever is added to the list must be added to the segment's size too."""
         parts, ticket = self._parts, self._ticket
         if not self._chunks:
-            self._tail = segment = self.segments[-1]
+            self._tail = active
             self._parts = parts = []
-            self._chunks.append((segment, segment.size, parts, False))
+            self._chunks.append((active, active.size, parts, False))
         if ticket is None:
             self._ticket = ticket = self._passes.join(self)
         return parts, ticket

@@ -31,6 +31,22 @@ class Tail(NamedTuple):
 
 
 class LogCheckpoint:
+    __slots__ = (
+        "_checkpoints",
+        "_epochs_changed",
+        "_files",
+        "_folder",
+        "_is_asked",
+        "_is_stopped",
+        "_passes",
+        "_saved",
+        "_sealed",
+        "_snapshots",
+        "are_epochs_saved",
+        "has_work",
+        "kept_snapshot",
+    )
+
     def __init__(
         self,
         files: Files,

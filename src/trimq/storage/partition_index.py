@@ -125,20 +125,17 @@ class SegmentIndex:
     # -- back to where a pass began
 
     def mark(self) -> IndexMark:
-        return len(self._offsets), len(self._timestamps), self.largest_ms, self._offset_of_largest
+        return self.due_after, self._entered_ms, self.largest_ms, self._offset_of_largest
 
     def back_to(self, mark: IndexMark) -> None:
         """Forget what was noted since `mark` was taken."""
-        offset_entries, time_entries, self.largest_ms, self._offset_of_largest = mark
+        self.due_after, self._entered_ms, self.largest_ms, self._offset_of_largest = mark
+        offset_entries = bisect_right(self._positions, self.due_after - self.interval_bytes)
+        time_entries = bisect_right(self._timestamps, self._entered_ms)
         del self._offsets[offset_entries:]
         del self._positions[offset_entries:]
         del self._timestamps[time_entries:]
         del self._time_offsets[time_entries:]
-        self._entered_ms = self._timestamps[-1] if self._timestamps else NO_TIMESTAMP
-        self._find_due()
-
-    def _find_due(self) -> None:
-        self.due_after = (self._positions[-1] if self._positions else 0) + self.interval_bytes
 
     # -- asking
 
@@ -208,7 +205,7 @@ class SegmentIndex:
                 index._time_offsets.append(entry.offset - base)
                 index.largest_ms, index._offset_of_largest = entry
                 index._entered_ms = entry.timestamp_ms
-        index._find_due()
+        index.due_after = (entries[-1].position if entries else 0) + interval_bytes
         return index, last.position
 
 

@@ -3,7 +3,6 @@ are for is decided above."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from trimq.errors import OffsetOutOfRange, UnknownTopic
@@ -109,7 +108,7 @@ class PartitionLog:
         self._newest_epoch = -1
         self._mark: _PassMark | None = None
         self._parts: list[Buffer] = []
-        self._unsettled: deque[_Written] = deque()
+        self._unsettled: list[_Written] = []
         self._new: Dirty | None = None
         self.checkpointing = LogCheckpoint(files, folder, passes, checkpoints, self._drop_head)
 
@@ -197,7 +196,7 @@ class PartitionLog:
         if (end > self._roll_bytes or last_offset > self._roll_offset) and end > size:
             self.roll()
         # Have at hand where this pass collects its batches: asking the journal for each costs as much again.
-        self._parts, self._ticket = self.journal.collect()
+        self._parts, self._ticket = self.journal.collect(self._tail)
         self._room_to = self._roll_bytes
         return self._tail
 
@@ -300,7 +299,7 @@ class PartitionLog:
     def pass_settled(self, number: int) -> None:
         if self.is_removed:
             return
-        self.durable_place, self.undecided_from = self._unsettled.popleft()
+        self.durable_place, self.undecided_from = self._unsettled.pop(0)
         self.durable_end = self.durable_place.offset
         if self.settled is not None:
             self.settled()
