@@ -23,8 +23,6 @@ _UNMAPPED_BELOW = 32 * 1024
 
 _WARM_BYTES = 1024 * 1024
 
-_pwrite = os.pwrite  # at hand, for every pass of every stream
-
 
 class Space(NamedTuple):
     free_bytes: int
@@ -141,7 +139,7 @@ class DiskFile:
         self.is_used = True
         if len(parts) == 1:
             part = parts[0]
-            written = _pwrite(fd, part, position)
+            written = os.pwrite(fd, part, position)
             if written < len(part):
                 _write_rest(fd, bytes(part)[written:], position + written)
             return
