@@ -75,7 +75,7 @@ class ProducerStatesMachine(RuleBasedStateMachine):
 
     @rule()
     def begin_pass(self) -> None:
-        self.states.begin_pass()
+        self.states.keep_pass()
         self.pass_began_at = len(self.log)
 
     @rule()

@@ -55,7 +55,7 @@ def undone_pass_left_in_file(patch: pytest.MonkeyPatch) -> None:
 
     def forget(self: Any, refusal: Any, *_: Any) -> None:
         ticket, chunks = self._ticket, self._chunks
-        self._forget_pass()
+        self._ticket, self._chunks, self._folder_changed = None, [], False
         ticket.refusal = refusal
         for segment, *_ in chunks:
             segment.size = segment.file.size()

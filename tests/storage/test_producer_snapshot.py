@@ -212,7 +212,7 @@ def test_an_undone_pass_leaves_no_trace() -> None:
     states.apply(data(0, producer_id=1, transactional=True))
     states.apply(data(1, producer_id=2, transactional=True))
     states.apply(data(2, producer_id=3))
-    states.begin_pass()
+    states.keep_pass()
     before = dict(states.items())
     states.apply_control(marker(3, 1), False, 5)
     states.apply(data(4, producer_id=1, sequence=1, transactional=True))
@@ -229,7 +229,7 @@ def test_an_undone_pass_leaves_no_trace() -> None:
 def test_what_was_applied_before_the_pass_is_not_undone() -> None:
     states = ProducerStates()
     states.apply(data(0))
-    states.begin_pass()
+    states.keep_pass()
     states.undo_pass()
     assert state_of(states).last_sequence == 0
 

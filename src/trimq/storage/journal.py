@@ -44,10 +44,8 @@ class Journal:
         "_folder",
         "_folder_changed",
         "_owner",
-        "_parts",
         "_passes",
         "_suffix",
-        "_tail",
         "_ticket",
         "segments",
         "settle_pass",
@@ -63,8 +61,6 @@ class Journal:
         self.segments: list[Segment] = []
         self._ticket: Ticket | None = None
         self._chunks: list[_Chunk] = []
-        self._parts: list[Buffer] = []
-        self._tail: Segment
         self._folder_changed = False
 
     def path(self, name: str) -> str:
@@ -92,24 +88,23 @@ class Journal:
 
     def append(self, part: Buffer, length: int) -> Ticket:
         """Collect `length` bytes for the active segment. They must not change in this pass."""
-        parts, ticket = self._parts, self._ticket
+        ticket = self._ticket
         if ticket is None or not self._chunks:
-            parts, ticket = self.collect(self.segments[-1])
+            _, ticket = self.collect(self.segments[-1])
+        segment, _, parts, _ = self._chunks[-1]
         parts.append(part)
-        self._tail.size += length
+        segment.size += length
         return ticket
 
     def collect(self, active: Segment) -> tuple[list[Buffer], Ticket]:
         """Where this pass collects what goes to the active segment, for an owner that appends without a call for each
         part: whatever is added to the list must be added to the segment's size too."""
-        parts, ticket = self._parts, self._ticket
-        if not self._chunks:
-            self._tail = active
-            self._parts = parts = []
-            self._chunks.append((active, active.size, parts, False))
+        chunks, ticket = self._chunks, self._ticket
+        if not chunks:
+            chunks.append((active, active.size, [], False))
         if ticket is None:
             self._ticket = ticket = self._passes.join(self)
-        return parts, ticket
+        return chunks[-1][2], ticket
 
     def latest_ticket(self) -> Ticket:
         """The ticket of what was appended last: of this pass, or of the last one that was written."""
@@ -127,14 +122,9 @@ class Journal:
             raise WriteFailed(str(error)) from error
         segment = Segment(base, file, 0)
         self.segments.append(segment)
-        self._begin_chunk(segment, is_new=True)
+        self._chunks.append((segment, 0, [], True))
         self._folder_changed = True
         return segment
-
-    def _begin_chunk(self, segment: Segment, is_new: bool) -> None:
-        self._tail = segment
-        self._parts = []
-        self._chunks.append((segment, segment.size, self._parts, is_new))
 
     def _join_once(self) -> Ticket:
         if self._ticket is None:
@@ -156,11 +146,15 @@ class Journal:
         if self._folder_changed:
             dirty.folders.add(self._folder)
         self._owner.pass_written(ticket.number, dirty)
-        self._forget_pass()
+        self._ticket = None
+        self._chunks = []
+        self._folder_changed = False
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         ticket, chunks, folder_changed = self._ticket, self._chunks, self._folder_changed
-        self._forget_pass()
+        self._ticket = None
+        self._chunks = []
+        self._folder_changed = False
         if ticket is not None:
             ticket.refusal = refusal
         # What is undone must be as durable as what is kept: else a crash brings refused bytes back.
@@ -178,12 +172,6 @@ class Journal:
                 dirty.files.add(segment.file)
         self._owner.pass_undone()
 
-    def _forget_pass(self) -> None:
-        self._ticket = None
-        self._chunks = []
-        self._parts = []
-        self._folder_changed = False
-
     # -- removing
 
     def resync(self, first: Segment) -> None:
@@ -191,7 +179,7 @@ class Journal:
         self._join_once()
         self._folder_changed = True
         for segment in self.segments[self.segments.index(first) :]:
-            self._begin_chunk(segment, is_new=False)
+            self._chunks.append((segment, segment.size, [], False))
 
     def touch(self) -> Ticket:
         """Take part in this pass without appending: companion files will be written with it."""
@@ -216,7 +204,7 @@ class Journal:
         if segment.file.size() > size:
             segment.file.resize(size)
         self._join_once()
-        self._begin_chunk(segment, is_new=False)
+        self._chunks.append((segment, size, [], False))
 
     def abandon(self, refusal: Refusal) -> None:
         """The folder goes: what was collected is not written."""

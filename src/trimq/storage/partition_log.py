@@ -145,7 +145,7 @@ class PartitionLog:
         """An existing log was opened: it goes on at `end`. From `undurable` on it is synced before it is read."""
         active = self.segments[-1]
         self.end = end
-        self.undecided_from = self.producers.first_open_offset()
+        self.undecided_from = self.producers.keep_pass()
         self._aim()
         if undurable is None:
             self.durable_end = end
@@ -254,7 +254,6 @@ class PartitionLog:
             raise UnknownTopic(self.folder)
         active = self.segments[-1]
         self._mark = (self.end, active, self._tail_index.mark(), self._newest_epoch)
-        self.producers.begin_pass()
         now_ms = self.now_ms()
         if not active.segment.size:
             active.created_ms = now_ms  # it ages from its first record on
@@ -272,7 +271,7 @@ class PartitionLog:
         active = self.segments[-1]
         size = active.segment.size
         place = _new_tuple(Place, (self.end, active, size))
-        self._unsettled.append((place, self.producers.first_open_offset()))
+        self._unsettled.append((place, self.producers.keep_pass()))
         if self._new is not None:
             dirty.merge(self._new)
             self._new = None
@@ -299,8 +298,9 @@ class PartitionLog:
     def pass_settled(self, number: int) -> None:
         if self.is_removed:
             return
-        self.durable_place, self.undecided_from = self._unsettled.pop(0)
-        self.durable_end = self.durable_place.offset
+        place, self.undecided_from = self._unsettled.pop(0)
+        self.durable_place = place
+        self.durable_end = place.offset
         if self.settled is not None:
             self.settled()
 

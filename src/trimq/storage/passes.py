@@ -24,6 +24,9 @@ class Ticket:
         self.refusal: Refusal | None = None
 
 
+_new_ticket = object.__new__  # half the time of its constructor, for every pass of every journal
+
+
 class Writer(Protocol):
     """Takes part in passes: collects bytes during one, writes them at its end."""
 
@@ -83,7 +86,9 @@ class Passes:
         if not self._joined:
             self._call_soon(self.finish)
         self._joined.append(writer)
-        return Ticket(self.current)
+        ticket = _new_ticket(Ticket)
+        ticket.number, ticket.refusal = self.current, None
+        return ticket
 
     def afterwards(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
         """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
@@ -112,35 +117,32 @@ class Passes:
         number, writers = self.current, self._joined
         self._joined = []
         self.current += 1
-        kept = self._write_all(writers, self._flusher.dirty)
+        dirty = self._flusher.dirty
+        kept: list[Writer] | None = writers
+        for writer in writers:
+            try:
+                writer.write_pass(dirty)
+            except OSError as error:
+                kept = self._undo(writer, kept, error, dirty)
         if kept is None:
             return
         self.written = number
         self._unsettled.append((number, kept))
         self._flusher.flush(number)
         if self.durable < number:
-            self._tell()
+            for listener in self._listeners:
+                listener()
 
-    def _write_all(self, writers: list[Writer], dirty: Dirty) -> list[Writer] | None:
-        """Those whose bytes count. None: one could be neither written nor undone."""
-        failed: list[Writer] = []
-        for writer in writers:
-            try:
-                writer.write_pass(dirty)
-            except OSError as error:
-                log.warning("a write failed, its pass is undone: %s", error)
-                self._undo(writer, WriteFailed(str(error)), dirty)
-                failed.append(writer)
-        if self._is_broken:
-            return None
-        return [writer for writer in writers if writer not in failed] if failed else writers
-
-    def _undo(self, writer: Writer, refusal: Refusal, dirty: Dirty) -> None:
+    def _undo(self, writer: Writer, kept: list[Writer] | None, error: OSError, dirty: Dirty) -> list[Writer] | None:
+        """Those of `kept` whose bytes still count. None: one could be neither written nor undone."""
+        log.warning("a write failed, its pass is undone: %s", error)
         try:
-            writer.undo_pass(refusal, dirty)
-        except OSError as error:
+            writer.undo_pass(WriteFailed(str(error)), dirty)
+        except OSError as worse:
             # Bytes of a refused request stay in the file and would be read after a restart: no more answers.
-            self.give_up(error)
+            self.give_up(worse)
+            return None
+        return None if kept is None else [other for other in kept if other is not writer]
 
     def give_up(self, error: BaseException) -> None:
         """The files are in a state that only a restart puts right: nothing is acknowledged any more."""
@@ -162,9 +164,6 @@ class Passes:
             _call_back(self._afterwards, number)
         if self._on_disk and self._flusher is not None:
             _call_back(self._on_disk, self._flusher.on_disk)
-        self._tell()
-
-    def _tell(self) -> None:
         for listener in self._listeners:
             listener()
 

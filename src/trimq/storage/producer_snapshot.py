@@ -159,13 +159,14 @@ class ProducerStates:
 
     # -- passes
 
-    def begin_pass(self) -> None:
-        """What was applied so far is written: it can no longer be undone."""
+    def keep_pass(self) -> int | None:
+        """What was applied so far is written: it can no longer be undone. Gives back the `first_open_offset`."""
         if self._before_pass:
             self._before_pass = {}
+        return next(iter(self._open)) if self._open else None
 
     def undo_pass(self) -> None:
-        """Take back what was applied since `begin_pass`."""
+        """Take back what was applied since `keep_pass`."""
         for producer_id, state in self._before_pass.items():
             if state is None:
                 self._states.pop(producer_id, None)
