@@ -20,8 +20,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from tools.broker import COMMAND, running
 
 PATIENCE_S = 20
-KILLS = 6
+KILLS = 20
+MOVED_BETWEEN_KILLS = 50
 MESSAGES = 1_500
+
+# librdkafka 2.16 forgets its brokers when all are down, but not the group's coordinator among them: it would wait for
+# that one for ever. And it waits longer and longer, up to ten seconds, before it tries a broker again.
+REMEMBERING = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +41,7 @@ def transactional(address: str, name: str, **settings: object) -> Producer:
     return producer
 
 
-def reader(address: str, isolation: str, group: str = "readers") -> Consumer:
+def reader(address: str, isolation: str, group: str = "readers", **settings: object) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": address,
@@ -45,6 +50,7 @@ def reader(address: str, isolation: str, group: str = "readers") -> Consumer:
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "log_level": 0,
+            **settings,
         }
     )
 
@@ -181,30 +187,25 @@ class Mover(threading.Thread):
     def __init__(self, address: str) -> None:
         super().__init__()
         self._address = address
-        self._moved = 0
+        self.moved = 0
         self.failure: BaseException | None = None
-        self.attempts = 0
 
     def run(self) -> None:
         try:
-            while self._moved < MESSAGES:
-                self.attempts += 1
+            while self.moved < MESSAGES:
                 self._move()
         except BaseException as failure:
             self.failure = failure
 
     def _move(self) -> None:
         """Until all is moved, or something goes wrong: then everything begins anew from what was committed."""
-        consumer = reader(self._address, "read_committed", "movers")
+        consumer = reader(self._address, "read_committed", "movers", **REMEMBERING)
         try:
-            # librdkafka 2.16 forgets its brokers when all are down, but not the group's coordinator among them: it
-            # would wait for that one for ever.
-            remembering = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200}
-            producer = transactional(self._address, "mover", **remembering)
+            producer = transactional(self._address, "mover", **REMEMBERING)
             (place,) = consumer.committed([TopicPartition("source", 0)], PATIENCE_S)
-            self._moved = max(place.offset, 0)
-            consumer.assign([TopicPartition("source", 0, self._moved)])
-            while self._moved < MESSAGES:
+            self.moved = max(place.offset, 0)
+            consumer.assign([TopicPartition("source", 0, self.moved)])
+            while self.moved < MESSAGES:
                 messages = [found for found in consumer.consume(4, 1) if found.error() is None]
                 if messages:
                     self._move_together(producer, consumer, messages)
@@ -222,7 +223,7 @@ class Mover(threading.Thread):
         metadata = consumer.consumer_group_metadata()
         persist(lambda: producer.send_offsets_to_transaction(places, metadata, PATIENCE_S))
         persist(lambda: producer.commit_transaction(PATIENCE_S))
-        self._moved = next_offset
+        self.moved = next_offset
 
 
 def persist(call: Callable[[], object]) -> None:
@@ -235,7 +236,18 @@ def persist(call: Callable[[], object]) -> None:
                 raise
 
 
-@pytest.mark.timeout(180)
+def await_progress(mover: Mover, count: int) -> None:
+    """A kill must hit somebody at work."""
+    goal = mover.moved + count
+    assert goal < MESSAGES, "everything is moved before the last kill"
+    deadline = time.monotonic() + 2 * PATIENCE_S
+    while mover.moved < goal:
+        assert mover.is_alive(), mover.failure
+        assert time.monotonic() < deadline, f"the mover hangs at {mover.moved}"
+        time.sleep(0.001)
+
+
+@pytest.mark.timeout(300)
 def test_what_is_moved_while_the_broker_is_killed_is_moved_exactly_once(tmp_path: Path) -> None:
     broker = KilledBroker(tmp_path)
     broker.start()
@@ -246,11 +258,12 @@ def test_what_is_moved_while_the_broker_is_killed_is_moved_exactly_once(tmp_path
         mover = Mover(broker.address)
         mover.start()
         for _ in range(KILLS):
-            time.sleep(random.uniform(0.05, 0.5))  # the moment of the kill is what varies
+            await_progress(mover, random.randint(1, MOVED_BETWEEN_KILLS))
+            time.sleep(random.uniform(0, 0.01))  # the moment of the kill is what varies
             broker.kill()
             broker.start()
-        mover.join(120)
-        assert not mover.is_alive(), "the mover hangs"
+        mover.join(3 * PATIENCE_S)
+        assert not mover.is_alive(), f"the mover hangs at {mover.moved}"
         assert mover.failure is None, mover.failure
         moved = read_all(broker.address, "target")
         assert Counter(moved) == Counter(b"moved %d" % number for number in range(MESSAGES))
