@@ -13,7 +13,7 @@ from trimq.core.transaction_refusals import (
     UnknownTransaction,
     WrongTransactionState,
 )
-from trimq.core.transactions import Producer, State, Transaction
+from trimq.core.transactions import PendingCursor, Producer, State, Transaction
 from trimq.errors import WriteFailed
 from trimq.model import SYSTEM
 
@@ -178,6 +178,68 @@ def test_the_later_of_two_transactions_moves_the_cursor_whichever_ends_first(cor
     assert core.is_unstable()
     core.end(first, name="first")
     assert core.cursor() == 2
+
+
+@pytest.mark.parametrize("had_cursor", [False, True])
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_cursors_of_a_deleted_group_are_not_moved(core: TransactingCore, had_cursor: bool, is_decided: bool) -> None:
+    producer = core.take()
+    if had_cursor:
+        core.core.broker.commit(SYSTEM, "g", core.core.broker.topic(SYSTEM, "orders"), 0, 3)
+    core.add(producer, groups=("g", "other"))
+    core.commit_cursor(producer, 7)
+    core.registry.commit_cursors("t", producer, "other", [PendingCursor("other", core.id(), 9, 0)])
+    core.settle()
+    assert core.core.groups.names() == ["g", "other"]
+    if is_decided:
+        core.begin_end(producer)
+    assert core.core.broker.membership.delete(SYSTEM, "g") is not None
+    assert not core.is_unstable()
+    assert core.core.groups.names() == ["other"]
+    core.settle()
+    core.cut_power()
+    core.end(producer)
+    assert core.cursor() is None
+    moved = core.core.broker.membership.cursors(SYSTEM, "other").cursors[core.id()]
+    assert moved.offset == 9
+    assert core.core.groups.names() == ["other"]
+
+
+def test_a_single_cursor_that_is_deleted_is_not_moved(core: TransactingCore) -> None:
+    producer = core.take()
+    core.add(producer, groups=("g",))
+    core.commit_cursor(producer, 7)
+    core.commit_cursor(producer, 8, number=1)
+    core.core.broker.membership.delete_cursor(SYSTEM, "g", core.id(0))
+    core.end(producer)
+    assert (core.cursor(0), core.cursor(1)) == (None, 8)
+
+
+def test_a_group_of_an_open_transaction_is_not_forgotten_as_unused(core: TransactingCore) -> None:
+    producer = core.take(timeout_ms=900_000)
+    core.add(producer, groups=("g",))
+    core.commit_cursor(producer, 7)
+    core.advance(700_000)  # groups are looked at every ten minutes
+    core.end(producer)
+    assert core.cursor() == 7
+
+
+def test_the_end_of_a_transaction_is_tried_again_though_a_group_was_deleted_meanwhile(core: TransactingCore) -> None:
+    producer = core.take()
+    core.add(producer, 0, groups=("g",))
+    core.write(producer, b"a")
+    core.settle()
+    core.commit_cursor(producer, 7)
+    core.files.before = failing("orders-0/")
+    core.begin_end(producer)
+    core.settle()
+    assert core.registry.get("t").is_prepared
+    core.core.broker.membership.delete(SYSTEM, "g")
+    core.settle()
+    core.files.before = healthy
+    core.advance(1_000)
+    assert core.registry.get("t").state is State.COMPLETE_COMMIT
+    assert core.cursor() is None
 
 
 # -- power cuts and full disks

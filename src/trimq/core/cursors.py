@@ -84,6 +84,14 @@ class Cursors:
         """The streams of the group whose cursors an open transaction may move; some may have no cursor yet."""
         return [stream for holder, stream in self._holders if holder == group]
 
+    def unstable_groups(self) -> set[str]:
+        """The groups of which an open transaction may move a cursor."""
+        return {group for group, _ in self._holders}
+
+    def holders(self, group: str) -> list[str]:
+        """The open transactions that may move cursors of the group."""
+        return [name for name, places in self._held.items() if any(group == holder for holder, _ in places)]
+
     # -- all of them
 
     def all(self, group: str) -> Mapping[StreamId, Cursor]:

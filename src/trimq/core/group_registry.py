@@ -43,7 +43,8 @@ _SWEEP_MS = 600_000
 
 
 class GroupRegistry:
-    """`retention_ms`: for how long, in message time, the cursors of a group that nobody uses are kept."""
+    """`retention_ms`: for how long, in message time, the cursors of a group that nobody uses are kept. `drop_pending`
+    keeps open transactions from moving a group's cursors, or that of one stream."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class GroupRegistry:
         new_id: Callable[[], UUID],
         initial_delay_ms: int,
         retention_ms: int,
+        drop_pending: Callable[[str, StreamId | None], Ticket | None],
     ) -> None:
         self._store = store
         self._cursors = cursors
@@ -64,6 +66,7 @@ class GroupRegistry:
         self._new_id = new_id
         self._initial_delay_ms = initial_delay_ms
         self._retention_ms = retention_ms
+        self._drop_pending = drop_pending
         self._groups: dict[str, Group] = {}
         self._emptied_ms: dict[str, int] = {}
         self._unsettled: dict[str, Ticket] = {}
@@ -102,17 +105,18 @@ class GroupRegistry:
     # -- groups
 
     def names(self) -> list[str]:
-        """Those that have members, had them, or have cursors."""
-        return list(dict.fromkeys([*self._groups, *self._cursors.groups()]))
+        """Those that have members, had them, or have cursors, if only in an open transaction."""
+        return list(dict.fromkeys([*self._groups, *self._cursors.groups(), *sorted(self._cursors.unstable_groups())]))
 
     def describe(self, name: str) -> GroupDescription:
         return self._find(name).describe()
 
     def delete(self, name: str) -> Ticket | None:
-        """Forget the group and its cursors. None: nothing of it was kept."""
+        """Forget the group and its cursors, also those that open transactions would move. None: nothing was kept."""
         if self._find(name).state is not GroupState.EMPTY:
             raise GroupNotEmpty(name)
-        return self._forget(name)
+        dropped = self._drop_pending(name, None)
+        return self._forget(name) or dropped
 
     def _find(self, name: str) -> Group:
         group = self._groups.get(name)
@@ -259,6 +263,11 @@ class GroupRegistry:
         if isinstance(group, AssignedGroup):
             group.check_reader(claim)
 
+    def delete_cursor(self, name: str, stream: StreamId) -> Ticket | None:
+        """Forget how far the group has read a stream. None: it had not begun."""
+        dropped = self._drop_pending(name, stream)
+        return self._cursors.delete_stream(name, stream) or dropped
+
     # -- what was decided
 
     def _carry_out(self, group: ClassicGroup, decisions: Iterable[Decision]) -> None:
@@ -350,7 +359,7 @@ class GroupRegistry:
                 continue
             if self._emptied_ms.get(name, 0) <= before_ms:
                 self._forget_old(name, before_ms)
-            if not self._cursors.all(name):
+            if not self._cursors.all(name) and not self._cursors.unstable(name):
                 self._forget(name)
         self._await_sweep()
 

@@ -138,7 +138,7 @@ class Membership:
     def delete_cursor(self, caller: Caller, group: str, stream: StreamId) -> Ticket | None:
         """Forget how far the group has read a stream. None: it had not begun."""
         self._require(caller, Action.CONFIGURE, group)
-        return self._cursors.delete_stream(group, stream)
+        return self._groups.delete_cursor(group, stream)
 
     def _require(self, caller: Caller, action: Action, group: str) -> None:
         self._access.require(caller, action, group_resource(caller, group))

@@ -113,6 +113,7 @@ def open_groups(
     passes: Passes,
     clock: Clock,
     chance: random.Random,
+    transactions: TransactionRegistry,
 ) -> GroupRegistry:
     divisible = DivisibleTopics(topics)
     catalogue.watch("topic", lambda id, definition: divisible.changed())
@@ -125,6 +126,7 @@ def open_groups(
         lambda: new_id(chance),
         settings.kafka.group_initial_rebalance_delay_ms,
         _CURSOR_RETENTION_MS,
+        transactions.drop_cursors,
     )
     groups.open()
     return groups
@@ -179,9 +181,9 @@ def open_core(
     compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
     checksums = SegmentChecksums(checkpoints, offload)
     upkeep = Upkeep(topics, guard, compacting, checksums, clock.message, storage.retention_check_ms)
-    groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance)
     kept = open_table(files, TABLES, "transactions", passes, Transaction, offload)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
+    groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance, transactions)
     broker = Broker(
         settings,
         topics,

@@ -163,6 +163,18 @@ class TransactionRegistry:
         ]
         return self._put(name, transactions.commit_cursors(known, producer, group, seen, now_ms))
 
+    def drop_cursors(self, group: str, stream: StreamId | None = None) -> Ticket | None:
+        """The group is deleted, or its cursor of a stream: no open transaction moves it any more. None: none would."""
+        ticket = None
+        for name in self._cursors.holders(group):
+            known = self.get(name)
+            dropped = transactions.drop_cursors(known, group, stream, self._clock.message.now_ms())
+            if dropped is not known:
+                ticket = self._put(name, dropped)
+                if dropped.is_prepared:
+                    self._retry(name)  # the change has cancelled the timer of an end that could not be written
+        return ticket
+
     def end(self, name: str, producer: Producer, is_commit: bool, raises_epoch: bool, answer: Answer) -> None:
         """Commit or abort. `answer` is called when every stream has its durable marker, with the complete transaction
         and the ticket of that state, or with a refusal; a refusal that is raised: it is not called at all."""

@@ -186,6 +186,13 @@ def commit_cursors(
     return replace(known, changed_ms=now_ms, cursors=tuple(pending.values()))
 
 
+def drop_cursors(known: Transaction, group: str, stream: StreamId | None, now_ms: int) -> Transaction:
+    """The group's cursors, or the one of this stream, will not be moved whatever the outcome. The same as `known`: they
+    would not have been."""
+    kept = tuple(each for each in known.cursors if each.group != group or stream not in (None, each.stream))
+    return known if kept == known.cursors else replace(known, changed_ms=now_ms, cursors=kept)
+
+
 def end(
     known: Transaction | None, producer: Producer, is_commit: bool, raises_epoch: bool, now_ms: int, new_id: NewId
 ) -> Transaction:

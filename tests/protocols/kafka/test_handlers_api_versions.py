@@ -45,6 +45,18 @@ def test_every_version_tells_the_same(desk: Desk, version: int) -> None:
         assert row.min_version == (0 if row.api_key == 0 else APIS[row.api_key].min_version)
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_second_version_of_transactions_is_finalized(desk: Desk, version: int) -> None:
+    body = codec.encode(ApiVersionsRequest(**SOFTWARE), version)
+    response = answer(desk, framed(header(18, version) + b"\0" + body), version)
+    finalized = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
+    assert finalized == {"group.version": (1, 1), "transaction.version": (2, 2)}
+    assert response.finalized_features_epoch >= 0
+    supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
+    # Kafka hides from version 3 what may be at 0.
+    assert supported == ({} if version == 3 else {"group.version": (0, 1), "transaction.version": (0, 2)})
+
+
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
 def test_an_unknown_version_is_told_the_known_ones(desk: Desk, version: int) -> None:
     response = answer(desk, framed(header(18, version) + b"\0"), 0)

@@ -323,6 +323,15 @@ def test_transactions_are_filtered(
     assert answer.unknown_state_filters == unknown
 
 
+@pytest.mark.timeout(20)
+def test_a_pattern_that_means_harm_costs_no_more_than_another(desk: Desk) -> None:
+    Client(desk, "a" * 60)
+    answer = desk.ask(ListTransactionsRequest(transactional_id_pattern="(a+)+b"))
+    assert (answer.error_code, answer.transaction_states) == (Code.NONE, [])
+    answer = desk.ask(ListTransactionsRequest(transactional_id_pattern="((a+)+)+"))
+    assert [each.transactional_id for each in answer.transaction_states] == ["a" * 60]
+
+
 def test_a_pattern_that_is_none_is_refused(desk: Desk) -> None:
     answer = desk.ask(ListTransactionsRequest(transactional_id_pattern="("))
     assert answer.error_code == Code.INVALID_REGULAR_EXPRESSION

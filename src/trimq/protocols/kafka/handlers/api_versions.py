@@ -1,7 +1,7 @@
 """ApiVersions, versions 0 to 4: which APIs this broker serves, in which versions.
 
 An unknown version is answered in version 0 with the range of this API alone, and the connection stays open.
-Not served: features (none is finalized yet).
+Two features are finalized, for good: groups that the broker divides, and the second version of transactions.
 """
 
 from __future__ import annotations
@@ -13,10 +13,21 @@ from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.apis import API_VERSIONS, APIS
 from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.messages.handshakes import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from trimq.protocols.kafka.messages.handshakes import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE = 0
+_FEATURES = {"group.version": 1, "transaction.version": 2}
+_FINALIZED = [
+    FinalizedFeatureKey(name=name, max_version_level=at, min_version_level=at) for name, at in _FEATURES.items()
+]
+_SUPPORTED = [SupportedFeatureKey(name=name, min_version=0, max_version=at) for name, at in _FEATURES.items()]
 
 
 def handle(request: Request, served: Iterable[int]) -> Reply:
@@ -30,8 +41,12 @@ def handle(request: Request, served: Iterable[int]) -> Reply:
     ):
         return Reply.now(encode_response(request, ApiVersionsResponse(error_code=Code.INVALID_REQUEST)))
     ranges = [_range(key) for key in sorted(served)]
-    # The first state of the features, in which none is finalized, is known: clients then take it as it is.
-    return Reply.now(encode_response(request, ApiVersionsResponse(api_keys=ranges, finalized_features_epoch=0)))
+    # Clients of version 3 take a feature that can be at 0 for an error (KAFKA-17011).
+    supported = _SUPPORTED if request.api_version >= 4 else []
+    response = ApiVersionsResponse(
+        api_keys=ranges, supported_features=supported, finalized_features_epoch=0, finalized_features=_FINALIZED
+    )
+    return Reply.now(encode_response(request, response))
 
 
 def _range(key: int) -> ApiVersion:

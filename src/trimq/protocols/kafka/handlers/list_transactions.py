@@ -1,15 +1,15 @@
 """ListTransactions, versions 0 to 2: names and states, filtered by state, producer id, age and in version 2 a pattern.
 
-The pattern is a regular expression that the whole name must match. Not served: what only RE2 knows in it.
+The pattern is a regular expression that the whole name must match. Not served: Unicode classes and word boundaries.
 """
 
 from __future__ import annotations
 
-import re
-
+from trimq.core.patterns import Pattern
+from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.group_codes import group_code
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import (
     ListTransactionsRequest,
@@ -22,10 +22,9 @@ from trimq.protocols.kafka.transaction_states import PASSING_NAMES, STATE_NAMES
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(ListTransactionsRequest)
     try:
-        pattern = re.compile(message.transactional_id_pattern or ".*", re.DOTALL)
-    except re.error:
-        response = ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
-        return Reply.now(encode_response(request, response))
+        pattern = Pattern(message.transactional_id_pattern) if message.transactional_id_pattern else None
+    except Refusal as refusal:
+        return Reply.now(encode_response(request, ListTransactionsResponse(error_code=group_code(refusal))))
     known_names = (*STATE_NAMES.values(), *PASSING_NAMES)
     unknown = [name for name in message.state_filters if name not in known_names]
     now_ms = context.clock.message.now_ms()
@@ -38,7 +37,7 @@ def handle(context: Context, request: Request) -> Reply:
             continue
         if message.duration_filter >= 0 and not 0 <= known.started_ms <= now_ms - message.duration_filter:
             continue
-        if pattern.fullmatch(name):
+        if pattern is None or pattern.matches(name):
             found.append(
                 ListTransactionsTransactionState(
                     transactional_id=name, producer_id=known.producer_id, transaction_state=state
