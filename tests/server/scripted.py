@@ -13,6 +13,7 @@ from trimq.metrics import Counter
 from trimq.model import Buffer
 from trimq.protocols.contract import IN_ORDER, Outlet, Parts, Reply
 from trimq.server.progress import Progress
+from trimq.server.rests import Rests
 from trimq.server.session import Session, SessionLimits, SessionMetrics
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
@@ -49,6 +50,8 @@ class Conversation:
         self.to_deliver = 0
         self.times_closed = 0
         self.times_relieved = 0
+        self.times_rested = 0
+        self.is_restless = False
 
     def get_buffer(self, size_hint: int) -> bytearray:
         return self.buffer
@@ -133,6 +136,10 @@ class Conversation:
 
     def _rest(self, rest: str, lane: object) -> None:
         self.outlet.pause_intake(int(rest))
+
+    def rest(self) -> bool:
+        self.times_rested += 1
+        return not self.is_restless
 
     def congestion_ended(self) -> None:
         self.times_relieved += 1
@@ -251,7 +258,10 @@ class Peer:
         self.time = ManualTime(0)
         self.ended: list[Session] = []
         self.metrics = SessionMetrics(Counter(), Counter(), Counter())
-        self.session = Session(self.front_end, self.progress, limits, self.metrics, self.time, self.ended.append)
+        self.rests = Rests(self.time)
+        self.session = Session(
+            self.front_end, self.progress, limits, self.metrics, self.time, self.rests, self.ended.append
+        )
         self.pipe = Pipe(room)
         self.pipe.protocol = self.session
         if is_made:
@@ -318,7 +328,10 @@ class Served:
         return self
 
     def _make(self) -> Session:
-        session = Session(self.front_end, self.progress, self._limits, self.metrics, self._time, self.ended.append)
+        rests = Rests(self._time)
+        session = Session(
+            self.front_end, self.progress, self._limits, self.metrics, self._time, rests, self.ended.append
+        )
         self.sessions.append(session)
         return session
 

@@ -16,6 +16,7 @@ from trimq.errors import StartMistake
 from trimq.metrics import Counter
 from trimq.server.listener import Listener
 from trimq.server.progress import Progress
+from trimq.server.rests import Rests
 from trimq.server.session import Session, SessionMetrics
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
@@ -31,7 +32,7 @@ class Made:
 
     def _session(self, ended: Callable[[Session], None]) -> Session:
         metrics = SessionMetrics(Counter(), Counter(), Counter())
-        return Session(self.front_end, Progress(), ROOMY, metrics, LoopTime(), ended)
+        return Session(self.front_end, Progress(), ROOMY, metrics, LoopTime(), Rests(LoopTime()), ended)
 
     async def stop(self) -> None:
         self.listener.stop_accepting()

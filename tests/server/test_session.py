@@ -839,3 +839,38 @@ def test_a_peer_that_reads_slowly_is_not_cut_off() -> None:
         assert not peer.pipe.is_lost
 
     run(main)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_received_much_and_rests_gives_its_memory_back() -> None:
+    async def main() -> None:
+        peer = Peer()
+        peer.say("now small")
+        assert len(peer.rests) == 0
+        peer.feed(b"now " + bytes(200_000).replace(b"\0", b"x"))
+        peer.conversation.is_restless = True  # the request has come in part
+        while peer.time.step(5_000):
+            pass
+        assert peer.conversation.times_rested > 0
+        peer.conversation.is_restless = False
+        peer.feed(b"\n")
+        while peer.time.step(10_000):
+            pass
+        assert len(peer.rests) == 0
+        assert [len(line) for line in await peer.listen()] == [5, 200_000]
+
+    run(main)
+
+
+def test_a_connection_that_ends_is_no_longer_watched_for_its_rest() -> None:
+    async def main() -> None:
+        peer = Peer()
+        peer.feed(bytes(100_000))
+        assert len(peer.rests) == 1
+        peer.session.abort()
+        await peer.settle()
+        assert len(peer.rests) == 0
+
+    run(main)

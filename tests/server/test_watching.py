@@ -101,6 +101,9 @@ class Scripted:
             raise self._answer
         return self._answer
 
+    def rest(self) -> bool:
+        return True
+
     def congestion_ended(self) -> None: ...
 
     def farewell(self, error: ProtocolError) -> Parts:

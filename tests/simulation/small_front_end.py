@@ -63,6 +63,9 @@ class SmallConversation:
         except Refusal as refusal:
             return Reply.now(encode_refusal(id, refusal), self._lane)
 
+    def rest(self) -> bool:
+        return True
+
     def congestion_ended(self) -> None:
         """Nothing is delivered that was not asked for."""
 

@@ -134,6 +134,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     frame_bytes: Annotated[
         int, Meta(ge=KIB, le=INT32, description="The largest request that is read; a larger one closes its connection.")
     ] = 100 * MIB
+    command_bytes: Annotated[
+        int,
+        Meta(
+            ge=KIB,
+            le=INT32,
+            description="The largest request that brings no records; a larger one closes its connection. "
+            "What is read of it can take fifty times as much memory.",
+        ),
+    ] = 4 * MIB
     pending_requests_per_connection: Annotated[
         int, Meta(ge=1, le=INT32, description="How many unanswered requests a connection may have.")
     ] = 1000

@@ -137,6 +137,10 @@ class Conversation(Protocol):
     def congestion_ended(self) -> None:
         """The peer has read what was sent: deliveries may go on."""
 
+    def rest(self) -> bool:
+        """Nothing has come for a while: give back memory that is held to receive into. False: a request has come in
+        part, it is still needed."""
+
     def farewell(self, error: ProtocolError) -> Parts:
         """What to tell a peer that broke the protocol, before the connection closes."""
 

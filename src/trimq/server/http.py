@@ -180,6 +180,10 @@ class HttpConversation:
         parts.append(self._http.send(h11.EndOfMessage()))
         return [part for part in parts if part]
 
+    def rest(self) -> bool:
+        """What it receives into is small."""
+        return True
+
     def congestion_ended(self) -> None:
         """Nothing is delivered that was not asked for."""
 

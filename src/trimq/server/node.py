@@ -28,6 +28,7 @@ from trimq.server.front_ends import (
 from trimq.server.gauges import expose_disk, expose_listeners, expose_passes, expose_topics
 from trimq.server.listener import Listener
 from trimq.server.progress import Progress
+from trimq.server.rests import Rests
 from trimq.server.session import Session, SessionLimits, SessionMetrics
 from trimq.server.timed_offload import TimedOffload
 from trimq.storage.files import Files
@@ -62,6 +63,7 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self._is_aborted = False
         self._progress = Progress()
+        self._rests = Rests(doors.clock.liveness)
         self.metrics = Metrics()
         self.passes = Passes(self._call_soon, self._fail)
         self.passes.on_progress(self._passes_moved)
@@ -183,7 +185,7 @@ class Node:
         metrics = SessionMetrics(*(family.labelled(name) for family in self._session_counters))
 
         def make_session(ended: Callable[[Session], None]) -> Session:
-            return Session(front_end, self._progress, limits, metrics, self._doors.clock.liveness, ended)
+            return Session(front_end, self._progress, limits, metrics, self._doors.clock.liveness, self._rests, ended)
 
         listener = Listener(name, make_session, settings.limits.connections, self._refused_connections.labelled(name))
         await listener.start(address.host, address.port)

@@ -17,6 +17,7 @@ from trimq.server.idleness import Idleness
 from trimq.server.outbox import Outbox
 from trimq.server.owed_replies import OwedReplies
 from trimq.server.progress import Progress
+from trimq.server.rests import Rests
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Session(asyncio.BufferedProtocol):
         limits: SessionLimits,
         metrics: SessionMetrics,
         liveness: Timeline,
+        rests: Rests,
         ended: Callable[[Session], None],
     ) -> None:
         self._front_end = front_end
@@ -64,6 +66,7 @@ class Session(asyncio.BufferedProtocol):
         self._limits = limits
         self._metrics = metrics
         self._liveness = liveness
+        self._rests = rests
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -122,6 +125,7 @@ class Session(asyncio.BufferedProtocol):
         if self._unlively_bytes >= _LIVELY_BYTES:
             self._unlively_bytes = 0
             self._idleness.moves += 1
+            self._rests.watch(self)
         self._conversation.buffer_updated(nbytes)
         if not self._turn_scheduled:
             self._take_turn()
@@ -147,6 +151,7 @@ class Session(asyncio.BufferedProtocol):
             return
         self._is_lost = True
         self._progress.forget(self)
+        self._rests.forget(self)
         self._idleness.stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -159,6 +164,14 @@ class Session(asyncio.BufferedProtocol):
             log.exception("a connection from %s did not end as it should", self._address)
         finally:
             self._ended(self)
+
+    @property
+    def moves(self) -> int:
+        return self._idleness.moves
+
+    def rest(self) -> bool:
+        """Nothing is being received: whoever sent much once must not hold the memory for it for ever."""
+        return self._is_closing or self._conversation.rest()
 
     # -- events
 

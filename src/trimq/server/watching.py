@@ -76,6 +76,7 @@ class _WatchedConversation:
         self.get_buffer = inner.get_buffer
         self.buffer_updated = inner.buffer_updated
         self.next_event = inner.next_event
+        self.rest = inner.rest
         self.congestion_ended = inner.congestion_ended
 
     def handle(self, event: object) -> Reply | None:

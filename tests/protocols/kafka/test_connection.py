@@ -188,3 +188,16 @@ def test_an_api_versions_request_is_read_in_every_version() -> None:
         request = only_request(request_frame(message, version))
         assert request.is_supported
         assert request.decode(ApiVersionsRequest).client_software_name == ("n" if version >= 3 else "")
+
+
+def test_a_request_without_records_has_a_limit_of_its_own() -> None:
+    small = request_frame(MetadataRequest(topics=[]), 12)
+    limit = len(small) - 4
+    connection = KafkaConnection(command_limit=limit)
+    connection.receive(small + request_frame(PRODUCE, 9) + request_frame(HeartbeatRequest(group_id="g" * limit), 4))
+    first, second = connection.next_event(), connection.next_event()
+    assert first is not None
+    assert second is not None
+    assert len(second.decode(ProduceRequest).topic_data) == 1
+    with pytest.raises(InvalidFrame, match=f"^Heartbeat of \\d+ bytes, where {limit} are allowed$"):
+        connection.next_event()

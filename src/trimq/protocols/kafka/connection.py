@@ -12,7 +12,7 @@ from trimq.model import Buffer
 from trimq.protocols.kafka import codec
 from trimq.protocols.kafka.apis import API_VERSIONS, APIS, Api, UnsupportedRequest
 from trimq.protocols.kafka.fetch_path import write_fetch_response
-from trimq.protocols.kafka.frames import START_SIZE, ReceiveBuffer
+from trimq.protocols.kafka.frames import START_SIZE, InvalidFrame, ReceiveBuffer
 from trimq.protocols.kafka.messages.fetch import FetchResponse
 from trimq.protocols.kafka.messages.produce import ProduceRequest, ProduceResponse
 from trimq.protocols.kafka.produce_path import ProduceRequests, read_legacy_string, write_produce_response
@@ -22,6 +22,7 @@ from trimq.protocols.kafka.wire import MalformedMessage, skip_tags
 R = TypeVar("R", bound=RequestMessage)
 
 DEFAULT_FRAME_LIMIT = 100 * 1024 * 1024
+DEFAULT_COMMAND_LIMIT = 4 * 1024 * 1024
 PRODUCE = 0
 HEADER_SIZE = 8  # up to the client id
 
@@ -74,10 +75,18 @@ class KafkaConnection:
 
     The record batches of a produce request are writable views of the receive buffer. They stay valid and unchanged for
     as long as they are held; dropping them soon lets the buffer be used again.
+
+    `command_limit` is for requests without records: their arrays become objects, many times as large as their bytes.
     """
 
-    def __init__(self, frame_limit: int = DEFAULT_FRAME_LIMIT, buffer_size: int = START_SIZE) -> None:
+    def __init__(
+        self,
+        frame_limit: int = DEFAULT_FRAME_LIMIT,
+        buffer_size: int = START_SIZE,
+        command_limit: int = DEFAULT_COMMAND_LIMIT,
+    ) -> None:
         self._received = ReceiveBuffer(frame_limit, buffer_size)
+        self._command_limit = command_limit
         self._produce_requests = ProduceRequests()
         self._client_id: str | None = None
         self._client_id_bytes = b"\xff\xff"  # null
@@ -115,6 +124,8 @@ class KafkaConnection:
                 client_id, message = requests.read(data, begin + HEADER_SIZE, end, api_version)
                 return Request(api_key, api_version, correlation_id, client_id, b"", 0, message)
             api = find_api(api_key, api_version)
+            if end - begin > self._command_limit:
+                raise InvalidFrame(f"{api.name} of {end - begin} bytes, where {self._command_limit} are allowed")
             taken = bytes(memoryview(data)[begin:end])
             client_id, body = self._read_client_id(taken)
             if api_version >= api.flexible_from:

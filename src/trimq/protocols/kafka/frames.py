@@ -63,11 +63,14 @@ class ReceiveBuffer:
         self.start = finish
         return begin, finish
 
-    def shrink(self) -> None:
-        """Give back the memory of an idle connection. Harmless at any time outside a read."""
-        if self.start == self.end:
-            self.data = bytearray()
-            self.start = self.end = 0
+    def shrink(self) -> bool:
+        """Give back the memory of an idle connection. Harmless at any time outside a read. False: a frame has arrived
+        in part."""
+        if self.start != self.end:
+            return False
+        self.data = bytearray()
+        self.start = self.end = 0
+        return True
 
     def _begin_anew(self) -> None:
         """Nothing is waiting to be cut: use the buffer from its beginning, if nobody looks at it."""

@@ -29,6 +29,7 @@ class KafkaConversation:
         self._client_id: str | None = None
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
+        self.rest = connection.shrink
 
     def next_event(self) -> Request | None:
         return self._connection.next_event()
@@ -69,4 +70,6 @@ class KafkaFrontEnd:
     def converse(self, address: str, outlet: Outlet) -> KafkaConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
         context = Context(self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions)
-        return KafkaConversation(KafkaConnection(self._broker.settings.limits.frame_bytes), context)
+        limits = self._broker.settings.limits
+        connection = KafkaConnection(limits.frame_bytes, command_limit=limits.command_bytes)
+        return KafkaConversation(connection, context)

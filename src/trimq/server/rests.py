@@ -1,0 +1,59 @@
+"""Connections that have received much, until they rest: then they give back the memory that they received into. One
+timer for all of them, which runs only while there are any."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trimq.clock import Timeline, Timer
+
+# A connection that did nothing from one look to the next is at rest.
+LOOK_MS = 1000
+_NOT_SEEN = -1
+
+
+class Busy(Protocol):
+    @property
+    def moves(self) -> int:
+        """Another number whenever the connection has done something."""
+
+    def rest(self) -> bool:
+        """Give back memory. False: it is still needed."""
+
+
+class Rests:
+    __slots__ = ("_timeline", "_timer", "_watched")
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._timer: Timer | None = None
+        # A dict, not a set: looked at in the same order on every run.
+        self._watched: dict[Busy, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._watched)
+
+    def watch(self, busy: Busy) -> None:
+        """It has received much: tell it when it is at rest."""
+        self._watched.setdefault(busy, _NOT_SEEN)
+        self._arm()
+
+    def forget(self, busy: Busy) -> None:
+        """It has ended."""
+        self._watched.pop(busy, None)
+        if not self._watched and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        for busy, seen in list(self._watched.items()):
+            if busy.moves != seen:
+                self._watched[busy] = busy.moves
+            elif busy.rest():
+                del self._watched[busy]
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._watched and self._timer is None:
+            self._timer = self._timeline.call_at(self._timeline.now_ms() + LOOK_MS, self._look)
