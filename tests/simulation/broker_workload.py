@@ -258,7 +258,7 @@ class BrokerWorkload:
         if self._flips_bits:
             unsure = self._promises.relearn_topics(found)
             # An old copy knows nothing of what came after it, and what came may stand where other records stood.
-            self._check_damaged(node, {topic.id for topic in found} if self._is_restored else unsure)
+            self._check_damaged(node, {topic.id for topic in found} if self._is_restored else unsure, may_lose)
             self._is_restored = False
             return
         had_gone = self._promises.gone_topics()
@@ -266,18 +266,18 @@ class BrokerWorkload:
         for id, stream, promises in self._streams(node):
             records = _readable_records(stream, may_be_damaged=False)
             if id in had_gone:
-                promises.check_damaged(stream.start, records, stream.end)
+                promises.check_damaged(stream.start, records, stream.end, may_lose)
             else:
                 promises.check_recovered(stream.start, records, stream.end, may_lose, self._may_uncut)
         self._promises.check_cursors(_cursors(node), may_lose)
 
-    def _check_damaged(self, node: Node, unsure: set[bytes]) -> None:
+    def _check_damaged(self, node: Node, unsure: set[bytes], may_lose: bool) -> None:
         for id, stream, promises in self._streams(node):
             records = _readable_records(stream, may_be_damaged=True)
             if id in unsure:
                 promises.relearn(stream.start, records, stream.end)
             else:
-                promises.check_damaged(stream.start, records, stream.end)
+                promises.check_damaged(stream.start, records, stream.end, may_lose)
         self._promises.check_damaged_cursors(_cursors(node))
 
     def _streams(self, node: Node) -> Iterator[tuple[bytes, Stream, StreamPromises]]:

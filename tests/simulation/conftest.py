@@ -14,9 +14,9 @@ DEFAULT_SEEDS = 300
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `seeds` runs all of them, some at a time, and one that takes `some_seeds` a fifth; `--seed`
+    """A test that takes `seeds` runs all of them, some at a time, and one that takes `some_seeds` a third; `--seed`
     replays one, `--seeds` says how many."""
-    for name, divisor in (("seeds", 1), ("some_seeds", 5)):
+    for name, divisor in (("seeds", 1), ("some_seeds", 3)):
         if name in metafunc.fixturenames:
             shares = _shares(metafunc.config, divisor)
             metafunc.parametrize(name, shares, ids=[f"seeds-{share.start}-to-{share.stop - 1}" for share in shares])

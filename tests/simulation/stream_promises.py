@@ -34,10 +34,12 @@ class StreamPromises:
         self._open.update(records)
 
     def refused(self, records: Iterable[bytes]) -> None:
-        """This attempt has left nothing."""
-        records = list(records)
-        self._open.subtract(records)
-        self._refused.update(records)
+        """This attempt has left nothing. One of an earlier life of the broker, which a client hears of late, does not
+        count: the recovery has said what is there."""
+        for record in records:
+            if self._open[record] > 0:
+                self._open[record] -= 1
+                self._refused[record] += 1
 
     def acknowledged(self, offset: int, records: Iterable[bytes]) -> None:
         for at, record in enumerate(records, offset):
@@ -102,6 +104,7 @@ class StreamPromises:
         self._check_nothing_lost(end, may_lose)
         if may_lose:
             self._open.update(self._refused)  # what was taken back in the page cache may be on the disk
+            self._forget_replaced(records)
         for at, record in records:
             self._place(at, record, "recovered")
         self._settle(start, end)
@@ -118,9 +121,17 @@ class StreamPromises:
             if not may_lose:
                 self._fail(f"record {at} is lost, recovery ends at {end}: {record[:30]!r}")
 
-    def check_damaged(self, start: int, records: Sequence[tuple[int, bytes]], end: int) -> None:
+    def _forget_replaced(self, records: Sequence[tuple[int, bytes]]) -> None:
+        """What was not synced may be lost, and what had stood in its place for a moment be there instead."""
+        for at, record in records:
+            if at >= self._floor and self._known.get(at, record) != record:
+                del self._where[self._known.pop(at)]
+
+    def check_damaged(self, start: int, records: Sequence[tuple[int, bytes]], end: int, may_lose: bool) -> None:
         """As `check_recovered` where more is forgiven: records may be missing, but none may be wrong."""
         self._open.update(self._refused)
+        if may_lose:
+            self._forget_replaced(records)
         for at in [at for at in self._known if at >= end]:
             del self._where[self._known.pop(at)]
         for at, record in records:

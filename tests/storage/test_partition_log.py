@@ -273,6 +273,53 @@ def test_a_cut_that_is_refused_is_taken_back() -> None:
     assert bench.offsets() == list(range(30))
 
 
+def test_a_checkpoint_does_not_carry_out_a_cut_that_is_refused() -> None:
+    bench = LogBench()
+    bench.fill(3)
+    bench.fail_writes("checkpoints.0.log")
+    bench.log.roll()
+    ticket = bench.log.cut_head(3)
+    bench.runner.end_pass()
+    bench.mend()
+    bench.settle()
+    assert ticket.refusal is not None
+    assert (bench.log.start, bench.log.segments[0].segment.base) == (0, 0)
+    assert bench.offsets() == [0, 1, 2]
+    bench.crash()
+    assert bench.offsets() == [0, 1, 2]
+
+
+def test_a_cut_without_a_checkpoint_does_not_take_what_is_known_of_producers() -> None:
+    bench = LogBench()
+    bench.append(b"first", producer_id=7, producer_epoch=0, base_sequence=0)
+    bench.log.checkpoint()
+    bench.settle()
+    bench.append(b"second", producer_id=7, producer_epoch=0, base_sequence=1)
+    bench.fail_writes(".snapshot")
+    bench.roll()
+    bench.log.cut_head(2)
+    bench.settle()
+    bench.crash()
+    assert (bench.log.start, bench.offsets()) == (2, [])
+    known = bench.log.producers.get(7)
+    assert known is not None
+    assert known.last_sequence == 1
+
+
+def test_segments_before_the_head_go_when_a_checkpoint_that_failed_is_made() -> None:
+    bench = LogBench()
+    bench.fill(3)
+    bench.fail_writes(".timeindex")
+    bench.roll()
+    bench.log.cut_head(3)
+    bench.settle()
+    assert bench.names(".log") == [f"{0:020d}.log", f"{3:020d}.log"]
+    bench.mend()
+    bench.log.cut_head(3)
+    bench.settle()
+    assert bench.names(".log") == [f"{3:020d}.log"]
+
+
 @pytest.mark.parametrize("keeps_names", [False, True])
 @pytest.mark.parametrize("kept_percent", [0, 50, 100])
 @pytest.mark.parametrize("rounds", range(6))

@@ -312,3 +312,39 @@ def test_nothing_is_believed_of_a_log_that_is_made_anew() -> None:
     bench.checkpoints.seal(f"{ROOT}/t-0", 0, SealedMark(100, None))
     bench.make()
     assert not bench.checkpoints.knows(f"{ROOT}/t-0")
+
+
+def test_what_was_saved_of_an_earlier_topic_and_could_not_be_deleted_is_not_believed() -> None:
+    bench = Bench()
+    old = bench.make(id=ONE)
+    for number in range(5):
+        bench.append(old, b"old %d" % number)
+    old.roll()
+    old.cut_head(3)
+    old.checkpoint()
+    bench.settle()
+
+    def refuse(operation: str, name: str) -> None:
+        if operation == "write" and name.endswith("checkpoints.0.log"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+    bench.files.before = refuse
+    bench.store.remove(ONE, [old])
+    bench.settle()
+    new = bench.make(id=TWO)
+    folder = f"{ROOT}/t-0"
+    assert bench.checkpoints.knows(folder)
+    assert (bench.checkpoints.point(folder), bench.checkpoints.marked(folder)) == (None, [])
+    bench.append(new, b"new")
+    bench.memory.crash()
+    bench.open()
+    found = bench.find(id=TWO)
+    assert (found.start, bodies(found)) == (0, [b"new"])
+    found.checkpoint()
+    bench.settle()
+    bench.memory.crash()
+    bench.open()
+    assert bodies(bench.find(id=TWO)) == [b"new"]
+    point = bench.checkpoints.point(folder)
+    assert point is not None
+    assert point.offset == 1

@@ -277,7 +277,8 @@ class PartitionLog:
             self._new = None
         limit = self.settings.checkpoint_bytes
         if self.checkpointing.has_work or size - active.checkpointed_to >= limit:
-            tail = Tail(self.start, self.end, active, self.producers, self.epochs)
+            # Where the head was before it was cut, which may be refused yet: a cut saves its start itself.
+            tail = Tail(self.segments[0].segment.base, self.end, active, self.producers, self.epochs)
             self.checkpointing.write_pass(number, tail, limit, dirty)
 
     def pass_undone(self) -> None:
@@ -335,6 +336,8 @@ class PartitionLog:
     def _save_head(self) -> Ticket:
         if self.is_removed:
             return Ticket(0)
+        if self.checkpointing.is_due:
+            self.journal.touch()  # segments stay until it is made
         point = self._point_now()
         ticket = self._checkpoints.save(self.folder, point)
         self._passes.when_on_disk(
@@ -343,16 +346,12 @@ class PartitionLog:
         return ticket
 
     def _point_now(self) -> RecoveryPoint:
-        """The last checkpoint, with the head where it is now."""
+        """The last checkpoint, with the head where it is now: what came after it is still needed for the producers."""
         known = self._checkpoints.point(self.folder)
-        heads = [segment for segment in self.segments if segment.segment.base <= self.start]
-        # One that is not durable yet cannot be relied on, nor one before the last checkpoint.
-        while len(heads) > 1 and heads[-1].segment.base > self.durable_place.segment.segment.base:
-            heads.pop()
-        base = heads[-1].segment.base
-        if known is None or known.base < base:
-            return RecoveryPoint(base, base, 0, self.start, -1)
-        return known._replace(start=self.start)
+        if known is not None:
+            return known._replace(start=self.start)
+        base = self.segments[0].segment.base
+        return RecoveryPoint(base, base, 0, self.start, -1)
 
     def _take_back_head(self) -> None:
         known = self._checkpoints.point(self.folder)

@@ -46,7 +46,10 @@ class PartitionStore:
         )
         if is_new:
             self._make(folder, None, opened)
-        elif names := self._files.names(folder):
+            self._checkpoints.take(folder, id)
+            return opened
+        self._checkpoints.take(folder, id)
+        if names := self._files.names(folder):
             metadata = self._claim(folder, id, is_adopted)
             open_log(self._files, opened, self._checkpoints, is_adopted, names)
             if metadata is not None:
