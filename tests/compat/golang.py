@@ -1,0 +1,20 @@
+"""The program of `clients/go`, built with the modules that its go.sum names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compat.cache import do, made_once, require
+from compat.programs import SOURCES, Program, fingerprint
+
+
+def go_client() -> Program:
+    """Skips the test where Go is missing."""
+    require("go")
+    sources = SOURCES / "go"
+
+    def build_into(folder: Path) -> None:
+        do(["go", "build", "-buildvcs=false", "-mod=readonly", "-o", str(folder / "client"), "."], sources)
+
+    folder = made_once("go", fingerprint(path for path in sources.iterdir() if path.is_file()), build_into)
+    return Program((str(folder / "client"),))
