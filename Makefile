@@ -11,10 +11,10 @@ AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench compat example lock clean
+.PHONY: help run test check bench bench-kafka compat example lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/ready ## start the broker; data in ./trimq-data; more flags: ARGS="--flush async"
 	@exec $(BIN)/trimq serve --data-dir trimq-data $(ARGS)
@@ -30,6 +30,9 @@ check: $(VENV)/ready ## ruff, mypy --strict, the layers and the shape of the cod
 
 bench: $(VENV)/ready ## measure: one JSON line per figure, then a table
 	$(BIN)/python -m bench $(ARGS)
+
+bench-kafka: $(VENV)/ready ## measure beside a genuine Apache Kafka (Java, Maven; 20 minutes); see that it runs: ARGS=--quick
+	$(BIN)/python -m bench.kafka $(ARGS)
 
 compat: $(VENV)/ready ## run the tests that need Java with Maven, Node, Go, Rust or a Debian package
 	$(BIN)/python -m pytest -m external $(ARGS)

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 from bench import appends, commits, reads, startup, streams, whole_path
-from bench.figures import Figure, table_of
+from bench.figures import Figure
 from bench.measuring import garbage_collected_as_in_the_broker
-from bench.processes import PROJECT
+from bench.running import run, scratch
 from bench.sizes import FULL, TINY, Sizes
 
 Measure = Callable[[Sizes, Path], Iterator[Figure]]
@@ -45,15 +38,8 @@ def main(words: list[str] | None = None) -> int:
     if not measures:
         print(f"no figure is named like {chosen.only!r}; there are: {', '.join(MEASURES)}", file=sys.stderr)
         return 2
-    began_s, load = time.perf_counter(), os.getloadavg()[0]
-    with _scratch(chosen.folder) as folder, garbage_collected_as_in_the_broker():
-        figures = _run(measures, sizes, folder)
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(table_of(figures))
-    console.print(
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux {platform.release()}; load average "
-        f"{load:.1f} before, {os.getloadavg()[0]:.1f} after; {time.perf_counter() - began_s:.0f} s"
-    )
+    with scratch(chosen.folder) as folder, garbage_collected_as_in_the_broker():
+        run({name: partial(measure, sizes, folder) for name, measure in measures.items()})
     return 0
 
 
@@ -63,37 +49,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", metavar="WORD", help="only the measurements whose name has this in it")
     parser.add_argument("--folder", type=Path, help="where 3 GB of files may lie meanwhile; default: TMPDIR or build/")
     return parser
-
-
-@contextmanager
-def _scratch(asked: Path | None) -> Iterator[Path]:
-    """On the disk that data would be on: the usual folder for temporary files may be in memory. What the processes that
-    are started compile goes there too, and with it."""
-    parent = asked or Path(os.environ.get("TMPDIR", PROJECT / "build"))
-    parent.mkdir(parents=True, exist_ok=True)
-    compiled = os.environ.pop("PYTHONPYCACHEPREFIX", None)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=parent) as folder:
-        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
-        try:
-            yield Path(folder).resolve()
-        finally:
-            del os.environ["PYTHONPYCACHEPREFIX"]
-            if compiled is not None:
-                os.environ["PYTHONPYCACHEPREFIX"] = compiled
-
-
-def _run(measures: dict[str, Measure], sizes: Sizes, folder: Path) -> list[Figure]:
-    figures = []
-    columns = (TextColumn("{task.description}", table_column=None), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(measures))
-        for name, measure in measures.items():
-            progress.update(task, description=name)
-            for figure in measure(sizes, folder):
-                figures.append(figure)
-                print(figure.as_json(), flush=True)
-            progress.advance(task)
-    return figures
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""One figure: what was measured, what the bare loop beside it took, and whether the goal is met. Measures nothing."""
+"""One figure: what was measured, what stands beside it (a bare loop of the same system calls, or another broker), and
+whether the goal is met. Measures nothing."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ class Goal(NamedTuple):
     def is_met_by(self, value: float) -> bool:
         return value <= self.bound if self.is_ceiling else value >= self.bound
 
-    def __str__(self) -> str:
-        return f"{'<=' if self.is_ceiling else '>='} {self.bound:g}{' x floor' if self.is_ratio else ''}"
+    def told(self, beside: str) -> str:
+        return f"{'<=' if self.is_ceiling else '>='} {self.bound:g}{f' x {beside}' if self.is_ratio else ''}"
 
 
 def at_most_times_floor(bound: float) -> Goal:
@@ -37,7 +38,8 @@ def at_most(bound: float) -> Goal:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`note` says which clock is judged, and what else was seen. A figure without a goal is for orientation."""
+    """`note` says which clock is judged, and what else was seen. A figure without a goal is for orientation. `beside`
+    names what `floor` is of."""
 
     name: str
     value: float
@@ -45,6 +47,7 @@ class Figure:
     floor: float | None = None
     goal: Goal | None = None
     note: str = ""
+    beside: str = "floor"
 
     @property
     def ratio(self) -> float | None:
@@ -58,15 +61,19 @@ class Figure:
             return self.goal.is_met_by(self.value)
         return self.ratio is not None and self.goal.is_met_by(self.ratio)
 
+    @property
+    def told_goal(self) -> str:
+        return "" if self.goal is None else self.goal.told(self.beside)
+
     def as_json(self) -> str:
         return json.dumps(
             {
                 "figure": self.name,
                 "value": _rounded(self.value),
                 "unit": self.unit,
-                "floor": _rounded(self.floor),
+                self.beside: _rounded(self.floor),
                 "ratio": _rounded(self.ratio),
-                "goal": None if self.goal is None else str(self.goal),
+                "goal": self.told_goal or None,
                 "met": self.is_met,
                 "note": self.note,
             }
@@ -84,15 +91,14 @@ def _shown(value: float | None) -> str:
 _VERDICTS = {True: "[green]met", False: "[bold red]missed", None: ""}
 
 
-def table_of(figures: list[Figure]) -> Table:
+def table_of(figures: list[Figure], beside: str = "floor") -> Table:
     table = Table(title="Figures of this run", title_justify="left")
     table.add_column("figure", overflow="fold", min_width=30)
-    for name in ("value", "floor", "ratio"):
+    for name in ("value", beside, "ratio"):
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("unit", "goal", ""):
         table.add_column(name, no_wrap=True)
     for figure in figures:
-        goal = "" if figure.goal is None else str(figure.goal)
         numbers = map(_shown, (figure.value, figure.floor, figure.ratio))
-        table.add_row(figure.name, *numbers, figure.unit, goal, _VERDICTS[figure.is_met])
+        table.add_row(figure.name, *numbers, figure.unit, figure.told_goal, _VERDICTS[figure.is_met])
     return table

@@ -45,7 +45,7 @@ def trimq(*words: str) -> tuple[int, str]:
 
 
 def targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
 
 
 def fault_in(command: str) -> str:

@@ -1,12 +1,11 @@
-"""What tests with foreign tools fetch and build: made once, then kept in the user's cache folder."""
+"""What tests with foreign tools need, and the steps by which it is made."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,6 @@ def require(*programs: str) -> None:
     for program in programs:
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program} on this machine")
-
-
-def made_once(kind: str, name: str, make: Callable[[Path], None]) -> Path:
-    """The folder of this name, which `make` fills unless an earlier run did so to the end."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimq" / kind / name
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
-        if not (folder / "complete").exists():
-            make(folder)
-            (folder / "complete").touch()
-    return folder
 
 
 def do(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:

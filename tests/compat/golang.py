@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compat.cache import do, made_once, require
+from compat.cache import do, require
 from compat.programs import SOURCES, Program, fingerprint
+
+from tools.made_once import made_once
 
 
 def go_client() -> Program:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compat.cache import do, made_once, require
+from compat.cache import do, require
 from compat.maven import classpath
 from compat.programs import SOURCES, Program, fingerprint
+
+from tools.made_once import made_once
 
 # A short life is better served by a small heap and the first compiler than by the server's defaults.
 _QUICK = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

@@ -1,0 +1,142 @@
+"""Producing, to Kafka and to ours: by requests that were encoded before, and by librdkafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bench.figures import Figure, Goal, at_least_times_floor, at_most_times_floor
+from bench.kafka_sides import Outcome, Side, Sides, cpu_figure, rate_figure, take_turns, timed, topic_on
+from bench.kafka_sizes import KafkaSizes
+from bench.kafka_wire import await_leader, encode_batch, encode_produce, produce_until
+from bench.processes import ChildFailed
+
+CONNECTIONS = 4
+
+
+class Raw(NamedTuple):
+    """One kind of request, and the goals for it by how closely records are looked at."""
+
+    name: str
+    batch_bytes: int
+    record_bytes: int
+    depth: int
+    goals: dict[str, Goal | None]
+
+
+AT_MOST_KAFKAS = at_most_times_floor(1.0)
+RAW = (
+    Raw("one record of 100 B", 1, 100, 16, {"full": AT_MOST_KAFKAS, "header": at_most_times_floor(0.35)}),
+    Raw("16 KB of 1 KB records", 16_384, 1000, 5, {"full": AT_MOST_KAFKAS, "header": at_most_times_floor(0.5)}),
+    Raw("16 KB of 100 B records", 16_384, 100, 5, {"full": AT_MOST_KAFKAS, "header": None}),
+    Raw("100 KB of 1 KB records", 100_000, 1000, 5, {"full": AT_MOST_KAFKAS, "header": at_most_times_floor(0.5)}),
+    Raw("1 MB of 1 KB records", 1_000_000, 1000, 3, {"full": AT_MOST_KAFKAS, "header": None}),
+)
+
+
+class Client(NamedTuple):
+    """One way to set up librdkafka."""
+
+    batch_bytes: int
+    record_bytes: int
+    acks: str
+
+
+CLIENTS = tuple(
+    Client(batch_bytes, record_bytes, acks)
+    for acks in ("1", "all")
+    for record_bytes in (100, 1000)
+    for batch_bytes in (16_384, 100_000, 1_000_000)
+)
+
+
+def measure_raw(sizes: KafkaSizes, sides: Sides) -> Iterator[Figure]:
+    for raw in RAW:
+        results = take_turns(sides.all(), sizes.rounds, lambda side, raw=raw: produce_raw(sizes, side, raw))
+        for validation, side in sides.ours.items():
+            name = f"produce {raw.name}, {validation}, {sides.flush}"
+            ours, kafka = results[side.name], results[sides.kafka.name]
+            yield cpu_figure(name, ours, kafka, "request", raw.goals[validation])
+
+
+def produce_raw(sizes: KafkaSizes, side: Side, raw: Raw) -> Outcome:
+    batch = encode_batch(raw.batch_bytes, raw.record_bytes)
+    count = sizes.small_requests if len(batch) < 1000 else max(sizes.produce_bytes // len(batch), CONNECTIONS)
+    with topic_on(side, CONNECTIONS) as topic:
+        requests = [encode_produce(topic, index, batch, acks=1) for index in range(CONNECTIONS)]
+        for index in range(CONNECTIONS):
+            await_leader(side.address, topic, index)
+        return timed(side, lambda: produce_until(side.address, topic, requests, raw.depth, count, sizes.seconds))
+
+
+def measure_clients(sizes: KafkaSizes, sides: Sides) -> Iterator[Figure]:
+    """With acks=1 only where nothing is synced, since an answer waits for the disk otherwise whatever is asked."""
+    for client in CLIENTS:
+        if client.acks == "1" and sides.flush == "sync":
+            continue
+        ours = sides.ours["full"]
+        results = take_turns(
+            [sides.kafka, ours], sizes.client_rounds, lambda side, client=client: produce_by_client(sizes, side, client)
+        )
+        acks = "acks=1" if client.acks == "1" else "idempotent"
+        name = f"librdkafka, {client.record_bytes} B, batches of {client.batch_bytes // 1000} KB, {acks}, {sides.flush}"
+        ours_did, kafka_did = results[ours.name], results[sides.kafka.name]
+        yield rate_figure(name, ours_did, kafka_did, "records", at_least_times_floor(1.0))
+        yield cpu_figure(f"{name}: CPU", ours_did, kafka_did, "record", None)
+
+
+def produce_by_client(sizes: KafkaSizes, side: Side, client: Client) -> Outcome:
+    count = min(sizes.client_messages, sizes.client_bytes // client.record_bytes)
+    with topic_on(side, 1) as topic:
+        producer = make_producer(side, client)
+        producer.produce(topic, b"first")
+        flush(producer)
+        return timed(side, lambda: send(producer, topic, bytes(client.record_bytes), count))
+
+
+def make_producer(side: Side, client: Client) -> Any:
+    from confluent_kafka import Producer
+
+    return Producer(
+        {
+            "bootstrap.servers": side.bootstrap,
+            "acks": client.acks,
+            "enable.idempotence": client.acks == "all",
+            "linger.ms": 5,
+            "batch.size": client.batch_bytes,
+            "batch.num.messages": 1_000_000,
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 262_144,
+            "delivery.report.only.error": True,
+            "on_delivery": refuse,
+            "log_level": 0,
+        }
+    )
+
+
+def refuse(error: object, _: object) -> None:
+    raise ChildFailed(f"a record was not taken: {error}")
+
+
+def send(producer: Any, topic: str, body: bytes, count: int) -> int:
+    """Until all are acknowledged."""
+    produce, poll = producer.produce, producer.poll
+    for number in range(count):
+        while True:
+            try:
+                produce(topic, body)
+                break
+            except BufferError:
+                poll(0.01)
+        if not number & 255:
+            poll(0)
+    flush(producer)
+    return count
+
+
+def flush(producer: Any) -> None:
+    until_s = time.perf_counter() + 60
+    while producer.flush(1):
+        if time.perf_counter() > until_s:
+            raise ChildFailed("records were not acknowledged within a minute")

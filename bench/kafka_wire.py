@@ -1,0 +1,250 @@
+"""A Kafka client that costs as little as it can: requests encoded before the clock runs, sent again and again on
+several connections with several under way on each. Knows the few messages that it needs, and no broker."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Sequence
+
+from trimq.formats.sealing import from_records
+from trimq.model import Record
+
+PATIENCE_S = 30
+_CLIENT = b"\x00\x05bench"
+_DRAINED_BYTES = 1 << 20
+
+
+class WireFailed(Exception):
+    """A broker did not answer as it should."""
+
+
+def encode_batch(batch_bytes: int, record_bytes: int) -> bytes:
+    """One batch of about so many bytes, of records with bodies of so many bytes; one record at least."""
+    count = max(batch_bytes // (record_bytes + 10), 1)
+    body = bytes(range(256)) * (record_bytes // 256 + 1)
+    now_ms = time.time_ns() // 1_000_000
+    return bytes(from_records([Record(body[:record_bytes], timestamp_ms=now_ms)] * count))
+
+
+def encode_produce(topic: str, partition: int, batch: bytes, acks: int) -> bytes:
+    """Version 9: the last but two that name topics, which any broker of today has."""
+    name = topic.encode()
+    body = struct.pack(">bhiB", 0, acks, 30_000, 2) + _varint(len(name) + 1) + name
+    body += struct.pack(">Bi", 2, partition) + _varint(len(batch) + 1) + batch + bytes(3)
+    return _frame(0, 9, b"\x00" + body)
+
+
+def encode_fetch(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+    """Version 12, without a session, as much as `max_bytes` from one partition."""
+    name = topic.encode()
+    body = struct.pack(">iiiibii", -1, 500, 1, max_bytes, 0, 0, -1) + b"\x02" + _varint(len(name) + 1) + name
+    body += struct.pack(">Biiqiqi", 2, partition, -1, offset, -1, -1, max_bytes) + bytes(2) + b"\x01\x01\x00"
+    return _frame(1, 12, b"\x00" + body)
+
+
+def encode_metadata(topic: str) -> bytes:
+    """Version 4, which makes the topic if it is not there."""
+    name = topic.encode()
+    return _frame(3, 4, struct.pack(">ih", 1, len(name)) + name + b"\x01")
+
+
+def produce_error(answer: bytes, topic: str) -> int:
+    """The error code of a frame (without its length) that answers `encode_produce`."""
+    return int(struct.unpack_from(">h", answer, _error_at(topic) - 4)[0])
+
+
+def ask(connection: socket.socket, request: bytes) -> bytes:
+    """Send one request and receive the frame that answers it, without its length."""
+    connection.sendall(request)
+    return _receive(connection, struct.unpack(">i", _receive(connection, 4))[0])
+
+
+def await_leader(address: tuple[str, int], topic: str, partition: int) -> None:
+    """Until a record is taken: a broker may have told of a new topic before it is ready for it."""
+    request = encode_produce(topic, partition, encode_batch(1, 1), acks=1)
+    until_s = time.perf_counter() + PATIENCE_S
+    with connect(address) as connection:
+        while error := produce_error(ask(connection, request), topic):
+            if time.perf_counter() > until_s:
+                raise WireFailed(f"partition {partition} of {topic} is refused with {error}")
+            time.sleep(0.005)
+
+
+def connect(address: tuple[str, int]) -> socket.socket:
+    connection = socket.create_connection(address, PATIENCE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def produce_until(
+    address: tuple[str, int], topic: str, requests: Sequence[bytes], depth: int, count: int, seconds: float
+) -> int:
+    """One connection for each request, `depth` under way on each, until `count` are answered or the time is over. How
+    many were answered: all that were sent."""
+    lanes = [_ProduceLane(address, topic, request, depth) for request in requests]
+    return _drive(lanes, count, seconds)
+
+
+def fetch_until(
+    address: tuple[str, int], request: bytes, connections: int, depth: int, count: int, seconds: float
+) -> tuple[int, int]:
+    """As above, with what is fetched thrown away unread. How many were answered, and with how many bytes."""
+    lanes = [_FetchLane(address, request, depth) for _ in range(connections)]
+    answered = _drive(lanes, count, seconds)
+    return answered, sum(lane.received_bytes for lane in lanes)
+
+
+def _drive(lanes: Sequence[_Lane], count: int, seconds: float) -> int:
+    until_s = time.perf_counter() + seconds
+    answered = under_way = 0
+    with selectors.DefaultSelector() as selector:
+        try:
+            for lane in lanes:
+                lane.owe(lane.depth)
+                under_way += lane.depth
+                selector.register(lane.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, lane)
+            while under_way:
+                events = selector.select(PATIENCE_S)
+                if not events:
+                    raise WireFailed(f"nothing was answered for {PATIENCE_S} s")
+                for key, ready in events:
+                    lane = key.data
+                    arrived = lane.receive() if ready & selectors.EVENT_READ else 0
+                    answered += arrived
+                    under_way -= arrived
+                    if arrived and answered + under_way < count and time.perf_counter() < until_s:
+                        lane.owe(arrived)
+                        under_way += arrived
+                    lane.push()
+                    wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if lane.unsent_bytes else 0)
+                    if key.events != wanted:
+                        selector.modify(lane.connection, wanted, lane)
+        finally:
+            for lane in lanes:
+                lane.connection.close()
+    return answered
+
+
+class _Lane:
+    """One connection on which one request is sent again and again."""
+
+    def __init__(self, address: tuple[str, int], request: bytes, depth: int) -> None:
+        self.connection = connect(address)
+        self.connection.setblocking(False)
+        self.depth = depth
+        self.unsent_bytes = 0
+        # Several in a row, so that a short request needs no system call of its own.
+        self._row = memoryview(request * max(1, min(depth, (1 << 20) // len(request))))
+        self._size = len(request)
+        self._sent_bytes = 0
+
+    def owe(self, count: int) -> None:
+        self.unsent_bytes += count * self._size
+
+    def push(self) -> None:
+        while self.unsent_bytes:
+            begin = self._sent_bytes % self._size
+            try:
+                sent = self.connection.send(self._row[begin : begin + self.unsent_bytes])
+            except BlockingIOError:
+                return
+            self._sent_bytes += sent
+            self.unsent_bytes -= sent
+
+    def receive(self) -> int:
+        raise NotImplementedError
+
+
+class _ProduceLane(_Lane):
+    """Every answer is of the same length and without an error, or it is told."""
+
+    def __init__(self, address: tuple[str, int], topic: str, request: bytes, depth: int) -> None:
+        super().__init__(address, request, depth)
+        self._error_at = _error_at(topic)
+        # up to the error, the error, three offsets, no record errors and no message, the ends, the throttle time
+        self._answer_bytes = self._error_at + 2 + 24 + 2 + 2 + 4 + 1
+        self._kept = b""
+
+    def receive(self) -> int:
+        arrived = self.connection.recv(_DRAINED_BYTES)
+        if not arrived:
+            raise WireFailed("the broker closed the connection")
+        data = self._kept + arrived
+        count, rest = divmod(len(data), self._answer_bytes)
+        end = len(data) - rest
+        if any(data[self._error_at : end : self._answer_bytes]) or any(
+            data[self._error_at + 1 : end : self._answer_bytes]
+        ):
+            raise WireFailed(f"a produce request was refused: {data[: self._answer_bytes]!r}")
+        self._kept = data[end:]
+        return count
+
+
+class _FetchLane(_Lane):
+    """Only the length of an answer and its error are looked at; the rest is dropped by the kernel."""
+
+    def __init__(self, address: tuple[str, int], request: bytes, depth: int) -> None:
+        super().__init__(address, request, depth)
+        self._head = b""
+        self._left_bytes = 0
+        self._drain = bytearray(_DRAINED_BYTES)
+        self.received_bytes = 0
+
+    def receive(self) -> int:
+        if not self._left_bytes:
+            # length, correlation id, no tagged fields, throttle time, error
+            self._head += self._checked(self.connection.recv(15 - len(self._head)))
+            if len(self._head) < 15:
+                return 0
+            size, error = struct.unpack_from(">i9xh", self._head)
+            if error or size < 200:
+                raise WireFailed(f"a fetch of {size} bytes with error {error}")
+            self._head = b""
+            self._left_bytes = size - 11
+            self.received_bytes += size
+        try:
+            dropped = self.connection.recv_into(
+                self._drain, min(self._left_bytes, _DRAINED_BYTES), socket.MSG_TRUNC | socket.MSG_DONTWAIT
+            )
+        except BlockingIOError:
+            return 0
+        self._left_bytes -= dropped
+        return int(dropped > 0 and not self._left_bytes)
+
+    @staticmethod
+    def _checked(arrived: bytes) -> bytes:
+        if not arrived:
+            raise WireFailed("the broker closed the connection")
+        return arrived
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        part = connection.recv(size - len(received))
+        if not part:
+            raise WireFailed("the broker closed the connection")
+        received += part
+    return bytes(received)
+
+
+def _error_at(topic: str) -> int:
+    """In a whole frame: length, correlation id, tags, one topic, its name, one partition, its index."""
+    return 4 + 4 + 1 + 1 + len(_varint(len(topic) + 1)) + len(topic) + 1 + 4
+
+
+def _frame(api_key: int, version: int, body: bytes) -> bytes:
+    framed = struct.pack(">hhi", api_key, version, 1) + _CLIENT + body
+    return struct.pack(">i", len(framed)) + framed
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

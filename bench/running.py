@@ -1,0 +1,59 @@
+"""What every run of measurements has: a folder that vanishes with it, a line for each figure as soon as it is there,
+and the table at its end. Measures nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench.figures import Figure, table_of
+from bench.processes import PROJECT
+
+Measure = Callable[[], Iterator[Figure]]
+
+
+@contextmanager
+def scratch(asked: Path | None) -> Iterator[Path]:
+    """On the disk that data would be on: the usual folder for temporary files may be in memory. What the processes that
+    are started compile goes there too, and with it."""
+    parent = asked or Path(os.environ.get("TMPDIR", PROJECT / "build"))
+    parent.mkdir(parents=True, exist_ok=True)
+    compiled = os.environ.pop("PYTHONPYCACHEPREFIX", None)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=parent) as folder:
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
+        try:
+            yield Path(folder).resolve()
+        finally:
+            del os.environ["PYTHONPYCACHEPREFIX"]
+            if compiled is not None:
+                os.environ["PYTHONPYCACHEPREFIX"] = compiled
+
+
+def run(measures: Mapping[str, Measure], beside: str = "floor") -> None:
+    """Print one line of JSON per figure on standard output, then a table, and how busy the machine was."""
+    began_s, load = time.perf_counter(), os.getloadavg()[0]
+    figures = []
+    columns = (TextColumn("{task.description}", table_column=None), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=len(measures))
+        for name, measure in measures.items():
+            progress.update(task, description=name)
+            for figure in measure():
+                figures.append(figure)
+                print(figure.as_json(), flush=True)
+            progress.advance(task)
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(table_of(figures, beside))
+    console.print(
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux {platform.release()}; load average "
+        f"{load:.1f} before, {os.getloadavg()[0]:.1f} after; {time.perf_counter() - began_s:.0f} s"
+    )

@@ -1,0 +1,85 @@
+"""Every figure of `make bench-kafka` runs, with tiny sizes. Ours stands in for Kafka, which needs Java, except in the
+last test. What a figure says is not looked at: no test depends on how fast a machine is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import kafka_footprint
+from bench.figures import Figure
+from bench.kafka import MEASURES, NAMES, main, sides_beside
+from bench.kafka_sides import FLUSHES, KAFKA, Outcome, Side, Sides, take_turns, topic_on
+from bench.kafka_sizes import KAFKA_QUICK
+from bench.kafka_wire import WireFailed, encode_batch, encode_produce, produce_until
+from bench.processes import broker_in
+
+FIELDS = {"figure", "value", "unit", "kafka", "ratio", "goal", "met", "note"}
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    with broker_in(tmp_path_factory.mktemp("stand-in")) as broker:
+        host, port = broker.addresses["kafka"].rsplit(":", 1)
+        yield Side(KAFKA, host, int(port), broker.pid)
+
+
+@pytest.fixture(scope="module", params=FLUSHES)
+def sides(request: pytest.FixtureRequest, stand_in: Side, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+    with sides_beside(stand_in, request.param, tmp_path_factory.mktemp("sides")) as found:
+        yield found
+
+
+def are_whole(figures: list[Figure]) -> bool:
+    shown = [json.loads(figure.as_json()) for figure in figures]
+    return bool(shown) and all(each.keys() == FIELDS and each["value"] >= 0 for each in shown)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_comparison_runs(name: str, sides: Sides) -> None:
+    assert are_whole(list(MEASURES[name](KAFKA_QUICK, sides)))
+
+
+def test_start_and_memory_are_compared_and_leave_nothing_behind(tmp_path: Path) -> None:
+    assert are_whole(list(kafka_footprint.measure(KAFKA_QUICK, tmp_path, kafka_footprint.start_ours)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_request_is_no_figure(sides: Sides) -> None:
+    """A broker that refuses everything would be the fastest of all."""
+    side = sides.ours["full"]
+    batch = bytearray(encode_batch(1, 100))
+    batch[-1] ^= 1  # its checksum does not hold
+    with topic_on(side, 1) as topic, pytest.raises(WireFailed, match="refused"):
+        produce_until(side.address, topic, [encode_produce(topic, 0, bytes(batch), acks=1)], 2, 4, 1.0)
+
+
+def test_the_best_of_the_rounds_counts_and_each_side_is_first_once() -> None:
+    order: list[str] = []
+
+    def work(side: Side) -> Outcome:
+        order.append(side.name)
+        return Outcome(10, float(len(order)), 1.0 / len(order))
+
+    results = take_turns([Side(name, "", 0, 0) for name in "ab"], 2, work)
+    assert order == ["a", "b", "b", "a"]
+    assert (results["a"].cpu_us, results["a"].rate) == (1e5, 40.0)
+    assert (results["b"].cpu_us, results["b"].rate) == (2e5, 30.0)
+
+
+def test_a_word_that_names_no_comparison_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "nothing of that kind"]) == 2
+    assert NAMES[0] in capsys.readouterr().err
+
+
+@pytest.mark.external
+@pytest.mark.timeout(300)
+def test_kafka_itself_is_started_measured_and_stopped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "--only", "fetch", "--flush", "sync", "--folder", str(tmp_path)]) == 0
+    line, *rest = capfd.readouterr().out.splitlines()
+    assert json.loads(line).keys() == FIELDS
+    assert any("load average" in each for each in rest)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,53 @@
+"""Java libraries for comparing with the genuine thing, fetched by Maven."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.made_once import made_once
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+<modelVersion>4.0.0</modelVersion><groupId>trimq</groupId><artifactId>fetched</artifactId><version>1</version>
+<dependencies>{dependencies}</dependencies>
+</project>
+"""
+_DEPENDENCY = "<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>"
+
+
+class JavaMissing(Exception):
+    """A program that is needed is not on this machine."""
+
+
+class NotFetched(Exception):
+    """Maven did not get the libraries. The text holds what it printed."""
+
+
+def classpath(artifacts: Sequence[str]) -> str:
+    """A class path with these `group:artifact:version` and all that they need."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            raise JavaMissing(f"there is no {program} on this machine")
+    pom = _POM.format(dependencies="".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts))
+    folder = made_once("maven", hashlib.sha256(pom.encode()).hexdigest()[:16], lambda folder: _fetch(folder, pom))
+    return f"{folder}/libraries/*"
+
+
+def _fetch(folder: Path, pom: str) -> None:
+    (folder / "pom.xml").write_text(pom)
+    command = [
+        "mvn",
+        "-q",
+        "-B",
+        "dependency:copy-dependencies",
+        "-DoutputDirectory=libraries",
+        "-DincludeScope=runtime",
+    ]
+    fetched = subprocess.run(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if fetched.returncode != 0:
+        raise NotFetched(fetched.stdout)
