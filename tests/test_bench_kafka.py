@@ -12,7 +12,7 @@ import pytest
 from bench import kafka_footprint
 from bench.figures import Figure
 from bench.kafka import MEASURES, NAMES, main, sides_beside
-from bench.kafka_sides import FLUSHES, KAFKA, Outcome, Side, Sides, take_turns, topic_on
+from bench.kafka_sides import KAFKA, Outcome, Side, Sides, take_turns, topic_on
 from bench.kafka_sizes import KAFKA_QUICK
 from bench.kafka_wire import WireFailed, encode_batch, encode_produce, produce_until
 from bench.processes import broker_in
@@ -27,9 +27,9 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
         yield Side(KAFKA, host, int(port), broker.pid)
 
 
-@pytest.fixture(scope="module", params=FLUSHES)
-def sides(request: pytest.FixtureRequest, stand_in: Side, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
-    with sides_beside(stand_in, request.param, tmp_path_factory.mktemp("sides")) as found:
+@pytest.fixture(scope="module")
+def sides(stand_in: Side, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+    with sides_beside(stand_in, "sync", tmp_path_factory.mktemp("sides")) as found:
         yield found
 
 
