@@ -108,6 +108,9 @@ class FaultyFiles:
 
     The operations: create, write, resize, sync, make_folder, remove, rename, sync_folder, sync_all. `room_bytes`, when
     set, is what may yet be written: a write beyond it falls short in the middle, as on a full disk.
+
+    While `is_cold`, files are on disk only until somebody warms them; `waits` counts who reads them before. Warming is
+    one more operation to ask for: warm.
     """
 
     def __init__(self, inner: Files) -> None:
@@ -115,6 +118,8 @@ class FaultyFiles:
         self._opened = 0
         self.before: Before = _nothing
         self.room_bytes: int | None = None
+        self.is_cold = False
+        self.waits = 0
 
     def open(self, name: str, create: bool = False) -> FaultyFile:
         folder, _, last = name.rpartition("/")
@@ -183,10 +188,15 @@ class FaultyFile:
         return self._inner.read(position, length)
 
     def view(self, position: int, length: int) -> memoryview:
+        self._faults.waits += self._faults.is_cold
         return self._inner.view(position, length)
 
     def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
-        return self._inner.begin_warm(position, length)
+        return self._warm if self._faults.is_cold else self._inner.begin_warm(position, length)
+
+    def _warm(self) -> None:
+        self._faults.is_cold = False
+        self._faults.before("warm", self.name)
 
     def begin_sync(self) -> Callable[[], None]:
         inner = self._inner.begin_sync()

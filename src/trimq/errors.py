@@ -3,6 +3,7 @@ closes a connection, a `StartMistake` ends the start with one sentence, and `Dam
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -356,6 +357,17 @@ class DamagedSegment(Refusal):
 
     def __str__(self) -> str:
         return f"{self.file} is damaged at byte {self.position}"
+
+
+class ColdRead(Exception):
+    """The bytes that were asked for are on disk only, and whoever asked may not wait for them. Call `warm`, once, off
+    the event loop, then ask again."""
+
+    def __init__(self, file: str, position: int, warm: Callable[[], None]) -> None:
+        super().__init__(f"byte {position} of {file} is on disk only")
+        self.file = file
+        self.position = position
+        self.warm = warm
 
 
 class ProtocolError(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from trimq.config import Settings
@@ -19,6 +19,7 @@ from trimq.core.topics import Topic, Topics
 from trimq.core.transacting import Transacting
 from trimq.formats.batch import BatchHeader
 from trimq.model import Buffer, Caller, Home, Record, StreamId, TopicName
+from trimq.offload import Offload
 from trimq.storage.files import Space
 from trimq.storage.passes import Ticket
 
@@ -36,6 +37,7 @@ class Broker:
         credentials: Credentials,
         membership: Membership,
         transactions: Transacting,
+        offload: Offload,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
@@ -47,6 +49,7 @@ class Broker:
         self._appending = appending
         self._quotas = quotas
         self._credentials = credentials
+        self._offload = offload
 
     # -- topics
 
@@ -132,6 +135,10 @@ class Broker:
         """The records of a stream, whatever its home."""
         stream = self.readable(caller, topic, index)
         return stream.records(from_offset, self.settings.limits.batch_expansion_bytes)
+
+    def warm(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """Do the `warm` of a ColdRead, or several, off the event loop; then tell whether the disk failed."""
+        self._offload(work, lambda _, error: done(error))
 
     def cut_head(self, caller: Caller, topic: Topic, index: int, offset: int) -> Ticket:
         """Records before `offset` are gone."""

@@ -164,8 +164,7 @@ def open_core(
     checkpoints = Checkpoints(open_table(files, TABLES, "checkpoints", passes, list, offload))
     catalogue = Catalogue(open_table(files, TABLES, "catalogue", passes, Definition, offload))
     cursors = Cursors(open_table(files, TABLES, "cursors", passes, Cursor, offload), clock.message)
-    fact_type = cast("type[ClusterFact]", ClusterFact)
-    facts = open_table(files, TABLES, "cluster", passes, fact_type, offload)
+    facts = open_table(files, TABLES, "cluster", passes, cast("type[ClusterFact]", ClusterFact), offload)
     cluster = Cluster(facts, Node(settings.node_id), chance.randbytes)
     started = cluster.start()
     access = Access(catalogue, chance.randbytes)
@@ -195,5 +194,6 @@ def open_core(
         Credentials(catalogue),
         Membership(groups, cursors, access, lambda: appending.is_running),
         Transacting(transactions, access, lambda: appending.is_running),
+        offload,
     )
     return Core(broker, topics, cluster, appending, upkeep, groups, transactions, started)

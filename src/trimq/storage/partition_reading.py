@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from trimq.errors import DamagedSegment
-from trimq.formats.batch import BadBatch, BatchHeader
+from trimq.errors import ColdRead, DamagedSegment
+from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader
 from trimq.formats.records import find_max_timestamp, find_timestamp, iterate
 from trimq.storage.companions import Unusable
 from trimq.storage.partition_index import OffsetPosition, TimestampOffset
@@ -38,28 +38,41 @@ class Found(NamedTuple):
     timestamp_ms: int
 
 
-class ColdRead(Exception):
-    """The bytes are not in memory. Call `warm` off the event loop, then ask again."""
-
-    def __init__(self, warm: Callable[[], None]) -> None:
-        super().__init__("the bytes are on disk only")
-        self.warm = warm
-
-
 def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int, may_wait: bool = True) -> Slice:
     """Batches from the one that holds `offset` on, of one segment, none of them at or beyond `limit`; the first even
     if it is larger than `max_bytes`. What is damaged is refused, not served. Unless it may wait for the disk, bytes
     that are not in memory are a ColdRead."""
+    if not may_wait:
+        _require_way(log, offset, limit)
     place = _find(log, offset, limit)
     if place is None:
         return Slice((), 0, max(offset, limit))  # compaction may have left nothing up to there
     segment, start, stop = place
+    if not may_wait:
+        _require_warm(segment, start, min(start + max_bytes + HEADER_BYTES, stop))
     end, next_offset = _end(log, segment, start, stop, max_bytes, limit)
-    if not may_wait and (warm := segment.segment.file.begin_warm(start, end - start)) is not None:
-        raise ColdRead(warm)
+    if not may_wait and end > start + max_bytes:
+        _require_warm(segment, start + max_bytes, end)
     segment.require_sound(start, end, next_offset)
     _remember(log, next_offset, segment, end)
     return Slice((segment.segment.view(start, end - start),), end - start, next_offset)
+
+
+def _require_way(log: PartitionLog, offset: int, limit: int) -> None:
+    """ColdRead: the headers that are read on the way to `offset` are on disk only."""
+    if offset >= limit:
+        return
+    segment = log.segments[max(bisect_right(log.segments, offset, key=_base) - 1, 0)]
+    remembered = log.places.get(offset)
+    if remembered is None or remembered.segment is not segment:
+        start = log.index_of(segment).lookup(offset).position
+        _require_warm(segment, start, min(start + log.settings.index_interval_bytes, segment.segment.size))
+
+
+def _require_warm(segment: PartitionSegment, start: int, end: int) -> None:
+    file = segment.segment.file
+    if (warm := file.begin_warm(start, end - start)) is not None:
+        raise ColdRead(file.name, start, warm)
 
 
 def _find(log: PartitionLog, offset: int, limit: int) -> tuple[PartitionSegment, int, int] | None:

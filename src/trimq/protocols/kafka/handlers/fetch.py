@@ -1,16 +1,21 @@
 """Fetch, versions 4 to 18: whole batches as they are stored; held until enough bytes are there or the wait is over.
 
-An idle consumer costs nothing: it is woken by the streams it asked for, or by one timer. Who exceeds a quota is told,
-gets nothing until it is within it again, and is not read. A request within a session names only what changed.
+An idle consumer costs nothing: it is woken by the streams it asked for, or by one timer. What is on disk only is read
+into memory off the event loop first. Who exceeds a quota is told, gets nothing until it is within it again, and is not
+read. A request within a session names only what changed.
 Not served: reading from followers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+
 from trimq.core.quotas import Direction
 from trimq.core.streams import Stream
 from trimq.core.waiters import Watch
-from trimq.errors import OffsetOutOfRange, Refusal, StaleEpoch
+from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch
 from trimq.protocols.contract import Build, Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of
 from trimq.protocols.kafka.connection import Request, encode_response
@@ -33,6 +38,9 @@ _READ_COMMITTED = 1
 _BY_ID = 13
 _MOST_BYTES = 55 * 1024 * 1024
 
+# After so many times a machine that is short of memory has thrown out again what was read in: then it is waited for.
+_MOST_WARMINGS = 3
+
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(FetchRequest)
@@ -46,7 +54,7 @@ def handle(context: Context, request: Request) -> Reply:
         return Reply.now(encode_response(request, told))
     attempt = _Attempt(context, request, message, exchange)
     response = attempt.read()
-    if attempt.is_enough(message) or message.max_wait_ms <= 0:
+    if not attempt.cold and (attempt.is_enough(message) or message.max_wait_ms <= 0):
         return Reply.now(attempt.tell(response))
     return _Held(context, attempt, message).reply
 
@@ -59,10 +67,14 @@ class _Attempt:
         self._request = request
         self._message = message
         self._exchange = exchange
-        self._found_bytes = 0
+        self._found_bytes = self._cold_bytes = 0
         self._found_error = False
         self._found_stale = False
         self.streams: list[Stream] = []
+        self.cold: list[ColdRead] = []
+        """What the last look left out, because it is on disk only."""
+        self.may_wait = False
+        self.is_unreadable = False
 
     def is_enough(self, message: FetchRequest) -> bool:
         return self._found_error or self._found_bytes >= min(message.min_bytes, message.max_bytes) or not self.streams
@@ -74,8 +86,9 @@ class _Attempt:
         return encode_response(self._request, response)
 
     def read(self) -> FetchResponse:
-        self._found_bytes = 0
+        self._found_bytes = self._cold_bytes = 0
         self.streams = []
+        self.cold = []
         left = min(self._message.max_bytes, _MOST_BYTES)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for wanted in self._exchange.wanted:
@@ -84,7 +97,7 @@ class _Attempt:
             if topic is None:
                 topic = FetchableTopicResponse(topic=place.topic, topic_id=place.topic_id, partitions=[])
                 topics[place[:2]] = topic
-            data = self._read_partition(place, wanted.asked, left - self._found_bytes)
+            data = self._read_partition(place, wanted.asked, left - self._found_bytes - self._cold_bytes)
             topic.partitions.append(data)
             self._found_bytes += len(data.records or b"")
         return FetchResponse(
@@ -160,14 +173,36 @@ class _Attempt:
         limit = data.last_stable_offset if self._message.isolation_level == _READ_COMMITTED else None
         # One batch goes out even if it is larger than the limits, or a client could never get past it.
         most = min(asked.partition_max_bytes, left) if left > 0 else 0
-        is_first = self._found_bytes == 0 and min(asked.partition_max_bytes, self._message.max_bytes) >= 0
+        is_first = self._found_bytes == 0 and not self.cold
+        is_first = is_first and min(asked.partition_max_bytes, self._message.max_bytes) >= 0
         if most > 0 or is_first:
-            found = stream.read(asked.fetch_offset, max(most, 0), limit)
+            try:
+                found = stream.read(asked.fetch_offset, max(most, 0), limit, self.may_wait)
+            except ColdRead as cold:
+                self._leave_out(cold, max(most, 0))
+                return data
             if found.size <= most or is_first:
                 data.records = found.parts[0] if found.parts else b""
                 if data.records and data.aborted_transactions is not None:
                     data.aborted_transactions = _aborted(stream, asked.fetch_offset, found.next_offset)
         return data
+
+    def _leave_out(self, cold: ColdRead, size: int) -> None:
+        self.cold.append(cold)
+        self._cold_bytes += size
+        if self.is_unreadable:
+            raise DamagedSegment(cold.file, cold.position)
+
+    def warm(self, done: Callable[[BaseException | None], None]) -> None:
+        """Read into memory what the last look left out."""
+        self._context.broker.warm(partial(_warm_all, self.cold), done)
+
+
+def _warm_all(cold: list[ColdRead]) -> None:
+    """Each, whatever becomes of the others: it holds a descriptor until then."""
+    with ExitStack() as stack:
+        for one in cold:
+            stack.callback(one.warm)
 
 
 def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
@@ -179,38 +214,69 @@ def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTr
 
 
 class _Held:
-    """A request that waits for bytes."""
+    """A request that waits, for bytes to arrive or for those that are on disk only."""
 
     def __init__(self, context: Context, attempt: _Attempt, message: FetchRequest) -> None:
         self._attempt = attempt
         self._message = message
         self._watches: list[Watch] = []
+        self._is_warming = False
+        self._warmings = 0
+        self._is_over = False
+        self._is_answered = False
         self._counts = context.counts
         self._counts.held_reads.value += 1
         self._counts.waiting_reads.value += 1
-        self.reply = Reply.later(abandon=self._forget, hurry=self._over)
+        self.reply = Reply.later(abandon=self._forget, hurry=self._hurry)
         liveness = context.clock.liveness
-        self._timer = liveness.call_at(liveness.now_ms() + message.max_wait_ms, self._over)
-        self._watch()
+        self._timer = liveness.call_at(liveness.now_ms() + max(message.max_wait_ms, 0), self._time_over)
+        self._wait()
 
-    def _watch(self) -> None:
-        self._watches = [stream.watch(self._grown) for stream in self._attempt.streams]
+    def _wait(self) -> None:
+        if self._attempt.cold:
+            self._warm()
+        else:
+            self._watches = [stream.watch(self._look) for stream in self._attempt.streams]
 
-    def _grown(self) -> None:
+    def _warm(self) -> None:
+        self._is_warming = True
+        self._warmings += 1
+        self._attempt.may_wait = self._warmings >= _MOST_WARMINGS
+        self._attempt.warm(self._warmed)
+
+    def _warmed(self, error: BaseException | None) -> None:
+        self._is_warming = False
+        if not self._is_answered:
+            # What the disk does not give would end the whole process if it were read from the mapped file.
+            self._attempt.is_unreadable = error is not None
+            self._attempt.may_wait = self._attempt.may_wait and error is None
+            self._look()
+
+    def _look(self) -> None:
         self._unwatch()
         try:
             response = self._attempt.read()
-            is_enough = self._attempt.is_enough(self._message)
+            is_enough = self._is_over or self._attempt.is_enough(self._message)
         except Exception:
-            self._over()  # fails again, where it is heard of: while the answer is made
+            self._hurry()  # fails again, where it is heard of: while the answer is made
             raise
-        if is_enough:
-            self._answer(lambda: self._attempt.tell(response))
+        if self._attempt.is_unreadable or (is_enough and not self._attempt.cold):
+            self._answer(partial(self._tell, response))
         else:
-            self._watch()
+            self._wait()
 
-    def _over(self) -> None:
-        self._answer(lambda: self._attempt.tell(self._attempt.read()))
+    def _time_over(self) -> None:
+        self._is_over = True
+        if not self._is_warming:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        self._answer(lambda: self._tell(self._attempt.read()))
+
+    def _tell(self, response: FetchResponse) -> Parts:
+        if self._attempt.cold:
+            self._attempt.warm(lambda error: None)  # for the next request
+        return self._attempt.tell(response)
 
     def _answer(self, build: Build) -> None:
         self._forget()
@@ -222,6 +288,7 @@ class _Held:
         self._watches = []
 
     def _forget(self) -> None:
+        self._is_answered = True
         self._unwatch()
         self._timer.cancel()
         self._counts.waiting_reads.value -= 1
