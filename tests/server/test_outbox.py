@@ -23,6 +23,9 @@ class Socket:
         self.room -= len(data)
         self.outbox.is_blocked = self.room <= 0
 
+    def writelines(self, list_of_data: list[Buffer]) -> None:
+        self.write(b"".join(list_of_data))
+
 
 def test_small_parts_leave_in_one_write() -> None:
     outbox = Outbox(Counter())
@@ -45,6 +48,9 @@ def test_a_long_part_is_not_copied() -> None:
     class Keeping:
         def write(self, data: Buffer) -> None:
             written.append(data)
+
+        def writelines(self, list_of_data: list[Buffer]) -> None:
+            raise AssertionError("it does not gather")
 
     outbox.write_to(Keeping())
     assert [isinstance(data, memoryview) and data.obj is view.obj for data in written] == [False, True, True, False]
@@ -96,3 +102,37 @@ def test_whatever_is_put_arrives_once_in_order_and_in_slices(passes: list[list[i
     assert b"".join(socket.writes) == expected
     assert all(0 < len(data) <= SLICE_BYTES for data in socket.writes)
     assert counter.value == len(expected)
+
+
+def test_a_transport_that_gathers_gets_a_long_answer_in_one_write_and_uncopied() -> None:
+    outbox = Outbox(Counter())
+    outbox.gathers = True
+    view = memoryview(bytearray(SLICE_BYTES + 50_000))
+    outbox.put([b"be", b"fore", view, b"after"])
+    rows: list[list[Buffer]] = []
+
+    class Gathering:
+        def write(self, data: Buffer) -> None:
+            rows.append([data])
+
+        def writelines(self, list_of_data: list[Buffer]) -> None:
+            rows.append(list_of_data)
+
+    outbox.write_to(Gathering())
+    (row,) = rows
+    assert b"".join(row) == b"before" + view + b"after"
+    assert [isinstance(data, memoryview) and data.obj is view.obj for data in row] == [False, True, True, False]
+    outbox.put([b"one"])
+    outbox.write_to(Gathering())
+    assert rows[1:] == [[b"one"]]
+    assert (outbox.unsent_bytes, bool(outbox)) == (0, False)
+
+
+def test_a_share_is_kept_by_a_transport_that_gathers() -> None:
+    outbox = Outbox(Counter())
+    outbox.gathers = True
+    outbox.put([b"x" * (10 * SLICE_BYTES)])
+    socket = Socket(outbox)
+    outbox.write_to(socket)
+    assert [len(data) for data in socket.writes] == [4 * SLICE_BYTES]
+    assert outbox.unsent_bytes == 6 * SLICE_BYTES

@@ -3,6 +3,7 @@ writes. Knows bytes and a transport, never what the bytes say."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Protocol
 
@@ -25,12 +26,22 @@ class Writable(Protocol):
 
     def write(self, data: Buffer) -> object: ...
 
+    def writelines(self, list_of_data: list[Buffer]) -> object: ...
+
+
+def gathers(transport: object) -> bool:
+    """Whether the transport hands several buffers to the socket in one call. asyncio's own join them before Python
+    3.12, which would copy everything."""
+    return sys.version_info >= (3, 12) or type(transport).__module__.startswith("uvloop")
+
 
 class Outbox:
-    __slots__ = ("_parts", "_sent_bytes", "is_blocked", "unsent_bytes")
+    __slots__ = ("_parts", "_sent_bytes", "gathers", "is_blocked", "unsent_bytes")
 
     def __init__(self, sent_bytes: Counter) -> None:
         self._sent_bytes = sent_bytes
+        self.gathers = False
+        """Whether the transport does; set once it is there."""
         self._parts: deque[Buffer] = deque()
         self.unsent_bytes = 0
         self.is_blocked = False
@@ -46,15 +57,24 @@ class Outbox:
                 self.unsent_bytes += size
 
     def write_to(self, transport: Writable) -> None:
-        """Write this pass's share. Ordinary answers, however many, go out in one write."""
+        """Write this pass's share. Ordinary answers, however many, go out in one write; long ones too if the transport
+        gathers, since each write of its own wakes the peer."""
         left_bytes = _BYTES_PER_PASS
+        gathered: list[Buffer] = []
         while self._parts and left_bytes > 0 and not self.is_blocked:
             piece = self._next_piece()
             size = len(piece)
             left_bytes -= size
             self.unsent_bytes -= size
             self._sent_bytes.value += size
-            transport.write(piece)
+            if self.gathers:
+                gathered.append(piece)
+            else:
+                transport.write(piece)
+        if len(gathered) == 1:
+            transport.write(gathered[0])
+        elif gathered:
+            transport.writelines(gathered)
 
     def _next_piece(self) -> Buffer:
         """Up to a slice: of one long part, or short ones joined."""

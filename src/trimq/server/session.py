@@ -14,7 +14,7 @@ from trimq.errors import ProtocolError
 from trimq.metrics import Counter
 from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply
 from trimq.server.idleness import Idleness
-from trimq.server.outbox import Outbox
+from trimq.server.outbox import Outbox, gathers
 from trimq.server.owed_replies import OwedReplies
 from trimq.server.progress import Progress
 from trimq.server.rests import Rests
@@ -98,6 +98,7 @@ class Session(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         # Told at once when the socket is full: what is unsent stays here, uncopied.
         self._transport.set_write_buffer_limits(high=0)
+        self._outbox.gathers = gathers(transport)
         peer = transport.get_extra_info("peername")
         self._address = f"{peer[0]}:{peer[1]}" if peer else ""
         self._is_made = True
