@@ -19,6 +19,7 @@ KIB = 1024
 GOALS = {64 * KIB: at_most_times_floor(0.6), 1024 * KIB: at_most_times_floor(1.0)}
 CONNECTIONS = 2
 DEPTH = 2
+BATCH_BYTES = 16 * KIB
 CONSUME_PATIENCE_S = 60
 
 
@@ -39,19 +40,27 @@ def measure_fetch(sizes: KafkaSizes, sides: Sides) -> Iterator[Figure]:
 
 
 def fill(sizes: KafkaSizes, side: Side, topic: str) -> None:
-    batch = encode_batch(16 * KIB, 1000)
+    batch = encode_batch(BATCH_BYTES, 1000)
     request = encode_produce(topic, 0, batch, acks=1)
-    count = max(sizes.stored_bytes // len(batch), 2 * KIB * KIB // len(batch))
     await_leader(side.address, topic, 0)
-    produce_until(side.address, topic, [request], 5, count, 60)
+    produce_until(side.address, topic, [request], 5, _stored_batches(sizes), 60)
+
+
+def _stored_batches(sizes: KafkaSizes) -> int:
+    return max(sizes.stored_bytes, 2 * KIB * KIB) // BATCH_BYTES
 
 
 def fetch(sizes: KafkaSizes, side: Side, topic: str, max_bytes: int) -> Outcome:
-    request = encode_fetch(topic, 0, 1, max_bytes)  # behind the record that was waited for
+    """As a reader does who has fallen behind: each request goes on where the one before has ended."""
+    batches = max_bytes // BATCH_BYTES
+    records = BATCH_BYTES // 1010 * batches
+    first = 1  # behind the record that was waited for
+    offsets = range(first, first + _stored_batches(sizes) // batches * records, records)
+    requests = [encode_fetch(topic, 0, offset, max_bytes) for offset in offsets]
     count = max(sizes.fetch_bytes // max_bytes, CONNECTIONS * DEPTH)
 
     def work() -> int:
-        answered, received_bytes = fetch_until(side.address, request, CONNECTIONS, DEPTH, count, sizes.seconds)
+        answered, received_bytes = fetch_until(side.address, requests, CONNECTIONS, DEPTH, count, sizes.seconds)
         if received_bytes < 0.9 * answered * max_bytes:
             raise ChildFailed(f"{received_bytes // answered} bytes per fetch of {max_bytes}")
         return answered

@@ -89,10 +89,11 @@ def produce_until(
 
 
 def fetch_until(
-    address: tuple[str, int], request: bytes, connections: int, depth: int, count: int, seconds: float
+    address: tuple[str, int], requests: Sequence[bytes], connections: int, depth: int, count: int, seconds: float
 ) -> tuple[int, int]:
-    """As above, with what is fetched thrown away unread. How many were answered, and with how many bytes."""
-    lanes = [_FetchLane(address, request, depth) for _ in range(connections)]
+    """As above, but each connection sends all requests in turn, and what is fetched is thrown away unread. How many
+    were answered, and with how many bytes."""
+    lanes = [_FetchLane(address, requests, depth) for _ in range(connections)]
     answered = _drive(lanes, count, seconds)
     return answered, sum(lane.received_bytes for lane in lanes)
 
@@ -129,16 +130,17 @@ def _drive(lanes: Sequence[_Lane], count: int, seconds: float) -> int:
 
 
 class _Lane:
-    """One connection on which one request is sent again and again."""
+    """One connection on which requests of one length are sent, one after the other and then again."""
 
-    def __init__(self, address: tuple[str, int], request: bytes, depth: int) -> None:
+    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:
         self.connection = connect(address)
         self.connection.setblocking(False)
         self.depth = depth
         self.unsent_bytes = 0
         # Several in a row, so that a short request needs no system call of its own.
-        self._row = memoryview(request * max(1, min(depth, (1 << 20) // len(request))))
-        self._size = len(request)
+        row = b"".join(requests)
+        self._row = memoryview(row * max(1, min(depth, (1 << 20) // len(row))))
+        self._size = len(requests[0])
         self._sent_bytes = 0
 
     def owe(self, count: int) -> None:
@@ -146,7 +148,7 @@ class _Lane:
 
     def push(self) -> None:
         while self.unsent_bytes:
-            begin = self._sent_bytes % self._size
+            begin = self._sent_bytes % len(self._row)
             try:
                 sent = self.connection.send(self._row[begin : begin + self.unsent_bytes])
             except BlockingIOError:
@@ -162,7 +164,7 @@ class _ProduceLane(_Lane):
     """Every answer is of the same length and without an error, or it is told."""
 
     def __init__(self, address: tuple[str, int], topic: str, request: bytes, depth: int) -> None:
-        super().__init__(address, request, depth)
+        super().__init__(address, [request], depth)
         self._error_at = _error_at(topic)
         # up to the error, the error, three offsets, no record errors and no message, the ends, the throttle time
         self._answer_bytes = self._error_at + 2 + 24 + 2 + 2 + 4 + 1
@@ -186,8 +188,8 @@ class _ProduceLane(_Lane):
 class _FetchLane(_Lane):
     """Only the length of an answer and its error are looked at; the rest is dropped by the kernel."""
 
-    def __init__(self, address: tuple[str, int], request: bytes, depth: int) -> None:
-        super().__init__(address, request, depth)
+    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:
+        super().__init__(address, requests, depth)
         self._head = b""
         self._left_bytes = 0
         self._drain = bytearray(_DRAINED_BYTES)

@@ -56,7 +56,7 @@ class Admission:
         breaks a rule of the stream or of its format."""
         now_ms = self._now_ms()
         max_timestamp_ms = header.max_timestamp_ms
-        if self._must_open(rules, header, now_ms):
+        if self._opens_every_batch or self._must_open(rules, header, now_ms):
             max_timestamp_ms = self._check_records(rules, batch, header, now_ms)
         if rules.codec is not None and rules.codec != header.codec:
             batch = recompress(batch, rules.codec, 0, self._max_expanded_bytes, rules.level)
@@ -73,7 +73,7 @@ class Admission:
         return Admitted(batch, header, NO_TIMESTAMP)
 
     def _must_open(self, rules: Rules, header: BatchHeader, now_ms: int) -> bool:
-        if self._opens_every_batch or rules.needs_keys or rules.has_own_window:
+        if rules.needs_keys or rules.has_own_window:
             return True
         if rules.keeps_append_time:
             return header.is_log_append_time

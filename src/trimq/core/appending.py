@@ -59,9 +59,14 @@ class Appending:
         self._cluster.require_owner(stream.id)
         if not stream.rules.takes_writes:
             raise ReadOnly(f"topic {stream.topic}")
-        _check_size(stream, batch)
+        size = len(batch)
+        if size > stream.message_bytes:
+            raise MessageTooLong(size, stream.message_bytes)
         batch, header, append_time_ms = self._admission.admit(stream.rules, batch, header)
-        size = _check_size(stream, batch)  # under another codec it may have grown
+        if len(batch) != size:  # it is under another codec now, and may have grown
+            size = len(batch)
+            if size > stream.message_bytes:
+                raise MessageTooLong(size, stream.message_bytes)
         if header.producer_id >= 0:
             duplicate = find_duplicate(stream, header)
             if duplicate is not None:
@@ -75,10 +80,3 @@ class Appending:
     def append_records(self, stream: Stream, records: Sequence[Record]) -> Appended:
         batch = from_records(records)
         return self.append(stream, batch, check_sent(batch))
-
-
-def _check_size(stream: Stream, batch: Buffer) -> int:
-    size = len(batch)
-    if size > stream.message_bytes:
-        raise MessageTooLong(size, stream.message_bytes)
-    return size

@@ -65,7 +65,7 @@ class Broker:
 
     def topic(self, caller: Caller, name: str, home: Home | None = None) -> Topic:
         full = TopicName(caller.namespace, name)
-        self._access.require(caller, Action.DESCRIBE, _resource(full))
+        self._access.require_topic(caller, Action.DESCRIBE, full)
         return self._topics.get(full, home)
 
     def topic_by_id(self, caller: Caller, id: UUID) -> Topic:

@@ -186,14 +186,15 @@ def check_sent(buffer: Buffer, position: int = 0) -> BatchHeader:
     What follows the batch is dropped like Kafka does it when it is too short for another one, else refused.
     """
     header = check_bounds(buffer, position)
-    if len(buffer) != position + header.size:
-        _refuse_second(buffer, position + header.size)
+    end = position + LENGTH_ENDS_AT + header.length
+    if len(buffer) != end:
+        _refuse_second(buffer, end)
     if header.base_offset != 0:
         raise BadBaseOffset(f"a sent batch begins at offset {header.base_offset}, not 0")
     _check_crc(header, buffer, position)
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
         raise BadCount(f"{header.record_count} records in {header.last_offset_delta + 1} offsets")
-    if header.is_control:
+    if header.attributes & CONTROL_BIT:
         raise UnexpectedControl("a producer sent a control batch")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise MissingSequence(f"producer {header.producer_id} sent sequence {header.base_sequence}")

@@ -11,11 +11,12 @@ from trimq.metrics import Counter
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts
 
-# A transport copies what the socket does not take at once, so it is given no more than this at a time.
+# A transport that does not gather copies what the socket does not take at once, so it is given no more than this at a
+# time.
 SLICE_BYTES = 256 * 1024
 
 # A connection's share of one loop pass: after so much the others have their turn.
-_BYTES_PER_PASS = 4 * SLICE_BYTES
+BYTES_PER_PASS = 4 * SLICE_BYTES
 
 # Parts up to this size are joined: to copy one is cheaper than a system call. Longer ones are written as they are.
 _JOIN_BELOW = 32 * 1024
@@ -59,7 +60,7 @@ class Outbox:
     def write_to(self, transport: Writable) -> None:
         """Write this pass's share. Ordinary answers, however many, go out in one write; long ones too if the transport
         gathers, since each write of its own wakes the peer."""
-        left_bytes = _BYTES_PER_PASS
+        left_bytes = BYTES_PER_PASS
         gathered: list[Buffer] = []
         while self._parts and left_bytes > 0 and not self.is_blocked:
             piece = self._next_piece()

@@ -13,22 +13,22 @@ log = logging.getLogger(__name__)
 
 
 class OwedReplies:
-    __slots__ = ("_count", "_lanes", "_unordered")
+    __slots__ = ("_lanes", "_unordered", "count")
 
     def __init__(self) -> None:
         self._lanes: dict[object, deque[Reply]] = {}
         self._unordered: list[Reply] = []
-        self._count = 0
+        self.count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def is_first(self, reply: Reply) -> bool:
         """Whether nothing has to leave before it."""
         return reply.lane is None or reply.lane not in self._lanes
 
     def add(self, reply: Reply) -> None:
-        self._count += 1
+        self.count += 1
         if reply.lane is None:
             self._unordered.append(reply)
         elif reply.lane in self._lanes:
@@ -49,7 +49,7 @@ class OwedReplies:
             for reply in self._unordered:
                 (ready if reply.is_ready(written, durable) else waiting).append(reply)
             self._unordered = waiting
-        self._count -= len(ready)
+        self.count -= len(ready)
         return ready
 
     @property
@@ -91,7 +91,7 @@ class OwedReplies:
         yield from self._unordered
 
     def _give_up(self, replies: list[Reply] | deque[Reply]) -> None:
-        self._count -= len(replies)
+        self.count -= len(replies)
         for reply in replies:
             if reply.abandon is not None:
                 _call(reply.abandon)

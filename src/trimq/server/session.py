@@ -184,10 +184,9 @@ class Session(asyncio.BufferedProtocol):
     def _take_turn(self) -> None:
         """Handle what has arrived, up to this connection's share, so that none starves another."""
         self._turn_scheduled = False
+        take_event, must_wait = self._take_event, self._must_wait
         for _ in range(_EVENTS_PER_TURN):
-            if self._must_wait():
-                break
-            if not self._take_event():
+            if must_wait() or not take_event():
                 break
         else:
             self._schedule_turn()
@@ -223,11 +222,10 @@ class Session(asyncio.BufferedProtocol):
 
     def _must_wait(self) -> bool:
         """Whether nothing may be taken in: what ends that schedules a turn."""
-        return self._is_lost or self._is_closing or self._is_over_quota or self._is_overloaded()
-
-    def _is_overloaded(self) -> bool:
+        if self._is_lost or self._is_closing or self._is_over_quota:
+            return True
         limits = self._limits
-        return len(self._owed) >= limits.pending_replies or self._outbox.unsent_bytes >= limits.unsent_bytes
+        return self._owed.count >= limits.pending_replies or self._outbox.unsent_bytes >= limits.unsent_bytes
 
     def _steer_reading(self) -> None:
         self._is_held_back = self._turn_scheduled or self._must_wait()
@@ -248,9 +246,10 @@ class Session(asyncio.BufferedProtocol):
             self.send(reply.take())
             return
         self._owed.add(reply)
-        reply.watch(self.release)
         if reply.waits_for_pass:
             progress.wait(self)
+        else:
+            reply.watch(self.release)
 
     def release(self) -> None:
         """Send the replies that are ready, each lane in its order."""

@@ -336,7 +336,7 @@ class PartitionLog:
     def _save_head(self) -> Ticket:
         if self.is_removed:
             return Ticket(0)
-        if self.checkpointing.is_due:
+        if self.checkpointing.has_work:
             self.journal.touch()  # segments stay until it is made
         point = self._point_now()
         ticket = self._checkpoints.save(self.folder, point)

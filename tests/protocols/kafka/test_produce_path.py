@@ -13,7 +13,7 @@ from trimq.protocols.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from trimq.protocols.kafka.produce_path import ProduceRequests, write_produce_response
+from trimq.protocols.kafka.produce_path import ProduceRequests, write_one_appended, write_produce_response
 from trimq.protocols.kafka.wire import MalformedMessage
 
 TOPIC_ID = bytes(range(16))
@@ -75,6 +75,18 @@ def test_a_response_to_one_partition_is_as_short_as_it_can_be(version: int) -> N
     topic = TopicProduceResponse(name="one", topic_id=TOPIC_ID, partition_responses=[partition])
     response = ProduceResponse(responses=[topic], throttle_time_ms=4)
     assert write_produce_response(response, version) == encode(response, version)
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+@pytest.mark.parametrize("name", ["one", "ü" * 70, "t" * 249])
+def test_the_frame_for_one_appended_batch_is_that_of_the_codec(version: int, name: str) -> None:
+    partition = PartitionProduceResponse(
+        index=1, error_code=0, base_offset=2**40, log_append_time_ms=7, log_start_offset=3
+    )
+    topic = TopicProduceResponse(name=name, topic_id=TOPIC_ID, partition_responses=[partition])
+    body = encode(ProduceResponse(responses=[topic], throttle_time_ms=4), version)
+    frame = struct.pack(">iix", len(body) + 5, 99) + body
+    assert write_one_appended(99, version, name, TOPIC_ID, 1, 2**40, 7, 3, 4) == frame
 
 
 @pytest.mark.parametrize("version", [8, 9, 13])

@@ -30,9 +30,7 @@ class KafkaConversation:
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
         self.rest = connection.shrink
-
-    def next_event(self) -> Request | None:
-        return self._connection.next_event()
+        self.next_event = connection.next_event
 
     def handle(self, event: object) -> Reply | None:
         assert isinstance(event, Request)

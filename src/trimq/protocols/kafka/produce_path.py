@@ -3,6 +3,7 @@ The compiled codec says the same of the same bytes, only more slowly."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 
 from trimq.protocols.kafka.codec import write_pieces
@@ -224,7 +225,12 @@ pack_partition_9 = Struct(">ihqqqBBB").pack
 pack_int16 = Struct(">h").pack
 pack_int32 = Struct(">i").pack
 # the only partition of the only topic, and all that follows it
-pack_last_partition_9 = Struct(">BihqqqBBBBix").pack
+LAST_PARTITION_9 = Struct(">BihqqqBBBBix")
+pack_last_partition_9 = LAST_PARTITION_9.pack
+# before the only topic: length, correlation id, no tagged fields, one topic
+ONE_HEADER = Struct(">iixB")
+pack_one_header = ONE_HEADER.pack
+ONE_APPENDED_SIZE = ONE_HEADER.size - 4 + LAST_PARTITION_9.size  # without the length itself, and without the topic
 
 
 def write_produce_response(response: ProduceResponse, version: int) -> bytes:
@@ -239,6 +245,29 @@ def write_produce_response(response: ProduceResponse, version: int) -> bytes:
     return b"\x02" + write_topic(topic, version) + pack_last_partition_9(
         2, partition.index, partition.error_code, partition.base_offset, partition.log_append_time_ms,
         partition.log_start_offset, 1, 0, 0, 0, response.throttle_time_ms)  # fmt: skip
+
+
+def write_one_appended(
+    correlation_id: int,
+    version: int,
+    name: str,
+    topic_id: bytes,
+    index: int,
+    base_offset: int,
+    append_time_ms: int,
+    start_offset: int,
+    throttle_ms: int,
+) -> bytes:
+    """The whole frame that says where the batch of a request for one partition went, from the flexible versions on."""
+    topic = topic_id if version >= BY_ID else write_name(name)
+    return pack_one_header(len(topic) + ONE_APPENDED_SIZE, correlation_id, 2) + topic + pack_last_partition_9(
+        2, index, 0, base_offset, append_time_ms, start_offset, 1, 0, 0, 0, throttle_ms)  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def write_name(name: str) -> bytes:
+    encoded = name.encode()
+    return varint(len(encoded) + 1) + encoded
 
 
 def write_any_response(response: ProduceResponse, version: int) -> bytes:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from trimq.core.counts import Counts
 from trimq.core.quotas import Direction
-from trimq.core.streams import Appended
+from trimq.core.streams import Appended, Stream
 from trimq.errors import MissingKey, ProtocolError, Refusal, UntimelyRecord
 from trimq.formats.batch import BadBatch, check_sent
 from trimq.formats.compression import Codec
@@ -29,6 +29,7 @@ from trimq.protocols.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from trimq.protocols.kafka.produce_path import FLEXIBLE, write_one_appended
 
 _ACKS = (-1, 0, 1)
 _ZSTD_SINCE = 7
@@ -45,6 +46,10 @@ class _Terms(NamedTuple):
     transactional_id: str | None
 
 
+class _NoWrite(Failure):
+    """Nothing was there that could be written: not counted as a refused write."""
+
+
 class TopicOutcome(NamedTuple):
     name: str
     topic_id: bytes
@@ -54,8 +59,11 @@ class TopicOutcome(NamedTuple):
 def handle(context: Context, request: Request) -> Reply | None:
     message = request.decode(ProduceRequest)
     terms = _Terms(message.acks, message.transactional_id)
+    topics = message.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1 and message.acks != 0:
+        return _handle_one(context, request, topics[0], terms)
     # The names, not the topics: those hold the batches, and with them the connection's receive buffer.
-    outcomes = [_append_topic(context, request, topic, terms) for topic in message.topic_data if topic.partition_data]
+    outcomes = [_append_topic(context, request, topic, terms) for topic in topics if topic.partition_data]
     throttle_ms = context.charge(Direction.IN, _size(message))
     if message.acks == 0:
         _close_on_error(outcomes)
@@ -63,6 +71,30 @@ def handle(context: Context, request: Request) -> Reply | None:
     tickets = [appended.ticket for topic in outcomes for _, appended in topic.partitions if appended]
     number = max((ticket.number for ticket in tickets), default=0)
     return Reply.when_durable(number, lambda: _answer(context.counts, request, outcomes, throttle_ms))
+
+
+def _handle_one(context: Context, request: Request, topic: TopicProduceData, terms: _Terms) -> Reply:
+    """A request for one partition, as nearly all are: the same with less ado."""
+    sent = topic.partition_data[0]
+    name, topic_id, index, records = topic.name, topic.topic_id, sent.index, sent.records
+    try:
+        stream, appended = _try_append(context, request, topic, index, records, terms)
+    except (Refusal, BadBatch) as error:
+        outcome = _refuse(context, index, error)
+        throttle_ms = context.charge(Direction.IN, len(records or b""))
+        refused = [TopicOutcome(name, topic_id, [outcome])]
+        return Reply.when_durable(0, lambda: _answer(context.counts, request, refused, throttle_ms))
+    start = stream.start
+    throttle_ms = context.charge(Direction.IN, len(records or b""))
+
+    def answer() -> Parts:
+        if request.api_version >= FLEXIBLE and appended.ticket.refusal is None:
+            return [write_one_appended(request.correlation_id, request.api_version, name, topic_id, index,
+                                       appended.base_offset, appended.append_time_ms, start, throttle_ms)]  # fmt: skip
+        outcome = (_taken(index, appended, start), appended)
+        return _answer(context.counts, request, [TopicOutcome(name, topic_id, [outcome])], throttle_ms)
+
+    return Reply.when_durable(appended.ticket.number, answer)
 
 
 def _size(message: ProduceRequest) -> int:
@@ -81,37 +113,50 @@ def _append(
     context: Context, request: Request, asked: TopicProduceData, index: int, records: Buffer | None, terms: _Terms
 ) -> Outcome:
     try:
-        if asked.name in INTERNAL:
-            raise Failure(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
-        topic = context.topic(asked.name, asked.topic_id if request.api_version >= _BY_ID else b"")
-        stream = topic.stream(index)
-        if terms.acks not in _ACKS:
-            return _failed(index, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
-        if not records:
-            return _failed(index, Code.INVALID_RECORD, "there is no batch")
-        header = check_sent(records)
-        if header.codec == Codec.ZSTD and request.api_version < _ZSTD_SINCE:
-            raise Failure(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_ZSTD_SINCE} of Produce")
-        if header.is_transactional:
-            may_join = request.api_version >= _JOINS_SINCE
-            context.broker.transactions.check_append(context.caller, _name(terms), stream, header, may_join)
-        appended = context.broker.append(context.caller, topic, stream, records[: header.size], header)
-    except (MissingKey, UntimelyRecord) as refusal:
-        context.counts.refused_write(type(refusal).__name__)
-        return _failed(index, code_of(refusal), str(refusal), refusal.index)
-    except Refusal as refusal:
-        context.counts.refused_write(refusal.code.name if isinstance(refusal, Failure) else type(refusal).__name__)
-        return _failed(index, code_of(refusal), str(refusal))
-    except BadBatch as error:
+        stream, appended = _try_append(context, request, asked, index, records, terms)
+    except (Refusal, BadBatch) as error:
+        return _refuse(context, index, error)
+    return _taken(index, appended, stream.start), appended
+
+
+def _try_append(
+    context: Context, request: Request, asked: TopicProduceData, index: int, records: Buffer | None, terms: _Terms
+) -> tuple[Stream, Appended]:
+    """A Refusal, or BadBatch: it is not taken."""
+    if asked.name in INTERNAL:
+        raise Failure(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
+    version = request.api_version
+    topic = context.topic(asked.name, asked.topic_id if version >= _BY_ID else b"")
+    stream = topic.stream(index)
+    if terms.acks not in _ACKS:
+        raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
+    if not records:
+        raise _NoWrite(Code.INVALID_RECORD, "there is no batch")
+    header = check_sent(records)
+    if version < _ZSTD_SINCE and header.codec == Codec.ZSTD:
+        raise Failure(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_ZSTD_SINCE} of Produce")
+    if header.is_transactional:
+        context.broker.transactions.check_append(context.caller, _name(terms), stream, header, version >= _JOINS_SINCE)
+    return stream, context.broker.append(context.caller, topic, stream, records[: header.size], header)
+
+
+def _refuse(context: Context, index: int, error: Refusal | BadBatch) -> Outcome:
+    if isinstance(error, BadBatch):
         context.counts.refused_write(type(error).__name__)
         return _failed(index, code_of_batch(error), str(error))
-    response = PartitionProduceResponse(
+    if not isinstance(error, _NoWrite):
+        context.counts.refused_write(error.code.name if isinstance(error, Failure) else type(error).__name__)
+    record = error.index if isinstance(error, MissingKey | UntimelyRecord) else None
+    return _failed(index, code_of(error), str(error), record)
+
+
+def _taken(index: int, appended: Appended, start: int) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
         index=index,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.append_time_ms,
-        log_start_offset=stream.start,
+        log_start_offset=start,
     )
-    return response, appended
 
 
 def _name(terms: _Terms) -> str:
