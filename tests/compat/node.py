@@ -1,0 +1,25 @@
+"""The program of `clients/node`, with the packages that its lock file names."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from compat.cache import do, made_once, require
+from compat.programs import SOURCES, Program, fingerprint
+
+
+def node_client() -> Program:
+    """Skips the test where Node or npm is missing."""
+    require("node", "npm")
+    sources = [path for path in (SOURCES / "node").iterdir() if path.is_file()]
+
+    def install_into(folder: Path) -> None:
+        for path in sources:
+            shutil.copy(path, folder)
+        do(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+
+    folder = made_once("node", fingerprint(sources), install_into)
+    # kafkajs tells about a change of its own partitioner, and Node about a timer of kafkajs, on every start.
+    quiet = {"KAFKAJS_NO_PARTITIONER_WARNING": "1", "NODE_NO_WARNINGS": "1"}
+    return Program(("node", str(folder / "client.js")), quiet)
