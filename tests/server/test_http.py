@@ -390,7 +390,7 @@ def test_there_is_nothing_elsewhere(broker: Broker, target: str) -> None:
         ("DELETE", "/metrics", "GET, HEAD"),
         ("PUT", "/api/topics", "GET, HEAD, POST"),
         ("DELETE", "/api/topics", "GET, HEAD, POST"),
-        ("POST", "/api/topics/orders", "GET, HEAD, DELETE"),
+        ("POST", "/api/topics/orders", "GET, HEAD, PATCH, DELETE"),
         ("POST", "/api/groups", "GET, HEAD"),
         ("DELETE", "/api/groups/billing", "GET, HEAD"),
         ("OPTIONS", "/api/topics", "GET, HEAD, POST"),
