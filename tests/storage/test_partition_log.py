@@ -116,6 +116,15 @@ def test_a_pass_that_falls_short_is_undone(bench: LogBench, room_bytes: int, rol
         assert bench.state()[name] == after[name], name
 
 
+def test_what_a_restart_found_stays_when_its_first_pass_is_undone(bench: LogBench) -> None:
+    bench.begin_open()
+    before = bench.state()
+    append_of_every_kind(bench)
+    bench.fail_writes()
+    bench.settle()
+    assert bench.state() == before
+
+
 def test_a_pass_is_undone_that_rolled_in_its_middle() -> None:
     bench = LogBench(segment_bytes=400)
     bench.append(b"kept")
