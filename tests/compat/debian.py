@@ -1,0 +1,47 @@
+"""Programs from Debian's packages: fetched, and unpacked into a cache folder with the libraries that the machine lacks.
+Nothing is installed, and nobody has to be root."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from compat.cache import do, made_once, require
+from compat.programs import Program
+
+_NEEDS = ("depends", "--recurse", *(f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks")))
+_NEEDS += ("--no-replaces", "--no-enhances")
+
+
+def debian_program(package: str, version: str) -> Program:
+    """The program of the package's own name. Skips the test on a machine without apt."""
+    require("apt-get", "apt-cache", "dpkg", "dpkg-query", "dpkg-deb")
+
+    def unpack_into(folder: Path) -> None:
+        _fetch(folder, package)
+        found = do(["dpkg-deb", "-f", str(next(folder.glob(f"{package}_*.deb"))), "Version"], folder).strip()
+        if not found.startswith(version):
+            pytest.fail(f"these tests are for {package} {version}, and the machine's Debian has {found}", pytrace=False)
+        for archive in folder.glob("*.deb"):
+            do(["dpkg", "-x", archive.name, "root"], folder)
+
+    root = made_once("debian", f"{package}-{version}", unpack_into) / "root"
+    libraries = [*root.glob("usr/lib/*-linux-*"), *root.glob("lib/*-linux-*")]
+    return Program((str(root / "usr" / "bin" / package),), {"LD_LIBRARY_PATH": ":".join(map(str, libraries))})
+
+
+def _fetch(folder: Path, package: str) -> None:
+    """The archive of the package, and of all that it needs and the machine lacks."""
+    # Lists of our own: the machine's may be missing or too old to find anything by, and are not ours to change.
+    (folder / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    (folder / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
+    own = ["-o", f"Dir::State::lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache"]
+    if os.getuid() == 0:
+        own += ["-o", "APT::Sandbox::User=root"]  # apt's own user need not see into a home folder
+    do(["apt-get", "-q", *own, "update"], folder)
+    needed = [line for line in do(["apt-cache", *own, *_NEEDS, package], folder).splitlines() if line[:1].isalnum()]
+    here = do(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"], folder).splitlines()
+    installed = {name for name, _, status in (line.partition(" ") for line in here) if status == "installed"}
+    missing = sorted({package, *needed} - (installed - {package}))
+    do(["apt-get", "-q", *own, "download", *missing], folder)
