@@ -34,8 +34,9 @@ bench: $(VENV)/ready ## measure: one JSON line per figure, then a table
 bench-kafka: $(VENV)/ready ## measure beside a genuine Apache Kafka (Java, Maven; 20 minutes); see that it runs: ARGS=--quick
 	$(BIN)/python -m bench.kafka $(ARGS)
 
-compat: $(VENV)/ready ## run the tests that need Java with Maven, Node, Go, Rust or a Debian package
-	$(BIN)/python -m pytest -m external $(ARGS)
+# What these tests fetch and build stays in the user's cache folder (~/.cache/trimq), which make clean leaves alone.
+compat: $(VENV)/ready ## run the tests that need Java with Maven, Node, Go, Rust or a Debian package; JOBS=2 as with test
+	$(BIN)/python -m pytest -m external $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadfile) $(ARGS)
 
 example: $(VENV)/ready ## run examples/NAME.py against a broker of its own: NAME=e08_send_and_wait
 	@$(BIN)/python -m examples.run $(NAME)
