@@ -21,6 +21,9 @@ BYTES_PER_PASS = 4 * SLICE_BYTES
 # Parts up to this size are joined: to copy one is cheaper than a system call. Longer ones are written as they are.
 _JOIN_BELOW = 32 * 1024
 
+# So many may be gathered as they are; of more the short ones are joined first.
+_MOST_PIECES = 64
+
 
 class Writable(Protocol):
     """The side of a transport that is used here."""
@@ -60,6 +63,24 @@ class Outbox:
     def write_to(self, transport: Writable) -> None:
         """Write this pass's share. Ordinary answers, however many, go out in one write; long ones too if the transport
         gathers, since each write of its own wakes the peer."""
+        if self.is_blocked or not self._parts:
+            return
+        if self.unsent_bytes <= _JOIN_BELOW:
+            self._write_all(transport, [b"".join(self._parts)])
+        elif self.gathers and self.unsent_bytes <= BYTES_PER_PASS and len(self._parts) <= _MOST_PIECES:
+            self._write_all(transport, list(self._parts))
+        else:
+            self._write_share(transport)
+
+    def _write_all(self, transport: Writable, pieces: list[Buffer]) -> None:
+        self._sent_bytes.value += self.unsent_bytes
+        self.clear()
+        if len(pieces) == 1:
+            transport.write(pieces[0])
+        else:
+            transport.writelines(pieces)
+
+    def _write_share(self, transport: Writable) -> None:
         left_bytes = BYTES_PER_PASS
         gathered: list[Buffer] = []
         while self._parts and left_bytes > 0 and not self.is_blocked:

@@ -25,6 +25,7 @@ _WARM_BYTES = 1024 * 1024
 
 # What Linux reads ahead at a time: where one byte of it is in memory the rest nearly always is.
 _PROBE_BYTES = 128 * 1024
+_PROBE = [bytearray(1)]
 
 
 class Space(NamedTuple):
@@ -187,11 +188,11 @@ class DiskFile:
         return warm
 
     def _is_cached(self, position: int, length: int) -> bool:
-        probe = bytearray(1)
+        fd = self._open()
         last = position + max(length - 1, 0)
         for at in (*range(position, last, _PROBE_BYTES), last):
             try:
-                os.preadv(self._open(), [probe], at, os.RWF_NOWAIT)
+                os.preadv(fd, _PROBE, at, os.RWF_NOWAIT)
             except BlockingIOError:
                 return False
             except OSError as error:

@@ -42,9 +42,7 @@ def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int, may
     """Batches from the one that holds `offset` on, of one segment, none of them at or beyond `limit`; the first even
     if it is larger than `max_bytes`. What is damaged is refused, not served. Unless it may wait for the disk, bytes
     that are not in memory are a ColdRead."""
-    if not may_wait:
-        _require_way(log, offset, limit)
-    place = _find(log, offset, limit)
+    place = _find(log, offset, limit, may_wait)
     if place is None:
         return Slice((), 0, max(offset, limit))  # compaction may have left nothing up to there
     segment, start, stop = place
@@ -58,11 +56,8 @@ def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int, may
     return Slice((segment.segment.view(start, end - start),), end - start, next_offset)
 
 
-def _require_way(log: PartitionLog, offset: int, limit: int) -> None:
+def _require_way(log: PartitionLog, segment: PartitionSegment, offset: int) -> None:
     """ColdRead: the headers that are read on the way to `offset` are on disk only."""
-    if offset >= limit:
-        return
-    segment = log.segments[max(bisect_right(log.segments, offset, key=_base) - 1, 0)]
     remembered = log.places.get(offset)
     if remembered is None or remembered.segment is not segment:
         start = log.index_of(segment).lookup(offset).position
@@ -75,12 +70,16 @@ def _require_warm(segment: PartitionSegment, start: int, end: int) -> None:
         raise ColdRead(file.name, start, warm)
 
 
-def _find(log: PartitionLog, offset: int, limit: int) -> tuple[PartitionSegment, int, int] | None:
+def _find(
+    log: PartitionLog, offset: int, limit: int, may_wait: bool = True
+) -> tuple[PartitionSegment, int, int] | None:
     """The segment of the first batch that ends at or after `offset`, its position, and where `limit` is."""
     if offset >= limit:
         return None
     number = max(bisect_right(log.segments, offset, key=_base) - 1, 0)
     for segment in log.segments[number:]:
+        if not may_wait:
+            _require_way(log, segment, offset)
         stop = _stop(log, segment, limit)
         start = _position(log, segment, offset, stop)
         if start < stop:

@@ -82,7 +82,8 @@ class _Attempt:
     def tell(self, response: FetchResponse) -> Parts:
         # Whoever gets more than the quota allows waits before the next answer, not with this one.
         self._context.broker.charge(self._context.caller, Direction.OUT, self._found_bytes)
-        self._context.fetch_sessions.finish(self._exchange, response, self._context.clock.liveness.now_ms())
+        if self._exchange.opens or self._exchange.session is not None:
+            self._context.fetch_sessions.finish(self._exchange, response, self._context.clock.liveness.now_ms())
         return encode_response(self._request, response)
 
     def read(self) -> FetchResponse:
@@ -93,13 +94,14 @@ class _Attempt:
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for wanted in self._exchange.wanted:
             place = wanted.place
-            topic = topics.get(place[:2])
+            named = place[:2]
+            topic = topics.get(named)
             if topic is None:
-                topic = FetchableTopicResponse(topic=place.topic, topic_id=place.topic_id, partitions=[])
-                topics[place[:2]] = topic
+                topic = topics[named] = FetchableTopicResponse(topic=named[0], topic_id=named[1], partitions=[])
             data = self._read_partition(place, wanted.asked, left - self._found_bytes - self._cold_bytes)
             topic.partitions.append(data)
-            self._found_bytes += len(data.records or b"")
+            if data.records:
+                self._found_bytes += len(data.records)
         return FetchResponse(
             responses=list(topics.values()), node_endpoints=self._endpoints() if self._found_stale else []
         )
@@ -166,10 +168,10 @@ class _Attempt:
         )
 
     def _read_stream(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:
-        # Told whether or not there is room for it in this answer.
-        if not stream.start <= asked.fetch_offset <= stream.readable_end:
-            raise OffsetOutOfRange(asked.fetch_offset, stream.start, stream.readable_end)
         data = self._describe(stream, asked.partition)
+        # Told whether or not there is room for it in this answer.
+        if not data.log_start_offset <= asked.fetch_offset <= data.high_watermark:
+            raise OffsetOutOfRange(asked.fetch_offset, data.log_start_offset, data.high_watermark)
         limit = data.last_stable_offset if self._message.isolation_level == _READ_COMMITTED else None
         # One batch goes out even if it is larger than the limits, or a client could never get past it.
         most = min(asked.partition_max_bytes, left) if left > 0 else 0
