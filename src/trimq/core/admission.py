@@ -15,7 +15,7 @@ from trimq.formats.batch import (
     stamp_create_time,
 )
 from trimq.formats.compression import Codec
-from trimq.formats.records import ANY_TIME, validate_records
+from trimq.formats.records import ANY_TIME, validate_checked
 from trimq.formats.sealing import recompress
 from trimq.model import Buffer
 
@@ -84,7 +84,7 @@ class Admission:
         window_ms = ANY_TIME
         if not rules.keeps_append_time:
             window_ms = (now_ms - rules.max_age_ms, now_ms + rules.max_lead_ms)
-        summary = validate_records(batch, window_ms=window_ms, max_expanded_bytes=self._max_expanded_bytes)
+        summary = validate_checked(batch, header, window_ms, self._max_expanded_bytes)
         if rules.needs_keys and summary.first_null_key_index is not None:
             raise MissingKey(summary.first_null_key_index)
         if rules.keeps_append_time and header.is_log_append_time:

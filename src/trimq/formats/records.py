@@ -72,11 +72,15 @@ def expand(
         raise BadLength(f"a batch of length {header.length}")
     if size > len(buffer) - position:
         raise TruncatedBatch(f"a batch of {size} bytes, of which {len(buffer) - position} are left")
-    payload = memoryview(buffer)[position + HEADER_BYTES : position + size]
-    if header.codec == Codec.NONE or (header.record_count == 0 and not payload):
-        return header, bytes(payload)
+    return header, _expand(header, memoryview(buffer)[position + HEADER_BYTES : position + size], max_expanded_bytes)
+
+
+def _expand(header: BatchHeader, payload: memoryview, max_expanded_bytes: int) -> bytes:
+    codec = header.codec
+    if codec == Codec.NONE or (header.record_count == 0 and not payload):
+        return bytes(payload)
     try:
-        return header, decompress(header.codec, payload, max_expanded_bytes)
+        return decompress(codec, payload, max_expanded_bytes)
     except ExpandsTooFar as error:
         raise PayloadTooLarge(str(error)) from error
     except BadCompression as error:
@@ -177,7 +181,17 @@ def validate_records(
 
     `window_ms` is the earliest and the latest time that a record may have.
     """
-    header, data = expand(buffer, position, max_expanded_bytes)
+    return _sum_up(*expand(buffer, position, max_expanded_bytes), window_ms)
+
+
+def validate_checked(
+    batch: Buffer, header: BatchHeader, window_ms: tuple[int, int], max_expanded_bytes: int
+) -> RecordsSummary:
+    """The same of exactly one batch whose header was checked before."""
+    return _sum_up(header, _expand(header, memoryview(batch)[HEADER_BYTES:], max_expanded_bytes), window_ms)
+
+
+def _sum_up(header: BatchHeader, data: bytes, window_ms: tuple[int, int]) -> RecordsSummary:
     try:
         end, earliest, latest, latest_at, null_key, in_order = survey_records(data, header.record_count)
     except (IndexError, BadVarint) as error:

@@ -55,6 +55,8 @@ class OwedReplies:
     @property
     def waits_for_pass(self) -> bool:
         """Whether progress of the passes may make one ready."""
+        if not self.count:
+            return False
         return any(lane[0].waits_for_pass for lane in self._lanes.values()) or any(
             reply.waits_for_pass for reply in self._unordered
         )

@@ -267,8 +267,9 @@ class Session(asyncio.BufferedProtocol):
                 self._end_with_error(())
                 break
         if ready:
-            # More may be taken in now; not from here, which may be inside another connection's turn.
-            self._schedule_turn()
+            if self._is_held_back or self._has_ended_input:
+                # More may be taken in now; not from here, which may be inside another connection's turn.
+                self._schedule_turn()
             self._schedule_flush()
 
     # -- bytes out: collected during the pass, written once at its end
