@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KafkaSizes:
-    warm_seconds: float = 240.0
+    warm_seconds: float = 200.0
     """A JVM compiles what is used often; in its first minutes a request costs several times what it costs later."""
-    rounds: int = 5
+    rounds: int = 4
     seconds: float = 1.5
     """Of one round of one side, at most."""
     produce_bytes: int = 256 << 20
@@ -18,11 +18,11 @@ class KafkaSizes:
     fetch_bytes: int = 2 << 30
     stored_bytes: int = 16 << 20
     client_rounds: int = 3
-    client_bytes: int = 150 << 20
-    client_messages: int = 400_000
+    client_bytes: int = 64 << 20
+    client_messages: int = 300_000
     """A round of a real client ends with whichever of the two is reached first."""
     latency_rounds: int = 3
-    latency_seconds: float = 6.0
+    latency_seconds: float = 5.0
     latency_rate: int = 1000
     starts: int = 3
     settle_seconds: float = 3.0

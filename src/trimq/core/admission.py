@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from trimq.errors import InvalidRecords, MissingKey, UntimelyRecord
 from trimq.formats.batch import (
+    LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
     BatchHeader,
     read_header,
@@ -56,7 +57,14 @@ class Admission:
         breaks a rule of the stream or of its format."""
         now_ms = self._now_ms()
         max_timestamp_ms = header.max_timestamp_ms
-        if self._opens_every_batch or self._must_open(rules, header, now_ms):
+        is_append_time = header.attributes & LOG_APPEND_TIME_BIT
+        if self._opens_every_batch or rules.needs_keys or rules.has_own_window:
+            must_open = True
+        elif rules.keeps_append_time:
+            must_open = is_append_time != 0
+        else:
+            must_open = max_timestamp_ms > now_ms + rules.max_lead_ms
+        if must_open:
             max_timestamp_ms = self._check_records(rules, batch, header, now_ms)
         if rules.codec is not None and rules.codec != header.codec:
             batch = recompress(batch, rules.codec, 0, self._max_expanded_bytes, rules.level)
@@ -65,19 +73,12 @@ class Admission:
             batch = _writable(batch)
             stamp_append_time(batch, now_ms)
             return Admitted(batch, read_header(batch), now_ms)
-        if header.is_log_append_time or header.max_timestamp_ms != max_timestamp_ms:
+        if is_append_time or header.max_timestamp_ms != max_timestamp_ms:
             # A lie in the header would mislead every search by time.
             batch = _writable(batch)
             stamp_create_time(batch, max_timestamp_ms)
             header = read_header(batch)
         return Admitted(batch, header, NO_TIMESTAMP)
-
-    def _must_open(self, rules: Rules, header: BatchHeader, now_ms: int) -> bool:
-        if rules.needs_keys or rules.has_own_window:
-            return True
-        if rules.keeps_append_time:
-            return header.is_log_append_time
-        return header.max_timestamp_ms > now_ms + rules.max_lead_ms
 
     def _check_records(self, rules: Rules, batch: Buffer, header: BatchHeader, now_ms: int) -> int:
         """The latest time of any record."""

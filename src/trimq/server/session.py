@@ -241,11 +241,11 @@ class Session(asyncio.BufferedProtocol):
     # -- replies
 
     def _accept(self, reply: Reply) -> None:
-        progress = self._progress
-        if self._owed.is_first(reply) and reply.is_ready(progress.written, progress.durable):
+        owed, progress = self._owed, self._progress
+        if (not owed.count or owed.is_first(reply)) and reply.is_ready(progress.written, progress.durable):
             self.send(reply.take())
             return
-        self._owed.add(reply)
+        owed.add(reply)
         if reply.waits_for_pass:
             progress.wait(self)
         else:
@@ -260,7 +260,7 @@ class Session(asyncio.BufferedProtocol):
             self._progress.wait(self)
         for reply in ready:
             try:
-                self.send(reply.take())
+                self._outbox.put(reply.take())
             except Exception:
                 log.exception("an answer to %s could not be made; its connection is closed", self._address)
                 self._owed.abandon_all()  # a peer that counts answers must not take a later one for this one

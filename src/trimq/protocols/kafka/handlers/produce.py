@@ -13,7 +13,7 @@ from trimq.core.counts import Counts
 from trimq.core.quotas import Direction
 from trimq.core.streams import Appended, Stream
 from trimq.errors import MissingKey, ProtocolError, Refusal, UntimelyRecord
-from trimq.formats.batch import BadBatch, check_sent
+from trimq.formats.batch import LENGTH_ENDS_AT, TRANSACTIONAL_BIT, BadBatch, check_sent
 from trimq.formats.compression import Codec
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
@@ -39,13 +39,6 @@ _BY_ID = 13
 Outcome = tuple[PartitionProduceResponse, Appended | None]
 
 
-class _Terms(NamedTuple):
-    """What a request says about all of its batches."""
-
-    acks: int
-    transactional_id: str | None
-
-
 class _NoWrite(Failure):
     """Nothing was there that could be written: not counted as a refused write."""
 
@@ -58,12 +51,11 @@ class TopicOutcome(NamedTuple):
 
 def handle(context: Context, request: Request) -> Reply | None:
     message = request.decode(ProduceRequest)
-    terms = _Terms(message.acks, message.transactional_id)
     topics = message.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1 and message.acks != 0:
-        return _handle_one(context, request, topics[0], terms)
+        return _handle_one(context, request, message, topics[0])
     # The names, not the topics: those hold the batches, and with them the connection's receive buffer.
-    outcomes = [_append_topic(context, request, topic, terms) for topic in topics if topic.partition_data]
+    outcomes = [_append_topic(context, request, message, topic) for topic in topics if topic.partition_data]
     throttle_ms = context.charge(Direction.IN, _size(message))
     if message.acks == 0:
         _close_on_error(outcomes)
@@ -73,12 +65,12 @@ def handle(context: Context, request: Request) -> Reply | None:
     return Reply.when_durable(number, lambda: _answer(context.counts, request, outcomes, throttle_ms))
 
 
-def _handle_one(context: Context, request: Request, topic: TopicProduceData, terms: _Terms) -> Reply:
+def _handle_one(context: Context, request: Request, message: ProduceRequest, topic: TopicProduceData) -> Reply:
     """A request for one partition, as nearly all are: the same with less ado."""
     sent = topic.partition_data[0]
     name, topic_id, index, records = topic.name, topic.topic_id, sent.index, sent.records
     try:
-        stream, appended = _try_append(context, request, topic, index, records, terms)
+        stream, appended = _try_append(context, request.api_version, message, topic, index, records)
     except (Refusal, BadBatch) as error:
         outcome = _refuse(context, index, error)
         throttle_ms = context.charge(Direction.IN, len(records or b""))
@@ -101,43 +93,51 @@ def _size(message: ProduceRequest) -> int:
     return sum(len(partition.records or b"") for topic in message.topic_data for partition in topic.partition_data)
 
 
-def _append_topic(context: Context, request: Request, topic: TopicProduceData, terms: _Terms) -> TopicOutcome:
+def _append_topic(context: Context, request: Request, message: ProduceRequest, topic: TopicProduceData) -> TopicOutcome:
     partitions = [
-        _append(context, request, topic, partition.index, partition.records, terms)
+        _append(context, request, message, topic, partition.index, partition.records)
         for partition in topic.partition_data
     ]
     return TopicOutcome(topic.name, topic.topic_id, partitions)
 
 
 def _append(
-    context: Context, request: Request, asked: TopicProduceData, index: int, records: Buffer | None, terms: _Terms
+    context: Context,
+    request: Request,
+    message: ProduceRequest,
+    asked: TopicProduceData,
+    index: int,
+    records: Buffer | None,
 ) -> Outcome:
     try:
-        stream, appended = _try_append(context, request, asked, index, records, terms)
+        stream, appended = _try_append(context, request.api_version, message, asked, index, records)
     except (Refusal, BadBatch) as error:
         return _refuse(context, index, error)
     return _taken(index, appended, stream.start), appended
 
 
 def _try_append(
-    context: Context, request: Request, asked: TopicProduceData, index: int, records: Buffer | None, terms: _Terms
+    context: Context, version: int, message: ProduceRequest, asked: TopicProduceData, index: int, records: Buffer | None
 ) -> tuple[Stream, Appended]:
     """A Refusal, or BadBatch: it is not taken."""
     if asked.name in INTERNAL:
         raise Failure(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
-    version = request.api_version
     topic = context.topic(asked.name, asked.topic_id if version >= _BY_ID else b"")
     stream = topic.stream(index)
-    if terms.acks not in _ACKS:
+    if message.acks not in _ACKS:
         raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
     if not records:
         raise _NoWrite(Code.INVALID_RECORD, "there is no batch")
     header = check_sent(records)
     if version < _ZSTD_SINCE and header.codec == Codec.ZSTD:
         raise Failure(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_ZSTD_SINCE} of Produce")
-    if header.is_transactional:
-        context.broker.transactions.check_append(context.caller, _name(terms), stream, header, version >= _JOINS_SINCE)
-    return stream, context.broker.append(context.caller, topic, stream, records[: header.size], header)
+    if header.attributes & TRANSACTIONAL_BIT:
+        context.broker.transactions.check_append(
+            context.caller, _name(message), stream, header, version >= _JOINS_SINCE
+        )
+    return stream, context.broker.append(
+        context.caller, topic, stream, records[: LENGTH_ENDS_AT + header.length], header
+    )
 
 
 def _refuse(context: Context, index: int, error: Refusal | BadBatch) -> Outcome:
@@ -159,10 +159,10 @@ def _taken(index: int, appended: Appended, start: int) -> PartitionProduceRespon
     )
 
 
-def _name(terms: _Terms) -> str:
-    if terms.transactional_id is None:
+def _name(message: ProduceRequest) -> str:
+    if message.transactional_id is None:
         raise Failure(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch needs a transactional id")
-    return terms.transactional_id
+    return message.transactional_id
 
 
 def _failed(index: int, code: Code, message: str, record: int | None = None) -> Outcome:
