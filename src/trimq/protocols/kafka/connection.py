@@ -4,7 +4,7 @@ the codec; nothing of sockets, handlers, or the order in which responses are rea
 from __future__ import annotations
 
 import struct
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 
@@ -59,10 +59,11 @@ class Request(msgspec.Struct, gc=False):
         if self.api_key != kind.API_KEY:
             raise TypeError(f"a request of API {self.api_key} is not a {kind.__name__}")
         if self.api_key == PRODUCE:
-            taken, self._produce = self._produce, None
+            taken: R | None = self._produce  # type: ignore[assignment]  # a cast would be one more call
+            self._produce = None
             if taken is None:
                 raise RuntimeError("a produce request can be taken only once")
-            return cast(R, taken)
+            return taken
         return codec.decode(kind, self.api_version, self._frame, self._body)
 
 
