@@ -344,5 +344,6 @@ def test_a_quiet_sign_of_life_changes_nothing_that_must_be_kept(group: AssignedG
         member.beat()
         member.acknowledge()
     assert (group.changed, group.must_keep) == ({}, False)
-    group.keep_all()
-    assert (set(group.changed), group.must_keep) == ({"a", "b"}, True)
+    group.keep_all(["a", "gone"])
+    assert (set(group.changed), group.must_keep) == ({"a", "b", "gone"}, True)
+    assert group.changed["gone"] is None

@@ -485,3 +485,22 @@ def test_an_assignment_that_could_not_be_kept_is_decided_anew() -> None:
     assert group.state is GroupState.GATHERING
     with pytest.raises(Rebalancing):
         group.beat("a", None, 2, 0)
+
+
+def test_a_group_that_is_kept_before_it_is_divided_is_called_together_again() -> None:
+    group = stable_pair()
+    group.lose_assignment(0)
+    restored = ClassicGroup.restore("g", group.kept(None), 0, 100)
+    with pytest.raises(Rebalancing):
+        restored.beat("b", None, restored.generation, 100)
+    assert rejoin(restored, "b", 100) == []
+    joined = outcomes(rejoin(restored, "a", 100))
+    assert sorted(map(str, joined)) == ["a", "b"]
+    sync(restored, "b", now_ms=100)
+    assert assignments(sync(restored, "a", {"a": b"one", "b": b"two"}, 100)) == {"a": b"one", "b": b"two"}
+
+
+def test_a_group_that_is_kept_when_it_is_divided_goes_on() -> None:
+    restored = ClassicGroup.restore("g", stable_pair().kept(None), 0, 100)
+    restored.beat("b", None, 2, 100)
+    assert assignments(sync(restored, "b", now_ms=100)) == {"b": b"B"}

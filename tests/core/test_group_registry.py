@@ -281,6 +281,22 @@ def test_what_could_not_be_written_is_written_with_the_next_sign_of_life() -> No
     assert [member.id for member in groups.registry.describe("g").members] == ["m"]
 
 
+def test_a_member_that_went_does_not_come_back_because_that_could_not_be_written() -> None:
+    groups = Groups()
+    groups.beat("m")
+    groups.beat("n")
+    groups.settle()
+    quiet = BeatRequest("m", -1, None, None, None, None, None, None, None, "consumer", "", "")
+    groups.fail_writes(True)
+    groups.registry.leave_assigned("g", quiet)
+    groups.runner.end_pass()
+    groups.fail_writes(False)
+    groups.beat("n", 3)  # builds on it, before anybody has heard that it was refused
+    groups.settle()
+    groups.crash()
+    assert [member.id for member in groups.registry.describe("g").members] == ["n"]
+
+
 def test_a_topic_that_grows_is_divided_with_the_next_sign_of_life() -> None:
     groups = Groups()
     groups.beat("m")

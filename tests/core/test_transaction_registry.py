@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from core.transacting_core import TransactingCore
@@ -14,7 +15,7 @@ from trimq.core.transaction_refusals import (
     WrongTransactionState,
 )
 from trimq.core.transactions import PendingCursor, Producer, State, Transaction
-from trimq.errors import WriteFailed
+from trimq.errors import StaleProducer, WriteFailed
 from trimq.model import SYSTEM
 
 
@@ -332,6 +333,28 @@ def test_a_marker_or_cursor_that_cannot_be_written_is_tried_again(core: Transact
     assert core.cursor() == 5
 
 
+def test_a_marker_for_which_no_segment_can_be_made_is_tried_again(core: TransactingCore) -> None:
+    producer = core.take()
+    core.add(producer, 0)
+    core.write(producer, b"a")
+    core.settle()
+    stream = core.stream()
+    stream.log.change_settings(replace(stream.log.settings, segment_bytes=1))
+
+    def refuse(operation: str, name: str) -> None:
+        if operation == "create" and "orders-0/" in name:
+            raise OSError(28, "full")
+
+    core.files.before = refuse
+    answers = core.begin_end(producer)
+    core.advance(2_000)
+    assert answers == []
+    core.files.before = healthy
+    core.advance(2_000)
+    assert [type(answer) for answer in answers] == [Transaction]
+    assert core.committed() == [b"a"]
+
+
 def test_a_completion_that_cannot_be_written_is_tried_again(core: TransactingCore) -> None:
     producer = core.take()
     core.add(producer, 0)
@@ -369,6 +392,46 @@ def test_a_batch_that_joins_is_ended_when_its_transaction_cannot_be_written(core
     core.settle()
     assert core.shape() == "dA"
     assert core.committed() == []
+    with pytest.raises(StaleProducer):  # else it would be taken to repeat a batch that counts
+        core.write(producer, b"a", may_join=True)
+
+
+def test_a_producer_waits_until_a_batch_without_a_transaction_is_ended(core: TransactingCore) -> None:
+    producer = core.take()
+    core.files.before = failing("transactions")
+    core.write(producer, b"a", may_join=True)
+    core.runner.end_pass()
+    core.files.before = failing("orders-0/")
+    core.settle()
+    with pytest.raises(TransactionUnderWay):
+        core.write(producer, b"a", may_join=True)
+    core.files.before = healthy
+    core.advance(2_000)
+    assert core.shape() == "dA"
+    with pytest.raises(StaleProducer):
+        core.write(producer, b"a", may_join=True)
+
+
+def test_what_a_power_cut_left_without_a_transaction_is_ended_although_the_disk_is_full_at_first(
+    core: TransactingCore,
+) -> None:
+    producer = core.take()
+    core.write(producer, b"a", may_join=True)
+    core.runner.end_pass()
+
+    class LogsOnly(TornTails):
+        def contents(self, name: str, versions: object) -> bytes:
+            return versions[-1 if name.endswith(".log") and "tables" not in name else 0]  # type: ignore[index]
+
+    core.files.before = failing("orders-0/")
+    core.cut_power(LogsOnly(100, True))
+    assert core.shape() == "d"
+    core.files.before = healthy
+    core.advance(2_000)
+    assert core.shape() == "dA"
+    assert core.stream().stable_end == core.stream().end
+    with pytest.raises(StaleProducer):
+        core.write(producer, b"a", may_join=True)
 
 
 def test_the_streams_of_a_deleted_topic_hold_up_no_transaction(core: TransactingCore) -> None:

@@ -3,20 +3,17 @@ were told, and invariants that hold whatever happens."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import Any
 
+from broker_lives import BrokerLives
 from broker_promises import BrokerPromises, Creation, FoundTopic
 from clients import ORDERED_PORT, UNORDERED_PORT, Client, sent_ms
 from idempotent_writer import IdempotentWriter
 from kafka_clients import KAFKA_PORT, PARTITIONS, KafkaConsumer, KafkaProducer
-from simulated_files import SimulatedFiles
-from simulated_loop import Host
 from simulated_trace import SimulationFailure
-from simulation import Death, Environment
+from simulation import Death
 from small_clients import Administrator, Bully, CursorKeeper, Pulse, Reader, Writer
 from small_front_end import SmallFrontEnd
 from stream_promises import StreamPromises
@@ -30,7 +27,7 @@ from trimq.errors import DamagedSegment
 from trimq.model import SYSTEM
 from trimq.protocols.contract import IN_ORDER
 from trimq.server.front_ends import FrontEndParts, Planned, configured_front_ends
-from trimq.server.node import Doors, Node
+from trimq.server.node import Node
 
 DAY_MS = 86_400_000
 
@@ -97,61 +94,21 @@ class WatchedStream:
             )
 
 
-class BrokerWorkload:
+class BrokerWorkload(BrokerLives):
     def __init__(self, random: Random, flips_bits: bool = False) -> None:
-        self._random = random
-        self._settings = choose_settings(random)
-        self._table_snapshot_bytes = random.choice((500, 5_000, 1 << 16))
+        settings = choose_settings(random)
+        snapshot_bytes = random.choice((500, 5_000, 1 << 16))
+        super().__init__(random, settings, plan, snapshot_bytes, Surroundings(BrokerPromises()))
         self._flips_bits = flips_bits
         self._is_restored = False
         self._may_lose = False
         # A head that is cut is only stored when the records before it are on disk, which nobody waits for with async.
         self._may_uncut = self._settings.flush == "async"
-        self._promises = BrokerPromises()
-        self._surroundings = Surroundings(self._promises)
+        self._promises = self._surroundings.promises
         self._surroundings.may_forget = flips_bits or self._settings.flush == "async"
         self._surroundings.damage_refusals = ("DamagedSegment",) if flips_bits else ()
-        self._node: Node | None = None
-        self._files: SimulatedFiles
-        self._tasks: dict[str, asyncio.Task[Any]] = {}
-        self._failures: list[BaseException] = []
         self._watched: dict[Topic, list[WatchedStream]] = {}
         self._progress = (0, 0, 0)
-
-    # -- lives of the broker
-
-    async def start_broker(self, environment: Environment) -> Node:
-        doors = Doors(
-            environment.files, environment.clock, environment.offload, environment.work_offload, environment.random
-        )
-        node = Node(self._settings, doors, plan)
-        environment.host.start(self._end_when_failed(node, environment), "failure")
-        await node.start()
-        self._files = environment.files
-        # No client has been let in yet: the listeners began to serve just now.
-        self._check_recovered(node)
-        for table in (node.core.topics._catalogue._table, node.core.broker._cursors._table):
-            table._snapshot_above_bytes = self._table_snapshot_bytes  # type: ignore[union-attr]
-        self._node = node
-        return node
-
-    async def _end_when_failed(self, node: Node, environment: Environment) -> None:
-        """As the command line does it."""
-        await node.failed.wait()
-        assert node.failure is not None
-        node.abort()
-        environment.failed(node.failure)
-
-    async def stop_broker(self, broker: Node) -> None:
-        self._surroundings.end_life()
-        await broker.stop()
-
-    def begin(self, clients: Host) -> None:
-        self._surroundings.loop = clients.loop
-        for client in self._make_clients():
-            host = clients.loop.host(client.name)
-            task = self._tasks[client.name] = host.start(client.run(), client.name)
-            task.add_done_callback(self._client_ended)
 
     def _make_clients(self) -> list[Client]:
         def source(name: str) -> Random:
@@ -179,10 +136,7 @@ class BrokerWorkload:
 
     def recovered(self, broker: Node) -> None:
         self._files.has_told_full = False
-        self._surroundings.begin_life(self._random.choice((0.001, 0.01, 0.1, 1, 60)))
-
-    def choose_lifetime_s(self) -> float:
-        return self._surroundings.tempo_s * self._random.choice((1, 5, 20)) * self._random.random()
+        super().recovered(broker)
 
     def would_not_start(self, error: Exception) -> None:
         if not self._flips_bits:
@@ -194,29 +148,13 @@ class BrokerWorkload:
         self.check()  # what it did in its last pass
         if self._settings.flush == "async" and way is Death.POWER:
             self._may_lose = True
-        self._node = None
         self._watched.clear()
-        self._surroundings.end_life()
-
-    def finish(self) -> None:
-        self._surroundings.finish()
-
-    def still_waiting(self) -> list[str]:
-        return [name for name, task in self._tasks.items() if not task.done()]
-
-    def _client_ended(self, task: asyncio.Task[Any]) -> None:
-        error = task.exception()
-        if isinstance(error, Exception):
-            self._failures.append(SimulationFailure(f"{task.get_name()}: {error}"))
-            self._failures[-1].__cause__ = error
-        elif error is not None:
-            self._failures.append(error)  # not the simulation's: whoever ran it wants it to end
+        super().died(way)
 
     # -- invariants
 
     def check(self) -> None:
-        if self._failures:
-            raise self._failures[0]
+        self._check_clients()
         if self._node is None:
             return
         passes = self._node.passes

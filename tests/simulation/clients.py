@@ -53,7 +53,7 @@ class Client:
                 await self.surroundings.think(self.random)
             else:
                 failures += 1
-                await self.surroundings.pause(min(0.002 * 2**failures, 1) * self.random.random())
+                await self.surroundings.pause(min(0.002 * 2 ** min(failures, 10), 1) * self.random.random())
                 if was_finishing:
                     await asyncio.sleep(0.1)
         if self._connection is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Mapping
 from random import Random
 from typing import TypeVar
 
@@ -43,7 +44,7 @@ PARTITIONS = 2
 
 R = TypeVar("R", bound=ResponseMessage)
 
-_VERSIONS = {0: 13, 1: 15, 2: 7, 3: 12}
+VERSIONS = {0: 13, 1: 15, 2: 7, 3: 12}
 _HEADER = struct.Struct(">hhih")
 _LENGTH = struct.Struct(">i")
 _EARLIEST = -2
@@ -56,19 +57,21 @@ _REFUSALS = (
 )
 
 
-def encode(request: RequestMessage, id: int) -> bytes:
-    version = _VERSIONS[request.API_KEY]
+def encode(request: RequestMessage, id: int, versions: Mapping[int, int] = VERSIONS) -> bytes:
+    version = versions[request.API_KEY]
     is_flexible = version >= APIS[request.API_KEY].flexible_from
     body = _HEADER.pack(request.API_KEY, version, id, -1) + b"\0" * is_flexible + codec.encode(request, version)
     return _LENGTH.pack(len(body)) + body
 
 
-def decode(kind: type[R], body: bytes) -> R:
-    version = _VERSIONS[kind.API_KEY]
+def decode(kind: type[R], body: bytes, versions: Mapping[int, int] = VERSIONS) -> R:
+    version = versions[kind.API_KEY]
     return codec.decode(kind, version, body, int(version >= APIS[kind.API_KEY].flexible_from))
 
 
 class KafkaClient(Client):
+    versions: Mapping[int, int] = VERSIONS
+
     def __init__(self, name: str, random: Random, surroundings: Surroundings) -> None:
         super().__init__(name, random, surroundings)
         self.port = KAFKA_PORT
@@ -76,11 +79,11 @@ class KafkaClient(Client):
 
     def begin(self, connection: ClientConnection, request: RequestMessage) -> asyncio.Future[bytes]:
         id = connection.next_id()
-        return connection.send(id, encode(request, id))
+        return connection.send(id, encode(request, id, self.versions))
 
     async def ask(self, kind: type[R], request: RequestMessage) -> R:
         connection = await self.connection()
-        return decode(kind, await self.answer(self.begin(connection, request), request))
+        return decode(kind, await self.answer(self.begin(connection, request), request), self.versions)
 
     def expect(self, code: int) -> None:
         if code not in _REFUSALS:

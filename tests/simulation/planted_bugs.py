@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 from simulated_offload import SimulatedOffload
 
-from trimq.core import appending
+from trimq.core import appending, transactions
+from trimq.core.assigned_groups import AssignedGroup
+from trimq.core.classic_groups import ClassicGroup
+from trimq.core.group_registry import GroupRegistry
+from trimq.core.marking import Marking
+from trimq.core.streams import Stream
+from trimq.core.transacting import Transacting
+from trimq.core.transaction_refusals import ForeignProducer
+from trimq.core.transaction_registry import TransactionRegistry
+from trimq.core.transactions import Producer, Transaction
 from trimq.offload import Done, Work
 from trimq.protocols.contract import Reply
 from trimq.storage.flusher import Dirty, SyncFlusher, _Rounds
@@ -161,4 +170,79 @@ BROKER_BUGS: dict[str, Plant] = {
     "duplicates are not looked for": duplicates_not_looked_for,
     "producers are not undone": producers_not_undone,
     "syncs are done on the loop": syncs_on_the_loop,
+}
+
+
+# -- sessions of Kafka clients
+
+
+def decision_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    """Markers are written before the outcome that they tell is durable."""
+    patch.setattr(TransactionRegistry, "_carry_out_after", lambda self, name, ticket: self._carry_out(name))
+
+
+def markers_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    """A transaction counts as complete as soon as its markers are collected."""
+
+    def mark(self: Any, transaction: Transaction, done: Callable[[bool], None]) -> None:
+        mark_and_report(self, transaction, lambda _: None)
+        done(True)
+
+    mark_and_report = Marking.mark
+    patch.setattr(Marking, "mark", mark)
+
+
+def open_transactions_shown(patch: pytest.MonkeyPatch) -> None:
+    """Readers of what is committed are shown what is written."""
+    patch.setattr(Stream, "stable_end", property(lambda self: self.readable_end))
+
+
+def joins_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    """A batch is acknowledged although its stream could not be added to the transaction."""
+    check = Transacting.check_append
+    patch.setattr(Transacting, "check_append", lambda *args: check(*args) and None)
+
+
+def old_epochs_heard(patch: pytest.MonkeyPatch) -> None:
+    """A producer that was replaced is heard like the one that replaced it."""
+
+    def require(known: Transaction | None, producer: Producer) -> Transaction:
+        if known is None:
+            raise ForeignProducer(producer.id)
+        return known
+
+    patch.setattr(transactions, "require_producer", require)
+
+
+def streams_given_twice(patch: pytest.MonkeyPatch) -> None:
+    """A member gets a stream before the one who had it has let go."""
+    patch.setattr(AssignedGroup, "_is_free", lambda self, stream, member: True)
+
+
+def generations_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """Members of an older generation are heard."""
+    patch.setattr(ClassicGroup, "_check_generation", lambda self, generation: None)
+
+
+def shares_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """What the leading member hands in is given out before it is durable."""
+
+    def carry_out(self: Any, group: Any, decisions: Any) -> None:
+        if group.must_keep:
+            self._keep(group)
+        for waiter, outcome in decisions:
+            waiter(outcome, None)
+
+    patch.setattr(GroupRegistry, "_carry_out", carry_out)
+
+
+SESSION_BUGS: dict[str, Plant] = {
+    "the outcome of a transaction is not awaited": decision_not_awaited,
+    "markers are not awaited": markers_not_awaited,
+    "open transactions are shown": open_transactions_shown,
+    "streams that join a transaction are not awaited": joins_not_awaited,
+    "replaced producers are heard": old_epochs_heard,
+    "streams are given twice": streams_given_twice,
+    "generations are not looked at": generations_not_looked_at,
+    "shares are given out before they are durable": shares_not_kept,
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -123,10 +123,10 @@ class AssignedGroup:
         epochs = self.generation, self._assignment_epoch
         return KeptAssignedGroup(*epochs, self._topics_seen, self.protocol_type, emptied)
 
-    def keep_all(self) -> None:
-        """What was to be kept was not: everything is to be kept again."""
+    def keep_all(self, kept: Iterable[str]) -> None:
+        """What was to be kept was not: everything is to be kept again, and those of `kept` who went to be forgotten."""
         self.must_keep = True
-        self.changed.update(self._members)
+        self.changed.update({name: self._members.get(name) for name in (*kept, *self._members)})
 
     # -- what is asked
 

@@ -71,14 +71,15 @@ class ClassicGroup:
             group._roster.add(member)
         group._roster.leader = kept.leader
         group.state = GroupState.STABLE if kept.members else GroupState.EMPTY
+        if not kept.is_divided:
+            group._gather(now_ms)
         return group
 
     def kept(self, emptied_ms: int | None) -> KeptClassicGroup:
-        members = [KeptMember.of(member) for member in self._roster]
-        leader = self._roster.leader
-        return KeptClassicGroup(
-            self.generation, self._roster.protocol_type, self.strategy, leader, members, None if members else emptied_ms
-        )
+        roster, members = self._roster, [KeptMember.of(member) for member in self._roster]
+        agreed = self.generation, roster.protocol_type, self.strategy, roster.leader, members
+        is_divided = self.state in (GroupState.STABLE, GroupState.EMPTY)
+        return KeptClassicGroup(*agreed, None if members else emptied_ms, is_divided)
 
     # -- what is asked
 

@@ -87,7 +87,8 @@ class KeptMember(msgspec.Struct, frozen=True):
 
 
 class KeptClassicGroup(msgspec.Struct, frozen=True, tag="member-assigned"):
-    """A group as its members last agreed on it. `emptied_ms`: since when, in message time, nobody is there."""
+    """A group as its members last agreed on it. `emptied_ms`: since when, in message time, nobody is there.
+    `is_divided`: the shares of its members are known; else they are to be called together again."""
 
     generation: int = 0
     protocol_type: str = ""
@@ -95,3 +96,4 @@ class KeptClassicGroup(msgspec.Struct, frozen=True, tag="member-assigned"):
     leader: str | None = None
     members: list[KeptMember] = []
     emptied_ms: int | None = None
+    is_divided: bool = True

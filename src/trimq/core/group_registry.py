@@ -279,6 +279,9 @@ class GroupRegistry:
 
     def _keep_changes(self, group: AssignedGroup) -> Ticket | None:
         """What the answer about to be given depends on: also what others have set off that is not durable yet."""
+        ticket = self._unsettled.get(group.name)
+        if ticket is not None and ticket.refusal is not None:
+            group.keep_all(self._store.members(group.name))  # what is told now builds on what could not be written
         if group.changed or group.must_keep:
             # The group last: its ticket is of the same pass, and counts for the members too.
             for name, member in group.changed.items():
@@ -304,7 +307,8 @@ class GroupRegistry:
         if ticket.refusal is None or self._groups.get(group.name) is not group:
             return
         if isinstance(group, AssignedGroup):
-            group.keep_all()  # with the next event: a disk that is full now need not be so then
+            # With the next event: a disk that is full now need not be so then.
+            group.keep_all(self._store.members(group.name))
             return
         decisions = group.lose_assignment(self._clock.liveness.now_ms())
         self._carry_out(group, decisions)

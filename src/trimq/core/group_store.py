@@ -50,6 +50,11 @@ class GroupStore:
         key = _member_key(group, name)
         return self._delete(_MEMBER, key) if member is None else self._put(_MEMBER, key, KeptAssignedMember.of(member))
 
+    def members(self, group: str) -> list[str]:
+        """The names of those that are kept."""
+        keys = (msgspec.json.decode(key, type=tuple[str, str]) for key, _ in self._catalogue.all(_MEMBER))
+        return [member for name, member in keys if name == group]
+
     def forget(self, name: str) -> Ticket | None:
         """None: it was not kept."""
         return self._delete(_GROUP, name)

@@ -9,7 +9,8 @@ from functools import partial
 
 from trimq.core.cursors import Cursors
 from trimq.core.streams import Stream
-from trimq.core.transactions import PendingCursor, Producer, Transaction
+from trimq.core.transactions import LAST_EPOCH, PendingCursor, Transaction
+from trimq.errors import Refusal
 from trimq.formats.batch import read_header
 from trimq.formats.markers import control_batch
 from trimq.model import StreamId
@@ -48,33 +49,44 @@ class Marking:
         ]
         if transaction.is_commit:
             tickets += [ticket for cursor in transaction.cursors if (ticket := self._move(cursor)) is not None]
-        if not tickets:
-            done(True)
+        if all(ticket.refusal is not None for ticket in tickets):
+            done(not tickets)
             return
-        self._passes.afterwards(tickets[-1], partial(_report, tickets, done))
+        last = max(tickets, key=lambda ticket: ticket.number)
+        self._passes.afterwards(last, partial(_report, tickets, done))
 
-    def abort(self, producer: Producer, id: StreamId) -> None:
-        """End what a producer has open on a stream."""
+    def abort_stray(self, producer_id: int, id: StreamId) -> Ticket | None:
+        """End what a producer has open on a stream, which no transaction will. None: there is nothing."""
         stream = self._find_stream(id)
-        state = None if stream is None else stream.log.producers.get(producer.id)
-        if stream is not None and state is not None and state.open_from != NO_OFFSET:
-            self._append(stream, *producer, is_commit=False)
+        state = None if stream is None else stream.log.producers.get(producer_id)
+        if stream is None or state is None or state.open_from == NO_OFFSET:
+            return None
+        # With the next epoch: a producer that sends again what is aborted here, in the same epoch, would be taken to
+        # repeat a batch that counts, and it would be missing from its transaction.
+        return self._append(stream, producer_id, min(state.epoch + 1, LAST_EPOCH), is_commit=False)
 
-    def abort_orphans(self, known: Collection[tuple[int, StreamId]]) -> None:
-        """End what is open on a stream and of which no transaction knows: its producer vanished in a crash before the
-        transaction was durable. Readers would wait for it for ever."""
+    def find_strays(self, known: Collection[tuple[int, StreamId]]) -> list[tuple[int, StreamId]]:
+        """Which producers have something open, on which stream, of which no transaction knows: they vanished in a crash
+        before the transaction was durable. Readers would wait for it for ever."""
+        strays = []
         for stream in self._streams():
             if stream.log.producers.first_open_offset() is None:
                 continue
             for producer_id, state in stream.log.producers.items():
                 if state.open_from != NO_OFFSET and (producer_id, stream.id) not in known:
                     log.warning("%s: what producer %d left open is aborted", stream.log.folder, producer_id)
-                    self._append(stream, producer_id, state.epoch, is_commit=False)
+                    strays.append((producer_id, stream.id))
+        return strays
 
     def _append(self, stream: Stream, producer_id: int, epoch: int, is_commit: bool) -> Ticket:
         leader_epoch = self._leader_epoch(stream.id)
         batch = control_batch(producer_id, epoch, leader_epoch, is_commit, self._now_ms(), stream.end)
-        return stream.append(batch, read_header(batch), leader_epoch).ticket
+        try:
+            return stream.append(batch, read_header(batch), leader_epoch).ticket
+        except Refusal as refusal:  # already now: a new segment could not be made
+            ticket = Ticket(self._passes.durable)
+            ticket.refusal = refusal
+            return ticket
 
     def _move(self, pending: PendingCursor) -> Ticket | None:
         stream = self._find_stream(pending.stream)

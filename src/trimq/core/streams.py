@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trimq.core.admission import Rules
 from trimq.core.waiters import Waiters, Watch
-from trimq.errors import OffsetOutOfRange
+from trimq.errors import OffsetOutOfRange, Refusal
 from trimq.formats.batch import NO_TIMESTAMP, BatchHeader, walk
 from trimq.formats.records import to_records
 from trimq.model import Buffer, Record, StreamId
@@ -27,6 +27,17 @@ class Appended(NamedTuple):
     ticket: Ticket
     append_time_ms: int = NO_TIMESTAMP
     """The broker's time, where the records keep that. Of what was sent before: the latest time of its records."""
+    joined: Ticket | None = None
+    """With which its stream became part of the transaction: without that the batch does not count either."""
+
+    @property
+    def number(self) -> int:
+        """Of the pass that decides whether it counts."""
+        return self.ticket.number if self.joined is None else max(self.ticket.number, self.joined.number)
+
+    @property
+    def refusal(self) -> Refusal | None:
+        return self.ticket.refusal or (None if self.joined is None else self.joined.refusal)
 
 
 class Stream:

@@ -62,17 +62,19 @@ class Transacting:
         self._access.require(caller, Action.READ, Resource(ResourceKind.GROUP, caller.namespace, group))
         return self._registry.add(name, producer, groups=[group])
 
-    def check_append(self, caller: Caller, name: str, stream: Stream, header: BatchHeader, may_join: bool) -> None:
-        """Refuse a batch that is not part of the transaction. `may_join`: the stream is added if it was not; such
-        producers begin every transaction with sequence 0."""
+    def check_append(
+        self, caller: Caller, name: str, stream: Stream, header: BatchHeader, may_join: bool
+    ) -> Ticket | None:
+        """Refuse a batch that is not part of the transaction. `may_join`: the stream is added if it was not, and the
+        batch counts only if the ticket is not refused; such producers begin every transaction with sequence 0."""
         self._require(caller, name)
         producer = Producer(header.producer_id, header.producer_epoch)
         if may_join:
             if header.base_sequence != 0 and stream.log.producers.get(header.producer_id) is None:
                 raise OutOfOrderSequence(header.producer_id, 0, header.base_sequence)
-            self._registry.join(name, producer, stream.id)
-        else:
-            self._registry.require_stream(name, producer, stream.id)
+            return self._registry.join(name, producer, stream.id)
+        self._registry.require_stream(name, producer, stream.id)
+        return None
 
     def commit_cursors(
         self, caller: Caller, name: str, producer: Producer, group: str, cursors: Sequence[PendingCursor]

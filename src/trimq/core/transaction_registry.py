@@ -50,6 +50,9 @@ class TransactionRegistry:
         self._latest: Ticket | None = None
         self._waiting: dict[str, list[Answer]] = {}
         self._timers: dict[str, Timer] = {}
+        self._joining: list[tuple[Ticket, int, StreamId]] = []
+        self._strays: set[tuple[int, StreamId]] = set()
+        """Where a producer has appended to a stream that could not be added: it waits until that is aborted."""
         self._sweep_timer: Timer | None = None
         self._is_started = False
         for name, known in table.items():
@@ -67,7 +70,10 @@ class TransactionRegistry:
             else:
                 self._arm(name)
         undecided = [known for _, known in self._table.items() if known.is_ongoing or known.is_prepared]
-        self._marking.abort_orphans({(known.producer_id, stream) for known in undecided for stream in known.streams})
+        known_streams = {(known.producer_id, stream) for known in undecided for stream in known.streams}
+        for stray in self._marking.find_strays(known_streams):
+            self._strays.add(stray)
+            self._abort_stray(*stray)
         self._await_sweep()
 
     def stop(self) -> None:
@@ -130,17 +136,42 @@ class TransactionRegistry:
         added = transactions.add(known, producer, streams, groups, self._clock.message.now_ms())
         return self._latest if added is known else self._put(name, added)
 
-    def join(self, name: str, producer: Producer, stream: StreamId) -> None:
-        """A batch of the transaction is about to be appended to a stream, which is added if it was not."""
+    def join(self, name: str, producer: Producer, stream: StreamId) -> Ticket | None:
+        """A batch of the transaction is about to be appended to a stream, which is added if it was not. The batch
+        counts only if the ticket is not refused; None: the stream is added for good."""
+        if (producer.id, stream) in self._strays:
+            raise TransactionUnderWay
         known = self._table.get(name)
         added = transactions.add(known, producer, [stream], (), self._clock.message.now_ms())
         if added is not known:
-            self._passes.afterwards(self._put(name, added), lambda done: self._joined(producer, stream, done))
+            ticket = self._put(name, added)
+            self._joining.append((ticket, producer.id, stream))
+            self._passes.afterwards(ticket, self._joined)
+        return self._latest
 
-    def _joined(self, producer: Producer, stream: StreamId, ticket: Ticket) -> None:
+    def _joined(self, ticket: Ticket) -> None:
+        done = [join for join in self._joining if join[0] is ticket]
+        self._joining = [join for join in self._joining if join[0] is not ticket]
         if ticket.refusal is not None:
-            # The batch may be in its log, but no transaction will end it.
-            self._marking.abort(producer, stream)
+            for _, producer_id, stream in done:
+                self._abort_stray(producer_id, stream)
+
+    def _abort_stray(self, producer_id: int, stream: StreamId) -> None:
+        """The batch may be in its log, but no transaction will end it."""
+        ticket = self._marking.abort_stray(producer_id, stream)
+        if ticket is None:
+            self._strays.discard((producer_id, stream))
+        elif ticket.refusal is not None:
+            self._stray_aborted(producer_id, stream, ticket)
+        else:
+            self._passes.afterwards(ticket, lambda done: self._stray_aborted(producer_id, stream, done))
+
+    def _stray_aborted(self, producer_id: int, stream: StreamId, ticket: Ticket) -> None:
+        if ticket.refusal is None:
+            self._strays.discard((producer_id, stream))
+        elif self._is_started:
+            timeline = self._clock.liveness
+            timeline.call_at(timeline.now_ms() + _RETRY_MS, lambda: self._abort_stray(producer_id, stream))
 
     def require_stream(self, name: str, producer: Producer, stream: StreamId) -> None:
         """Refuse a write to a stream that was not added."""
@@ -278,6 +309,9 @@ class TransactionRegistry:
 
     def _went_back(self, names: Collection[str]) -> None:
         self._latest = None
+        for ticket, producer_id, stream in self._joining:
+            if ticket.refusal is not None:
+                self._strays.add((producer_id, stream))
         for name in names:
             known = self._table.get(name)
             self._changed(name, known)

@@ -219,6 +219,18 @@ def test_from_version_12_on_a_batch_adds_its_partition(desk: Desk, client: Clien
     assert fetch(desk).last_stable_offset == 2
 
 
+def test_a_batch_is_refused_whose_transaction_could_not_be_written(desk: Desk, client: Client) -> None:
+    def refuse(operation: str, name: str) -> None:
+        if operation == "write" and "transactions" in name:
+            raise OSError(28, "full")
+
+    desk.files.before = refuse
+    assert client.send(version=12).error_code == Code.KAFKA_STORAGE_ERROR
+    desk.files.before = lambda operation, name: None
+    # Sent again with the same number it would be taken for the one that is aborted by now.
+    assert client.send(version=12).error_code == Code.INVALID_PRODUCER_EPOCH
+
+
 def test_a_first_batch_that_joins_has_sequence_0(client: Client) -> None:
     client.sequence = 5
     assert client.send(version=12).error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -60,8 +60,7 @@ def handle(context: Context, request: Request) -> Reply | None:
     if message.acks == 0:
         _close_on_error(outcomes)
         return None
-    tickets = [appended.ticket for topic in outcomes for _, appended in topic.partitions if appended]
-    number = max((ticket.number for ticket in tickets), default=0)
+    number = max((appended.number for topic in outcomes for _, appended in topic.partitions if appended), default=0)
     return Reply.when_durable(number, lambda: _answer(context.counts, request, outcomes, throttle_ms))
 
 
@@ -80,13 +79,13 @@ def _handle_one(context: Context, request: Request, message: ProduceRequest, top
     throttle_ms = context.charge(Direction.IN, len(records or b""))
 
     def answer() -> Parts:
-        if request.api_version >= FLEXIBLE and appended.ticket.refusal is None:
+        if request.api_version >= FLEXIBLE and appended.refusal is None:
             return [write_one_appended(request.correlation_id, request.api_version, name, topic_id, index,
                                        appended.base_offset, appended.append_time_ms, start, throttle_ms)]  # fmt: skip
         outcome = (_taken(index, appended, start), appended)
         return _answer(context.counts, request, [TopicOutcome(name, topic_id, [outcome])], throttle_ms)
 
-    return Reply.when_durable(appended.ticket.number, answer)
+    return Reply.when_durable(appended.number, answer)
 
 
 def _size(message: ProduceRequest) -> int:
@@ -131,13 +130,13 @@ def _try_append(
     header = check_sent(records)
     if version < _ZSTD_SINCE and header.codec == Codec.ZSTD:
         raise Failure(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_ZSTD_SINCE} of Produce")
-    if header.attributes & TRANSACTIONAL_BIT:
-        context.broker.transactions.check_append(
-            context.caller, _name(message), stream, header, version >= _JOINS_SINCE
-        )
-    return stream, context.broker.append(
-        context.caller, topic, stream, records[: LENGTH_ENDS_AT + header.length], header
-    )
+    records = records[: LENGTH_ENDS_AT + header.length]
+    if not header.attributes & TRANSACTIONAL_BIT:
+        return stream, context.broker.append(context.caller, topic, stream, records, header)
+    may_join = version >= _JOINS_SINCE
+    joined = context.broker.transactions.check_append(context.caller, _name(message), stream, header, may_join)
+    appended = context.broker.append(context.caller, topic, stream, records, header)
+    return stream, appended._replace(joined=joined)
 
 
 def _refuse(context: Context, index: int, error: Refusal | BadBatch) -> Outcome:
@@ -189,8 +188,8 @@ def _answer(counts: Counts, request: Request, outcomes: list[TopicOutcome], thro
 
 
 def _settle(counts: Counts, response: PartitionProduceResponse, appended: Appended | None) -> PartitionProduceResponse:
-    if appended is None or appended.ticket.refusal is None:
+    refusal = None if appended is None else appended.refusal
+    if refusal is None:
         return response
-    refusal = appended.ticket.refusal
     counts.refused_write(type(refusal).__name__)
     return _failed(response.index, code_of(refusal), str(refusal))[0]

@@ -1,0 +1,160 @@
+"""What members of groups do in the simulation, whichever way the group is divided: commit how far they have read, ask
+for it, leave, vanish and come back, until the group is quiet."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from group_promises import NOBODY, GroupPromises, Share
+from session_clients import TOPICS, Partition, SessionClient
+from simulated_trace import SimulationFailure
+from surroundings import Surroundings
+
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+SEED: Partition = (TOPICS[0], 0)
+
+# What tells a member that it is no member, or was left behind.
+OUTDATED = (
+    Code.UNKNOWN_MEMBER_ID,
+    Code.ILLEGAL_GENERATION,
+    Code.REBALANCE_IN_PROGRESS,
+    Code.FENCED_MEMBER_EPOCH,
+    Code.STALE_MEMBER_EPOCH,
+    Code.FENCED_INSTANCE_ID,
+    Code.UNRELEASED_INSTANCE_ID,
+    Code.GROUP_ID_NOT_FOUND,
+)
+
+
+class Member(SessionClient):
+    def __init__(self, name: str, random: Random, surroundings: Surroundings, group: GroupPromises) -> None:
+        super().__init__(name, random, surroundings)
+        self.group = group
+        self.member = ""
+        self.instance: str | None = None
+        group.enter(name)
+
+    # -- for either kind to say
+
+    def share(self) -> Share | None:
+        """What it may read now; None: it belongs to no generation."""
+        raise NotImplementedError
+
+    def generation(self) -> int:
+        raise NotImplementedError
+
+    async def keep_up(self) -> bool:
+        """Join, or show that it is alive."""
+        raise NotImplementedError
+
+    async def leave(self) -> bool:
+        raise NotImplementedError
+
+    def vanish(self) -> None:
+        """Go on as a new process that knows nothing; the broker is not told."""
+        raise NotImplementedError
+
+    def may_commit(self, partition: Partition) -> bool:
+        """Whether a commit that is sent now may be accepted."""
+        raise NotImplementedError
+
+    def owner(self) -> object:
+        """In whose name it commits: late commits of the same owner may still come."""
+        raise NotImplementedError
+
+    # -- what it does
+
+    async def act(self) -> bool:
+        if await self.find_topics() is None or not await self._seed():
+            return False
+        if self.surroundings.is_finishing:
+            return await self._come_to_rest()
+        share, chance = self.share(), self.random.random()
+        if share is None or chance < 0.5:
+            return await self.keep_up()
+        if chance < 0.75 and share:
+            return await self._commit(self.random.choice(sorted(share)))
+        if chance < 0.9:
+            return await self._look(self.random.choice(sorted(self.group.commits)))
+        if chance < 0.95:
+            return await self.leave()
+        self.vanish()
+        return True
+
+    async def _come_to_rest(self) -> bool:
+        """Stay still until everybody has a share, and all partitions are somebody's."""
+        if self.group.is_settled:
+            return True
+        await self.keep_up()
+        share = self.share()
+        if share is None:
+            self.group.forget_share(self.name)
+        else:
+            self.group.note_share(self.name, self.generation(), share)
+            await asyncio.sleep(self.random.random() * 4)
+        return self.group.is_settled
+
+    async def _seed(self) -> bool:
+        """Before anybody joins, the group has a cursor: it is not forgotten then when its members leave."""
+        if self.group.is_seeded:
+            return True
+        if self.group.seeder not in (None, self.name):
+            return False
+        self.group.seeder = self.name
+        return await self._commit(SEED, is_member=False)
+
+    # -- cursors
+
+    async def _commit(self, partition: Partition, is_member: bool = True) -> bool:
+        commits = self.group.commits[partition]
+        await self.connection()
+        owner = self.owner() if is_member else NOBODY
+        may = not is_member or self.may_commit(partition)
+        number = commits.ask(owner)
+        name, index = partition
+        topic = OffsetCommitRequestTopic(name=name, partitions=[OffsetCommitRequestPartition(index, number, -1, "")])
+        who = (self.generation(), self.member, self.instance) if is_member else (-1, "", None)
+        request = OffsetCommitRequest(self.group.name, *who, topics=[topic])
+        code = (await self.ask(OffsetCommitResponse, request)).topics[0].partitions[0].error_code
+        self.note(f"is answered {code} to commit {number} of {partition} as {who}")
+        if code:
+            commits.refused(number)
+            self.refused(code)
+            return False
+        if not may:
+            raise SimulationFailure(f"{self.name} may commit {number} of {partition} as {who}, which another holds")
+        commits.confirmed(number, owner)
+        self.group.is_seeded = True
+        return True
+
+    def refused(self, code: int) -> None:
+        """It has to join again, or to ask again."""
+        self.expect(code, *OUTDATED)
+
+    async def _look(self, partition: Partition) -> bool:
+        await self.connection()
+        is_expected = self.group.commits[partition].expectation()
+        name, index = partition
+        wanted = [OffsetFetchRequestTopics(name=name, partition_indexes=[index])]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.group.name, topics=wanted)])
+        told = (await self.ask(OffsetFetchResponse, request)).groups[0]
+        code = told.error_code or told.topics[0].partitions[0].error_code
+        if code:
+            self.expect(code)
+            return False
+        number = max(told.topics[0].partitions[0].committed_offset, 0)
+        if not is_expected(number):
+            raise SimulationFailure(f"{self.name} is told that {self.group.name} has read {partition} to {number}")
+        return True
