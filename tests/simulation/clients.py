@@ -20,7 +20,7 @@ UNORDERED_PORT = 7002
 PATIENCE_S = 400.0
 
 # What may be answered to any request that changes something.
-USUAL_REFUSALS = ("NotRunning", "DiskFull", "WriteFailed", "UnknownTopic")
+USUAL_REFUSALS = ("NotRunning", "DiskFull", "WriteFailed", "Busy", "UnknownTopic")
 
 
 class Client:
