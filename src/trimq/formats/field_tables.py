@@ -1,0 +1,230 @@
+"""AMQP's field tables: values of named types, read so that writing them gives the same bytes. Knows no method and no
+property; never trusts a length before it has seen that the bytes are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as PackError
+from typing import TypeAlias
+
+from trimq.model import Buffer
+
+# Tables in tables: RabbitMQ has no limit, but its frames have. Ours keeps the reader's recursion bounded.
+MAX_DEPTH = 64
+MAX_NAME_BYTES = 255
+
+_unpack_u32 = Struct(">I").unpack_from
+_pack_u32 = Struct(">I").pack
+
+
+class BadField(Exception):
+    """The bytes are no field table, or a value has no form in one."""
+
+
+class Byte(int):
+    """A signed number of 8 bits. A plain int is one of 64, type `l`."""
+
+
+class UnsignedByte(int): ...
+
+
+class Short(int): ...
+
+
+class UnsignedShort(int): ...
+
+
+class Integer(int):
+    """A signed number of 32 bits."""
+
+
+class UnsignedInteger(int): ...
+
+
+class LongLong(int):
+    """A signed number of 64 bits that was written with the type `L`."""
+
+
+class Timestamp(int):
+    """Seconds since 1970, unsigned."""
+
+
+class Single(float):
+    """A number of 32 bits. A plain float is one of 64."""
+
+
+class Octets(bytes):
+    """A long string, type `S`, that is not UTF-8. Plain bytes are a byte array, type `x`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal:
+    """value / 10^scale."""
+
+    scale: int
+    value: int
+
+
+Value: TypeAlias = bool | int | float | str | bytes | Decimal | Sequence["Value"] | Mapping[str, "Value"] | None
+Table = dict[str, Value]
+
+_NUMBERS: dict[int, tuple[Struct, type[int] | type[float]]] = {
+    ord("b"): (Struct(">b"), Byte),
+    ord("B"): (Struct(">B"), UnsignedByte),
+    ord("s"): (Struct(">h"), Short),
+    ord("u"): (Struct(">H"), UnsignedShort),
+    ord("I"): (Struct(">i"), Integer),
+    ord("i"): (Struct(">I"), UnsignedInteger),
+    ord("l"): (Struct(">q"), int),
+    ord("L"): (Struct(">q"), LongLong),
+    ord("T"): (Struct(">Q"), Timestamp),
+    ord("f"): (Struct(">f"), Single),
+    ord("d"): (Struct(">d"), float),
+}
+_TYPES = {kind: (bytes([type]), form) for type, (form, kind) in _NUMBERS.items()}
+_DECIMAL = Struct(">BI")
+_TRUE, _FALSE = b"t\x01", b"t\x00"
+
+
+# -- reading
+
+
+def read_table(data: Buffer, position: int, end: int, depth: int = 0) -> tuple[Table, int]:
+    """The table whose 32-bit length is at `position`, and the position after it."""
+    start, finish = _read_extent(data, position, end)
+    return read_entries(data, start, finish, depth), finish
+
+
+def read_entries(data: Buffer, position: int, end: int, depth: int = 0) -> Table:
+    """The entries of a table, which fill the bytes up to `end`."""
+    if depth > MAX_DEPTH:
+        raise BadField(f"tables lie in each other more than {MAX_DEPTH} deep")
+    table: Table = {}
+    while position < end:
+        start = position + 1
+        position = start + data[position]
+        if position > end:
+            raise BadField("a name ends behind its table")
+        name = _decode(bytes(data[start:position]))
+        table[name], position = read_value(data, position, end, depth)
+    return table
+
+
+def read_value(data: Buffer, position: int, end: int, depth: int = 0) -> tuple[Value, int]:
+    """The value whose type is at `position`, and the position after it."""
+    if position >= end:
+        raise BadField("a value ends behind its table")
+    type = data[position]
+    position += 1
+    if type in _NUMBERS:
+        form, kind = _NUMBERS[type]
+        finish = _require(position, form.size, end)
+        return kind(form.unpack_from(data, position)[0]), finish
+    if type == 0x74:  # t
+        finish = _require(position, 1, end)
+        return data[position] != 0, finish
+    if type == 0x56:  # V
+        return None, position
+    if type == 0x44:  # D
+        finish = _require(position, _DECIMAL.size, end)
+        return Decimal(*_DECIMAL.unpack_from(data, position)), finish
+    start, finish = _read_extent(data, position, end)
+    if type == 0x53:  # S
+        return read_long_string(bytes(data[start:finish])), finish
+    if type == 0x46:  # F
+        return read_entries(data, start, finish, depth + 1), finish
+    if type == 0x41:  # A
+        return _read_array(data, start, finish, depth + 1), finish
+    if type == 0x78:  # x
+        return bytes(data[start:finish]), finish
+    raise BadField(f"there is no field type {type:#04x}")
+
+
+def read_long_string(raw: bytes) -> str | Octets:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return Octets(raw)
+
+
+def _read_array(data: Buffer, position: int, end: int, depth: int) -> list[Value]:
+    if depth > MAX_DEPTH:
+        raise BadField(f"arrays lie in each other more than {MAX_DEPTH} deep")
+    values: list[Value] = []
+    while position < end:
+        value, position = read_value(data, position, end, depth)
+        values.append(value)
+    return values
+
+
+def _read_extent(data: Buffer, position: int, end: int) -> tuple[int, int]:
+    start = _require(position, 4, end)
+    (length,) = _unpack_u32(data, position)
+    return start, _require(start, length, end)
+
+
+def _require(position: int, size: int, end: int) -> int:
+    finish = position + size
+    if finish > end:
+        raise BadField("a value ends behind its table")
+    return finish
+
+
+def _decode(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadField("a name is not UTF-8") from None
+
+
+# -- writing
+
+
+def write_table(table: Mapping[str, Value]) -> bytes:
+    """A table with its length before it. BadField: a name or a value has no form."""
+    entries = b"".join([_write_name(name) + write_value(value) for name, value in table.items()])
+    return _pack_u32(len(entries)) + entries
+
+
+def write_value(value: Value) -> bytes:
+    """A value with its type before it."""
+    if value is True:
+        return _TRUE
+    if value is False:
+        return _FALSE
+    if value is None:
+        return b"V"
+    if isinstance(value, str):
+        return _write_octets(b"S", value.encode("utf-8"))
+    if isinstance(value, Octets):
+        return _write_octets(b"S", value)
+    if isinstance(value, bytes):
+        return _write_octets(b"x", value)
+    if isinstance(value, Mapping):
+        return b"F" + write_table(value)
+    if isinstance(value, Sequence):
+        return _write_octets(b"A", b"".join(map(write_value, value)))
+    return _write_number(value)
+
+
+def _write_number(value: int | float | Decimal) -> bytes:
+    try:
+        if isinstance(value, Decimal):
+            return b"D" + _DECIMAL.pack(value.scale, value.value)
+        type, form = _TYPES[value.__class__]
+        return type + form.pack(value)
+    except (ArithmeticError, ValueError, KeyError, PackError) as error:
+        raise BadField(f"{value!r} has no form in a field table: {error}") from None
+
+
+def _write_octets(type: bytes, octets: bytes) -> bytes:
+    return type + _pack_u32(len(octets)) + octets
+
+
+def _write_name(name: str) -> bytes:
+    encoded = name.encode("utf-8")
+    if len(encoded) > MAX_NAME_BYTES:
+        raise BadField(f"a name of {len(encoded)} bytes, where {MAX_NAME_BYTES} are allowed")
+    return bytes((len(encoded),)) + encoded
