@@ -1,0 +1,249 @@
+"""The stored form of one AMQP content: where it was published, its properties as they were sent, its body. Knows bytes;
+which queue it is in and who has had it is kept elsewhere.
+
+| crc u32 | length u32 | version u8 | flags u8 | exchange u8 | key u8 | header u32 |
+| offset u64 | published i64 | expires i64 |
+| exchange | key | header: property flags and list, raw | body |
+
+`length` counts what follows it; exchange, key and header in the head are lengths; times are milliseconds, -1 is never.
+The checksum covers the contents first and then the head behind `length`, so that of a content which goes to many queues
+it is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from struct import Struct
+from typing import NamedTuple
+
+from trimq.errors import InvalidRecords
+from trimq.formats.checksum import crc32c
+from trimq.formats.field_tables import BadField, Table, Value
+from trimq.formats.property_list import EMPTY, read_headers, write_properties
+from trimq.model import Buffer, Headers, Record
+
+VERSION = 1
+NEVER = -1
+
+TRANSIENT = 1  # gone after a restart
+FOOTER = 128  # the end of a sealed segment, no content
+
+_PREFIX = Struct(">II")
+_REST = Struct(">BBBBIQqq")
+HEAD_BYTES = _PREFIX.size + _REST.size
+MAX_RECORD_BYTES = (1 << 32) - 1
+
+# Longer bodies are not copied to stand beside their names.
+_JOIN_BELOW = 4096
+
+_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor
+
+
+class Content(NamedTuple):
+    """Names are raw UTF-8; `header` is the property flags and list as the wire has them."""
+
+    exchange: bytes
+    key: bytes
+    header: bytes
+    body: bytes
+    published_ms: int
+
+
+class Sealed(NamedTuple):
+    """A content ready to be appended to any number of logs."""
+
+    content: Content
+    parts: tuple[bytes, ...]
+    size: int
+    crc: int
+
+
+class Stored(NamedTuple):
+    """A content in its place. `expires_ms` NEVER: it does not."""
+
+    offset: int
+    flags: int
+    expires_ms: int
+    content: Content
+
+    @property
+    def is_transient(self) -> bool:
+        return self.flags & TRANSIENT != 0
+
+
+class Head(NamedTuple):
+    """What scanning needs to know of a record without its contents. `end` is where the next one begins."""
+
+    offset: int
+    flags: int
+    expires_ms: int
+    published_ms: int
+    body_bytes: int
+    end: int
+
+
+def seal(content: Content) -> Sealed:
+    """Compute once what every queue stores alike."""
+    exchange, key, header, body, _ = content
+    names = exchange + key + header
+    if len(body) < _JOIN_BELOW:
+        joined = names + body
+        return _new_tuple(Sealed, (content, (joined,), len(joined), crc32c(joined)))
+    return Sealed(content, (names, body), len(names) + len(body), crc32c(body, crc32c(names)))
+
+
+def encode_head(sealed: Sealed, offset: int, expires_ms: int, flags: int) -> bytes:
+    """What stands before the parts of `sealed` in one log."""
+    content, _, size, crc = sealed
+    rest = _REST.pack(
+        VERSION,
+        flags,
+        len(content.exchange),
+        len(content.key),
+        len(content.header),
+        offset,
+        content.published_ms,
+        expires_ms,
+    )
+    return _PREFIX.pack(crc32c(rest, crc), len(rest) + size) + rest
+
+
+def encode(sealed: Sealed, offset: int, expires_ms: int = NEVER, flags: int = 0) -> bytes:
+    """The whole record."""
+    return b"".join((encode_head(sealed, offset, expires_ms, flags), *sealed.parts))
+
+
+def read_head(data: Buffer, position: int) -> Head | None:
+    """The head of the record at `position`. None: there is no whole record. The checksum is not looked at."""
+    start = position + _PREFIX.size
+    if position + HEAD_BYTES > len(data):
+        return None
+    length = _PREFIX.unpack_from(data, position)[1]
+    end = start + length
+    if end > len(data) or length < _REST.size:
+        return None
+    version, flags, exchange, key, header, offset, published_ms, expires_ms = _REST.unpack_from(data, start)
+    body_bytes = length - _REST.size - exchange - key - header
+    if version != VERSION or body_bytes < 0:
+        return None
+    return Head(offset, flags, expires_ms, published_ms, body_bytes, end)
+
+
+def record_bytes(data: Buffer, position: int) -> int:
+    """How long the record says that it is, of which only the prefix need be there; 0: not even that is."""
+    if position + _PREFIX.size > len(data):
+        return 0
+    return _PREFIX.size + int(_PREFIX.unpack_from(data, position)[1])
+
+
+def is_whole(data: Buffer, position: int, head: Head) -> bool:
+    """Whether the checksum of the record at `position`, whose head this is, holds."""
+    view = memoryview(data)
+    contents = position + HEAD_BYTES
+    crc = crc32c(view[contents : head.end])
+    expected: int = _PREFIX.unpack_from(data, position)[0]
+    return crc32c(view[position + _PREFIX.size : contents], crc) == expected
+
+
+def check(data: Buffer, position: int) -> Head | None:
+    """The head of the record at `position`. None: there is no whole one, or its bytes are damaged."""
+    head = read_head(data, position)
+    return head if head is not None and is_whole(data, position, head) else None
+
+
+def read_stored(data: Buffer, position: int) -> tuple[Stored, int] | None:
+    """The content at `position`, and where the next one begins. None: there is no whole one. Copies what it needs."""
+    head = check(data, position)
+    if head is None:
+        return None
+    _, _, exchange, key, header, _, published_ms, _ = _REST.unpack_from(data, position + _PREFIX.size)
+    at = position + HEAD_BYTES
+    names = bytes(data[at : head.end - head.body_bytes])
+    content = Content(
+        names[:exchange],
+        names[exchange : exchange + key],
+        names[exchange + key : exchange + key + header],
+        bytes(data[head.end - head.body_bytes : head.end]),
+        published_ms,
+    )
+    return Stored(head.offset, head.flags, head.expires_ms, content), head.end
+
+
+def iterate(data: Buffer, position: int = 0) -> Iterator[tuple[int, Head]]:
+    """Positions and heads of the whole records from `position` on; ends at the first bytes that are none."""
+    while (head := check(data, position)) is not None:
+        yield position, head
+        position = head.end
+
+
+# -- footers: the last record of a sealed segment
+
+_FOOTER = Struct(">IIQQQqqq")
+FOOTER_BYTES = HEAD_BYTES + _FOOTER.size
+
+
+class Footer(NamedTuple):
+    """What a restart need not count. Times NEVER: no record has one."""
+
+    records: int
+    transient: int
+    first: int
+    last: int
+    body_bytes: int
+    earliest_expiry_ms: int
+    oldest_ms: int
+    newest_ms: int
+
+
+def encode_footer(footer: Footer) -> bytes:
+    contents = Content(b"", b"", b"", _FOOTER.pack(*footer), NEVER)
+    return encode(seal(contents), footer.last + 1, NEVER, FOOTER)
+
+
+def read_footer(data: Buffer) -> Footer | None:
+    """`data` is the last FOOTER_BYTES of a segment. None: it has no footer."""
+    found = read_stored(data, 0)
+    if found is None or found[1] != len(data) or not found[0].flags & FOOTER:
+        return None
+    body = found[0].content.body
+    return Footer(*_FOOTER.unpack(body)) if len(body) == _FOOTER.size else None
+
+
+# -- in no protocol's words
+
+_EXCHANGE, _KEY, _HEADER = "amqp.exchange", "amqp.routing-key", "amqp.properties"
+
+
+def to_record(content: Content, offset: int = -1) -> Record:
+    """Nothing is lost: what only this protocol has a field for is in the extras."""
+    extras: dict[str, str | int | bytes] = {
+        _EXCHANGE: content.exchange,
+        _KEY: content.key,
+        _HEADER: content.header,
+    }
+    headers: Headers = ()
+    with suppress(BadField):  # they stand in the extras, as they came
+        headers = tuple((name, _to_bytes(value)) for name, value in read_headers(content.header).items())
+    return Record(content.body, None, headers, content.published_ms, offset, extras)
+
+
+def from_record(record: Record) -> Content:
+    """The same content, of a record that was one; of another, its body and headers."""
+    header = record.extras.get(_HEADER)
+    exchange, key = record.extras.get(_EXCHANGE, b""), record.extras.get(_KEY, b"")
+    if header is None:
+        table: Table = dict(record.headers)
+        try:
+            header = write_properties(headers=table) if table else EMPTY
+        except BadField as error:
+            raise InvalidRecords(str(error)) from error
+    if not isinstance(header, bytes) or not isinstance(exchange, bytes) or not isinstance(key, bytes):
+        raise InvalidRecords("the extras of this record are not those of a content")
+    return Content(exchange, key, header, record.body or b"", record.timestamp_ms)
+
+
+def _to_bytes(value: Value) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return str(value).encode("utf-8")
