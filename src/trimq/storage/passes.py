@@ -90,6 +90,10 @@ class Passes:
         ticket.number, ticket.refusal = self.current, None
         return ticket
 
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call back at the end of this turn of the loop: for what is done once for all that happens in it."""
+        self._call_soon(callback)
+
     def afterwards(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
         """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
         self._afterwards.append((ticket, callback))

@@ -1,0 +1,134 @@
+"""What was settled of one segment of a queue, and how often a message of it was tried: records in a file of their own,
+written without a sync, for a lost one is a redelivery. Pure: bytes in, bytes out.
+
+| crc u32 | length u32 | version u8 | kind u8 | payload |
+                       '- length and checksum -'
+
+Runs: pairs of u32, the first message (from the segment's base) and how many. Attempts: pairs of u32, message and how
+often. Bitmap: one bit for each message, the lowest first, set when it is settled.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from trimq.formats.checksum import crc32c
+from trimq.model import Buffer
+
+VERSION = 1
+RUNS, ATTEMPTS, BITMAP = 0, 1, 2
+
+_PREFIX = Struct(">II")
+_KIND = Struct(">BB")
+
+_SETTLED = b"\1"
+_DIGITS = bytes.maketrans(b"\0\1", b"01")
+
+
+class Replayed(NamedTuple):
+    """`flags` has a byte for each message, 1 when it is settled; `size` is where the whole records end. `beyond`:
+    something was said of messages that are not there."""
+
+    flags: bytearray
+    attempts: dict[int, int]
+    size: int
+    beyond: bool
+
+
+def encode_runs(messages: Iterable[int]) -> bytes:
+    """A record that says that these are settled. Neighbours are told together."""
+    pairs = array("I")
+    first = previous = -2
+    for message in sorted(messages):
+        if message != previous + 1:
+            if previous >= 0:
+                pairs.extend((first, previous - first + 1))
+            first = message
+        previous = message
+    if previous >= 0:
+        pairs.extend((first, previous - first + 1))
+    return _frame(RUNS, _to_wire(pairs))
+
+
+def encode_attempts(attempts: Mapping[int, int]) -> bytes:
+    pairs = array("I")
+    for message, number in sorted(attempts.items()):
+        pairs.extend((message, number))
+    return _frame(ATTEMPTS, _to_wire(pairs))
+
+
+def encode_bitmap(flags: bytes | bytearray) -> bytes:
+    """For when the runs take more room than a bit for each message."""
+    bits = int(bytes(flags[::-1]).translate(_DIGITS) or b"0", 2)
+    return _frame(BITMAP, bits.to_bytes((len(flags) + 7) // 8, "little"))
+
+
+def replay(data: Buffer, messages: int) -> Replayed:
+    """What the records of a file say of a segment of so many messages, up to the first that is torn."""
+    flags = bytearray(messages)
+    attempts: dict[int, int] = {}
+    beyond = False
+    view = memoryview(data)
+    position = 0
+    while (found := _read(view, position)) is not None:
+        kind, payload, position = found
+        if kind == RUNS:
+            for first, count in _pairs(payload):
+                end = min(first + count, messages)
+                beyond = beyond or first + count > messages
+                if first < end:
+                    flags[first:end] = _SETTLED * (end - first)
+        elif kind == ATTEMPTS:
+            for message, number in _pairs(payload):
+                beyond = beyond or message >= messages
+                if message < messages:
+                    attempts[message] = number
+        elif kind == BITMAP:
+            beyond = _apply_bitmap(bytes(payload), flags) or beyond
+    return Replayed(flags, attempts, position, beyond)
+
+
+def _apply_bitmap(payload: bytes, flags: bytearray) -> bool:
+    digits = bin(int.from_bytes(payload, "little"))[:1:-1]  # the lowest bit first
+    for message, digit in enumerate(digits[: len(flags)]):
+        if digit == "1":
+            flags[message] = 1
+    return "1" in digits[len(flags) :]
+
+
+def _frame(kind: int, payload: bytes) -> bytes:
+    body = _KIND.pack(VERSION, kind) + payload
+    return _PREFIX.pack(crc32c(body), len(body)) + body
+
+
+def _read(view: memoryview, position: int) -> tuple[int, memoryview, int] | None:
+    start = position + _PREFIX.size
+    if start > len(view):
+        return None
+    crc, length = _PREFIX.unpack_from(view, position)
+    end = start + length
+    if length < _KIND.size or end > len(view):
+        return None
+    body = view[start:end]
+    if crc32c(body) != crc:
+        return None
+    version, kind = _KIND.unpack_from(body)
+    return (kind, body[_KIND.size :], end) if version == VERSION else None
+
+
+def _to_wire(pairs: array[int]) -> bytes:
+    if sys.byteorder == "little":
+        pairs.byteswap()
+    return pairs.tobytes()
+
+
+def _pairs(payload: Buffer) -> Sequence[tuple[int, int]]:
+    numbers = array("I")
+    numbers.frombytes(payload[: len(payload) // 8 * 8])
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return list(zip(numbers[::2], numbers[1::2], strict=True))

@@ -1,0 +1,116 @@
+"""The folders of queue logs: which there are, and how they come and go. A folder is known by its queue's id; whether
+there is such a queue is decided above."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+from trimq.errors import Damage, Refusal, WriteFailed
+from trimq.storage.ack_writing import AckWriting
+from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.files import Files
+from trimq.storage.flusher import Dirty
+from trimq.storage.passes import Passes, Ticket
+from trimq.storage.queue_log import QueueLog, QueueParts
+from trimq.storage.queue_reading import Budget
+from trimq.storage.queue_recovery import open_queue_log
+
+log = logging.getLogger(__name__)
+
+ROOT = "queues"
+VOLATILE_ROOT = "volatile"
+
+
+class QueueStore:
+    """A log's name is unique for ever: a folder of no known name is what a crash left behind."""
+
+    def __init__(
+        self, files: Files, passes: Passes, checkpoints: Checkpoints, segment_bytes: int, memory_bytes: int
+    ) -> None:
+        self._files = files
+        self._passes = passes
+        self._checkpoints = checkpoints
+        acks = AckWriting(files, passes)
+        self._parts = QueueParts(files, passes, checkpoints, acks, Budget(memory_bytes), segment_bytes)
+        self._ticket: Ticket | None = None
+
+    def open(self, known: Collection[str]) -> None:
+        """To be called once, at the start: what is left of logs that are not known goes, and all volatile ones."""
+        for name in self._files.names(VOLATILE_ROOT):
+            self._remove_folder(f"{VOLATILE_ROOT}/{name}")
+        for name in self._files.names(ROOT):
+            if name not in known:
+                self._forget(f"{ROOT}/{name}")
+                self._remove_folder(f"{ROOT}/{name}")
+        for root in (ROOT, VOLATILE_ROOT):
+            self._files.make_folder(root)
+        self._sync_root()
+
+    def make(self, name: str, is_volatile: bool) -> QueueLog:
+        """A new log, durable with the pass that this takes part in."""
+        folder = f"{VOLATILE_ROOT if is_volatile else ROOT}/{name}"
+        made = QueueLog(self._parts, folder, is_volatile)
+        try:
+            self._files.make_folder(folder)
+            made.begin()
+        except (OSError, WriteFailed) as error:
+            made.abandon()
+            with suppress(OSError):
+                self._remove_folder(folder)
+            raise WriteFailed(str(error)) from error
+        return made
+
+    def recover(self, name: str) -> QueueLog:
+        """A log that should be there. Damage: it is not what a crash may have left."""
+        folder = f"{ROOT}/{name}"
+        names = self._files.names(folder)
+        if not names and self._checkpoints.marked(folder):
+            raise Damage(f"{folder} is missing: put it back from a copy")
+        if not names:
+            return self.make(name, is_volatile=False)
+        opened = QueueLog(self._parts, folder, is_volatile=False)
+        open_queue_log(self._files, opened, self._checkpoints, names)
+        return opened
+
+    def names(self) -> list[str]:
+        return self._files.names(ROOT)
+
+    def remove(self, logs: Iterable[QueueLog]) -> None:
+        """Their folders go. It must be on disk that nobody knows them any more, or a restart misses them."""
+        for removed in logs:
+            removed.abandon()
+            if not removed.is_volatile:
+                self._forget(removed.folder)
+            self._remove_folder(removed.folder)
+        self._sync_root()
+
+    def _forget(self, folder: str) -> None:
+        if self._checkpoints.knows(folder):
+            self._checkpoints.forget(folder)
+
+    def _remove_folder(self, folder: str) -> None:
+        try:
+            for name in self._files.names(folder):
+                self._files.remove(f"{folder}/{name}")
+            with suppress(FileNotFoundError):
+                self._files.remove(folder)
+        except OSError as error:
+            log.warning("the folder %s could not be removed, the next start tries again: %s", folder, error)
+
+    # -- passes: names that go are synced like bytes that come
+
+    def _sync_root(self) -> None:
+        if self._ticket is None:
+            self._ticket = self._passes.join(self)
+
+    def write_pass(self, dirty: Dirty) -> None:
+        self._ticket = None
+        dirty.folders.add(ROOT)
+
+    def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
+        """Nothing was collected that could be refused."""
+
+    def settle_pass(self, number: int) -> None:
+        """Nobody waits for it."""

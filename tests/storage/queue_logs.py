@@ -1,0 +1,94 @@
+"""Queue logs on files in memory, with passes that end and settle when a test says so."""
+
+from __future__ import annotations
+
+from doubles import FaultyFiles, PassRunner
+
+from trimq.formats.content import NEVER, Content, seal
+from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.memory_files import MemoryFiles, Survivors
+from trimq.storage.passes import Ticket
+from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_store import QueueStore
+from trimq.storage.table import open_table
+
+HEADER = b"\x10\x00\x02"  # delivery mode 2
+
+
+def content(body: bytes, key: bytes = b"key") -> Content:
+    return Content(b"exchange", key, HEADER, body, 1000)
+
+
+class QueueLogs:
+    """One machine: `restart` stops or crashes it and opens everything again."""
+
+    def __init__(self, segment_bytes: int = 1000, memory_bytes: int = 0) -> None:
+        self.memory = MemoryFiles()
+        self.files = FaultyFiles(self.memory)
+        self._segment_bytes = segment_bytes
+        self._memory_bytes = memory_bytes
+        self._names: list[str] = []
+        self.logs: dict[str, QueueLog] = {}
+        self._start()
+
+    def _start(self) -> None:
+        self.runner = PassRunner(self.files)
+        table = open_table(self.files, "tables", "checkpoints", self.runner.passes, list, self.runner.offload)
+        self.checkpoints = Checkpoints(table)
+        self.store = QueueStore(
+            self.files, self.runner.passes, self.checkpoints, self._segment_bytes, self._memory_bytes
+        )
+        self.store.open(self._names)
+        self.logs = {name: self.store.recover(name) for name in self._names}
+        self.files.sync_folder("")
+        self.runner.settle()
+
+    def make(self, name: str = "q", is_volatile: bool = False) -> QueueLog:
+        if not is_volatile:
+            self._names.append(name)
+        self.logs[name] = self.store.make(name, is_volatile)
+        self.runner.settle()
+        return self.logs[name]
+
+    def append(self, log: QueueLog, *bodies: bytes, expires_ms: int = NEVER, is_transient: bool = False) -> Ticket:
+        """In one pass, settled afterwards."""
+        for body in bodies:
+            ticket = log.append(seal(content(body)), expires_ms, is_transient)
+        self.runner.settle()
+        return ticket
+
+    def settle(self, log: QueueLog, *offsets: int) -> None:
+        for offset in offsets:
+            log.settle(offset)
+        self.runner.settle()
+
+    def remove(self, name: str) -> None:
+        self._names.remove(name)
+        self.store.remove([self.logs.pop(name)])
+        self.runner.settle()
+
+    def stop(self) -> None:
+        for log in self.logs.values():
+            log.close()
+        self.runner.settle()
+        self._start()
+
+    def crash(self, survivors: Survivors | None = None) -> None:
+        """A power cut."""
+        self.memory.crash(survivors)
+        self._start()
+
+    def kill(self) -> None:
+        """The process dies; the page cache lives on."""
+        self.runner.end_pass()
+        self._start()
+
+
+def bodies(log: QueueLog) -> list[bytes]:
+    """Of everything that may be read, in order."""
+    found = []
+    offset = log.next_live(0)
+    while offset is not None:
+        found.append(log.peek(offset).content.body)
+        offset = log.next_live(offset + 1)
+    return found
