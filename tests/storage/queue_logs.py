@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from doubles import FaultyFiles, PassRunner
 
-from trimq.formats.content import NEVER, Content, seal
+from trimq.formats.content import NEVER, TRANSIENT, Content, seal
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.memory_files import MemoryFiles, Survivors
 from trimq.storage.passes import Ticket
@@ -53,7 +53,7 @@ class QueueLogs:
     def append(self, log: QueueLog, *bodies: bytes, expires_ms: int = NEVER, is_transient: bool = False) -> Ticket:
         """In one pass, settled afterwards."""
         for body in bodies:
-            ticket = log.append(seal(content(body)), expires_ms, is_transient)
+            ticket = log.append(seal(content(body)), expires_ms, TRANSIENT if is_transient else 0)
         self.runner.settle()
         return ticket
 

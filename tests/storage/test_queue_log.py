@@ -9,7 +9,7 @@ from doubles import TornTails
 from storage.queue_logs import QueueLogs, bodies, content
 
 from trimq.errors import Damage, DamagedSegment, WriteFailed
-from trimq.formats.content import seal
+from trimq.formats.content import TRANSIENT, seal
 from trimq.storage.queue_reading import first_damage
 
 
@@ -45,10 +45,10 @@ def test_nothing_is_readable_before_it_is_durable() -> None:
 def test_transient_messages_are_readable_once_written_but_not_before_what_stands_before_them() -> None:
     machine = QueueLogs()
     log = machine.make()
-    log.append(seal(content(b"a")), is_transient=True)
-    log.append(seal(content(b"b")), is_transient=True)
+    log.append(seal(content(b"a")), flags=TRANSIENT)
+    log.append(seal(content(b"b")), flags=TRANSIENT)
     log.append(seal(content(b"c")))
-    log.append(seal(content(b"d")), is_transient=True)
+    log.append(seal(content(b"d")), flags=TRANSIENT)
     machine.runner.end_pass()
     assert bodies(log) == [b"a", b"b"]
     machine.runner.settle()
@@ -162,7 +162,7 @@ def test_an_offset_that_is_used_again_is_not_taken_for_settled() -> None:
     machine = QueueLogs()
     log = machine.make()
     machine.append(log, b"kept")
-    log.append(seal(content(b"lost")), is_transient=True)
+    log.append(seal(content(b"lost")), flags=TRANSIENT)
     machine.runner.end_pass()
     machine.settle(log, 1)
 

@@ -65,6 +65,14 @@ class Amqp(msgspec.Struct, frozen=True, kw_only=True):
     listen: Annotated[
         Listen, Meta(description="Where AMQP 0-9-1 clients connect.", extra={"absent_front_end": "AMQP"})
     ] = None
+    consumer_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64,
+            description="How long a consumer may take to acknowledge a message before it loses it. 0: any time.",
+        ),
+    ] = 1_800_000
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +109,17 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
             ge=1,
             le=INT64,
             description="How much may be written before a checkpoint, and so be read again after a crash.",
+        ),
+    ] = 64 * MIB
+    queue_segment_bytes: Annotated[
+        int, Meta(ge=KIB, le=INT32, description="A segment of a queue that would grow past this size is closed.")
+    ] = 16 * MIB
+    queue_memory_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64,
+            description="How much of what was just published to queues is kept in memory for consumers that keep up.",
         ),
     ] = 64 * MIB
     low_water_bytes: Annotated[

@@ -48,6 +48,14 @@ class Appending:
         self.is_running = False
         self._stalls.stop()
 
+    def admit(self, size: int) -> None:
+        """So many bytes of a message are about to be appended to queues."""
+        if not self.is_running:
+            raise NotRunning
+        self._guard.check()
+        self._guard.spend(size)
+        self._bytes_in.value += size
+
     def space(self) -> Space:
         return self._guard.space()
 

@@ -12,6 +12,7 @@ from trimq.core.cluster import Cluster
 from trimq.core.credentials import Credential, Credentials
 from trimq.core.cursors import Cursor, Cursors
 from trimq.core.membership import Membership
+from trimq.core.queueing import Queueing
 from trimq.core.quotas import Direction, Holder, Quota, Quotas
 from trimq.core.streams import Appended, Stream
 from trimq.core.topic_settings import TopicSettings
@@ -38,11 +39,13 @@ class Broker:
         membership: Membership,
         transactions: Transacting,
         offload: Offload,
+        queueing: Queueing,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
         self.membership = membership
         self.transactions = transactions
+        self.queueing = queueing
         self._topics = topics
         self._cursors = cursors
         self._access = access

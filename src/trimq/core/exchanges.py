@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from trimq.core.access import Resource, ResourceKind
 from trimq.core.bindings import DELAYED, Binding, BindingIdentity, Destination, make_matcher
 from trimq.core.catalogue import Catalogue
 from trimq.core.catalogue import Definition as Kept
@@ -67,6 +68,7 @@ class Exchange:
         self.matcher = make_matcher(self.kind, self.arguments)
         self.bindings: dict[BindingIdentity, Binding] = {}
         self.is_delayed = self.kind == DELAYED
+        self.resource = Resource(ResourceKind.ROUTE, self.namespace, self.name or "amq.default")
 
 
 class Exchanges:

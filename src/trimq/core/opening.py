@@ -24,7 +24,9 @@ from trimq.core.group_registry import GroupRegistry
 from trimq.core.group_store import GroupStore
 from trimq.core.marking import Marking
 from trimq.core.membership import Membership
+from trimq.core.opening_queues import QUEUE_ROOTS, OpenQueues, open_queues
 from trimq.core.producer_ids import ProducerIds
+from trimq.core.queueing import Queueing
 from trimq.core.quotas import Quotas
 from trimq.core.topics import Topics
 from trimq.core.transacting import Transacting
@@ -61,6 +63,7 @@ class Core:
     upkeep: Upkeep
     groups: GroupRegistry
     transactions: TransactionRegistry
+    queues: OpenQueues
     opened: Ticket
     """Its pass must be durable, and not refused, before anything is served."""
 
@@ -84,6 +87,7 @@ class Core:
         for topic in self.topics:
             for stream in topic.streams:
                 stream.log.close()
+        self.queues.close()
 
 
 def new_id(chance: random.Random) -> UUID:
@@ -103,6 +107,21 @@ def open_appending(
         metrics.counter("appended_batches", "Batches appended to streams."),
         metrics.counter("appended_bytes", "Bytes appended to streams."),
     )
+
+
+def open_upkeep(
+    settings: Settings,
+    topics: Topics,
+    checkpoints: Checkpoints,
+    passes: Passes,
+    offload: Offload,
+    guard: SpaceGuard,
+    clock: Clock,
+) -> Upkeep:
+    effort = Effort(settings.limits.batch_expansion_bytes)
+    compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
+    checksums = SegmentChecksums(checkpoints, offload)
+    return Upkeep(topics, guard, compacting, checksums, clock.message, settings.storage.retention_check_ms)
 
 
 def open_groups(
@@ -157,7 +176,7 @@ def open_core(
     metrics: Metrics,
 ) -> Core:
     """Open everything that is stored. It may be used when the passes are settled."""
-    for folder in (TABLES, ROOT):
+    for folder in (TABLES, ROOT, *QUEUE_ROOTS):
         files.make_folder(folder)
     files.sync_folder("")
     now_ms = clock.message.now_ms
@@ -173,13 +192,11 @@ def open_core(
     topics.on_deleted(cursors.delete_topic)
     topics.open()
     cursors.delete_strays({topic.id for topic in topics})
+    queues = open_queues(settings, files, passes, clock, catalogue, checkpoints, topics, chance, metrics)
     storage = settings.storage
     guard = SpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
     appending = open_appending(settings, guard, passes, cluster, clock, metrics)
-    effort = Effort(settings.limits.batch_expansion_bytes)
-    compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
-    checksums = SegmentChecksums(checkpoints, offload)
-    upkeep = Upkeep(topics, guard, compacting, checksums, clock.message, storage.retention_check_ms)
+    upkeep = open_upkeep(settings, topics, checkpoints, passes, offload, guard, clock)
     kept = open_table(files, TABLES, "transactions", passes, Transaction, offload)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance, transactions)
@@ -195,5 +212,6 @@ def open_core(
         Membership(groups, cursors, access, lambda: appending.is_running),
         Transacting(transactions, access, lambda: appending.is_running),
         offload,
+        Queueing(queues.parts, access, appending),
     )
-    return Core(broker, topics, cluster, appending, upkeep, groups, transactions, started)
+    return Core(broker, topics, cluster, appending, upkeep, groups, transactions, queues, started)

@@ -108,6 +108,8 @@ class Topics:
         self._leaving: dict[UUID, Topic] = {}
         self._refused: dict[UUID, TopicName] = {}  # whose new folders are still in the way
         self._deleted_listeners: list[Callable[[UUID], object]] = []
+        self.other_home: Callable[[TopicName], Home | None] = lambda name: None
+        """Whether the name is taken by what is kept in another home."""
         catalogue.watch(_KIND, self._definition_changed)
 
     def __iter__(self) -> Iterator[Topic]:
@@ -164,6 +166,8 @@ class Topics:
         self.check_settings(settings)
         if name in self._by_name:
             raise TopicExists(str(name))
+        if (home := self.other_home(name)) is not None:
+            raise OtherHome(str(name), home.value)
         if any(topic.name == name for topic in self._leaving.values()):
             raise Busy(f"topic {name} is being deleted")
         if name in self._refused.values():

@@ -27,6 +27,7 @@ VERSION = 1
 NEVER = -1
 
 TRANSIENT = 1  # gone after a restart
+RETURNED = 2  # it was delivered before, from another queue
 FOOTER = 128  # the end of a sealed segment, no content
 
 _PREFIX = Struct(">II")

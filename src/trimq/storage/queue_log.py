@@ -95,13 +95,12 @@ class QueueLog:
 
     # -- appending
 
-    def append(self, sealed: Sealed, expires_ms: int = NEVER, is_transient: bool = False) -> Ticket:
-        """Collect a content for this pass; it has the offset `end` as it was before."""
+    def append(self, sealed: Sealed, expires_ms: int = NEVER, flags: int = 0) -> Ticket:
+        """Collect a content for this pass; it has the offset `end` as it was before. `flags`: TRANSIENT, RETURNED."""
         if self._mark is None:
             self._begin_pass()
         offset = self.end
         tail = self._tail
-        flags = TRANSIENT if is_transient else 0
         head = encode_head(sealed, offset, expires_ms, flags)
         size = len(head) + sealed.size
         if tail.segment.size + size > self._parts.segment_bytes and tail.records:
@@ -116,7 +115,7 @@ class QueueLog:
             for part in parts:
                 self.journal.append(part, len(part))
         tail.note(offset, position, len(content.body), expires_ms, content.published_ms)
-        if is_transient:
+        if flags & TRANSIENT:
             tail.transient += 1
         elif self._first_synced is None and not self.is_volatile:
             self._first_synced = offset

@@ -1,0 +1,181 @@
+"""What queues that give messages away and streams that keep them have in common: a definition, consumers, an end. Knows
+no message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+
+from trimq.core.alarms import QUEUE_EXPIRY, Alarms
+from trimq.core.consumers import Consumer, Consumers, Subscription
+from trimq.core.failures import Reason
+from trimq.core.pump import Pump
+from trimq.core.queue_arguments import QueueSettings
+from trimq.core.queue_refusals import ExclusiveUse
+from trimq.formats.content import Sealed, Stored
+from trimq.formats.field_tables import Table, read_table
+from trimq.storage.passes import Passes, Ticket
+from trimq.storage.queue_log import QueueLog
+
+Owner = Hashable
+
+
+class QueueDefinition(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+    is_durable: bool
+    is_auto_delete: bool
+    arguments: bytes
+    created_ms: int
+
+
+class Publication(NamedTuple):
+    """A content, and what queues want to know of it."""
+
+    sealed: Sealed
+    is_transient: bool
+    expiration_ms: int | None
+    priority: int
+    flags: int = 0
+
+
+class Wait(NamedTuple):
+    """A pass that has to be durable, or written only where `needs_sync` is False."""
+
+    number: int
+    needs_sync: bool
+
+
+class Burial(Protocol):
+    def __call__(self, queue: AnyQueue, stored: Stored, reason: Reason, attempts: int) -> Ticket | None:
+        """The message is given up. It may be settled when the ticket's pass is durable; None: at once."""
+
+
+class Around(NamedTuple):
+    """What every queue is given."""
+
+    passes: Passes
+    pump: Pump
+    alarms: Alarms
+    now_ms: Callable[[], int]
+    give_up: Burial
+    make_log: Callable[[UUID, int, bool], QueueLog]
+    unused: Callable[[AnyQueue], object]
+    """It has lost its last consumer, or was unused for too long, and is to go."""
+    consumer_timeout_ms: int
+
+
+class AnyQueue:
+    def __init__(
+        self, id: UUID, definition: QueueDefinition, settings: QueueSettings, owner: Owner | None, around: Around
+    ) -> None:
+        self.id = id
+        self.definition = definition
+        self.name = definition.name
+        self.namespace = definition.namespace
+        self.arguments: Table = read_table(definition.arguments, 0, len(definition.arguments))[0]
+        self.settings = settings
+        self.owner = owner
+        self.is_deleted = False
+        self.has_had_consumers = False
+        self.consumers = Consumers(settings.is_single_active)
+        self._around = around
+
+    @property
+    def kind(self) -> str:
+        return self.settings.kind
+
+    @property
+    def is_volatile(self) -> bool:
+        """Gone after a restart."""
+        return not self.definition.is_durable or self.owner is not None
+
+    @property
+    def consumer_count(self) -> int:
+        return len(self.consumers)
+
+    # -- consumers
+
+    def subscribe(self, subscription: Subscription) -> Consumer:
+        if self.consumers.has_exclusive or (subscription.is_exclusive and self._excludes_exclusive()):
+            raise ExclusiveUse(self.name, self.namespace)
+        consumer = Consumer(self, subscription)
+        self.consumers.add(consumer)
+        self.has_had_consumers = True
+        self.touch()
+        self._around.pump.due(self)
+        return consumer
+
+    def _excludes_exclusive(self) -> bool:
+        return len(self.consumers) > 0 or self.settings.is_single_active
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        if not self.consumers.remove(consumer):
+            return
+        if len(self.consumers):
+            self._around.pump.due(self)  # the next may be active now
+        elif self.definition.is_auto_delete:
+            self._around.unused(self)
+        else:
+            self.touch()
+
+    # -- being used
+
+    def touch(self) -> None:
+        """It is used: an unused queue may have to go after a while."""
+        limit_ms = self.settings.expires_ms
+        if limit_ms is not None:
+            due_ms = None if len(self.consumers) else self._around.now_ms() + limit_ms
+            self._around.alarms.set(self.id, QUEUE_EXPIRY, due_ms)
+
+    def expire(self) -> None:
+        if not len(self.consumers) and not self.is_deleted:
+            self._around.unused(self)
+
+    # -- what each does in its own way
+
+    @property
+    def logs(self) -> list[QueueLog]:
+        raise NotImplementedError
+
+    @property
+    def ready_count(self) -> int:
+        """What was published is counted even if it is not readable yet."""
+        raise NotImplementedError
+
+    @property
+    def is_full(self) -> bool:
+        """It takes nothing more; one that makes room by itself is never full."""
+        return False
+
+    def publish(self, publication: Publication) -> tuple[Ticket, bool]:
+        """The ticket, and whether its pass must be synced."""
+        raise NotImplementedError
+
+    def unreadable(self) -> Wait | None:
+        """What was published and cannot be read yet."""
+        logs = [log for log in self.logs if log.readable_end < log.end]
+        if not logs:
+            return None
+        return Wait(max(log.latest_ticket().number for log in logs), not self.is_volatile)
+
+    def pump(self) -> None:
+        """Serve consumers."""
+        raise NotImplementedError
+
+    def change_settings(self, settings: QueueSettings) -> None:
+        """A policy has changed; what is fixed when a queue is declared stays."""
+        self.settings = settings
+        self.touch()
+        self._around.pump.due(self)
+
+    def time_out(self) -> None:
+        """Deliveries that were out for too long come back, and their consumers go."""
+
+    def end(self) -> None:
+        """It is deleted."""
+        self.is_deleted = True
+        self._around.alarms.forget(self.id)

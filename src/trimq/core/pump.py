@@ -1,0 +1,34 @@
+"""Lets queues serve their consumers once in each turn of the loop, whatever happened to them in it. Knows which queues
+are due, never why."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+
+class Pumped(Protocol):
+    def pump(self) -> None: ...
+
+
+class Pump:
+    def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
+        self._soon = soon
+        self._due: dict[Pumped, None] = {}
+
+    def due(self, queue: Pumped) -> None:
+        """It is served at the end of this turn, or in the next if it is just being served."""
+        if not self._due:
+            self._soon(self._run)
+        self._due[queue] = None
+
+    def _run(self) -> None:
+        due, self._due = self._due, {}
+        for queue in due:
+            try:
+                queue.pump()
+            except Exception:
+                log.exception("a queue could not be served")  # the others must be all the same

@@ -1,0 +1,71 @@
+"""Where a consumer of a stream begins, and which messages it wants. Pure but for looking into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trimq.errors import DamagedSegment
+from trimq.formats.content import Content
+from trimq.formats.field_tables import BadField, Timestamp, Value
+from trimq.formats.property_list import read_headers
+from trimq.storage.queue_log import QueueLog
+
+_FILTER_VALUE = "x-stream-filter-value"
+_UNITS_MS = {"Y": 31_536_000_000, "M": 2_592_000_000, "D": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
+
+
+def find_start(log: QueueLog, asked: Value, now_ms: int) -> int | None:
+    """The first offset to read. None: nothing that can be asked."""
+    if asked is None or asked == "next":
+        return log.end
+    if asked == "first":
+        return log.segments[0].base
+    if asked == "last":
+        return max(log.end - 1, log.segments[0].base)
+    if isinstance(asked, Timestamp):
+        return _find_time(log, int(asked) * 1000)
+    if isinstance(asked, int) and not isinstance(asked, bool):
+        return max(int(asked), 0)
+    if isinstance(asked, str):
+        number, unit = asked[:-1], asked[-1:]
+        if number.isascii() and number.isdigit() and unit in _UNITS_MS:
+            return _find_time(log, now_ms - int(number) * _UNITS_MS[unit])
+    return None
+
+
+def _find_time(log: QueueLog, time_ms: int) -> int:
+    """The first message that was published at this time or later: by segments, then one by one."""
+    for segment in log.segments:
+        if segment.newest_ms < time_ms:
+            continue
+        offset = log.next_live(segment.base)
+        while offset is not None and offset < segment.end:
+            try:
+                if log.peek(offset).content.published_ms >= time_ms:
+                    return offset
+            except DamagedSegment:
+                pass  # it is not served anyway
+            offset = log.next_live(offset + 1)
+    return log.end
+
+
+class StreamFilter:
+    """The values that a consumer asks for; without any it wants everything."""
+
+    def __init__(self, arguments: Mapping[str, Value]) -> None:
+        asked = arguments.get("x-stream-filter")
+        self._values: set[str] = set()
+        if isinstance(asked, str):
+            self._values = {asked}
+        elif isinstance(asked, Sequence) and not isinstance(asked, bytes):
+            self._values = {value for value in asked if isinstance(value, str)}
+        self._takes_unfiltered = arguments.get("x-stream-match-unfiltered") is True
+
+    def matches(self, content: Content) -> bool:
+        if not self._values:
+            return True
+        try:
+            value = read_headers(content.header).get(_FILTER_VALUE)
+        except BadField:
+            value = None
+        return self._takes_unfiltered if value is None else value in self._values

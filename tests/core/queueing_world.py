@@ -1,0 +1,166 @@
+"""A whole core on files in memory and a clock that stands still, seen through the verbs about queues."""
+
+from __future__ import annotations
+
+import random
+
+from doubles import FaultyFiles, PassRunner
+
+from trimq.clock import Clock, ManualTime
+from trimq.config import Settings
+from trimq.core.bindings import Binding
+from trimq.core.consumers import Consumer, Subscription
+from trimq.core.deliveries import Delivery
+from trimq.core.opening import Core, open_core
+from trimq.core.publishing import Published
+from trimq.core.queue import Queue
+from trimq.core.queueing import Queueing
+from trimq.formats.field_tables import Table, Value
+from trimq.formats.property_list import write_properties
+from trimq.metrics import Metrics
+from trimq.model import Caller
+from trimq.storage.memory_files import MemoryFiles
+
+CALLER = Caller("guest", "client", "", "amqp")
+OWNER = "connection 1"
+
+
+class Channel:
+    """Takes deliveries and remembers them."""
+
+    def __init__(self) -> None:
+        self.can_take = True
+        self.out: list[Delivery] = []
+        self.seen: list[tuple[str, bytes, bool]] = []
+        self.cancelled_tags: list[str] = []
+        self.timed_out_tags: list[str] = []
+
+    def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        self.out += deliveries
+        self.seen += [(consumer.tag, delivery.message.body, delivery.redelivered) for delivery in deliveries]
+
+    def cancelled(self, consumer: Consumer) -> None:
+        self.cancelled_tags.append(consumer.tag)
+
+    def timed_out(self, consumer: Consumer, delivery: Delivery) -> None:
+        self.timed_out_tags.append(consumer.tag)
+
+    def bodies(self) -> list[bytes]:
+        """What came since the last time this was asked."""
+        seen, self.seen = self.seen, []
+        return [body for _, body, _ in seen]
+
+
+class World:
+    def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
+        self.memory = MemoryFiles()
+        self.files = FaultyFiles(self.memory)
+        self.time = ManualTime(now_ms)
+        self._start()
+
+    def _start(self) -> None:
+        self.runner = PassRunner(self.files)
+        clock = Clock(self.time, self.time)
+        self.core: Core = open_core(
+            Settings(), self.files, self.runner.passes, clock, self.runner.offload, random.Random(1), Metrics()
+        )
+        self.runner.settle()
+        self.core.start()
+        self.verbs: Queueing = self.core.broker.queueing
+
+    def settle(self) -> None:
+        self.runner.settle()
+
+    def advance(self, milliseconds: int) -> None:
+        until_ms = self.time.now_ms() + milliseconds
+        while self.time.step(until_ms):
+            self.settle()
+        self.settle()
+
+    def restart(self) -> None:
+        """In order."""
+        self.core.stop_writes()
+        self.core.close()
+        self.settle()
+        self.time = ManualTime(self.time.now_ms())
+        self._start()
+
+    def crash(self) -> None:
+        self.memory.crash()
+        self.time = ManualTime(self.time.now_ms())
+        self._start()
+
+    # -- verbs, with what tests seldom care about filled in
+
+    def queue(self, name: str = "q", owner: str = OWNER, **arguments: Value) -> Queue:
+        """Arguments are named without their x-, and with underscores."""
+        flags = {flag: arguments.pop(flag, flag == "durable") for flag in ("durable", "exclusive", "auto_delete")}
+        table: Table = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
+        declared = self.verbs.declare_queue(
+            CALLER, name, bool(flags["durable"]), bool(flags["exclusive"]), bool(flags["auto_delete"]), table, owner
+        )
+        self.settle()
+        return declared.queue  # type: ignore[return-value]
+
+    def exchange(self, name: str, kind: str = "direct", **arguments: Value) -> None:
+        table: Table = {key.replace("_", "-"): value for key, value in arguments.items()}
+        self.verbs.declare_exchange(CALLER, name, kind, True, False, False, table)
+        self.settle()
+
+    def bind(self, source: str, queue: str, key: str = "") -> None:
+        self.verbs.bind(CALLER, Binding(source, queue, True, key, {}), OWNER)
+        self.settle()
+
+    def send(self, key: str, *bodies: bytes, exchange: str = "", **properties: Value) -> list[Published]:
+        """Without waiting for the disk."""
+        header = write_properties(**{"delivery_mode": 2, **properties})
+        return [self.verbs.publish(CALLER, exchange, key, header, body) for body in bodies]
+
+    def publish(self, key: str, *bodies: bytes, exchange: str = "", **properties: Value) -> list[Published]:
+        published = self.send(key, *bodies, exchange=exchange, **properties)
+        self.settle()
+        return published
+
+    def consume(
+        self,
+        queue: str = "q",
+        tag: str = "c",
+        channel: Channel | None = None,
+        prefetch: int = 0,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        priority: int = 0,
+        arguments: Table | None = None,
+    ) -> tuple[Channel, Consumer]:
+        channel = channel or Channel()
+        subscription = Subscription(tag, channel, prefetch, no_ack, exclusive, priority, arguments or {})
+        consumer = self.verbs.subscribe(CALLER, queue, OWNER, subscription)
+        self.settle()
+        return channel, consumer
+
+    def get(self, queue: str = "q", no_ack: bool = False) -> Delivery | None:
+        found = self.verbs.get(CALLER, queue, OWNER, no_ack).delivery
+        self.settle()
+        return found
+
+    def drain(self, queue: str = "q") -> list[bytes]:
+        """Take and settle everything."""
+        found = []
+        while (delivery := self.get(queue, no_ack=True)) is not None:
+            found.append(delivery.message.body)
+        return found
+
+    def ack(self, *deliveries: Delivery) -> None:
+        self.verbs.ack(deliveries)
+        self.settle()
+
+    def requeue(self, *deliveries: Delivery, counts: bool = False) -> None:
+        self.verbs.requeue(deliveries, counts)
+        self.settle()
+
+    def reject(self, *deliveries: Delivery) -> None:
+        self.verbs.reject(deliveries)
+        self.settle()
+
+    def exists(self, queue: str = "q") -> bool:
+        return any(found.name == queue for found in self.verbs.queues(CALLER))
