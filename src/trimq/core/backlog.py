@@ -48,22 +48,16 @@ class Backlog:
             self.ready_bytes += len(sealed.content.body)
         return ticket
 
-    def recount(self) -> None:
+    def recount(self, out_bytes: int) -> None:
         """A pass was undone: what it appended is not there. All that was out before still is."""
         self.ready = self.log.live - self.out
         if self.counts_bytes:
-            self.count_bytes()
+            self.count_bytes(out_bytes)
 
-    def count_bytes(self) -> None:
-        """From now on, know how many bytes of bodies are ready. Looks at every ready message."""
+    def count_bytes(self, out_bytes: int) -> None:
+        """From now on, know how many bytes of bodies are ready; those that are out have so many. May read the log."""
         self.counts_bytes = True
-        total = 0
-        offset = self.log.next_live(self.cursor)
-        while offset is not None:
-            total += len(self.log.peek(offset).content.body)
-            offset = self.log.next_live(offset + 1)
-        total += sum(len(self.log.peek(offset).content.body) for offset in self._returned)
-        self.ready_bytes = total
+        self.ready_bytes = self.log.live_bytes() - out_bytes
 
     # -- out and back
 
@@ -139,8 +133,6 @@ class Backlog:
         self._tries = {offset: tries for offset, tries in self._tries.items() if offset in out}
         self.cursor = self.log.readable_end
         self.ready -= purged
-        if self.counts_bytes:
-            self.count_bytes()
         return purged
 
     def head_expiry_ms(self) -> int:

@@ -48,9 +48,9 @@ class Queue(AnyQueue):
     def _add_level(self, level: int, log: QueueLog) -> Backlog:
         backlog = Backlog(log, level)
         if self.settings.max_bytes is not None:
-            backlog.count_bytes()
+            backlog.count_bytes(0)
         log.grown = self._log_grown
-        log.undone = backlog.recount
+        log.undone = lambda: backlog.recount(self._out_bytes(backlog))
         self._backlogs.append(backlog)
         self._backlogs.sort(key=lambda backlog: -backlog.level)
         self._lowest = self._backlogs[-1]
@@ -64,8 +64,11 @@ class Queue(AnyQueue):
         self.deliveries.timeout_ms = settings.consumer_timeout_ms or self._around.consumer_timeout_ms
         for backlog in self._backlogs:
             if settings.max_bytes is not None and not backlog.counts_bytes:
-                backlog.count_bytes()
+                backlog.count_bytes(self._out_bytes(backlog))
         super().change_settings(settings)
+
+    def _out_bytes(self, backlog: Backlog) -> int:
+        return sum(len(delivery.message.body) for delivery in self.deliveries if delivery.backlog is backlog)
 
     @property
     def logs(self) -> list[QueueLog]:
@@ -282,6 +285,8 @@ class Queue(AnyQueue):
         for backlog in self._backlogs:
             out = {delivery.offset for delivery in self.deliveries if delivery.backlog is backlog}
             purged += backlog.purge(out | backlog.leaving)
+            if backlog.counts_bytes:
+                backlog.count_bytes(self._out_bytes(backlog))
         return purged
 
     def time_out(self) -> None:

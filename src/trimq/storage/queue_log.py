@@ -15,7 +15,7 @@ from trimq.storage.files import Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
 from trimq.storage.passes import Passes, Ticket
-from trimq.storage.queue_reading import Budget, Window
+from trimq.storage.queue_reading import Budget, Window, count_live_bytes
 from trimq.storage.queue_segment import ACKS, CONTENTS, QueueSegment, TailMark
 
 
@@ -305,6 +305,13 @@ class QueueLog:
         if settled and not self.is_volatile:
             self._parts.acks.touch(self)
         return settled
+
+    def live_bytes(self) -> int:
+        """How long the bodies of all live messages are together. Reads segments of which some are settled."""
+        return sum(
+            segment.body_bytes if segment.live == segment.records else count_live_bytes(segment)
+            for segment in self.segments
+        )
 
     def is_live(self, offset: int) -> bool:
         segment = self._segment_from(offset)

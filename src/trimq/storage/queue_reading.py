@@ -94,6 +94,10 @@ def scan(segment: QueueSegment) -> list[tuple[int, Head]]:
     return [(position, head) for position, head in iterate(data) if not head.flags & FOOTER]
 
 
+def count_live_bytes(segment: QueueSegment) -> int:
+    return sum(head.body_bytes for _, head in scan(segment) if segment.is_live(head.offset))
+
+
 def first_damage(segment: QueueSegment) -> int | None:
     """Where the bytes of a sealed segment are not what was written. None: they are."""
     size = segment.segment.size
