@@ -296,6 +296,22 @@ def test_a_removed_log_leaves_nothing() -> None:
     assert machine.files.names("queues") == []
 
 
+def test_a_log_that_cannot_be_made_leaves_nothing_and_harms_nobody() -> None:
+    machine = QueueLogs()
+
+    def full(operation: str, name: str) -> None:
+        if operation == "create" and name.endswith(".contents"):
+            raise OSError(errno.ENOSPC, "full", name)
+
+    machine.files.before = full
+    with pytest.raises(WriteFailed):
+        machine.make()
+    machine.files.before = lambda operation, name: None
+    machine.runner.settle()
+    assert machine.runner.failures == []
+    assert machine.files.names("queues") == []
+
+
 def test_memory_for_readers_that_keep_up_is_given_back() -> None:
     machine = QueueLogs(memory_bytes=2000)
     log = machine.make()

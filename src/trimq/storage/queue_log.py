@@ -171,6 +171,8 @@ class QueueLog:
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
         self._mark = None
+        if self.is_removed or not self.segments:  # or it could not be opened
+            return
         if self.is_volatile:
             self._keep_clean(dirty)
         elif self._first_synced is None and not self._has_rolled:
@@ -207,7 +209,7 @@ class QueueLog:
             self.undone()
 
     def pass_settled(self, number: int) -> None:
-        if self._unsettled:
+        if self._unsettled and not self.is_removed:
             self._unsettled.popleft()
             self._move_readable_end()
 
@@ -215,7 +217,7 @@ class QueueLog:
         end = next((first for _, first in self._unsettled if first is not None), self._written_end)
         if end > self.readable_end:
             self.readable_end = end
-            if self.grown is not None and not self.is_removed:
+            if self.grown is not None:
                 self.grown()
 
     # -- reading

@@ -11,7 +11,7 @@ from trimq.storage.acks import encode_attempts, encode_bitmap, replay
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.files import Files
 from trimq.storage.queue_log import QueueLog
-from trimq.storage.queue_reading import scan
+from trimq.storage.queue_reading import first_damage, scan
 from trimq.storage.queue_segment import ACKS, CONTENTS, QueueSegment
 from trimq.storage.replacement import TEMPORARY, replace_file
 from trimq.storage.segment import Segment, base_of, segment_name
@@ -60,7 +60,8 @@ def _find_segments(opened: QueueLog, checkpoints: Checkpoints) -> list[QueueSegm
         mark = checkpoints.sealed(opened.folder, segment.base)
         if mark is not None and mark.size != segment.size:
             raise Damage(f"{segment.file.name} has {segment.size} bytes instead of {mark.size}: {_REMEDY}")
-        if _take_footer(segment, entry):
+        # A footer may be on disk and not all that stands before it, unless its mark is there too.
+        if (mark is not None or first_damage(entry) is None) and _take_footer(segment, entry):
             entry.is_marked = mark is not None
         elif mark is not None or any(base > segment.base for base in checkpoints.marked(opened.folder)):
             raise Damage(f"{segment.file.name} is damaged at byte {segment.size - FOOTER_BYTES}: {_REMEDY}")

@@ -1,0 +1,86 @@
+"""Queue logs under seeded crashes and faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from queue_workload import QueueWorkload
+from simulated_trace import SimulationFailure
+from simulation import Outcome, Simulation
+
+from trimq.storage.ack_writing import AckWriting
+from trimq.storage.flusher import _Rounds
+from trimq.storage.queue_log import QueueLog
+
+SEEDS_TO_CATCH_A_BUG = 100
+
+
+def simulate(seed: int) -> Outcome:
+    return Simulation(seed, QueueWorkload, replay=f"pytest tests/simulation/{Path(__file__).name} --seed {seed}").run()
+
+
+def test_what_was_acknowledged_and_not_settled_survives_every_crash(
+    seeds: range, record_property: Callable[[str, object], None]
+) -> None:
+    outcomes = [simulate(seed) for seed in seeds]
+    hours = sum(outcome.simulated_s for outcome in outcomes) / 3600
+    record_property("simulation of queues", [len(seeds), hours, sum(outcome.crashes for outcome in outcomes)])
+
+
+def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
+    def move(self: Any) -> None:
+        self.readable_end = self._written_end
+
+    patch.setattr(QueueLog, "_move_readable_end", move)
+
+
+def folders_not_synced(patch: pytest.MonkeyPatch) -> None:
+    sync = _Rounds._sync
+    patch.setattr(_Rounds, "_sync", lambda self, syncs, folders: sync(self, syncs, []))
+
+
+def unlinked_before_it_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A restart expects a segment that is gone."""
+
+    def drop(self: Any, segment: Any) -> None:
+        if not segment.live and segment.is_marked and segment in self.segments and segment is not self._tail:
+            self._take_from_list(segment)
+            self._remove(segment)
+
+    patch.setattr(QueueLog, "drop_if_dead", drop)
+
+
+def acks_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What was settled is not written."""
+    patch.setattr(AckWriting, "_write_segment", lambda self, folder, segment: segment.unwritten.clear())
+
+
+def undone_messages_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueueLog, "pass_undone", lambda self: setattr(self, "_mark", None))
+
+
+BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "written is taken for durable": written_taken_for_durable,
+    "folders are not synced": folders_not_synced,
+    "a segment is unlinked before it is forgotten": unlinked_before_it_is_forgotten,
+    "acks are not written": acks_forgotten,
+    "undone messages stay": undone_messages_stay,
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(
+    bug: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
+    BUGS[bug](monkeypatch)
+    for seed in range(SEEDS_TO_CATCH_A_BUG):
+        try:
+            simulate(seed)
+        except SimulationFailure as failure:
+            reason = str(failure).splitlines()[0]
+            record_property("planted bug", f"queues: {bug}: caught by {reason}")
+            return
+    pytest.fail(f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}")
