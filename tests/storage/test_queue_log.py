@@ -178,6 +178,26 @@ def test_an_offset_that_is_used_again_is_not_taken_for_settled() -> None:
     assert bodies(machine.logs["q"]) == [b"kept", b"another"]
 
 
+def test_acks_of_segments_that_are_cut_off_go_with_them() -> None:
+    machine = QueueLogs(segment_bytes=300)
+    log = machine.make()
+    machine.append(log, b"kept")
+    for body in numbered(0, 20):
+        log.append(seal(content(body)), flags=TRANSIENT)
+    machine.runner.end_pass()
+    for offset in range(2, 21, 2):
+        log.settle(offset)
+    machine.runner.end_pass()
+
+    class FirstIsLost(TornTails):
+        def contents(self, name: str, versions: object) -> bytes:
+            return versions[0] if "00.contents" in name else versions[-1]  # type: ignore[index]
+
+    machine.crash(FirstIsLost(0, keeps_names=True))
+    assert bodies(machine.logs["q"]) == [b"kept"]
+    assert sorted(machine.files.names("queues/q"))[-1].startswith("0" * 20)
+
+
 def test_a_pass_that_cannot_be_written_is_undone() -> None:
     machine = QueueLogs(memory_bytes=1 << 20)
     log = machine.make()

@@ -4,6 +4,7 @@ does not explain is Damage."""
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from trimq.errors import Damage
 from trimq.formats.content import FOOTER, FOOTER_BYTES, TRANSIENT, iterate, read_footer
@@ -133,4 +134,5 @@ def _remove_stray_acks(files: Files, opened: QueueLog, names: list[str]) -> None
     for name in names:
         base = base_of(name, ACKS)
         if (base is not None and base not in there) or name.endswith(TEMPORARY):
-            files.remove(f"{opened.folder}/{name}")
+            with suppress(FileNotFoundError):  # it went with its contents
+                files.remove(f"{opened.folder}/{name}")

@@ -1,0 +1,84 @@
+"""Messages of delayed exchanges."""
+
+from __future__ import annotations
+
+import pytest
+from core.queueing_world import CALLER, World
+
+from trimq.core.queue_refusals import UnknownExchangeKind
+from trimq.formats.property_list import read_headers
+
+
+def delayed_world() -> World:
+    world = World()
+    world.exchange("later", "x-delayed-message", x_delayed_type="direct")
+    world.queue()
+    world.bind("later", "q", "k")
+    return world
+
+
+def test_a_message_waits_as_long_as_it_asks() -> None:
+    world = delayed_world()
+    world.publish("k", b"slow", exchange="later", headers={"x-delay": 5000})
+    world.publish("k", b"quick", exchange="later", headers={"x-delay": 1000})
+    world.publish("k", b"now", exchange="later")
+    world.publish("k", b"also now", exchange="later", headers={"x-delay": -1})
+    assert world.drain() == [b"now", b"also now"]
+    world.advance(999)
+    assert world.drain() == []
+    world.advance(2)
+    delivery = world.get()
+    assert delivery is not None
+    assert (delivery.message.body, delivery.message.exchange, delivery.message.key) == (b"quick", b"later", b"k")
+    assert read_headers(delivery.header) == {"x-delay": -1000}
+    world.advance(4000)
+    assert world.drain() == [b"slow"]
+
+
+def test_what_waits_outlives_a_crash_and_comes_once() -> None:
+    world = delayed_world()
+    (published,) = world.publish("k", b"x", exchange="later", headers={"x-delay": 60_000})
+    assert published.needs_sync
+    world.crash()
+    world.advance(59_000)
+    assert world.drain() == []
+    world.advance(2000)
+    world.restart()
+    world.advance(100_000)
+    assert world.drain() == [b"x"]
+
+
+def test_what_was_due_while_the_broker_was_away_comes_at_once() -> None:
+    world = delayed_world()
+    world.publish("k", b"x", exchange="later", headers={"x-delay": 1000})
+    world.time._now_ms += 5000
+    world.restart()
+    world.advance(0)
+    assert world.drain() == [b"x"]
+
+
+def test_what_could_not_be_written_is_tried_again() -> None:
+    world = delayed_world()
+    world.publish("k", b"x", exchange="later", headers={"x-delay": 1000})
+    world.files.room_bytes = 10
+    world.advance(1001)
+    world.files.room_bytes = None
+    assert world.drain() == []
+    world.advance(1001)
+    assert world.drain() == [b"x"]
+
+
+def test_a_delayed_message_that_leads_nowhere_is_gone() -> None:
+    world = delayed_world()
+    world.publish("other", b"x", exchange="later", headers={"x-delay": 1000})
+    world.publish("k", b"x", exchange="later", headers={"x-delay": 2000})
+    world.advance(1500)
+    world.verbs.delete_exchange(CALLER, "later", False)
+    world.advance(1000)
+    assert world.drain() == []
+    assert len(world.verbs._delays) == 0
+
+
+def test_a_delayed_exchange_needs_a_kind() -> None:
+    with pytest.raises(UnknownExchangeKind):
+        World().exchange("later", "x-delayed-message")
