@@ -1,0 +1,124 @@
+"""AMQP's reply codes, what each closes, and which of them a refusal is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from trimq import errors
+from trimq.errors import ProtocolError, Refusal
+
+
+class Code(IntEnum):
+    REPLY_SUCCESS = 200
+    CONTENT_TOO_LARGE = 311
+    NO_ROUTE = 312
+    NO_CONSUMERS = 313
+    CONNECTION_FORCED = 320
+    INVALID_PATH = 402
+    ACCESS_REFUSED = 403
+    NOT_FOUND = 404
+    RESOURCE_LOCKED = 405
+    PRECONDITION_FAILED = 406
+    FRAME_ERROR = 501
+    SYNTAX_ERROR = 502
+    COMMAND_INVALID = 503
+    CHANNEL_ERROR = 504
+    UNEXPECTED_FRAME = 505
+    RESOURCE_ERROR = 506
+    NOT_ALLOWED = 530
+    NOT_IMPLEMENTED = 540
+    INTERNAL_ERROR = 541
+
+
+# Every other error ends the connection.
+CLOSES_CHANNEL = frozenset(
+    {
+        Code.CONTENT_TOO_LARGE,
+        Code.ACCESS_REFUSED,
+        Code.NOT_FOUND,
+        Code.RESOURCE_LOCKED,
+        Code.PRECONDITION_FAILED,
+    }
+)
+
+_MAX_TEXT_BYTES = 255
+
+
+@dataclass(eq=False)  # exceptions must stay hashable
+class Failure(Refusal):
+    """A no that only AMQP knows, with its code."""
+
+    code: Code
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class ConnectionFault(ProtocolError):
+    """The peer broke a rule, or asked for what ends a connection: it is told why by connection.close."""
+
+    def __init__(self, code: Code, reason: str, class_id: int = 0, method_id: int = 0) -> None:
+        super().__init__(f"{code.name} - {reason}")
+        self.code = code
+        self.text = reply_text(code, reason)
+        self.class_id = class_id
+        self.method_id = method_id
+
+
+class Dropped(ProtocolError):
+    """What RabbitMQ answers by closing the socket without a word."""
+
+
+class WrongProtocol(ProtocolError):
+    """The peer does not begin with a header that is served; it is told the one that is."""
+
+
+CODES: dict[type[Refusal], Code] = {
+    errors.NotRunning: Code.CONNECTION_FORCED,
+    errors.NotOwner: Code.NOT_FOUND,
+    errors.DiskFull: Code.PRECONDITION_FAILED,
+    errors.WriteFailed: Code.INTERNAL_ERROR,
+    errors.DamagedSegment: Code.INTERNAL_ERROR,
+    errors.MessageTooLong: Code.PRECONDITION_FAILED,
+    errors.NameTooLong: Code.PRECONDITION_FAILED,
+    errors.InvalidName: Code.PRECONDITION_FAILED,
+    errors.PropertiesTooLong: Code.PRECONDITION_FAILED,
+    errors.InvalidSetting: Code.PRECONDITION_FAILED,
+    errors.InvalidCount: Code.PRECONDITION_FAILED,
+    errors.ReadOnly: Code.ACCESS_REFUSED,
+    errors.UnknownTopic: Code.NOT_FOUND,
+    errors.UnknownStream: Code.NOT_FOUND,
+    errors.TopicExists: Code.PRECONDITION_FAILED,
+    errors.OtherHome: Code.ACCESS_REFUSED,
+    errors.OffsetOutOfRange: Code.PRECONDITION_FAILED,
+    errors.Busy: Code.RESOURCE_ERROR,
+    errors.AccessDenied: Code.ACCESS_REFUSED,
+    errors.Changed: Code.PRECONDITION_FAILED,
+    errors.UnknownUser: Code.ACCESS_REFUSED,
+    errors.LeaseGone: Code.PRECONDITION_FAILED,
+    errors.AlreadyLeased: Code.RESOURCE_LOCKED,
+    errors.UnknownFailure: Code.NOT_FOUND,
+    errors.InvalidRecords: Code.PRECONDITION_FAILED,
+    errors.CorruptRecords: Code.PRECONDITION_FAILED,
+    errors.MissingKey: Code.PRECONDITION_FAILED,
+    errors.UntimelyRecord: Code.PRECONDITION_FAILED,
+    errors.StaleEpoch: Code.PRECONDITION_FAILED,
+    errors.UnknownEpoch: Code.PRECONDITION_FAILED,
+    errors.OutOfOrderSequence: Code.PRECONDITION_FAILED,
+    errors.StaleProducer: Code.ACCESS_REFUSED,
+    errors.UnknownGroup: Code.NOT_FOUND,
+    errors.GroupNotEmpty: Code.PRECONDITION_FAILED,
+}
+
+
+def code_of(refusal: Refusal) -> Code:
+    if isinstance(refusal, Failure):
+        return refusal.code
+    return CODES.get(type(refusal), Code.INTERNAL_ERROR)
+
+
+def reply_text(code: Code, reason: str) -> str:
+    """RabbitMQ's form, cut to what a short string holds without splitting a character."""
+    return f"{code.name} - {reason}".encode()[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")

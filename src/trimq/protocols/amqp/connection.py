@@ -1,0 +1,387 @@
+"""One AMQP connection without IO: received bytes become commands and messages. Knows frames, the phases of a
+connection, which channels are open, and how contents are put together; nothing of sockets, clocks, or what a command
+does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from struct import Struct
+
+from trimq.formats.field_tables import BadField
+from trimq.formats.property_list import check
+from trimq.model import Buffer
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.codes import Code, ConnectionFault, Dropped, WrongProtocol
+from trimq.protocols.amqp.contents import CONTENT_METHODS, Content, read_content_header
+from trimq.protocols.amqp.events import Acks, Command, Event, Greeting, Oversized, Publish
+from trimq.protocols.amqp.frames import (
+    BODY,
+    END,
+    HEADER,
+    HEARTBEAT,
+    METHOD,
+    OVERHEAD,
+    PREFIX_SIZE,
+    ReceiveBuffer,
+    unpack_prefix,
+)
+from trimq.protocols.amqp.method_codec import BadMethod, UnknownMethod, method_id, read_method
+
+SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1, and 0-9, which is served as it
+DEFAULT_FRAME_MAX = 131_072
+DEFAULT_MESSAGE_BYTES = 128 * 1024 * 1024
+
+# The same publisher hardly ever changes what it says before a message: its last method frame is compared first.
+_unpack_content = Struct(">BHIHHQ").unpack_from  # a header frame up to the property flags
+_CONTENT_SIZE = 19
+_BASIC = 60
+_ACK_SIZE = 21
+_unpack_ack = Struct(">QB").unpack_from
+
+_CLASS_CONNECTION = 10
+
+
+class Phase(Enum):
+    GREETING = "the header is expected"
+    STARTING = "connection.start-ok is expected"
+    SECURING = "connection.secure-ok is expected"
+    WAITING = "nothing is expected: the login is looked at"
+    TUNING = "connection.tune-ok is expected"
+    OPENING = "connection.open is expected"
+    RUNNING = "open"
+
+
+_EXPECTED: dict[Phase, tuple[type[methods.Method], ...]] = {
+    Phase.STARTING: (methods.ConnectionStartOk,),
+    Phase.SECURING: (methods.ConnectionSecureOk,),
+    Phase.TUNING: (methods.ConnectionTuneOk,),
+    Phase.OPENING: (methods.ConnectionOpen,),
+    Phase.RUNNING: (methods.ConnectionClose, methods.ConnectionCloseOk, methods.ConnectionUpdateSecret),
+}
+
+
+class _Channel:
+    """Whether a channel is open, or waits for the peer's close-ok; and the content that is on its way."""
+
+    __slots__ = ("content", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.content: Content | None = None
+
+
+class AmqpConnection:
+    """For `asyncio.BufferedProtocol`: `get_buffer` and `buffer_updated` are its methods of that name. After each
+    `buffer_updated` call `next_event` until it gives None. A ProtocolError from it means that the connection must
+    close, after the answers to earlier commands.
+
+    The owner moves `phase` on as it answers, sets `frame_max` and `channel_max` when they are agreed upon, and tells
+    when a channel that the peer opened has ended.
+    """
+
+    def __init__(self, max_message_bytes: int = DEFAULT_MESSAGE_BYTES) -> None:
+        self._received = ReceiveBuffer()
+        self._channels: dict[int, _Channel] = {}
+        self._max_message_bytes = max_message_bytes
+        self._unfinished_bytes = 0
+        # What the last message and the last acknowledgement began with; channel 0: there is none.
+        self._publish_frame = self._ack_prefix = b""
+        self._publish_channel = self._ack_channel = 0
+        self._publish_method = methods.BasicPublish()
+        self._checked_header = b""
+        self.phase = Phase.GREETING
+        self.frame_max = DEFAULT_FRAME_MAX
+        self.channel_max = 0
+        self.get_buffer: Callable[[int], memoryview] = self._received.get_buffer
+        self.buffer_updated = self._received.buffer_updated
+        self.shrink = self._received.shrink
+
+    def receive(self, data: Buffer) -> None:
+        """Take bytes from wherever they come, by copying them. For tests and transports without buffers."""
+        data = memoryview(data)
+        while data:
+            room = self.get_buffer(len(data))
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            self.buffer_updated(count)
+            data = data[count:]
+
+    @property
+    def receptions(self) -> int:
+        """How often bytes came: whoever watches for silence compares it with what it was."""
+        return self._received.receptions
+
+    # -- channels
+
+    @property
+    def channels(self) -> list[int]:
+        """Those that are open."""
+        return [number for number, channel in self._channels.items() if channel.is_open]
+
+    def end_channel(self, number: int) -> None:
+        """Both sides have closed it: its number may be used again."""
+        self._drop_content(self._channels.pop(number))
+        self._forget_paths()
+
+    def refuse_channel(self, number: int) -> None:
+        """We have closed it: whatever comes on it is ignored until the peer says that it knows."""
+        channel = self._channels[number]
+        self._drop_content(channel)
+        channel.is_open = False
+        self._forget_paths()
+
+    def _drop_content(self, channel: _Channel) -> None:
+        if channel.content is not None:
+            self._unfinished_bytes -= channel.content.received
+            channel.content = None
+
+    def _forget_paths(self) -> None:
+        self._publish_channel = self._ack_channel = 0
+
+    # -- events
+
+    def next_event(self) -> Event | None:
+        """The next command or message, or None until more bytes arrive."""
+        received = self._received
+        while True:
+            start = received.start
+            if self._publish_channel and received.data.startswith(self._publish_frame, start):
+                publish = self._take_publish(start)
+                if publish is not None:
+                    return publish
+            elif self._ack_channel and received.data.startswith(self._ack_prefix, start):
+                acks = self._take_acks(start)
+                if acks is not None:
+                    return acks
+            if self.phase is Phase.GREETING:
+                return self._take_greeting()
+            cut = self._cut_frame(start)
+            if cut is None:
+                return None
+            event = self._take_frame(*cut)
+            if event is not None:
+                return event
+
+    def _take_greeting(self) -> Greeting | None:
+        received = self._received
+        if received.end - received.start < len(SERVED_HEADERS[0]):
+            return None
+        header = bytes(received.view[received.start : received.start + len(SERVED_HEADERS[0])])
+        if header not in SERVED_HEADERS:
+            raise WrongProtocol(f"the connection begins with {header!r}")
+        received.start += len(header)
+        self.phase = Phase.STARTING
+        return Greeting()
+
+    def _cut_frame(self, start: int) -> tuple[int, int, bytes] | None:
+        """The type, channel and payload of the next frame, if all of it is there."""
+        received = self._received
+        if received.end - start < PREFIX_SIZE:
+            return None
+        kind, channel, length = unpack_prefix(received.data, start)
+        if length > self.frame_max:  # as RabbitMQ, which forgives a client that forgot the eight bytes around it
+            reason = f"type {kind}, all octets = <<>>: {{frame_too_large,{length},{self.frame_max - OVERHEAD}}}"
+            raise ConnectionFault(Code.FRAME_ERROR, reason)
+        finish = start + PREFIX_SIZE + length
+        if finish >= received.end:
+            return None
+        payload = bytes(received.view[start + PREFIX_SIZE : finish])
+        if (end := received.data[finish]) != END:
+            raise ConnectionFault(Code.FRAME_ERROR, f"type {kind}: {{invalid_frame_end_marker,{end}}}")
+        received.start = finish + 1
+        return kind, channel, payload
+
+    def _take_frame(self, kind: int, number: int, payload: bytes) -> Event | None:
+        if kind == HEARTBEAT and not payload:
+            if number:
+                raise ConnectionFault(Code.UNEXPECTED_FRAME, "type 8, all octets = <<>>")
+            return None
+        if kind not in (METHOD, HEADER, BODY):
+            raise ConnectionFault(Code.FRAME_ERROR, f"type {kind}: unknown_frame")
+        if number == 0:
+            return self._take_connection_frame(kind, payload)
+        if self.phase is not Phase.RUNNING:
+            raise Dropped(f"a frame on channel {number} before the connection is open")
+        channel = self._channels.get(number)
+        if channel is not None and not channel.is_open:
+            return self._take_last_frame(number, kind, payload)
+        content = None if channel is None else channel.content
+        if content is not None:
+            assert channel is not None
+            return self._take_content_frame(number, channel, content, kind, payload)
+        if kind != METHOD:
+            raise ConnectionFault(Code.UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
+        return self._take_method(number, channel, payload)
+
+    def _take_connection_frame(self, kind: int, payload: bytes) -> Command:
+        if kind != METHOD:
+            raise ConnectionFault(Code.UNEXPECTED_FRAME, f"type {kind} on channel 0")
+        method = self._read(payload)
+        if isinstance(method, _EXPECTED.get(self.phase, ())):
+            return Command(0, method)
+        if self.phase in (Phase.RUNNING, Phase.OPENING):
+            reason = f"unexpected method in connection state {self.phase.name.lower()}"
+            raise ConnectionFault(Code.CHANNEL_ERROR, reason, *method.class_and_method)
+        raise Dropped(f"{method.NAME} where {self.phase.value}")
+
+    def _take_last_frame(self, number: int, kind: int, payload: bytes) -> Command | None:
+        """On a channel that we have closed."""
+        if kind != METHOD or len(payload) < 4:
+            return None
+        match method_id(payload):
+            case methods.ChannelCloseOk.ID:
+                del self._channels[number]
+            case methods.ChannelClose.ID:  # both closed at once: the peer waits for an answer too
+                return Command(number, self._read(payload))
+        return None
+
+    # -- methods and contents
+
+    def _take_method(self, number: int, channel: _Channel | None, payload: bytes) -> Event | None:
+        method = self._read(payload)
+        if isinstance(method, methods.ChannelOpen):
+            self._open_channel(number, channel, method)
+            return Command(number, method)
+        if channel is None:
+            raise ConnectionFault(Code.CHANNEL_ERROR, "expected 'channel.open'", *method.class_and_method)
+        if isinstance(method, CONTENT_METHODS):
+            channel.content = Content(method)
+            self._forget_paths()
+            return None
+        if method.ID >> 16 == _CLASS_CONNECTION:
+            raise ConnectionFault(Code.COMMAND_INVALID, "unimplemented method", *method.class_and_method)
+        if isinstance(method, methods.BasicAck):
+            self._ack_channel = number
+            self._ack_prefix = b"\x01" + number.to_bytes(2, "big") + b"\x00\x00\x00\x0d" + payload[:4]
+            return Acks(number, [method.delivery_tag], method.is_multiple)
+        return Command(number, method)
+
+    def _open_channel(self, number: int, channel: _Channel | None, method: methods.Method) -> None:
+        if channel is not None:
+            raise ConnectionFault(Code.CHANNEL_ERROR, "second 'channel.open' seen", *method.class_and_method)
+        if self.channel_max and len(self._channels) >= self.channel_max:
+            reason = (
+                f"number of channels opened ({len(self._channels)}) has reached the negotiated channel_max "
+                f"({self.channel_max})"
+            )
+            raise ConnectionFault(Code.NOT_ALLOWED, reason)
+        self._channels[number] = _Channel()
+
+    def _read(self, payload: bytes) -> methods.Method:
+        try:
+            return read_method(payload)
+        except BadMethod as error:
+            if len(payload) < 4:
+                raise Dropped(str(error)) from None
+            number = method_id(payload)
+            if isinstance(error, UnknownMethod) and all(known >> 16 != number >> 16 for known in methods.METHODS):
+                raise Dropped(str(error)) from None  # RabbitMQ has no words for an unknown class
+            if self.phase is not Phase.RUNNING:
+                raise Dropped(str(error)) from None
+            raise ConnectionFault(Code.FRAME_ERROR, str(error), number >> 16, number & 0xFFFF) from None
+
+    def _take_content_frame(
+        self, number: int, channel: _Channel, content: Content, kind: int, payload: bytes
+    ) -> Event | None:
+        if not content.has_header:
+            content.size, content.header = read_content_header(content.method, kind, payload)
+            content.has_header = True
+            self._check_properties(content.header, content.method)
+            if content.size > self._max_message_bytes:
+                self.refuse_channel(number)
+                return Oversized(number, content.size)
+        else:
+            content.add_body(kind, payload)
+            self._unfinished_bytes += len(payload)
+            if self._unfinished_bytes > 2 * self._max_message_bytes:
+                reason = f"{self._unfinished_bytes} bytes of unfinished messages"
+                raise ConnectionFault(Code.RESOURCE_ERROR, reason, *content.method.class_and_method)
+        if content.received < content.size:
+            return None
+        self._drop_content(channel)
+        return self._finish(number, content)
+
+    def _finish(self, number: int, content: Content) -> Publish:
+        method = content.method
+        if not isinstance(method, methods.BasicPublish):
+            raise ConnectionFault(Code.COMMAND_INVALID, "unimplemented method", *method.class_and_method)
+        self._publish_frame = content.method_frame(number)
+        self._publish_method = method
+        self._publish_channel = number
+        return Publish(
+            number,
+            method.exchange,
+            method.routing_key,
+            method.is_mandatory,
+            method.is_immediate,
+            content.header,
+            content.body(),
+        )
+
+    def _check_properties(self, header: bytes, method: methods.Method) -> None:
+        if header != self._checked_header:
+            try:
+                check(header)
+            except BadField as error:
+                raise ConnectionFault(Code.FRAME_ERROR, str(error), *method.class_and_method) from None
+            self._checked_header = header
+
+    # -- the paths that most messages and acknowledgements take
+
+    def _take_publish(self, start: int) -> Publish | None:
+        """A whole message that says before its content what the last one said. None: the long way."""
+        received = self._received
+        data, end = received.data, received.end
+        number = self._publish_channel
+        position = start + len(self._publish_frame)
+        if position + _CONTENT_SIZE > end:
+            return None
+        kind, channel, length, class_id, _, size = _unpack_content(data, position)
+        header_end = position + PREFIX_SIZE + length
+        if kind != HEADER or channel != number or class_id != _BASIC or length < 14 or header_end >= end:
+            return None
+        finish = header_end
+        body = b""
+        if size:
+            body_start = header_end + 1 + PREFIX_SIZE
+            if body_start > end:
+                return None
+            kind, channel, length = unpack_prefix(data, header_end + 1)
+            finish = body_start + length
+            if kind != BODY or channel != number or length != size or finish >= end:
+                return None
+            if length > self.frame_max or size > self._max_message_bytes:
+                return None
+            body = bytes(received.view[body_start:finish])
+        if data[header_end] != END or data[finish] != END or header_end - position - PREFIX_SIZE > self.frame_max:
+            return None
+        method = self._publish_method
+        header = bytes(received.view[position + _CONTENT_SIZE : header_end])
+        if header != self._checked_header:
+            self._check_properties(header, method)
+        received.start = finish + 1
+        return Publish(
+            number, method.exchange, method.routing_key, method.is_mandatory, method.is_immediate, header, body
+        )
+
+    def _take_acks(self, start: int) -> Acks | None:
+        """All acknowledgements of one channel that lie here one after the other."""
+        received = self._received
+        data, end, prefix = received.data, received.end, self._ack_prefix
+        tags: list[int] = []
+        finish = start + _ACK_SIZE
+        while finish <= end and data[finish - 1] == END and data.startswith(prefix, start):
+            tag, bits = _unpack_ack(data, start + 11)
+            if bits & 1:
+                if not tags:
+                    received.start = finish
+                    return Acks(self._ack_channel, [tag], True)
+                break
+            tags.append(tag)
+            start = finish
+            finish += _ACK_SIZE
+        if not tags:
+            return None
+        received.start = start
+        return Acks(self._ack_channel, tags, False)

@@ -1,0 +1,116 @@
+"""Contents: a method, its header and its body frames put together, and taken apart again for the way out. Knows
+nothing of who sends them or where they are kept."""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as ShortOfBytes
+
+from trimq.model import Buffer
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.codes import Code, ConnectionFault
+from trimq.protocols.amqp.frames import BODY, END_OCTET, HEADER, METHOD, OVERHEAD, frame, pack_prefix
+from trimq.protocols.amqp.method_codec import write_method, write_short_string
+
+_HEADER = Struct(">HHQ")  # class, weight, size of the body; the property flags and list follow
+_pack_content = Struct(">BHIHHQ").pack
+_BASIC = 60
+
+CONTENT_METHODS = (methods.BasicPublish, methods.BasicReturn, methods.BasicDeliver, methods.BasicGetOk)
+
+_DELIVER = methods.BasicDeliver.ID.to_bytes(4, "big")
+_GET_OK = methods.BasicGetOk.ID.to_bytes(4, "big")
+
+
+class Content:
+    """One that is being received."""
+
+    __slots__ = ("_chunks", "has_header", "header", "method", "received", "size")
+
+    def __init__(self, method: methods.Method) -> None:
+        self.method = method
+        self.has_header = False
+        self.header = b""
+        self.size = 0
+        self.received = 0
+        self._chunks: list[bytes] = []
+
+    def add_body(self, kind: int, payload: bytes) -> None:
+        """One more body frame. An empty one is allowed."""
+        if kind != BODY:
+            reason = "expected content body, got non content body frame instead"
+            raise ConnectionFault(Code.UNEXPECTED_FRAME, reason, *self.method.class_and_method)
+        if self.received + len(payload) > self.size:
+            reason = "content body frame exceeds remaining content size"
+            raise ConnectionFault(Code.FRAME_ERROR, reason, *self.method.class_and_method)
+        self.received += len(payload)
+        self._chunks.append(payload)
+
+    def body(self) -> bytes:
+        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+
+    def method_frame(self, channel: int) -> bytes:
+        return frame(METHOD, channel, write_method(self.method))
+
+
+def read_content_header(method: methods.Method, kind: int, payload: bytes) -> tuple[int, bytes]:
+    """The size of the body, and the property flags and list, that follow this method."""
+    ids = method.class_and_method
+    if kind != HEADER:
+        reason = "expected content header for class 60, got non content header frame instead"
+        raise ConnectionFault(Code.UNEXPECTED_FRAME, reason, *ids)
+    try:
+        class_id, _, size = _HEADER.unpack_from(payload)
+    except ShortOfBytes:
+        raise ConnectionFault(Code.FRAME_ERROR, "a content header that ends too early", *ids) from None
+    if class_id != _BASIC:
+        reason = f"expected content header for class 60, got one for class {class_id} instead"
+        raise ConnectionFault(Code.UNEXPECTED_FRAME, reason, *ids)
+    return size, payload[_HEADER.size :]
+
+
+def write_content(channel: int, header: bytes, body: bytes, frame_max: int) -> list[Buffer]:
+    """Header and body frames. The property bytes are those that the producer sent."""
+    size = len(body)
+    start = _pack_content(HEADER, channel, 12 + len(header), _BASIC, 0, size)
+    if size == 0:
+        return [start + header + END_OCTET]
+    most = frame_max - OVERHEAD
+    if size <= most:
+        return [b"%b%b\xce%b%b\xce" % (start, header, pack_prefix(BODY, channel, size), body)]
+    parts: list[Buffer] = [start + header + END_OCTET]
+    view = memoryview(body)
+    for position in range(0, size, most):
+        piece = view[position : position + most]
+        parts += (pack_prefix(BODY, channel, len(piece)), piece, END_OCTET)
+    return parts
+
+
+class DeliveryPrefix:
+    """The bytes of basic.deliver around the delivery tag, for one consumer, exchange and routing key: made once, since
+    most deliveries to a consumer differ in their tag only."""
+
+    __slots__ = ("_after", "_before")
+
+    def __init__(self, channel: int, consumer_tag: str, exchange: bytes, key: bytes) -> None:
+        tag = write_short_string(consumer_tag)
+        names = b"%c%b%c%b" % (len(exchange), exchange, len(key), key)
+        self._before = pack_prefix(METHOD, channel, 4 + len(tag) + 8 + 1 + len(names)) + _DELIVER + tag
+        self._after = (b"\0" + names + END_OCTET, b"\1" + names + END_OCTET)
+
+    def write(self, delivery_tag: int, is_redelivered: bool) -> bytes:
+        return self._before + delivery_tag.to_bytes(8, "big") + self._after[is_redelivered]
+
+
+def write_get_ok(
+    channel: int, delivery_tag: int, is_redelivered: bool, exchange: bytes, key: bytes, message_count: int
+) -> bytes:
+    """basic.get-ok with the names as the bytes that they were published with."""
+    names = b"%c%b%c%b" % (len(exchange), exchange, len(key), key)
+    payload = _GET_OK + delivery_tag.to_bytes(8, "big") + bytes((is_redelivered,)) + names
+    return frame(METHOD, channel, payload + min(message_count, 0xFFFFFFFF).to_bytes(4, "big"))
+
+
+def write_command(channel: int, method: methods.Method) -> bytes:
+    """The frame of a method without content."""
+    return frame(METHOD, channel, write_method(method))

@@ -1,0 +1,48 @@
+"""What a connection makes of the bytes that it receives."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trimq.protocols.amqp.methods import Method
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """The peer began with a header that is served."""
+
+
+class Command(msgspec.Struct):
+    """A method without content. On channel 0 it concerns the connection."""
+
+    channel: int
+    method: Method
+
+
+class Publish(msgspec.Struct, gc=False):
+    """basic.publish with its content. `header`: the flags and the list of its properties, as they were sent."""
+
+    channel: int
+    exchange: str
+    key: str
+    is_mandatory: bool
+    is_immediate: bool
+    header: bytes
+    body: bytes
+
+
+class Oversized(msgspec.Struct, frozen=True):
+    """A message was announced that is larger than allowed. Nothing of it was kept."""
+
+    channel: int
+    size: int
+
+
+class Acks(msgspec.Struct):
+    """Acknowledgements that came one after the other: of each tag, or of all up to the only one."""
+
+    channel: int
+    tags: list[int]
+    is_multiple: bool
+
+
+Event = Greeting | Command | Publish | Oversized | Acks

@@ -1,0 +1,154 @@
+"""Methods to bytes and back. Each method's fields are looked up once, and compiled to a reader and a writer; lengths
+are checked against the bytes that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from struct import Struct
+from struct import error as ShortOfBytes
+from typing import Any
+
+from trimq.formats.field_tables import BadField, read_table, write_table
+from trimq.protocols.amqp.methods import METHODS, Method
+
+_ID = Struct(">I")
+_U32 = Struct(">I")
+_NUMBERS = {"Octet": Struct(">B"), "Short": Struct(">H"), "Long": Struct(">I"), "LongLong": Struct(">Q")}
+_MAX_SHORT_STRING = 255
+
+Read = Callable[[bytes, int, list[Any]], int]
+Write = Callable[[Method], bytes]
+
+
+class BadMethod(Exception):
+    """The bytes of a method's arguments are not what its fields say."""
+
+
+class UnknownMethod(BadMethod):
+    """No method has this number."""
+
+
+def method_id(payload: bytes) -> int:
+    """Class and method number, as they stand before the arguments."""
+    if len(payload) < 4:
+        raise BadMethod("a method frame without a method")
+    number: int = _ID.unpack_from(payload)[0]
+    return number
+
+
+def read_method(payload: bytes) -> Method:
+    """The method in the payload of a method frame."""
+    number = method_id(payload)
+    kind = METHODS.get(number)
+    if kind is None:
+        raise UnknownMethod(f"there is no method {number >> 16}.{number & 0xFFFF}")
+    values: list[Any] = []
+    position = 4
+    try:
+        for read in _readers(kind):
+            position = read(payload, position, values)
+    except (IndexError, ShortOfBytes, BadField, UnicodeDecodeError) as error:
+        raise BadMethod(f"{kind.NAME} cannot be read: {error}") from None
+    if position != len(payload):
+        raise BadMethod(f"{kind.NAME} has {len(payload) - position} bytes too many")
+    return kind(*values)
+
+
+def write_method(method: Method) -> bytes:
+    """The payload of a method frame."""
+    return b"".join([_ID.pack(method.ID), *(write(method) for write in _writers(type(method)))])
+
+
+# -- compiled once for each method
+
+
+def _steps(kind: type[Method]) -> list[tuple[str, list[str]]]:
+    """The fields in order, each with its type; neighbouring bits share one octet and so one step."""
+    steps: list[tuple[str, list[str]]] = []
+    for name in kind.__struct_fields__:
+        type_name = kind.__annotations__[name]
+        if type_name == "Bit" and steps and steps[-1][0] == "Bit":
+            steps[-1][1].append(name)
+        else:
+            steps.append((type_name, [name]))
+    return steps
+
+
+@cache
+def _readers(kind: type[Method]) -> list[Read]:
+    return [_reader(type_name, len(names)) for type_name, names in _steps(kind)]
+
+
+@cache
+def _writers(kind: type[Method]) -> list[Write]:
+    return [_writer(type_name, names) for type_name, names in _steps(kind)]
+
+
+def _reader(type_name: str, count: int) -> Read:
+    if type_name in _NUMBERS:
+        form = _NUMBERS[type_name]
+
+        def read_number(payload: bytes, position: int, values: list[Any]) -> int:
+            values.append(form.unpack_from(payload, position)[0])
+            return position + form.size
+
+        return read_number
+    if type_name == "Bit":
+
+        def read_bits(payload: bytes, position: int, values: list[Any]) -> int:
+            octet = payload[position]
+            values.extend(bool(octet >> index & 1) for index in range(count))
+            return position + 1
+
+        return read_bits
+    return {"ShortString": _read_short_string, "LongString": _read_long_string, "Arguments": _read_table}[type_name]
+
+
+def _read_short_string(payload: bytes, position: int, values: list[Any]) -> int:
+    start = position + 1
+    end = start + payload[position]
+    if end > len(payload):
+        raise BadField("a string ends behind its method")
+    values.append(payload[start:end].decode("utf-8"))
+    return end
+
+
+def _read_long_string(payload: bytes, position: int, values: list[Any]) -> int:
+    start = position + 4
+    end: int = start + _U32.unpack_from(payload, position)[0]
+    if end > len(payload):
+        raise BadField("a string ends behind its method")
+    values.append(payload[start:end])
+    return end
+
+
+def _read_table(payload: bytes, position: int, values: list[Any]) -> int:
+    table, position = read_table(payload, position, len(payload))
+    values.append(table)
+    return position
+
+
+def _writer(type_name: str, names: list[str]) -> Write:
+    name = names[0]
+    if type_name in _NUMBERS:
+        pack = _NUMBERS[type_name].pack
+        return lambda method: pack(getattr(method, name))
+    if type_name == "Bit":
+
+        def write_bits(method: Method) -> bytes:
+            return bytes((sum(bool(getattr(method, bit)) << index for index, bit in enumerate(names)),))
+
+        return write_bits
+    if type_name == "Arguments":
+        return lambda method: write_table(getattr(method, name))
+    if type_name == "LongString":
+        return lambda method: _U32.pack(len(getattr(method, name))) + getattr(method, name)
+    return lambda method: write_short_string(getattr(method, name))
+
+
+def write_short_string(text: str) -> bytes:
+    encoded = text.encode("utf-8")
+    if len(encoded) > _MAX_SHORT_STRING:
+        raise BadMethod(f"a short string of {len(encoded)} bytes, where {_MAX_SHORT_STRING} are allowed")
+    return bytes((len(encoded),)) + encoded

@@ -1,0 +1,43 @@
+"""Bytes as a client would send them, and a connection that is past its handshake."""
+
+from __future__ import annotations
+
+from struct import pack
+
+from trimq.formats.property_list import EMPTY
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.connection import AmqpConnection, Phase
+from trimq.protocols.amqp.events import Event
+from trimq.protocols.amqp.frames import BODY, HEADER, METHOD, frame
+from trimq.protocols.amqp.method_codec import write_method
+
+
+def command(channel: int, method: methods.Method) -> bytes:
+    return frame(METHOD, channel, write_method(method))
+
+
+def header_frame(channel: int, size: int, header: bytes = EMPTY, class_id: int = 60) -> bytes:
+    return frame(HEADER, channel, pack(">HHQ", class_id, 0, size) + header)
+
+
+def publish(
+    channel: int, method: methods.BasicPublish, body: bytes, header: bytes = EMPTY, piece: int = 131_064
+) -> bytes:
+    bodies = [frame(BODY, channel, body[at : at + piece]) for at in range(0, len(body), piece)]
+    return b"".join([command(channel, method), header_frame(channel, len(body), header), *bodies])
+
+
+def running(*channels: int, max_message_bytes: int = 1 << 20) -> AmqpConnection:
+    """A connection that is open, with these channels."""
+    connection = AmqpConnection(max_message_bytes)
+    connection.phase = Phase.RUNNING
+    connection.receive(b"".join(command(channel, methods.ChannelOpen()) for channel in channels))
+    assert len(events(connection)) == len(channels)
+    return connection
+
+
+def events(connection: AmqpConnection) -> list[Event]:
+    found: list[Event] = []
+    while (event := connection.next_event()) is not None:
+        found.append(event)
+    return found
