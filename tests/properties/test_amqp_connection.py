@@ -1,0 +1,158 @@
+"""However AMQP's bytes are split, the same events come out; damaged ones give events or a protocol error."""
+
+from __future__ import annotations
+
+import contextlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+from protocols.amqp.strategies import any_method, examples, methods_of, properties, tables, unsigned, values
+from protocols.amqp.wires import command, events, publish, running
+
+from trimq.errors import ProtocolError
+from trimq.formats.field_tables import BadField, read_table, read_value, write_table, write_value
+from trimq.formats.property_list import check, read_properties, replace
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.connection import AmqpConnection
+from trimq.protocols.amqp.events import Acks, Command, Event, Publish
+from trimq.protocols.amqp.frames import HEARTBEAT_FRAME
+from trimq.protocols.amqp.method_codec import read_method, write_method
+
+CHANNELS = (1, 2, 300)
+COMMANDS = (methods.QueueDeclare, methods.BasicGet, methods.BasicNack, methods.ExchangeBind, methods.TxSelect)
+
+channels = st.sampled_from(CHANNELS)
+# Few of each, so that the same comes twice in a row and takes the short way.
+publishes = st.builds(
+    lambda channel, exchange, key, mandatory, header, body, piece: (
+        publish(channel, methods.BasicPublish(0, exchange, key, mandatory), body, header, piece),
+        Publish(channel, exchange, key, mandatory, False, header, body),
+    ),
+    channels,
+    st.sampled_from(["", "amq.topic"]),
+    st.sampled_from(["", "q", "schlüssel"]),
+    st.booleans(),
+    properties,
+    st.binary(max_size=60),
+    st.integers(1, 80),
+)
+acks = st.builds(
+    lambda channel, tag, multiple: (command(channel, methods.BasicAck(tag, multiple)), (channel, tag, multiple)),
+    channels,
+    unsigned(64),
+    st.booleans(),
+)
+commands = st.builds(
+    lambda channel, method: (command(channel, method), Command(channel, method)),
+    channels,
+    st.one_of(*map(methods_of, COMMANDS)),
+)
+heartbeats = st.just((HEARTBEAT_FRAME, None))
+streams = st.lists(st.one_of(publishes, acks, commands, heartbeats), max_size=15)
+
+
+def flat(found: list[Event]) -> list[object]:
+    """Acknowledgements one by one: how many of them make an event depends on what arrives together."""
+    result: list[object] = []
+    for event in found:
+        if isinstance(event, Acks):
+            result += [(event.channel, tag, event.is_multiple) for tag in event.tags]
+        else:
+            result.append(event)
+    return result
+
+
+def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
+    ends = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
+    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+@examples(100)
+@given(streams, st.lists(st.integers(0, 4000), max_size=12), st.booleans())
+def test_any_split_of_the_bytes_gives_the_same_events(
+    sent: list[tuple[bytes, object]], cuts: list[int], patient: bool
+) -> None:
+    connection = running(*CHANNELS)
+    found: list[Event] = []
+    for piece in pieces_of(b"".join(raw for raw, _ in sent), cuts):
+        connection.receive(piece)
+        if not patient:
+            found += events(connection)
+    found += events(connection)
+    assert flat(found) == [expected for _, expected in sent if expected is not None]
+
+
+@examples(30)
+@given(streams)
+def test_byte_by_byte_gives_the_same_events(sent: list[tuple[bytes, object]]) -> None:
+    connection = running(*CHANNELS)
+    found: list[Event] = []
+    for byte in b"".join(raw for raw, _ in sent):
+        connection.receive(bytes((byte,)))
+        found += events(connection)
+    assert flat(found) == [expected for _, expected in sent if expected is not None]
+
+
+@examples(100)
+@given(streams, st.lists(st.tuples(st.integers(0, 3000), st.binary(min_size=1, max_size=4)), min_size=1, max_size=5))
+def test_damaged_bytes_give_events_or_a_protocol_error(
+    sent: list[tuple[bytes, object]], damages: list[tuple[int, bytes]]
+) -> None:
+    raw = bytearray(b"".join(raw for raw, _ in sent))
+    for at, change in damages:
+        raw[at : at + len(change)] = change
+    connection = running(*CHANNELS)
+    connection.receive(raw)
+    with contextlib.suppress(ProtocolError):
+        events(connection)
+
+
+@examples(100)
+@given(st.binary(max_size=200), st.booleans())
+def test_garbage_gives_events_or_a_protocol_error(garbage: bytes, is_running: bool) -> None:
+    connection = running(*CHANNELS) if is_running else AmqpConnection()
+    connection.receive(garbage)
+    with contextlib.suppress(ProtocolError):
+        events(connection)
+
+
+@examples(200)
+@given(any_method())
+def test_a_method_with_any_fields_comes_back(method: methods.Method) -> None:
+    assert read_method(write_method(method)) == method
+
+
+@examples(100)
+@given(values)
+def test_a_value_of_any_type_comes_back_with_the_same_bytes(value: object) -> None:
+    raw = write_value(value)
+    read, end = read_value(raw, 0, len(raw))
+    assert (read, type(read), end) == (value, type(value), len(raw))
+    assert write_value(read) == raw
+
+
+@examples(200)
+@given(st.binary(max_size=60))
+def test_a_table_of_any_bytes_is_read_or_refused(garbage: bytes) -> None:
+    with contextlib.suppress(BadField):
+        table, end = read_table(garbage, 0, len(garbage))
+        assert end <= len(garbage)
+        assert read_table(write_table(table), 0, len(write_table(table)))
+
+
+@examples(60)
+@given(properties, tables)
+def test_headers_are_replaced_and_nothing_else(header: bytes, headers: dict[str, object]) -> None:
+    changed = replace(header, headers=headers)
+    check(changed)
+    assert replace(changed, headers=None) == replace(header, headers=None)
+    assert {**read_properties(header), "headers": headers} == read_properties(changed)
+
+
+@examples(200)
+@given(st.binary(min_size=2, max_size=40))
+def test_a_property_list_of_any_bytes_is_read_or_refused(garbage: bytes) -> None:
+    with contextlib.suppress(BadField):
+        check(garbage)
+        assert replace(garbage) == garbage
+        read_properties(garbage)
