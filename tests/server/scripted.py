@@ -141,6 +141,12 @@ class Conversation:
         self.times_rested += 1
         return not self.is_restless
 
+    def _hold(self, rest: str, lane: object) -> None:
+        self.outlet.hold_intake()
+
+    def _hush(self, rest: str, lane: object) -> None:
+        self.outlet.expect_silence()
+
     def congestion_ended(self) -> None:
         self.times_relieved += 1
         self.deliver()

@@ -254,6 +254,37 @@ def test_a_peer_over_its_quota_is_not_read_for_as_long_as_it_was_told() -> None:
     run(main)
 
 
+def test_a_peer_whose_intake_is_held_is_neither_read_nor_handled_until_it_is_resumed() -> None:
+    async def main() -> None:
+        peer = Peer()
+        peer.say("now a", "hold", "now b")
+        assert await peer.listen() == ["a"]
+        assert not peer.pipe.reads
+        peer.session.resume_intake()
+        assert await peer.listen() == ["b"]
+        assert peer.pipe.reads
+        peer.session.hold_intake()
+        assert not peer.pipe.reads
+        peer.session.resume_intake()
+        peer.session.resume_intake()
+        await peer.settle()
+        assert peer.pipe.reads
+
+    run(main)
+
+
+def test_a_peer_that_may_be_silent_is_not_closed_for_it() -> None:
+    async def main() -> None:
+        peer = Peer()
+        peer.say("hush", "now a")
+        assert await peer.listen() == ["a"]
+        while peer.time.step(10 * IDLE_MS):
+            await peer.settle()
+        assert not peer.pipe.is_closing()
+
+    run(main)
+
+
 def test_a_session_at_rest_does_nothing() -> None:
     async def main() -> None:
         peer = Peer()

@@ -116,8 +116,20 @@ class Outlet(Protocol):
     def pause_intake(self, milliseconds: int) -> None:
         """Read nothing from this peer for a while: it exceeded its quota."""
 
+    def hold_intake(self) -> None:
+        """Read and handle nothing from this peer until `resume_intake`: what it asks next depends on an answer that
+        is not there yet, or there is no room for what it sends."""
+
+    def resume_intake(self) -> None: ...
+
+    def expect_silence(self) -> None:
+        """This peer may say nothing for as long as it likes: its front-end has its own signs of life."""
+
     def close(self) -> None:
         """Send what is ready, then close."""
+
+    def abort(self) -> None:
+        """Close without another word."""
 
 
 class Conversation(Protocol):

@@ -83,6 +83,8 @@ class Session(asyncio.BufferedProtocol):
         self._is_held_back = False
         self._is_reading = True
         self._is_over_quota = False
+        self._is_intake_held = False
+        self._expects_silence = False
         self._owes_relief = False
         self._is_made = False
         self._has_conversation = False
@@ -222,7 +224,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _must_wait(self) -> bool:
         """Whether nothing may be taken in: what ends that schedules a turn."""
-        if self._is_lost or self._is_closing or self._is_over_quota:
+        if self._is_lost or self._is_closing or self._is_over_quota or self._is_intake_held:
             return True
         limits = self._limits
         return self._owed.count >= limits.pending_replies or self._outbox.unsent_bytes >= limits.unsent_bytes
@@ -363,19 +365,32 @@ class Session(asyncio.BufferedProtocol):
         if self._outbox or self._outbox.is_blocked:
             log.info("closing the connection of %s: it does not read", self._address)
             self._transport.abort()
-        elif not self._owed and not self._is_closing:
+        elif not self._owed and not self._is_closing and not self._expects_silence:
             log.info("closing the connection of %s: it was idle", self._address)
             self.close()
 
     def pause_intake(self, milliseconds: int) -> None:
         self._is_over_quota = True
-        self._set_timer(milliseconds, self._resume_intake)
+        self._set_timer(milliseconds, self._end_pause)
         if self._has_conversation:
             self._steer_reading()
 
-    def _resume_intake(self) -> None:
+    def _end_pause(self) -> None:
         self._is_over_quota = False
         self._take_turn()
+
+    def hold_intake(self) -> None:
+        self._is_intake_held = True
+        if self._has_conversation:
+            self._steer_reading()
+
+    def resume_intake(self) -> None:
+        if self._is_intake_held:
+            self._is_intake_held = False
+            self._schedule_turn()
+
+    def expect_silence(self) -> None:
+        self._expects_silence = True
 
     def _set_timer(self, delay_ms: int, callback: Callable[[], None]) -> None:
         """There is one: its last setting counts."""
