@@ -92,14 +92,17 @@ def test_an_empty_name_of_a_file_is_a_mistake_too() -> None:
 
 def test_unknown_flags_are_told_together_with_all_other_mistakes(trimq, tmp_path: Path) -> None:
     done = trimq(
-        "serve", "--kafka-listn", "off", "--amqp-listen", "127.0.0.1:0", "word", "--config", str(tmp_path / "no")
+        "serve", "--kafka-listn", "off", "--rocketmq-listen", "127.0.0.1:0", "word", "--config", str(tmp_path / "no")
     )
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines()[0] == "trimq: 4 mistakes in the settings:"
     assert "  - --kafka-listn is not a flag of trimq serve (did you mean --kafka-listen?)\n" in done.stderr
     assert "  - trimq serve does not understand the word 'word'\n" in done.stderr
-    assert "the AMQP front-end is not part of this version; leave --amqp-listen out or set it to off" in done.stderr
+    assert (
+        "the RocketMQ front-end is not part of this version; leave --rocketmq-listen out or set it to off"
+        in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 

@@ -82,15 +82,13 @@ def test_a_password_that_was_right_is_recognised_until_it_changes() -> None:
     assert not gate.check("alice", "other")
 
 
-def test_a_namespace_exists_where_somebody_has_a_right_and_is_entered_by_those_who_have() -> None:
+def test_a_namespace_is_entered_by_those_who_have_a_right_in_it() -> None:
     gate = Gate()
-    assert gate.logins.namespaces() == {""}
     assert gate.logins.may_enter("guest", "")
-    assert not gate.logins.may_enter("guest", "shop")
+    assert gate.logins.may_enter("guest", "shop")
     gate.access.define_user("alice", "a")
     gate.access.define_user("root", "r", is_administrator=True)
     gate.access.grant(Right("alice", "shop", ".*", ".*", ".*"))
-    assert gate.logins.namespaces() == {"", "shop"}
     assert gate.logins.may_enter("alice", "shop")
     assert not gate.logins.may_enter("alice", "")
     assert not gate.logins.may_enter("guest", "")

@@ -62,9 +62,22 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Amqp(msgspec.Struct, frozen=True, kw_only=True):
-    listen: Annotated[
-        Listen, Meta(description="Where AMQP 0-9-1 clients connect.", extra={"absent_front_end": "AMQP"})
-    ] = None
+    listen: Annotated[Listen, Meta(description="Where AMQP 0-9-1 clients connect.")] = None
+    message_bytes: Annotated[
+        int, Meta(ge=1, le=INT32, description="The largest message that is accepted; a larger one closes its channel.")
+    ] = 128 * MIB
+    frame_max: Annotated[int, Meta(ge=4096, le=INT32, description="The largest frame that clients are offered.")] = (
+        128 * KIB
+    )
+    channel_max: Annotated[
+        int, Meta(ge=0, le=65535, description="How many channels of a connection clients are offered. 0: any.")
+    ] = 2047
+    heartbeat_s: Annotated[
+        int, Meta(ge=0, le=65535, description="How often a sign of life is suggested to clients. 0: never.")
+    ] = 60
+    handshake_ms: Annotated[
+        int, Meta(ge=1, le=HOUR_MS, description="A connection that is not open after this time is closed.")
+    ] = 10_000
     consumer_timeout_ms: Annotated[
         int,
         Meta(

@@ -10,7 +10,6 @@ from ipaddress import ip_address
 
 from trimq.core.access import Access
 from trimq.core.passwords import matches
-from trimq.model import DEFAULT_NAMESPACE
 from trimq.offload import Offload
 
 # As in RabbitMQ: known without being defined, but only to clients on the same machine.
@@ -57,14 +56,11 @@ class Logins:
 
         self._offload(lambda: matches(password, hashed), compared)
 
-    def namespaces(self) -> set[str]:
-        """Those that exist: the default one, and every one that somebody has a right in."""
-        return {DEFAULT_NAMESPACE} | {right.namespace for right in self._access.rights()}
-
     def may_enter(self, name: str, namespace: str) -> bool:
+        """Whether a user may do anything at all there. While nobody is defined, everyone may."""
         users = {user.name: user for user in self._access.users()}
         if not users:
-            return namespace == DEFAULT_NAMESPACE
+            return True
         user = users.get(name)
         if user is None:
             return False

@@ -22,6 +22,7 @@ from trimq.core.cursors import Cursor, Cursors
 from trimq.core.divisible_topics import DivisibleTopics
 from trimq.core.group_registry import GroupRegistry
 from trimq.core.group_store import GroupStore
+from trimq.core.logins import Logins
 from trimq.core.marking import Marking
 from trimq.core.membership import Membership
 from trimq.core.opening_queues import QUEUE_ROOTS, OpenQueues, open_queues
@@ -64,6 +65,7 @@ class Core:
     groups: GroupRegistry
     transactions: TransactionRegistry
     queues: OpenQueues
+    logins: Logins
     opened: Ticket
     """Its pass must be durable, and not refused, before anything is served."""
 
@@ -200,6 +202,7 @@ def open_core(
     kept = open_table(files, TABLES, "transactions", passes, Transaction, offload)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance, transactions)
+    logins = Logins(access, offload, chance.randbytes)
     broker = Broker(
         settings,
         topics,
@@ -214,4 +217,4 @@ def open_core(
         offload,
         Queueing(queues.parts, access, appending),
     )
-    return Core(broker, topics, cluster, appending, upkeep, groups, transactions, queues, started)
+    return Core(broker, topics, cluster, appending, upkeep, groups, transactions, queues, logins, started)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from trimq.config import Address, Settings, told_address
 from trimq.core.counts import CountsOfAll
 from trimq.core.opening import Core
 from trimq.metrics import Metrics
+from trimq.protocols.amqp.front_end import AmqpFrontEnd
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
 from trimq.server.http import HttpFrontEnd
@@ -25,6 +27,7 @@ class FrontEndParts:
     clock: Clock
     metrics: Metrics
     counts: CountsOfAll
+    chance: random.Random
     is_ready: Callable[[], bool]
 
 
@@ -47,6 +50,7 @@ def configured_front_ends(settings: Settings) -> dict[str, Planned]:
     """By the names that the ready file uses; those that are off are left out."""
     wanted = {
         "kafka": (settings.kafka.listen, _kafka),
+        "amqp": (settings.amqp.listen, _amqp),
         "http": (settings.http.listen, _http),
     }
     return {name: Planned(address, make) for name, (address, make) in wanted.items() if address is not None}
@@ -54,6 +58,12 @@ def configured_front_ends(settings: Settings) -> dict[str, Planned]:
 
 def _kafka(parts: FrontEndParts) -> FrontEnd:
     return KafkaFrontEnd(parts.core.broker, parts.clock, parts.counts.of("kafka"))
+
+
+def _amqp(parts: FrontEndParts) -> FrontEnd:
+    core = parts.core
+    cluster_name = f"trimq@{core.cluster.id}"
+    return AmqpFrontEnd(core.broker.queueing, core.logins, parts.clock, parts.settings.amqp, parts.chance, cluster_name)
 
 
 def _http(parts: FrontEndParts) -> FrontEnd:

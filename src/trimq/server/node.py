@@ -174,9 +174,11 @@ class Node:
 
     async def _bind(self, name: str, address: Address, make_front_end: MakeFrontEnd) -> Listener:
         settings = self._settings
-        front_end = make_front_end(
-            FrontEndParts(settings, self.core, self._doors.clock, self.metrics, self._counts, lambda: self.is_ready)
+        doors = self._doors
+        parts = FrontEndParts(
+            settings, self.core, doors.clock, self.metrics, self._counts, doors.chance, lambda: self.is_ready
         )
+        front_end = make_front_end(parts)
         limits = SessionLimits(
             settings.limits.pending_requests_per_connection,
             settings.limits.unsent_bytes_per_connection,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from trimq import errors
+from trimq.core import queue_refusals
 from trimq.errors import ProtocolError, Refusal
 
 
@@ -110,6 +111,32 @@ CODES: dict[type[Refusal], Code] = {
     errors.StaleProducer: Code.ACCESS_REFUSED,
     errors.UnknownGroup: Code.NOT_FOUND,
     errors.GroupNotEmpty: Code.PRECONDITION_FAILED,
+    queue_refusals.UnknownExchange: Code.NOT_FOUND,
+    queue_refusals.UnknownQueue: Code.NOT_FOUND,
+    queue_refusals.UnknownNamespace: Code.NOT_ALLOWED,
+    queue_refusals.ReservedName: Code.ACCESS_REFUSED,
+    queue_refusals.DefaultExchange: Code.ACCESS_REFUSED,
+    queue_refusals.SystemExchange: Code.ACCESS_REFUSED,
+    queue_refusals.InternalExchange: Code.ACCESS_REFUSED,
+    queue_refusals.ExclusiveUse: Code.ACCESS_REFUSED,
+    queue_refusals.Locked: Code.RESOURCE_LOCKED,
+    queue_refusals.ExchangeInUse: Code.PRECONDITION_FAILED,
+    queue_refusals.QueueInUse: Code.PRECONDITION_FAILED,
+    queue_refusals.QueueNotEmpty: Code.PRECONDITION_FAILED,
+    queue_refusals.UnknownExchangeKind: Code.PRECONDITION_FAILED,
+    queue_refusals.Inequivalent: Code.PRECONDITION_FAILED,
+    queue_refusals.InvalidArgument: Code.PRECONDITION_FAILED,
+    queue_refusals.InvalidProperty: Code.PRECONDITION_FAILED,
+    queue_refusals.ArgumentNotForKind: Code.PRECONDITION_FAILED,
+    queue_refusals.ServerNamed: Code.PRECONDITION_FAILED,
+    queue_refusals.InvalidMatch: Code.PRECONDITION_FAILED,
+    queue_refusals.InvalidWeight: Code.PRECONDITION_FAILED,
+    queue_refusals.InvalidHeader: Code.PRECONDITION_FAILED,
+    queue_refusals.InvalidExpiration: Code.PRECONDITION_FAILED,
+    queue_refusals.InvalidStreamOffset: Code.PRECONDITION_FAILED,
+    queue_refusals.PrefetchNeeded: Code.PRECONDITION_FAILED,
+    queue_refusals.AcknowledgementNeeded: Code.NOT_IMPLEMENTED,
+    queue_refusals.NotForStreams: Code.NOT_IMPLEMENTED,
 }
 
 

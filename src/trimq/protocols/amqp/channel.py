@@ -1,0 +1,114 @@
+"""One channel of a connection: its consumers, what it has not acknowledged yet, its mode and its limits. Knows neither
+bytes nor the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from trimq.protocols.amqp.codes import Code, Failure
+from trimq.protocols.amqp.confirms import Confirms
+from trimq.protocols.amqp.events import Publish
+
+if TYPE_CHECKING:
+    from trimq.core.deliveries import Delivery
+    from trimq.protocols.amqp.deliveries import Subscriber
+
+
+class Settlement:
+    """How deliveries were settled, kept by a transaction until its end."""
+
+    __slots__ = ("counts_as_attempt", "deliveries", "is_rejected", "is_requeued")
+
+    def __init__(
+        self, deliveries: list[Delivery], is_rejected: bool, is_requeued: bool, counts_as_attempt: bool
+    ) -> None:
+        self.deliveries = deliveries
+        self.is_rejected = is_rejected
+        self.is_requeued = is_requeued
+        self.counts_as_attempt = counts_as_attempt
+
+
+class Transaction:
+    """What waits for tx.commit. `taken` are the tags that a rollback gives back."""
+
+    __slots__ = ("publishes", "settlements", "taken")
+
+    def __init__(self) -> None:
+        self.publishes: list[Publish] = []
+        self.settlements: list[Settlement] = []
+        self.taken: dict[int, Delivery] = {}
+
+
+class Channel:
+    __slots__ = (
+        "confirms",
+        "consumers",
+        "is_open",
+        "last_queue",
+        "last_tag",
+        "number",
+        "prefetch",
+        "reply_address",
+        "transaction",
+        "unacked",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_open = True
+        self.consumers: dict[str, Subscriber] = {}
+        self.unacked: dict[int, Delivery] = {}
+        self.last_tag = 0
+        self.prefetch = 0
+        self.last_queue = ""
+        self.confirms: Confirms | None = None
+        self.transaction: Transaction | None = None
+        self.reply_address = ""
+        """Where answers to what this channel asks by direct reply-to arrive; empty: nowhere."""
+
+    def remember(self, delivery: Delivery | None) -> int:
+        """The tag of the next delivery, which must be settled unless it is None."""
+        self.last_tag = tag = self.last_tag + 1
+        if delivery is not None:
+            self.unacked[tag] = delivery
+        return tag
+
+    def take(self, tags: Sequence[int]) -> tuple[list[Delivery], int | None]:
+        """Those that the tags name, up to the first that is not out, which is told."""
+        unacked = self.unacked
+        taken: list[Delivery] = []
+        for tag in tags:
+            delivery = unacked.pop(tag, None)
+            if delivery is None:
+                return taken, tag
+            taken.append(delivery)
+        return taken, None
+
+    def settle(self, tag: int, is_multiple: bool) -> list[Delivery]:
+        """The one with this tag, or all up to it. Failure: it is not out. A transaction can give them back."""
+        if is_multiple and tag == 0:
+            tags = list(self.unacked)
+        elif tag not in self.unacked:
+            raise Failure(Code.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+        elif is_multiple:
+            tags = list(takewhile(lambda unacked: unacked <= tag, self.unacked))  # they are in the order of their tags
+        else:
+            tags = [tag]
+        taken = {tag: self.unacked.pop(tag) for tag in tags}
+        if self.transaction is not None:
+            self.transaction.taken.update(taken)
+        return list(taken.values())
+
+    def give_back(self, taken: dict[int, Delivery]) -> None:
+        """They are unacknowledged again, as they were."""
+        self.unacked = dict(sorted({**self.unacked, **taken}.items()))
+
+    def queue_name(self, name: str) -> str:
+        """The empty name means the queue that was declared last."""
+        if name:
+            return name
+        if not self.last_queue:
+            raise Failure(Code.NOT_FOUND, "no previously declared queue")
+        return self.last_queue

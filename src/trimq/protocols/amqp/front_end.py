@@ -1,0 +1,151 @@
+"""The AMQP 0-9-1 front-end: one conversation per connection, each command to its handler, each refusal to the channel
+or connection that it closes."""
+
+from __future__ import annotations
+
+import random
+
+from trimq.clock import Clock
+from trimq.config.settings import Amqp
+from trimq.core.logins import Logins
+from trimq.core.queueing import Queueing
+from trimq.errors import ProtocolError, Refusal
+from trimq.model import Caller
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.codes import Code, ConnectionFault, WrongProtocol
+from trimq.protocols.amqp.connection import SERVED_HEADERS, AmqpConnection, Phase
+from trimq.protocols.amqp.deliveries import ReplyAddresses
+from trimq.protocols.amqp.events import Acks, Command, Event, Greeting, Oversized, Publish
+from trimq.protocols.amqp.handlers import CONNECTION_HANDLERS, HANDLERS, basic, publishing
+from trimq.protocols.amqp.handlers.channel import close_channel, open_channel
+from trimq.protocols.amqp.handlers.connection import greet
+from trimq.protocols.amqp.handlers.context import Context, write_fault
+from trimq.protocols.contract import Outlet, Parts, Reply
+
+PROTOCOL = "amqp"
+
+
+class AmqpConversation:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._connection = context.connection
+        self.get_buffer = self._connection.get_buffer
+        self.buffer_updated = self._connection.buffer_updated
+        liveness, patience_ms = context.clock.liveness, context.settings.handshake_ms
+        self._handshake = liveness.call_at(liveness.now_ms() + patience_ms, self._give_up_handshake)
+
+    def next_event(self) -> Event | None:
+        return self._connection.next_event()
+
+    def handle(self, event: object) -> Reply | None:
+        if isinstance(event, Publish):
+            return self._publish(event)
+        if isinstance(event, Acks):
+            return self._ack(event)
+        if isinstance(event, Command):
+            return self._command(event)
+        if isinstance(event, Oversized):
+            return self._refuse_size(event)
+        assert isinstance(event, Greeting)
+        return greet(self._context)
+
+    def _publish(self, event: Publish) -> Reply | None:
+        context = self._context
+        channel = context.channels[event.channel]
+        try:
+            return publishing.publish(context, channel, event)
+        except Refusal as refusal:
+            parts = context.refuse(channel, refusal, methods.BasicPublish.ID)
+            return Reply.now(parts, lane=event.channel)
+
+    def _ack(self, event: Acks) -> Reply | None:
+        context = self._context
+        channel = context.channels[event.channel]
+        try:
+            basic.ack(context, channel, event)
+        except Refusal as refusal:
+            return Reply.now(context.refuse(channel, refusal, methods.BasicAck.ID), lane=event.channel)
+        return None
+
+    def _command(self, event: Command) -> Reply | None:
+        method = event.method
+        if event.channel == 0:
+            return CONNECTION_HANDLERS[method.ID](self._context, method)
+        if method.ID == methods.ChannelOpen.ID:
+            return open_channel(self._context, event.channel)
+        if method.ID == methods.ChannelClose.ID:
+            return close_channel(self._context, event.channel)
+        handler = HANDLERS.get(method.ID)
+        if handler is None:
+            raise ConnectionFault(Code.COMMAND_INVALID, "unimplemented method", *method.class_and_method)
+        channel = self._context.channels[event.channel]
+        try:
+            return handler(self._context, channel, method)
+        except Refusal as refusal:
+            return Reply.now(self._context.refuse(channel, refusal, method.ID), lane=event.channel)
+
+    def _refuse_size(self, event: Oversized) -> Reply:
+        context = self._context
+        refusal = publishing.refuse_size(context, event)
+        parts = context.refuse(context.channels[event.channel], refusal, methods.BasicPublish.ID)
+        return Reply.now(parts, lane=event.channel)
+
+    def _give_up_handshake(self) -> None:
+        if self._connection.phase is not Phase.RUNNING:
+            self._context.outlet.abort()
+
+    def congestion_ended(self) -> None:
+        """The client has read: whoever was held back for it gets its share again."""
+        for channel in self._context.channels.values():
+            for subscriber in channel.consumers.values():
+                if not subscriber.can_take and subscriber.consumer is not None:
+                    subscriber.can_take = True
+                    self._context.queueing.wake(subscriber.consumer)
+
+    def farewell(self, error: ProtocolError) -> Parts:
+        if isinstance(error, WrongProtocol):
+            return [SERVED_HEADERS[0]]
+        # Before it is open, RabbitMQ tells a client nothing but that its virtual host is not to be had.
+        if isinstance(error, ConnectionFault) and self._connection.phase in (Phase.OPENING, Phase.RUNNING):
+            return write_fault(error)
+        return []
+
+    def closed(self) -> None:
+        self._handshake.cancel()
+        if self._context.heartbeats is not None:
+            self._context.heartbeats.stop()
+        self._context.release_all()
+
+
+class AmqpFrontEnd:
+    def __init__(
+        self,
+        queueing: Queueing,
+        logins: Logins,
+        clock: Clock,
+        settings: Amqp,
+        chance: random.Random,
+        cluster_name: str,
+    ) -> None:
+        self._queueing = queueing
+        self._logins = logins
+        self._clock = clock
+        self._settings = settings
+        self._chance = chance
+        self._cluster_name = cluster_name
+        self._replies = ReplyAddresses()
+
+    def converse(self, address: str, outlet: Outlet) -> AmqpConversation:
+        context = Context(
+            queueing=self._queueing,
+            logins=self._logins,
+            caller=Caller(principal="", client_id="", address=address, protocol=PROTOCOL),
+            clock=self._clock,
+            outlet=outlet,
+            connection=AmqpConnection(self._settings.message_bytes),
+            settings=self._settings,
+            chance=self._chance,
+            replies=self._replies,
+            cluster_name=self._cluster_name,
+        )
+        return AmqpConversation(context)

@@ -1,0 +1,53 @@
+"""Which handler serves which method. A method that is not here is one that a server does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.channel import Channel
+from trimq.protocols.amqp.handlers import basic, channel, connection, exchange, publishing, queue
+from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.contract import Reply
+
+# Each takes its own method, which the table's type cannot say.
+ConnectionHandler = Callable[[Context, Any], Reply | None]
+Handler = Callable[[Context, Channel, Any], Reply | None]
+
+CONNECTION_HANDLERS: dict[int, ConnectionHandler] = {
+    methods.ConnectionStartOk.ID: connection.start_ok,
+    methods.ConnectionTuneOk.ID: connection.tune_ok,
+    methods.ConnectionOpen.ID: connection.open_vhost,
+    methods.ConnectionClose.ID: connection.close,
+    methods.ConnectionCloseOk.ID: connection.close_ok,
+    methods.ConnectionUpdateSecret.ID: connection.update_secret,
+}
+
+HANDLERS: dict[int, Handler] = {
+    methods.ChannelFlow.ID: channel.flow,
+    methods.ChannelFlowOk.ID: channel.flow_ok,
+    methods.AccessRequest.ID: channel.request_access,
+    methods.ExchangeDeclare.ID: exchange.declare,
+    methods.ExchangeDelete.ID: exchange.delete,
+    methods.ExchangeBind.ID: exchange.bind,
+    methods.ExchangeUnbind.ID: exchange.unbind,
+    methods.QueueDeclare.ID: queue.declare,
+    methods.QueueBind.ID: queue.bind,
+    methods.QueueUnbind.ID: queue.unbind,
+    methods.QueuePurge.ID: queue.purge,
+    methods.QueueDelete.ID: queue.delete,
+    methods.BasicQos.ID: basic.qos,
+    methods.BasicConsume.ID: basic.consume,
+    methods.BasicCancel.ID: basic.cancel,
+    methods.BasicCancelOk.ID: basic.cancel_ok,
+    methods.BasicGet.ID: basic.get,
+    methods.BasicNack.ID: basic.nack,
+    methods.BasicReject.ID: basic.reject,
+    methods.BasicRecover.ID: basic.recover,
+    methods.BasicRecoverAsync.ID: basic.recover_async,
+    methods.ConfirmSelect.ID: publishing.select_confirms,
+    methods.TxSelect.ID: publishing.select_transactions,
+    methods.TxCommit.ID: publishing.commit,
+    methods.TxRollback.ID: publishing.rollback,
+}

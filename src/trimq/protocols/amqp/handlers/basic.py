@@ -1,0 +1,160 @@
+"""basic.*, but for publishing: qos, consume, cancel, get, ack, nack, reject and recover. Served: prefetch by number of
+messages, for each consumer. Not served: prefetch by size, no_local (as in RabbitMQ it is not looked at)."""
+
+from __future__ import annotations
+
+import base64
+
+from trimq.core.consumers import Subscription
+from trimq.formats.field_tables import Table
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.channel import Channel, Settlement
+from trimq.protocols.amqp.codes import Code, Failure
+from trimq.protocols.amqp.contents import write_command, write_content, write_get_ok
+from trimq.protocols.amqp.deliveries import Subscriber
+from trimq.protocols.amqp.events import Acks
+from trimq.protocols.amqp.handlers import direct_replies
+from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.contract import Parts, Reply
+
+_TAG_BYTES = 16
+
+
+def qos(context: Context, channel: Channel, method: methods.BasicQos) -> Reply:
+    """As RabbitMQ 4.3, `global` or not: for the consumers that come."""
+    if method.prefetch_size:
+        raise Failure(Code.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
+    channel.prefetch = method.prefetch_count
+    return context.answer(channel, methods.BasicQosOk())
+
+
+def consume(context: Context, channel: Channel, method: methods.BasicConsume) -> Reply:
+    tag = method.consumer_tag or _make_tag(context)
+    receiver = context.replies.get(channel.reply_address)
+    if tag in channel.consumers or (receiver is not None and receiver.tag == tag):
+        raise Failure(Code.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+    name = channel.queue_name(method.queue)
+    if name == direct_replies.REPLY_TO:
+        return direct_replies.consume(context, channel, method, tag)
+    queue = context.queueing.queue(context.caller, name, context.owner)
+    subscriber = Subscriber(
+        channel, tag, method.no_ack, context.outlet, context.connection.frame_max, context.is_told_of_cancel
+    )
+    channel.consumers[tag] = subscriber
+    subscription = Subscription(
+        tag,
+        subscriber,
+        channel.prefetch,
+        method.no_ack,
+        method.is_exclusive,
+        _priority(method.arguments),
+        method.arguments,
+    )
+
+    def act() -> Parts:
+        subscriber.consumer = context.queueing.subscribe(context.caller, name, context.owner, subscription)
+        return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
+
+    return context.ask_when(channel, method, queue.unreadable(), act)
+
+
+def _make_tag(context: Context) -> str:
+    return "amq.ctag-" + base64.urlsafe_b64encode(context.chance.randbytes(_TAG_BYTES)).decode().rstrip("=")
+
+
+def _priority(arguments: Table) -> int:
+    priority = arguments.get("x-priority", 0)
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise Failure(Code.PRECONDITION_FAILED, f"invalid arg 'x-priority': expected integer, got {priority!r}")
+    return priority
+
+
+def cancel(context: Context, channel: Channel, method: methods.BasicCancel) -> Reply | None:
+    """What was delivered stays out, and can be settled as before."""
+    tag = method.consumer_tag
+    subscriber = channel.consumers.pop(tag, None)
+    if subscriber is not None and subscriber.consumer is not None:
+        context.queueing.unsubscribe(subscriber.consumer)
+    elif subscriber is None:
+        direct_replies.cancel(context, channel, tag)
+    return None if method.no_wait else context.answer(channel, methods.BasicCancelOk(tag))
+
+
+def cancel_ok(context: Context, channel: Channel, method: methods.BasicCancelOk) -> None:
+    """Some clients answer a basic.cancel of ours, though it wants no answer."""
+
+
+def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
+    name = channel.queue_name(method.queue)
+    wait = context.queueing.queue(context.caller, name, context.owner).unreadable()
+
+    def act() -> Parts:
+        got = context.queueing.get(context.caller, name, context.owner, method.no_ack)
+        delivery = got.delivery
+        if delivery is None:
+            return [write_command(channel.number, methods.BasicGetEmpty())]
+        message = delivery.message
+        tag = channel.remember(None if method.no_ack else delivery)
+        start = write_get_ok(channel.number, tag, delivery.redelivered, message.exchange, message.key, got.ready_count)
+        return [start, *write_content(channel.number, delivery.header, message.body, context.connection.frame_max)]
+
+    return context.ask_when(channel, method, wait, act)
+
+
+# -- settling
+
+
+def ack(context: Context, channel: Channel, event: Acks) -> None:
+    if event.is_multiple or channel.transaction is not None:
+        for tag in event.tags:
+            _settle(context, channel, tag, event.is_multiple, Settlement([], False, False, False))
+        return
+    taken, unknown = channel.take(event.tags)
+    context.queueing.ack(taken)
+    if unknown is not None:
+        raise Failure(Code.PRECONDITION_FAILED, f"unknown delivery tag {unknown}")
+
+
+def nack(context: Context, channel: Channel, method: methods.BasicNack) -> None:
+    settlement = Settlement([], True, method.requeue, False)
+    _settle(context, channel, method.delivery_tag, method.is_multiple, settlement)
+
+
+def reject(context: Context, channel: Channel, method: methods.BasicReject) -> None:
+    """Unlike a nack, one that puts a message back counts towards its delivery limit."""
+    _settle(context, channel, method.delivery_tag, False, Settlement([], True, method.requeue, True))
+
+
+def recover(context: Context, channel: Channel, method: methods.BasicRecover) -> Reply:
+    _recover(context, channel, method.requeue)
+    return context.answer(channel, methods.BasicRecoverOk())
+
+
+def recover_async(context: Context, channel: Channel, method: methods.BasicRecoverAsync) -> None:
+    _recover(context, channel, method.requeue)
+
+
+def _recover(context: Context, channel: Channel, requeue: bool) -> None:
+    if not requeue:
+        raise Failure(Code.NOT_IMPLEMENTED, "requeue=false")
+    unacked = list(channel.unacked.values())
+    channel.unacked.clear()
+    context.queueing.requeue(unacked, counts=True)
+
+
+def _settle(context: Context, channel: Channel, tag: int, is_multiple: bool, settlement: Settlement) -> None:
+    settlement.deliveries = channel.settle(tag, is_multiple)
+    if channel.transaction is not None:
+        channel.transaction.settlements.append(settlement)
+    else:
+        apply_settlement(context, settlement)
+
+
+def apply_settlement(context: Context, settlement: Settlement) -> None:
+    queueing = context.queueing
+    if not settlement.is_rejected:
+        queueing.ack(settlement.deliveries)
+    elif settlement.is_requeued:
+        queueing.requeue(settlement.deliveries, counts=settlement.counts_as_attempt)
+    else:
+        queueing.reject(settlement.deliveries)

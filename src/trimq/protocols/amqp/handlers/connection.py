@@ -1,0 +1,108 @@
+"""connection.*: the handshake, the end, and what may come between. Served: PLAIN and AMQPLAIN, heartbeats, any smaller
+frames and fewer channels than offered. Not served: challenges (connection.secure), redirects."""
+
+from __future__ import annotations
+
+from trimq.model import Caller
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.codes import Code, ConnectionFault
+from trimq.protocols.amqp.connection import Phase
+from trimq.protocols.amqp.contents import write_command
+from trimq.protocols.amqp.frames import HEARTBEAT_FRAME
+from trimq.protocols.amqp.handlers.context import Context, write_fault
+from trimq.protocols.amqp.heartbeats import Heartbeats
+from trimq.protocols.amqp.login import MECHANISMS, check_tuning, has_capability, read_login, server_properties
+from trimq.protocols.amqp.reasons import namespace_of
+from trimq.protocols.contract import Reply
+
+_LANE = 0
+
+# A client that would not understand why is left waiting for so long: guessing passwords shall be slow.
+_SILENT_REFUSAL_MS = 3000
+
+
+def greet(context: Context) -> Reply:
+    start = methods.ConnectionStart(0, 9, server_properties(context.cluster_name), MECHANISMS, b"en_US")
+    return Reply.now([write_command(0, start)], _LANE)
+
+
+def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
+    login = read_login(method.mechanism, method.response)
+    context.client_properties = method.client_properties
+    context.connection.phase = Phase.WAITING
+    reply = Reply.later(_LANE)
+
+    def checked(is_right: bool) -> None:
+        if is_right:
+            name = method.client_properties.get("connection_name")
+            caller = context.caller
+            context.caller = Caller(login.user, str(name or ""), caller.address, caller.protocol)
+            context.connection.phase = Phase.TUNING
+            reply.resolve([write_command(0, offer(context))])
+        else:
+            _refuse_login(context, method.mechanism, reply)
+
+    context.logins.check(login.user, login.password, context.caller.address, checked)
+    return reply
+
+
+def offer(context: Context) -> methods.ConnectionTune:
+    settings = context.settings
+    return methods.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat_s)
+
+
+def _refuse_login(context: Context, mechanism: str, reply: Reply) -> None:
+    if has_capability(context.client_properties, "authentication_failure_close"):
+        reason = f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
+        reply.resolve(write_fault(ConnectionFault(Code.ACCESS_REFUSED, reason)))
+        context.outlet.close()
+    else:
+        liveness = context.clock.liveness
+        liveness.call_at(liveness.now_ms() + _SILENT_REFUSAL_MS, context.outlet.abort)
+
+
+def tune_ok(context: Context, method: methods.ConnectionTuneOk) -> None:
+    check_tuning(offer(context), method)
+    connection = context.connection
+    connection.frame_max = method.frame_max
+    connection.channel_max = method.channel_max
+    connection.phase = Phase.OPENING
+    if method.heartbeat:
+        context.heartbeats = Heartbeats(
+            context.clock.liveness,
+            method.heartbeat,
+            lambda: connection.receptions,
+            lambda: context.outlet.send([HEARTBEAT_FRAME]),
+            context.outlet.abort,
+        )
+
+
+def open_vhost(context: Context, method: methods.ConnectionOpen) -> Reply:
+    namespace = namespace_of(method.vhost)
+    user = context.caller.principal
+    ids = method.class_and_method
+    if namespace not in context.queueing.namespaces or not method.vhost:
+        raise ConnectionFault(Code.NOT_ALLOWED, f"vhost {method.vhost} not found", *ids)
+    if not context.logins.may_enter(user, namespace):
+        raise ConnectionFault(Code.NOT_ALLOWED, f"access to vhost '{method.vhost}' refused for user '{user}'", *ids)
+    caller = context.caller
+    context.caller = Caller(user, caller.client_id, caller.address, caller.protocol, namespace)
+    context.connection.phase = Phase.RUNNING
+    context.outlet.expect_silence()
+    return Reply.now([write_command(0, methods.ConnectionOpenOk())], _LANE)
+
+
+def close(context: Context, method: methods.ConnectionClose) -> Reply:
+    """What was exclusive to the connection is gone before the client hears, so that it may use the names again."""
+    context.release_all()
+    context.outlet.close()
+    return Reply.now([write_command(0, methods.ConnectionCloseOk())], _LANE)
+
+
+def close_ok(context: Context, method: methods.ConnectionCloseOk) -> None:
+    context.outlet.close()
+
+
+def update_secret(context: Context, method: methods.ConnectionUpdateSecret) -> Reply:
+    """As RabbitMQ with passwords of its own: a login that does not expire needs no new secret."""
+    return Reply.now([write_command(0, methods.ConnectionUpdateSecretOk())], _LANE)

@@ -1,0 +1,156 @@
+"""What a handler may use: the broker's queues, who asks, the connection and its channels, and the ways to answer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from trimq.clock import Clock
+from trimq.config.settings import Amqp
+from trimq.core.any_queue import Wait
+from trimq.core.logins import Logins
+from trimq.core.queueing import Queueing
+from trimq.errors import Refusal
+from trimq.formats.field_tables import Table
+from trimq.model import Caller
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.channel import Channel
+from trimq.protocols.amqp.codes import CLOSES_CHANNEL, ConnectionFault, code_of, reply_text
+from trimq.protocols.amqp.connection import AmqpConnection
+from trimq.protocols.amqp.contents import write_command
+from trimq.protocols.amqp.deliveries import ReplyAddresses
+from trimq.protocols.amqp.heartbeats import Heartbeats
+from trimq.protocols.amqp.login import has_capability
+from trimq.protocols.amqp.reasons import reason_of
+from trimq.protocols.contract import Outlet, Parts, Reply
+
+
+class Ticket(Protocol):
+    """What a change waits for."""
+
+    number: int
+    refusal: Refusal | None
+
+
+@dataclass(slots=True)
+class Context:
+    queueing: Queueing
+    logins: Logins
+    caller: Caller
+    clock: Clock
+    outlet: Outlet
+    connection: AmqpConnection
+    settings: Amqp
+    chance: random.Random
+    replies: ReplyAddresses
+    cluster_name: str
+    channels: dict[int, Channel] = field(default_factory=dict)
+    client_properties: Table = field(default_factory=dict)
+    heartbeats: Heartbeats | None = None
+
+    @property
+    def owner(self) -> object:
+        """Whose exclusive queues are gone when this connection is."""
+        return self.connection
+
+    @property
+    def is_told_of_cancel(self) -> bool:
+        return has_capability(self.client_properties, "consumer_cancel_notify")
+
+    # -- answers
+
+    def answer(self, channel: Channel, method: methods.Method) -> Reply:
+        return Reply.now([write_command(channel.number, method)], lane=channel.number)
+
+    def answer_when(
+        self, channel: Channel, asked: methods.Method, ticket: Ticket | None, answer: methods.Method, no_wait: bool
+    ) -> Reply | None:
+        """Answer when what was changed is durable; nothing, if the client does not want to hear."""
+        if no_wait:
+            return None
+        if ticket is None:
+            return self.answer(channel, answer)
+        pending = ticket
+
+        def build() -> Parts:
+            if pending.refusal is not None:
+                raise pending.refusal
+            return [write_command(channel.number, answer)]
+
+        return Reply.when_durable(pending.number, self.guard(channel, asked, build), lane=channel.number)
+
+    def ask_when(self, channel: Channel, asked: methods.Method, wait: Wait | None, act: Callable[[], Parts]) -> Reply:
+        """Do it when it is this reply's turn to leave, and not before what the connection published is readable.
+        Whatever the client asks next is not looked at until then."""
+        build = self.guard(channel, asked, act)
+        if wait is None:
+            return Reply.when_written(0, build, lane=channel.number)
+        self.outlet.hold_intake()
+
+        def go_on() -> Parts:
+            self.outlet.resume_intake()
+            return build()
+
+        when = Reply.when_durable if wait.needs_sync else Reply.when_written
+        return when(wait.number, go_on, lane=channel.number)
+
+    # -- refusals
+
+    def guard(self, channel: Channel, asked: methods.Method, act: Callable[[], Parts]) -> Callable[[], Parts]:
+        """For what is done later, when nobody is there any more to catch a refusal."""
+
+        def guarded() -> Parts:
+            if not channel.is_open:
+                return []
+            try:
+                return act()
+            except Refusal as refusal:
+                try:
+                    return self.refuse(channel, refusal, asked.ID)
+                except ConnectionFault as fault:
+                    self.outlet.close()
+                    return write_fault(fault)
+
+        return guarded
+
+    def refuse(self, channel: Channel, refusal: Refusal, method_id: int) -> Parts:
+        """Close the channel with the refusal's code. ConnectionFault: that code closes the whole connection."""
+        code = code_of(refusal)
+        class_id, number = method_id >> 16, method_id & 0xFFFF
+        if code not in CLOSES_CHANNEL:
+            raise ConnectionFault(code, reason_of(refusal), class_id, number)
+        self.release(channel)
+        self.connection.refuse_channel(channel.number)
+        text = reply_text(code, reason_of(refusal))
+        return [write_command(channel.number, methods.ChannelClose(code, text, class_id, number))]
+
+    # -- the end of a channel, and of all of them
+
+    def release(self, channel: Channel) -> None:
+        """Give back what the channel holds: consumers, deliveries, its address for replies."""
+        if self.channels.pop(channel.number, None) is None:
+            return
+        channel.is_open = False
+        for subscriber in list(channel.consumers.values()):
+            if subscriber.consumer is not None:
+                self.queueing.unsubscribe(subscriber.consumer)
+        channel.consumers.clear()
+        taken = {} if channel.transaction is None else channel.transaction.taken
+        channel.give_back(taken)
+        unacked = list(channel.unacked.values())
+        channel.unacked.clear()
+        if unacked:
+            self.queueing.requeue(unacked, counts=True)
+        self.replies.remove(channel.reply_address)
+
+    def release_all(self) -> None:
+        for channel in list(self.channels.values()):
+            self.release(channel)
+        self.queueing.release_owner(self.owner)
+
+
+def write_fault(fault: ConnectionFault) -> Parts:
+    close = methods.ConnectionClose(fault.code, fault.text, fault.class_id, fault.method_id)
+    return [write_command(0, close)]

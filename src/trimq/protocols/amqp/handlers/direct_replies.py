@@ -1,0 +1,63 @@
+"""Direct reply-to: a client asks with the address `amq.rabbitmq.reply-to`, and the answer goes straight to its channel.
+Nothing of it is a queue, and nothing is stored."""
+
+from __future__ import annotations
+
+import base64
+
+from trimq.formats.property_list import read_property, replace
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.channel import Channel
+from trimq.protocols.amqp.codes import Code, Failure
+from trimq.protocols.amqp.contents import write_command
+from trimq.protocols.amqp.deliveries import ReplyReceiver
+from trimq.protocols.amqp.events import Publish
+from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.contract import Parts, Reply
+
+REPLY_TO = "amq.rabbitmq.reply-to"
+_ADDRESS = REPLY_TO + "."
+_ADDRESS_BYTES = 16
+
+
+def consume(context: Context, channel: Channel, method: methods.BasicConsume, tag: str) -> Reply:
+    if not method.no_ack:
+        raise Failure(Code.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+    if channel.reply_address:
+        raise Failure(Code.PRECONDITION_FAILED, "reply consumer already set")
+    token = base64.urlsafe_b64encode(context.chance.randbytes(_ADDRESS_BYTES)).decode().rstrip("=")
+    channel.reply_address = address = _ADDRESS + token
+
+    def act() -> Parts:
+        receiver = ReplyReceiver(channel, tag, context.outlet, context.connection.frame_max)
+        context.replies.add(address, receiver)
+        return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
+
+    return context.ask_when(channel, method, None, act)
+
+
+def cancel(context: Context, channel: Channel, tag: str) -> None:
+    """Nothing arrives at the channel's address any more, if it has this tag."""
+    receiver = context.replies.get(channel.reply_address)
+    if receiver is not None and receiver.tag == tag:
+        context.replies.remove(channel.reply_address)
+        channel.reply_address = ""
+
+
+def address_question(channel: Channel, header: bytes) -> bytes:
+    """The properties of a message that asks for a direct reply, with the address at which it is awaited."""
+    if read_property(header, "reply_to") != REPLY_TO:
+        return header
+    if not channel.reply_address:
+        raise Failure(Code.PRECONDITION_FAILED, "fast reply consumer does not exist")
+    return replace(header, reply_to=channel.reply_address)
+
+
+def pass_on(context: Context, publish: Publish) -> bool:
+    """Whether the message was an answer, and so is done with: who no longer waits for it does not get it."""
+    if publish.exchange or not publish.key.startswith(_ADDRESS):
+        return False
+    receiver = context.replies.get(publish.key)
+    if receiver is not None:
+        receiver.deliver(publish.key, publish.header, publish.body)
+    return True

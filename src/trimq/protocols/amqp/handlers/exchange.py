@@ -1,0 +1,47 @@
+"""exchange.*: declare, delete, bind and unbind."""
+
+from __future__ import annotations
+
+from trimq.core.bindings import Binding
+from trimq.core.queue_refusals import DefaultExchange
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.channel import Channel
+from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.contract import Reply
+
+
+def strip_line_ends(name: str) -> str:
+    """RabbitMQ takes carriage returns and line feeds out of the names that are declared."""
+    return name.replace("\r", "").replace("\n", "")
+
+
+def declare(context: Context, channel: Channel, method: methods.ExchangeDeclare) -> Reply | None:
+    queueing, caller = context.queueing, context.caller
+    name = strip_line_ends(method.exchange)
+    if method.is_passive:
+        if not name:
+            raise DefaultExchange
+        queueing.exchange(caller, name)
+        ticket = None
+    else:
+        ticket = queueing.declare_exchange(
+            caller, name, method.type, method.is_durable, method.is_auto_delete, method.is_internal, method.arguments
+        )
+    return context.answer_when(channel, method, ticket, methods.ExchangeDeclareOk(), method.no_wait)
+
+
+def delete(context: Context, channel: Channel, method: methods.ExchangeDelete) -> Reply | None:
+    ticket = context.queueing.delete_exchange(context.caller, strip_line_ends(method.exchange), method.if_unused)
+    return context.answer_when(channel, method, ticket, methods.ExchangeDeleteOk(), method.no_wait)
+
+
+def bind(context: Context, channel: Channel, method: methods.ExchangeBind) -> Reply | None:
+    binding = Binding(method.source, method.destination, False, method.routing_key, method.arguments)
+    ticket = context.queueing.bind(context.caller, binding, context.owner)
+    return context.answer_when(channel, method, ticket, methods.ExchangeBindOk(), method.no_wait)
+
+
+def unbind(context: Context, channel: Channel, method: methods.ExchangeUnbind) -> Reply | None:
+    binding = Binding(method.source, method.destination, False, method.routing_key, method.arguments)
+    ticket = context.queueing.unbind(context.caller, binding, context.owner)
+    return context.answer_when(channel, method, ticket, methods.ExchangeUnbindOk(), method.no_wait)

@@ -1,0 +1,133 @@
+"""basic.publish, confirm.select and tx.*: messages in, and how their publishers hear of it. Served: mandatory,
+confirms, transactions of one channel. Not served: immediate (as in RabbitMQ)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimq.errors import MessageTooLong, Refusal
+from trimq.formats.property_list import FLAGS, read_property
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.channel import Channel, Transaction
+from trimq.protocols.amqp.codes import Code, Failure
+from trimq.protocols.amqp.confirms import Confirms, Outcome
+from trimq.protocols.amqp.contents import write_command, write_content
+from trimq.protocols.amqp.events import Oversized, Publish
+from trimq.protocols.amqp.handlers import direct_replies
+from trimq.protocols.amqp.handlers.basic import apply_settlement
+from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.contract import Parts, Reply
+
+# In the second and first octet of the flags.
+_USER_ID = FLAGS["user_id"]
+_REPLY_TO = FLAGS["reply_to"] >> 8
+
+
+@dataclass(slots=True)
+class _Answered:
+    """A direct reply: it is where it should be, or nobody waits for it."""
+
+    is_refused: bool = False
+    number: int = 0
+    needs_sync: bool = False
+
+    def refusal(self) -> Refusal | None:
+        return None
+
+
+_ANSWERED = _Answered()
+
+
+def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
+    if event.is_immediate:
+        raise Failure(Code.NOT_IMPLEMENTED, "immediate=true")
+    header = event.header
+    if header[1] & _USER_ID or header[0] & _REPLY_TO:
+        _check_properties(context, channel, event)
+    if channel.transaction is not None:
+        channel.transaction.publishes.append(event)
+        return None
+    outcome = _send(context, channel, event)
+    return None if channel.confirms is None else channel.confirms.add(outcome)
+
+
+def _check_properties(context: Context, channel: Channel, event: Publish) -> None:
+    """What a client may not claim, and where answers to it shall go."""
+    event.header = direct_replies.address_question(channel, event.header)
+    claimed = read_property(event.header, "user_id")
+    if claimed is not None and claimed != context.caller.principal:
+        reason = f"user_id property set to '{claimed}' but authenticated user was '{context.caller.principal}'"
+        raise Failure(Code.PRECONDITION_FAILED, reason)
+
+
+def _send(context: Context, channel: Channel, event: Publish) -> Outcome:
+    if direct_replies.pass_on(context, event):
+        return _ANSWERED
+    published = context.queueing.publish(context.caller, event.exchange, event.key, event.header, event.body)
+    if event.is_mandatory and not published.is_routed:
+        context.outlet.send(_write_return(context, channel, event))
+    return published
+
+
+def _write_return(context: Context, channel: Channel, event: Publish) -> Parts:
+    back = methods.BasicReturn(Code.NO_ROUTE, Code.NO_ROUTE.name, event.exchange, event.key)
+    content = write_content(channel.number, event.header, event.body, context.connection.frame_max)
+    return [write_command(channel.number, back), *content]
+
+
+def refuse_size(context: Context, event: Oversized) -> Refusal:
+    return MessageTooLong(event.size, context.settings.message_bytes)
+
+
+# -- confirms
+
+
+def select_confirms(context: Context, channel: Channel, method: methods.ConfirmSelect) -> Reply | None:
+    if channel.transaction is not None:
+        raise Failure(Code.PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
+    if channel.confirms is None:
+        channel.confirms = Confirms(channel.number)
+    return None if method.no_wait else context.answer(channel, methods.ConfirmSelectOk())
+
+
+# -- transactions
+
+
+def select_transactions(context: Context, channel: Channel, method: methods.TxSelect) -> Reply:
+    if channel.confirms is not None:
+        raise Failure(Code.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
+    if channel.transaction is None:
+        channel.transaction = Transaction()
+    return context.answer(channel, methods.TxSelectOk())
+
+
+def _transaction_of(channel: Channel) -> Transaction:
+    if channel.transaction is None:
+        raise Failure(Code.PRECONDITION_FAILED, "channel is not transactional")
+    return channel.transaction
+
+
+def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Reply:
+    """Publishes and settlements in one pass; the answer when the last of them is durable. Returns come before it."""
+    transaction = _transaction_of(channel)
+    channel.transaction = Transaction()
+    outcomes: list[Outcome] = [_send(context, channel, event) for event in transaction.publishes]
+    for settlement in transaction.settlements:
+        apply_settlement(context, settlement)
+    number = max((outcome.number for outcome in outcomes if outcome.needs_sync), default=0)
+
+    def build() -> Parts:
+        for outcome in outcomes:
+            if (refusal := outcome.refusal()) is not None:
+                raise refusal
+        return [write_command(channel.number, methods.TxCommitOk())]
+
+    return Reply.when_durable(number, context.guard(channel, method, build), lane=channel.number)
+
+
+def rollback(context: Context, channel: Channel, method: methods.TxRollback) -> Reply:
+    """Publishes are forgotten, and what was settled is unsettled again; nothing is delivered anew."""
+    transaction = _transaction_of(channel)
+    channel.transaction = Transaction()
+    channel.give_back(transaction.taken)
+    return context.answer(channel, methods.TxRollbackOk())

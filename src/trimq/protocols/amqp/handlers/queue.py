@@ -1,0 +1,81 @@
+"""queue.*: declare, bind, unbind, purge and delete. An empty name means the queue that the channel declared last."""
+
+from __future__ import annotations
+
+from trimq.core.bindings import Binding
+from trimq.core.queue_refusals import UnknownQueue
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.channel import Channel
+from trimq.protocols.amqp.contents import write_command
+from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.amqp.handlers.direct_replies import REPLY_TO
+from trimq.protocols.amqp.handlers.exchange import strip_line_ends
+from trimq.protocols.contract import Parts, Reply
+
+
+def declare(context: Context, channel: Channel, method: methods.QueueDeclare) -> Reply | None:
+    queueing, caller = context.queueing, context.caller
+    name = strip_line_ends(method.queue)
+    if name.startswith(REPLY_TO):
+        return _declare_reply_address(context, channel, method, name)
+    if method.is_passive:
+        queue, ticket = queueing.queue(caller, name, context.owner), None
+    else:
+        queue, ticket = queueing.declare_queue(
+            caller,
+            name,
+            method.is_durable,
+            method.is_exclusive,
+            method.is_auto_delete,
+            method.arguments,
+            context.owner,
+        )
+    channel.last_queue = queue.name
+    ok = methods.QueueDeclareOk(queue.name, queue.ready_count, queue.consumer_count)
+    return context.answer_when(channel, method, ticket, ok, method.no_wait)
+
+
+def _declare_reply_address(context: Context, channel: Channel, method: methods.QueueDeclare, name: str) -> Reply | None:
+    """Whether somebody waits there for direct replies; there is no such queue."""
+    if name != REPLY_TO and context.replies.get(name) is None:
+        raise UnknownQueue(name, context.caller.namespace)
+    channel.last_queue = name
+    ok = methods.QueueDeclareOk(name, 0, 1)
+    return context.answer_when(channel, method, None, ok, method.no_wait)
+
+
+def bind(context: Context, channel: Channel, method: methods.QueueBind) -> Reply | None:
+    name = channel.queue_name(method.queue)
+    key = name if not method.queue and not method.routing_key else method.routing_key
+    ticket = context.queueing.bind(
+        context.caller, Binding(method.exchange, name, True, key, method.arguments), context.owner
+    )
+    return context.answer_when(channel, method, ticket, methods.QueueBindOk(), method.no_wait)
+
+
+def unbind(context: Context, channel: Channel, method: methods.QueueUnbind) -> Reply | None:
+    name = channel.queue_name(method.queue)
+    key = name if not method.queue and not method.routing_key else method.routing_key
+    ticket = context.queueing.unbind(
+        context.caller, Binding(method.exchange, name, True, key, method.arguments), context.owner
+    )
+    return context.answer_when(channel, method, ticket, methods.QueueUnbindOk(), no_wait=False)
+
+
+def purge(context: Context, channel: Channel, method: methods.QueuePurge) -> Reply | None:
+    name = channel.queue_name(method.queue)
+    wait = context.queueing.queue(context.caller, name, context.owner).unreadable()
+
+    def act() -> Parts:
+        count = context.queueing.purge_queue(context.caller, name, context.owner)
+        return [] if method.no_wait else [write_command(channel.number, methods.QueuePurgeOk(count))]
+
+    return context.ask_when(channel, method, wait, act)
+
+
+def delete(context: Context, channel: Channel, method: methods.QueueDelete) -> Reply | None:
+    name = channel.queue_name(method.queue)
+    count, ticket = context.queueing.delete_queue(
+        context.caller, name, method.if_unused, method.if_empty, context.owner
+    )
+    return context.answer_when(channel, method, ticket, methods.QueueDeleteOk(count), method.no_wait)

@@ -1,0 +1,83 @@
+"""What a client says to prove who it is, and what it may choose when a connection begins. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trimq.formats.field_tables import BadField, Table, Value, read_entries
+from trimq.protocols.amqp.codes import Dropped
+from trimq.protocols.amqp.methods import ConnectionTune, ConnectionTuneOk
+
+MECHANISMS = b"PLAIN AMQPLAIN"
+LEAST_FRAME_MAX = 4096
+
+CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+
+# What clients look at to know what a broker can: kombu and Celery choose by product and version.
+PRODUCT, VERSION = "RabbitMQ", "4.3.0"
+
+
+class Login(NamedTuple):
+    user: str
+    password: str
+
+
+def server_properties(cluster_name: str) -> Table:
+    capabilities: dict[str, Value] = dict.fromkeys(CAPABILITIES, True)
+    return {
+        "capabilities": capabilities,
+        "cluster_name": cluster_name,
+        "copyright": "The TriMQ authors",
+        "information": "This is TriMQ, which speaks as this product and version do.",
+        "platform": "Python",
+        "product": PRODUCT,
+        "version": VERSION,
+    }
+
+
+def read_login(mechanism: str, response: bytes) -> Login:
+    """Dropped: no mechanism of that name, or an answer that is none of its kind."""
+    if mechanism == "PLAIN":
+        parts = response.split(b"\0")
+        if len(parts) != 3:
+            raise Dropped("an answer that is not PLAIN's")
+        return Login(_text(parts[1]), _text(parts[2]))
+    if mechanism == "AMQPLAIN":
+        try:
+            table = read_entries(response, 0, len(response))
+        except (BadField, IndexError) as error:
+            raise Dropped(f"an answer that is not AMQPLAIN's: {error}") from None
+        user, password = table.get("LOGIN"), table.get("PASSWORD")
+        if isinstance(user, str) and isinstance(password, str):
+            return Login(user, password)
+        raise Dropped("an answer of AMQPLAIN without a login and a password")
+    raise Dropped(f"no mechanism {mechanism!r}")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def has_capability(client_properties: Table, name: str) -> bool:
+    capabilities = client_properties.get("capabilities")
+    return isinstance(capabilities, dict) and capabilities.get(name) is True
+
+
+def check_tuning(offered: ConnectionTune, chosen: ConnectionTuneOk) -> None:
+    """A client may ask for less than was offered, never for more, and not for no limit. Dropped: it did."""
+    for name in ("channel_max", "frame_max"):
+        offer, choice = getattr(offered, name), getattr(chosen, name)
+        if offer and (choice == 0 or choice > offer):
+            raise Dropped(f"{name} of {choice}, where {offer} was offered")
+    if chosen.frame_max < LEAST_FRAME_MAX:
+        raise Dropped(f"frame_max of {chosen.frame_max}, where {LEAST_FRAME_MAX} is the least")

@@ -1,0 +1,45 @@
+"""Heartbeats: one each half interval, and an end after two silent ones."""
+
+from __future__ import annotations
+
+from trimq.clock import ManualTime
+from trimq.protocols.amqp.heartbeats import Heartbeats
+
+
+class Peer:
+    def __init__(self) -> None:
+        self.time = ManualTime(10_000)
+        self.receptions = 0
+        self.happened: list[tuple[str, int]] = []
+        self.heartbeats = Heartbeats(
+            self.time, 2, lambda: self.receptions, lambda: self.note("sent"), lambda: self.note("silent")
+        )
+        self.receptions += 1  # what opened the connection
+
+    def note(self, what: str) -> None:
+        self.happened.append((what, self.time.now_ms() - 10_000))
+
+    def pass_time(self, until_ms: int) -> None:
+        while self.time.step(10_000 + until_ms):
+            pass
+
+
+def test_a_silent_client_is_dropped_after_three_intervals() -> None:
+    peer = Peer()
+    peer.pass_time(60_000)
+    assert peer.happened == [*(("sent", second * 1000) for second in range(1, 6)), ("silent", 6000)]
+
+
+def test_a_client_that_says_anything_stays() -> None:
+    peer = Peer()
+    for second in range(0, 60, 3):
+        peer.receptions += 1
+        peer.pass_time(second * 1000)
+    assert all(what == "sent" for what, _ in peer.happened)
+
+
+def test_nothing_is_sent_after_the_end() -> None:
+    peer = Peer()
+    peer.heartbeats.stop()
+    peer.pass_time(60_000)
+    assert peer.happened == []
