@@ -1,0 +1,205 @@
+"""A whole core on files in memory, the AMQP front-end before it, and clients whose every byte the test sees. Time, loop
+passes and syncs happen when the test says so."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from doubles import FaultyFiles, PassRunner
+from protocols.amqp.test_contents import frames_of
+from protocols.amqp.wires import command, publish
+
+from trimq.clock import Clock, ManualTime
+from trimq.config import Settings
+from trimq.config.settings import Amqp
+from trimq.core.opening import open_core
+from trimq.errors import ProtocolError
+from trimq.formats.property_list import EMPTY, write_properties
+from trimq.metrics import Metrics
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.front_end import AmqpFrontEnd
+from trimq.protocols.amqp.login import CAPABILITIES
+from trimq.protocols.amqp.method_codec import read_method
+from trimq.protocols.contract import Reply
+from trimq.server.owed_replies import OwedReplies
+from trimq.storage.memory_files import MemoryFiles
+
+PERSISTENT = write_properties(delivery_mode=2)
+
+
+class Desk:
+    def __init__(self, **settings: Any) -> None:
+        self.files = FaultyFiles(MemoryFiles())
+        self.message_time, self.liveness = ManualTime(1_800_000_000_000), ManualTime(1_000_000)
+        self.clock = Clock(self.message_time, self.liveness)
+        self.settings = Settings(amqp=Amqp(**settings))
+        self.runner = PassRunner(self.files)
+        self.core = open_core(
+            self.settings, self.files, self.runner.passes, self.clock, self.runner.offload, random.Random(7), Metrics()
+        )
+        self.runner.settle()
+        self.core.start()
+        self.front_end = AmqpFrontEnd(
+            self.core.broker.queueing, self.core.logins, self.clock, self.settings.amqp, random.Random(8), "trimq@test"
+        )
+        self.clients: list[Client] = []
+
+    def settle(self) -> None:
+        """Everything is written, synced, delivered and sent."""
+        for _ in range(3):  # a delivery may follow a sync, and a sync a delivery
+            self.runner.settle()
+            for client in self.clients:
+                client.go_on()
+
+    def end_pass(self) -> None:
+        """Everything is written and nothing is synced."""
+        self.runner.end_pass()
+        for client in self.clients:
+            client.go_on()
+
+    def client(self, *channels: int, **login: Any) -> Client:
+        """One that is past its handshake, with these channels open."""
+        client = Client(self)
+        client.log_in(**login)
+        for channel in channels:
+            client.ask(channel, methods.ChannelOpen())
+        return client
+
+
+class Content(NamedTuple):
+    """A method that carries one."""
+
+    method: methods.Method
+    header: bytes
+    body: bytes
+
+
+class Client:
+    """The peer, the session and its outlet in one."""
+
+    def __init__(self, desk: Desk, address: str = "127.0.0.1:4000") -> None:
+        self.desk = desk
+        self.sent = bytearray()
+        self.is_congested = False
+        self.is_closed = self.is_aborted = self.is_held = self.may_be_silent = False
+        self.fault: ProtocolError | None = None
+        self._owed = OwedReplies()
+        self._conversation = desk.front_end.converse(address, self)
+        desk.clients.append(self)
+
+    # -- its outlet
+
+    def send(self, parts: Sequence[Any]) -> None:
+        self.sent += b"".join(parts)
+
+    def pause_intake(self, milliseconds: int) -> None:
+        raise AssertionError("there are no quotas here")
+
+    def hold_intake(self) -> None:
+        self.is_held = True
+
+    def resume_intake(self) -> None:
+        self.is_held = False
+
+    def expect_silence(self) -> None:
+        self.may_be_silent = True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    # -- its session
+
+    def feed(self, data: bytes) -> None:
+        while data:
+            room = self._conversation.get_buffer(len(data))
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            self._conversation.buffer_updated(count)
+            data = data[count:]
+        self.go_on()
+
+    def go_on(self) -> None:
+        self._release()
+        try:
+            while not self.is_held and not self.is_closed and (event := self._conversation.next_event()) is not None:
+                reply = self._conversation.handle(event)
+                if reply is not None:
+                    self._accept(reply)
+        except ProtocolError as error:
+            self.fault = error
+            self.is_closed = True
+            self.send(self._conversation.farewell(error))
+        self._release()
+
+    def _accept(self, reply: Reply) -> None:
+        self._owed.add(reply)
+        reply.watch(self._release)
+        self._release()
+
+    def _release(self) -> None:
+        passes = self.desk.runner.passes
+        for reply in self._owed.take_ready(passes.written, passes.durable):
+            self.send(reply.take())
+
+    def relieve(self) -> None:
+        """It has read what was sent."""
+        self.is_congested = False
+        self._conversation.congestion_ended()
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        self.is_closed = True
+        self._owed.abandon_all()
+        self._conversation.closed()
+        self.desk.clients.remove(self)
+
+    # -- what a client does
+
+    def log_in(self, user: str = "guest", password: str = "guest", vhost: str = "/", **tuning: int) -> None:
+        self.feed(b"AMQP\0\0\x09\x01")
+        capabilities = dict.fromkeys(CAPABILITIES, True)
+        response = b"\0%b\0%b" % (user.encode(), password.encode())
+        self.tell(0, methods.ConnectionStartOk({"capabilities": capabilities}, "PLAIN", response, "en_US"))
+        self.desk.settle()
+        tune = methods.ConnectionTuneOk(**{"channel_max": 2047, "frame_max": 131_072, **tuning})
+        self.tell(0, tune)
+        self.tell(0, methods.ConnectionOpen(vhost))
+        self.heard()
+
+    def tell(self, channel: int, *told: methods.Method) -> None:
+        self.feed(b"".join(command(channel, method) for method in told))
+
+    def ask(self, channel: int, method: methods.Method) -> Any:
+        """The one answer, when all is settled."""
+        self.tell(channel, method)
+        self.desk.settle()
+        (answer,) = self.heard()
+        return answer
+
+    def declare(self, channel: int, name: str, **flags: Any) -> None:
+        self.ask(channel, methods.QueueDeclare(queue=name, **{"is_durable": True, **flags}))
+
+    def publish(self, channel: int, key: str, *bodies: bytes, header: bytes = EMPTY, **flags: Any) -> None:
+        method = methods.BasicPublish(routing_key=key, **flags)
+        self.feed(b"".join(publish(channel, method, body, header) for body in bodies))
+
+    def heard(self) -> list[Any]:
+        """What came since the last time: methods, and contents of those that have one."""
+        found: list[Any] = []
+        for kind, _, payload in frames_of(bytes(self.sent)):
+            if kind == 1:
+                found.append(read_method(payload))
+            elif kind == 2:
+                found[-1] = Content(found[-1], payload[12:], b"")
+            elif kind == 3:
+                found[-1] = found[-1]._replace(body=found[-1].body + payload)
+        self.sent.clear()
+        return found
+
+    def bodies(self) -> list[bytes]:
+        return [came.body for came in self.heard() if isinstance(came, Content)]

@@ -1,0 +1,431 @@
+"""The front-end on a whole core: what is answered when, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from protocols.amqp.desk import PERSISTENT, Client, Content, Desk
+from protocols.amqp.wires import command
+
+from trimq.core.access import Right
+from trimq.formats.property_list import read_property, write_properties
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.codes import Code
+from trimq.protocols.amqp.frames import HEARTBEAT_FRAME
+
+
+def consumer(desk: Desk, queue: str = "q", **flags: Any) -> Client:
+    client = desk.client(1)
+    prefetch = flags.pop("prefetch", 0)
+    client.ask(1, methods.BasicQos(prefetch_count=prefetch))
+    client.tell(1, methods.BasicConsume(queue=queue, consumer_tag="t", **flags))
+    return client
+
+
+# -- the handshake
+
+
+def test_a_login_is_refused_at_once_to_a_client_that_understands() -> None:
+    desk = Desk()
+    client = Client(desk)
+    client.feed(b"AMQP\0\0\x09\x01")
+    client.heard()
+    properties = {"capabilities": {"authentication_failure_close": True}}
+    client.tell(0, methods.ConnectionStartOk(properties, "PLAIN", b"\0guest\0wrong"))
+    (close,) = client.heard()
+    assert (close.reply_code, close.class_id, client.is_closed) == (403, 0, True)
+
+
+def test_a_login_is_refused_silently_and_slowly_to_one_that_does_not() -> None:
+    desk = Desk()
+    client = Client(desk)
+    client.feed(b"AMQP\0\0\x09\x01")
+    client.heard()
+    client.tell(0, methods.ConnectionStartOk({}, "PLAIN", b"\0guest\0wrong"))
+    start_ms = desk.liveness.now_ms()
+    while desk.liveness.step(start_ms + 2999):
+        pass
+    assert not client.is_aborted
+    desk.liveness.step(start_ms + 3000)
+    assert client.is_aborted
+    assert client.heard() == []
+
+
+def test_guests_come_from_this_machine_only() -> None:
+    desk = Desk()
+    client = Client(desk, "10.0.0.9:4000")
+    client.feed(b"AMQP\0\0\x09\x01")
+    client.tell(0, methods.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest"))
+    client.heard()
+    client.tell(0, methods.ConnectionTuneOk(1, 4096, 0))
+    assert client.fault is not None
+
+
+def test_a_handshake_that_takes_too_long_is_cut_off() -> None:
+    desk = Desk(handshake_ms=500)
+    slow, quick = Client(desk), desk.client(1)
+    start_ms = desk.liveness.now_ms()
+    while desk.liveness.step(start_ms + 500):
+        pass
+    assert slow.is_aborted
+    assert not quick.is_aborted
+    assert quick.may_be_silent
+
+
+def test_a_wrong_header_is_answered_with_the_right_one() -> None:
+    client = Client(Desk())
+    client.feed(b"GET / HTTP/1.1")
+    assert bytes(client.sent) == b"AMQP\0\0\x09\x01"
+
+
+@pytest.mark.parametrize("vhost", ["nope", ""])
+def test_a_virtual_host_that_does_not_exist_is_refused(vhost: str) -> None:
+    client = Client(Desk())
+    client.feed(b"AMQP\0\0\x09\x01")
+    client.tell(0, methods.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest"), methods.ConnectionTuneOk(9, 4096, 0))
+    client.heard()
+    client.tell(0, methods.ConnectionOpen(vhost))
+    (close,) = client.heard()
+    assert (close.reply_code, close.class_id, close.method_id) == (530, 10, 40)
+
+
+def test_users_enter_their_virtual_hosts_and_do_what_they_may() -> None:
+    desk = Desk()
+    access = desk.core.broker._access  # there is no verb for it yet
+    access.define_user("alice", "secret")
+    access.grant(Right("alice", "shop", configure="^mine", write=".*", read="^mine"))
+    desk.core.broker.queueing.namespaces.define("shop")
+    desk.settle()
+    client = desk.client(1, user="alice", password="secret", vhost="shop")
+    client.declare(1, "mine")
+    refused = client.ask(1, methods.QueueDeclare(queue="yours"))
+    assert (refused.reply_code, refused.class_id, refused.method_id) == (403, 50, 10)
+    other = Client(desk)
+    other.log_in(user="alice", password="secret", vhost="/")
+    assert other.fault is not None
+
+
+def test_a_silent_client_is_dropped_and_one_that_beats_is_not() -> None:
+    desk = Desk()
+    silent, lively = desk.client(1, heartbeat=2), desk.client(1, heartbeat=2)
+    start_ms = desk.liveness.now_ms()
+    for second in range(1, 10):
+        while desk.liveness.step(start_ms + second * 1000):
+            pass
+        lively.feed(HEARTBEAT_FRAME)
+    assert silent.is_aborted
+    assert not lively.is_aborted
+    assert lively.sent.count(HEARTBEAT_FRAME) >= 8
+
+
+# -- publishing
+
+
+def test_a_confirm_waits_for_the_sync_and_tells_of_all_at_once() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.ConfirmSelect())
+    client.publish(1, "q", b"a", b"b", b"c", header=PERSISTENT)
+    desk.end_pass()
+    assert client.heard() == []
+    desk.settle()
+    assert client.heard() == [methods.BasicAck(3, True)]
+
+
+def test_a_message_that_is_not_persistent_is_confirmed_when_written() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.ConfirmSelect())
+    client.publish(1, "q", b"a")
+    desk.end_pass()
+    assert client.heard() == [methods.BasicAck(1, False)]
+
+
+def test_a_return_comes_before_its_confirm() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.ask(1, methods.ConfirmSelect())
+    client.publish(1, "nowhere", b"lost", is_mandatory=True, header=PERSISTENT)
+    desk.settle()
+    returned, confirmed = client.heard()
+    assert returned == Content(methods.BasicReturn(Code.NO_ROUTE, "NO_ROUTE", "", "nowhere"), PERSISTENT, b"lost")
+    assert confirmed == methods.BasicAck(1, False)
+
+
+def test_a_write_that_fails_is_nacked() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.ConfirmSelect())
+    desk.files.room_bytes = 5
+    client.publish(1, "q", b"a", header=PERSISTENT)
+    desk.settle()
+    assert client.heard() == [methods.BasicNack(1, False, False)]
+
+
+def test_a_message_over_the_limit_closes_its_channel() -> None:
+    desk = Desk(message_bytes=10)
+    client = desk.client(1)
+    client.publish(1, "q", b"x" * 11)
+    (close,) = client.heard()
+    assert (close.reply_code, close.class_id, close.method_id) == (406, 60, 40)
+    client.tell(1, methods.ChannelCloseOk())
+    assert client.ask(1, methods.ChannelOpen()) == methods.ChannelOpenOk()
+
+
+def test_a_claim_to_be_somebody_else_closes_the_channel() -> None:
+    client = Desk().client(1)
+    client.publish(1, "q", b"", header=write_properties(user_id="guest"))
+    assert client.heard() == []
+    client.publish(1, "q", b"", header=write_properties(user_id="bob"))
+    (close,) = client.heard()
+    assert close.reply_code == 406
+
+
+# -- consuming
+
+
+def test_consume_ok_comes_before_the_first_delivery() -> None:
+    desk = Desk()
+    publisher = desk.client(1)
+    publisher.declare(1, "q")
+    publisher.publish(1, "q", b"a", header=PERSISTENT)
+    desk.settle()
+    client = consumer(desk)
+    desk.settle()
+    ok, delivery = client.heard()
+    assert ok == methods.BasicConsumeOk("t")
+    assert delivery == Content(methods.BasicDeliver("t", 1, False, "", "q"), PERSISTENT, b"a")
+
+
+def test_nothing_is_delivered_before_it_is_durable() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.BasicConsume(queue="q"))
+    client.publish(1, "q", b"a", header=PERSISTENT)
+    desk.end_pass()
+    assert client.heard() == []
+    desk.settle()
+    assert client.bodies() == [b"a"]
+
+
+def test_what_a_channel_published_is_what_it_gets() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.publish(1, "q", b"mine", header=PERSISTENT)
+    client.tell(1, methods.BasicGet(queue="q", no_ack=True), methods.BasicGet(queue="q", no_ack=True))
+    assert client.heard() == []
+    assert client.is_held
+    desk.settle()
+    got, empty = client.heard()
+    assert got == Content(methods.BasicGetOk(1, False, "", "q", 0), PERSISTENT, b"mine")
+    assert empty == methods.BasicGetEmpty()
+
+
+def test_a_purge_takes_what_came_before_it_and_not_what_came_after() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.publish(1, "q", b"before", header=PERSISTENT)
+    client.tell(1, methods.QueuePurge(queue="q"))
+    client.publish(1, "q", b"after", header=PERSISTENT)
+    desk.settle()
+    assert client.heard() == [methods.QueuePurgeOk(1)]
+    assert client.ask(1, methods.BasicGet(queue="q", no_ack=True)).body == b"after"
+
+
+def test_a_client_that_does_not_read_is_delivered_to_when_it_does() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.BasicConsume(queue="q", no_ack=True))
+    client.is_congested = True
+    client.publish(1, "q", b"1")
+    desk.settle()
+    client.publish(1, "q", b"2")
+    desk.settle()
+    assert client.bodies() == [b"1"]  # only then it was known that it does not read
+    client.relieve()
+    desk.settle()
+    assert client.bodies() == [b"2"]
+
+
+def test_prefetch_holds_back_until_something_is_acknowledged() -> None:
+    desk = Desk()
+    publisher = desk.client(1)
+    publisher.declare(1, "q")
+    publisher.publish(1, "q", b"1", b"2", b"3", b"4")
+    desk.settle()
+    client = consumer(desk, prefetch=2)
+    desk.settle()
+    assert client.bodies() == [b"1", b"2"]
+    client.tell(1, methods.BasicAck(1), methods.BasicAck(2))
+    desk.settle()
+    assert client.bodies() == [b"3", b"4"]
+
+
+def test_an_unknown_tag_closes_the_channel_but_those_before_it_count() -> None:
+    desk = Desk()
+    publisher = desk.client(1)
+    publisher.declare(1, "q")
+    publisher.publish(1, "q", b"1", b"2", b"3")
+    desk.settle()
+    client = consumer(desk)
+    desk.settle()
+    client.heard()
+    client.feed(b"".join(command(1, methods.BasicAck(tag)) for tag in (1, 2, 9, 3)))
+    (close,) = client.heard()
+    assert (close.reply_code, close.class_id, close.method_id) == (406, 60, 80)
+    desk.settle()
+    got = publisher.ask(1, methods.BasicGet(queue="q"))
+    assert (got.body, got.method.is_redelivered, got.method.message_count) == (b"3", True, 0)
+
+
+def test_a_lost_connection_gives_back_what_it_held() -> None:
+    desk = Desk()
+    publisher = desk.client(1)
+    publisher.declare(1, "q")
+    publisher.publish(1, "q", b"1", b"2")
+    desk.settle()
+    client = consumer(desk)
+    desk.settle()
+    assert client.bodies() == [b"1", b"2"]
+    client.lose()
+    desk.settle()
+    bodies = [publisher.ask(1, methods.BasicGet(queue="q", no_ack=True)).body for _ in range(2)]
+    assert bodies == [b"1", b"2"]
+
+
+def test_an_exclusive_queue_is_gone_before_the_client_hears_of_the_end() -> None:
+    desk = Desk()
+    owner, other = desk.client(1), desk.client(1)
+    owner.declare(1, "own", is_durable=False, is_exclusive=True)
+    owner.tell(0, methods.ConnectionClose(200, "bye"))
+    assert owner.heard() == [methods.ConnectionCloseOk()]
+    assert owner.is_closed
+    assert other.ask(1, methods.QueueDeclare(queue="own", is_passive=True)).reply_code == 404
+
+
+def test_consumers_are_told_of_the_end_of_their_queue() -> None:
+    desk = Desk()
+    client, other = desk.client(1), desk.client(1)
+    other.declare(1, "q")
+    client.ask(1, methods.BasicConsume(queue="q", consumer_tag="t"))
+    other.ask(1, methods.QueueDelete(queue="q"))
+    assert client.heard() == [methods.BasicCancel("t", True)]
+    other.declare(1, "q")
+    assert client.ask(1, methods.BasicConsume(queue="q", consumer_tag="t")) == methods.BasicConsumeOk("t")
+
+
+# -- transactions and direct replies
+
+
+def test_a_transaction_publishes_and_settles_when_it_is_committed() -> None:
+    desk = Desk()
+    client, other = desk.client(1), desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.TxSelect())
+    client.publish(1, "q", b"a", header=PERSISTENT)
+    client.publish(1, "nowhere", b"b", is_mandatory=True)
+    desk.settle()
+    assert client.heard() == []
+    assert other.ask(1, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
+    client.tell(1, methods.TxCommit())
+    desk.end_pass()
+    (returned,) = client.heard()
+    assert returned.body == b"b"
+    desk.settle()
+    assert client.heard() == [methods.TxCommitOk()]
+    got = client.ask(1, methods.BasicGet(queue="q"))
+    client.tell(1, methods.BasicAck(got.method.delivery_tag))
+    client.ask(1, methods.TxRollback())
+    client.ask(1, methods.ChannelClose())
+    desk.settle()
+    assert other.ask(1, methods.BasicGet(queue="q")).body == b"a"
+
+
+def test_a_direct_reply_passes_from_channel_to_channel() -> None:
+    desk = Desk()
+    asker, answerer = desk.client(1), desk.client(1)
+    asker.declare(1, "questions")
+    asker.ask(1, methods.BasicConsume(queue="amq.rabbitmq.reply-to", consumer_tag="r", no_ack=True))
+    asker.publish(1, "questions", b"?", header=write_properties(reply_to="amq.rabbitmq.reply-to"))
+    desk.settle()
+    question = answerer.ask(1, methods.BasicGet(queue="questions", no_ack=True))
+    address = read_property(question.header, "reply_to")
+    assert isinstance(address, str)
+    assert address.startswith("amq.rabbitmq.reply-to.")
+    answerer.publish(1, address, b"!")
+    (answer,) = asker.heard()
+    assert (answer.method.consumer_tag, answer.method.routing_key, answer.body) == ("r", address, b"!")
+    asker.ask(1, methods.BasicCancel("r"))
+    answerer.publish(1, address, b"late", is_mandatory=True)
+    assert asker.heard() == answerer.heard() == []
+
+
+# -- order and errors
+
+
+def test_answers_of_one_channel_keep_their_order_and_others_do_not_wait() -> None:
+    desk = Desk()
+    client = desk.client(1, 2)
+    client.tell(1, methods.QueueDeclare(queue="a", is_durable=True), methods.BasicQos())
+    client.tell(2, methods.BasicQos())
+    assert client.heard() == [methods.BasicQosOk()]
+    desk.settle()
+    assert client.heard() == [methods.QueueDeclareOk("a", 0, 0), methods.BasicQosOk()]
+
+
+def test_what_wants_no_answer_gets_none() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.tell(
+        1,
+        methods.QueueDeclare(queue="q", no_wait=True),
+        methods.ExchangeDeclare(exchange="e", type="fanout", no_wait=True),
+        methods.QueueBind(queue="q", exchange="e", no_wait=True),
+        methods.BasicConsume(queue="q", consumer_tag="t", no_wait=True),
+        methods.BasicCancel("t", no_wait=True),
+        methods.ConfirmSelect(no_wait=True),
+        methods.QueuePurge(queue="q", no_wait=True),
+        methods.QueueDelete(queue="q", no_wait=True),
+        methods.ExchangeDelete(exchange="e", no_wait=True),
+    )
+    desk.settle()
+    assert client.heard() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [
+        (methods.BasicQos(prefetch_size=1), 540),
+        (methods.BasicRecover(requeue=False), 540),
+        (methods.ChannelFlow(active=False), 540),
+        (methods.QueueDeclareOk(), 503),
+    ],
+)
+def test_some_refusals_end_the_connection(method: methods.Method, code: int) -> None:
+    client = Desk().client(1)
+    client.tell(1, method)
+    (close,) = client.heard()
+    assert (close.reply_code, (close.class_id, close.method_id)) == (code, method.class_and_method)
+    assert client.is_closed
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.QueuePurge(),
+        methods.BasicGet(),
+        methods.BasicConsume(),
+        methods.QueueBind(exchange="amq.direct"),
+        methods.QueueDelete(),
+    ],
+)
+def test_without_a_declared_queue_an_empty_name_means_none(method: methods.Method) -> None:
+    assert Desk().client(1).ask(1, method).reply_code == 404
