@@ -14,7 +14,8 @@ from trimq.model import Buffer
 from trimq.protocols.contract import IN_ORDER, Outlet, Parts, Reply
 from trimq.server.progress import Progress
 from trimq.server.rests import Rests
-from trimq.server.session import Session, SessionLimits, SessionMetrics
+from trimq.server.session import Session
+from trimq.server.session_limits import SessionLimits, SessionMetrics
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
 try:

@@ -17,7 +17,8 @@ from trimq.metrics import Counter
 from trimq.server.listener import Listener
 from trimq.server.progress import Progress
 from trimq.server.rests import Rests
-from trimq.server.session import Session, SessionMetrics
+from trimq.server.session import Session
+from trimq.server.session_limits import SessionMetrics
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 

@@ -14,7 +14,7 @@ from server.scripted import IDLE_MS, LOOPS, Peer, ScriptedFrontEnd, Served, run
 
 from trimq.protocols.contract import Outlet
 from trimq.server.outbox import BYTES_PER_PASS, SLICE_BYTES, gathers
-from trimq.server.session import SessionLimits
+from trimq.server.session_limits import SessionLimits
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 

@@ -29,7 +29,8 @@ from trimq.server.gauges import expose_disk, expose_listeners, expose_passes, ex
 from trimq.server.listener import Listener
 from trimq.server.progress import Progress
 from trimq.server.rests import Rests
-from trimq.server.session import Session, SessionLimits, SessionMetrics
+from trimq.server.session import Session
+from trimq.server.session_limits import SessionLimits, SessionMetrics
 from trimq.server.timed_offload import TimedOffload
 from trimq.storage.files import Files
 from trimq.storage.flusher import AsyncFlusher, SyncFlusher

@@ -6,18 +6,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 from trimq.clock import Timeline, Timer
 from trimq.errors import ProtocolError
-from trimq.metrics import Counter
 from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply
 from trimq.server.idleness import Idleness
 from trimq.server.outbox import Outbox, gathers
 from trimq.server.owed_replies import OwedReplies
 from trimq.server.progress import Progress
 from trimq.server.rests import Rests
+from trimq.server.session_limits import SessionLimits, SessionMetrics
 
 log = logging.getLogger(__name__)
 
@@ -32,20 +31,6 @@ _LIVELY_BYTES = 64 * 1024
 # the peer to throw away what it has not read of our answers.
 _LINGER_MS = 1000
 _DISCARDED = bytearray(64 * 1024)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
-    pending_replies: int
-    unsent_bytes: int
-    idle_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SessionMetrics:
-    received_bytes: Counter
-    sent_bytes: Counter
-    requests: Counter
 
 
 class Session(asyncio.BufferedProtocol):

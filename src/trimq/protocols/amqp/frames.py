@@ -57,12 +57,14 @@ class ReceiveBuffer:
         self.end += count
         self.receptions += 1
 
-    def shrink(self) -> None:
-        """Give back the memory of an idle connection."""
-        if self.start == self.end:
-            self.start = self.end = 0
-            self.data = bytearray()
-            self.view = memoryview(self.data)
+    def shrink(self) -> bool:
+        """Give back the memory of an idle connection. False: a frame has come in part."""
+        if self.start != self.end:
+            return False
+        self.start = self.end = 0
+        self.data = bytearray()
+        self.view = memoryview(self.data)
+        return True
 
     def _replace(self, size: int) -> None:
         held = self.end - self.start

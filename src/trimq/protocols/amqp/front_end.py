@@ -102,6 +102,9 @@ class AmqpConversation:
                     subscriber.can_take = True
                     self._context.queueing.wake(subscriber.consumer)
 
+    def rest(self) -> bool:
+        return self._connection.shrink()
+
     def farewell(self, error: ProtocolError) -> Parts:
         if isinstance(error, WrongProtocol):
             return [SERVED_HEADERS[0]]
