@@ -374,6 +374,13 @@ class ProtocolError(Exception):
     """The peer broke the protocol. The connection closes, with the protocol's own error where it has one."""
 
 
+class Stopping(ProtocolError):
+    """The broker stops. Nobody's fault, but told in the same way."""
+
+    def __str__(self) -> str:
+        return "the broker stops"
+
+
 class StartMistake(Exception):
     """The broker or a command cannot start. Its text is one clear sentence for the person at the keyboard."""
 

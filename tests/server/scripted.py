@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from trimq.clock import LoopTime, ManualTime, Timeline
-from trimq.errors import ProtocolError
+from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import Counter
 from trimq.model import Buffer
 from trimq.protocols.contract import IN_ORDER, Outlet, Parts, Reply
@@ -50,6 +50,7 @@ class Conversation:
         self.handled: list[str] = []
         self.to_deliver = 0
         self.times_closed = 0
+        self.last_word = ""
         self.times_relieved = 0
         self.times_rested = 0
         self.is_restless = False
@@ -145,6 +146,9 @@ class Conversation:
     def _hold(self, rest: str, lane: object) -> None:
         self.outlet.hold_intake()
 
+    def _remember(self, rest: str, lane: object) -> None:
+        self.last_word = rest
+
     def _hush(self, rest: str, lane: object) -> None:
         self.outlet.expect_silence()
 
@@ -153,6 +157,8 @@ class Conversation:
         self.deliver()
 
     def farewell(self, error: ProtocolError) -> Parts:
+        if isinstance(error, Stopping):
+            return [f"{self.last_word}\n".encode()] if self.last_word else []
         return [f"farewell {error}\n".encode()]
 
     def closed(self) -> None:

@@ -273,6 +273,17 @@ def test_a_peer_whose_intake_is_held_is_neither_read_nor_handled_until_it_is_res
     run(main)
 
 
+def test_a_peer_that_is_dismissed_hears_its_answers_and_the_protocols_word_for_it() -> None:
+    async def main() -> None:
+        peer = Peer()
+        peer.say("remember goodbye", "now a")
+        peer.session.dismiss()
+        assert await peer.listen() == ["a", "goodbye"]
+        assert peer.pipe.is_closed
+
+    run(main)
+
+
 def test_a_peer_that_may_be_silent_is_not_closed_for_it() -> None:
     async def main() -> None:
         peer = Peer()

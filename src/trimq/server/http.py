@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import h11
 
 from trimq.core.broker import Broker
-from trimq.errors import ProtocolError, Refusal
+from trimq.errors import ProtocolError, Refusal, Stopping
 from trimq.metrics import Metrics, content_type
 from trimq.model import Caller
 from trimq.protocols.contract import Outlet, Parts, Reply
@@ -188,6 +188,8 @@ class HttpConversation:
         """Nothing is delivered that was not asked for."""
 
     def farewell(self, error: ProtocolError) -> Parts:
+        if isinstance(error, Stopping):
+            return ()  # nobody asked
         if self._is_answering or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return ()  # it would come before the answer that is due
         status = error.status if isinstance(error, Unreadable) else 400

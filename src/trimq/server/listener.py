@@ -138,7 +138,7 @@ class Listener:
     def close_sessions(self) -> None:
         """Each delivers the replies that it owes, then closes."""
         for session in list(self._sessions):
-            session.close()
+            session.dismiss()
 
     async def closed(self) -> None:
         """Return when the last session is gone."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import cast
 
 from trimq.clock import Timeline, Timer
-from trimq.errors import ProtocolError
+from trimq.errors import ProtocolError, Stopping
 from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply
 from trimq.server.idleness import Idleness
 from trimq.server.outbox import Outbox, gathers
@@ -67,12 +67,10 @@ class Session(asyncio.BufferedProtocol):
         self._turn_scheduled = False
         self._is_held_back = False
         self._is_reading = True
-        self._is_over_quota = False
-        self._is_intake_held = False
+        self._is_over_quota = self._is_intake_held = False
         self._expects_silence = False
         self._owes_relief = False
-        self._is_made = False
-        self._has_conversation = False
+        self._is_made = self._has_conversation = False
         self._has_ended_input = False
         self._has_erred = False
         self._is_closing = False
@@ -319,6 +317,12 @@ class Session(asyncio.BufferedProtocol):
             self._owed.hurry()
             self._steer_reading()
             self._schedule_flush()
+
+    def dismiss(self) -> None:
+        """As `close`, with the protocol's own word for it that the broker stops."""
+        if self._has_conversation and not self._is_closing:
+            self._last_words = self._say_farewell(Stopping())
+        self.close()
 
     def _say_farewell(self, error: ProtocolError) -> Parts:
         try:

@@ -15,7 +15,7 @@ from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
 from trimq.config.settings import Amqp
 from trimq.core.opening import open_core
-from trimq.errors import ProtocolError
+from trimq.errors import ProtocolError, Stopping
 from trimq.formats.property_list import EMPTY, write_properties
 from trimq.metrics import Metrics
 from trimq.protocols.amqp import methods
@@ -150,6 +150,11 @@ class Client:
         """It has read what was sent."""
         self.is_congested = False
         self._conversation.congestion_ended()
+
+    def farewell(self) -> list[Any]:
+        """What is said when the broker stops."""
+        self.send(self._conversation.farewell(Stopping()))
+        return self.heard()
 
     def lose(self) -> None:
         """The connection is gone."""

@@ -13,6 +13,7 @@ from trimq.formats.property_list import read_property, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.codes import Code
 from trimq.protocols.amqp.frames import HEARTBEAT_FRAME
+from trimq.storage.files import Space
 
 
 def consumer(desk: Desk, queue: str = "q", **flags: Any) -> Client:
@@ -21,6 +22,13 @@ def consumer(desk: Desk, queue: str = "q", **flags: Any) -> Client:
     client.ask(1, methods.BasicQos(prefetch_count=prefetch))
     client.tell(1, methods.BasicConsume(queue=queue, consumer_tag="t", **flags))
     return client
+
+
+def pass_time(desk: Desk, milliseconds: int) -> None:
+    until_ms = desk.liveness.now_ms() + milliseconds
+    while desk.liveness.step(until_ms):
+        desk.settle()
+    desk.settle()
 
 
 # -- the handshake
@@ -183,6 +191,36 @@ def test_a_claim_to_be_somebody_else_closes_the_channel() -> None:
     client.publish(1, "q", b"", header=write_properties(user_id="bob"))
     (close,) = client.heard()
     assert close.reply_code == 406
+
+
+def test_a_publisher_is_blocked_while_the_disk_is_full_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    client = desk.client(1, heartbeat=2)
+    client.declare(1, "q")
+    client.ask(1, methods.ConfirmSelect())
+    monkeypatch.setattr(desk.files, "space", lambda: Space(0, 1 << 40))
+    pass_time(desk, 1000)  # the disk is looked at again
+    client.sent.clear()
+    client.publish(1, "q", b"a", b"b", header=PERSISTENT)
+    assert client.heard() == [methods.ConnectionBlocked("low on disk")]
+    assert client.is_held
+    other = desk.client(1)
+    assert other.ask(1, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
+    for _ in range(10):
+        pass_time(desk, 1000)
+    assert not client.is_aborted  # it cannot be heard, so its silence means nothing
+    assert client.heard() == []
+    monkeypatch.setattr(desk.files, "space", lambda: Space(1 << 39, 1 << 40))
+    for _ in range(3):
+        pass_time(desk, 1000)
+    assert client.heard() == [methods.ConnectionUnblocked(), methods.BasicAck(2, True)]
+    assert not client.is_held
+
+
+def test_clients_are_told_that_the_broker_stops() -> None:
+    client = Desk().client(1)
+    (close,) = client.farewell()
+    assert (close.reply_code, close.class_id) == (320, 0)
 
 
 # -- consuming

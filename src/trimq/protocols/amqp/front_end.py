@@ -9,9 +9,10 @@ from trimq.clock import Clock
 from trimq.config.settings import Amqp
 from trimq.core.logins import Logins
 from trimq.core.queueing import Queueing
-from trimq.errors import ProtocolError, Refusal
+from trimq.errors import DiskFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.blocking import Blocking
 from trimq.protocols.amqp.codes import Code, ConnectionFault, WrongProtocol
 from trimq.protocols.amqp.connection import SERVED_HEADERS, AmqpConnection, Phase
 from trimq.protocols.amqp.deliveries import ReplyAddresses
@@ -29,13 +30,14 @@ class AmqpConversation:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._connection = context.connection
+        self._blocking = Blocking(context)
         self.get_buffer = self._connection.get_buffer
         self.buffer_updated = self._connection.buffer_updated
         liveness, patience_ms = context.clock.liveness, context.settings.handshake_ms
         self._handshake = liveness.call_at(liveness.now_ms() + patience_ms, self._give_up_handshake)
 
     def next_event(self) -> Event | None:
-        return self._connection.next_event()
+        return self._blocking.take_postponed() or self._connection.next_event()
 
     def handle(self, event: object) -> Reply | None:
         if isinstance(event, Publish):
@@ -53,10 +55,15 @@ class AmqpConversation:
         context = self._context
         channel = context.channels[event.channel]
         try:
-            return publishing.publish(context, channel, event)
+            reply = publishing.publish(context, channel, event)
+        except DiskFull:
+            self._blocking.postpone(event)
+            return None
         except Refusal as refusal:
             parts = context.refuse(channel, refusal, methods.BasicPublish.ID)
-            return Reply.now(parts, lane=event.channel)
+            reply = Reply.now(parts, lane=event.channel)
+        self._blocking.passed()
+        return reply
 
     def _ack(self, event: Acks) -> Reply | None:
         context = self._context
@@ -108,6 +115,8 @@ class AmqpConversation:
     def farewell(self, error: ProtocolError) -> Parts:
         if isinstance(error, WrongProtocol):
             return [SERVED_HEADERS[0]]
+        if isinstance(error, Stopping):
+            error = ConnectionFault(Code.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'")
         # Before it is open, RabbitMQ tells a client nothing but that its virtual host is not to be had.
         if isinstance(error, ConnectionFault) and self._connection.phase in (Phase.OPENING, Phase.RUNNING):
             return write_fault(error)
@@ -115,6 +124,7 @@ class AmqpConversation:
 
     def closed(self) -> None:
         self._handshake.cancel()
+        self._blocking.stop()
         if self._context.heartbeats is not None:
             self._context.heartbeats.stop()
         self._context.release_all()

@@ -26,6 +26,8 @@ class Heartbeats:
         self._fell_silent = fell_silent
         self._seen = receptions()
         self._silent_halves = 0
+        self.is_deaf = False
+        """Nothing is read from the peer, so its silence means nothing."""
         self._timer: Timer | None = None
         self._due_ms = timeline.now_ms()
         self._wait()
@@ -36,7 +38,7 @@ class Heartbeats:
 
     def _beat(self) -> None:
         found = self._receptions()
-        self._silent_halves = 0 if found != self._seen else self._silent_halves + 1
+        self._silent_halves = 0 if found != self._seen or self.is_deaf else self._silent_halves + 1
         self._seen = found
         if self._silent_halves > 4:  # two whole intervals, and the half in which the last sign may have come
             self._timer = None

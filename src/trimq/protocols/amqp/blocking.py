@@ -1,0 +1,64 @@
+"""A publisher whose message finds no room on the disk: it is told so, and not read until there is room again. Consumers
+and other connections go on."""
+
+from __future__ import annotations
+
+from trimq.clock import Timeline, Timer
+from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.contents import write_command
+from trimq.protocols.amqp.events import Publish
+from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.amqp.login import has_capability
+
+# How often it is looked whether there is room.
+_LOOK_MS = 1000
+
+
+class Blocking:
+    """Keeps the one message that found no room, and offers it again."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._postponed: Publish | None = None
+        self._is_told = False
+        self._timer: Timer | None = None
+
+    def postpone(self, event: Publish) -> None:
+        """As RabbitMQ, a client hears of it only when it publishes."""
+        context = self._context
+        self._postponed = event
+        context.outlet.hold_intake()
+        self._set_deaf(True)
+        if not self._is_told and has_capability(context.client_properties, "connection.blocked"):
+            context.outlet.send([write_command(0, methods.ConnectionBlocked("low on disk"))])
+        self._is_told = True
+        liveness: Timeline = context.clock.liveness
+        self._timer = liveness.call_at(liveness.now_ms() + _LOOK_MS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._context.outlet.resume_intake()
+
+    def take_postponed(self) -> Publish | None:
+        """What is to be tried again, if it is time to."""
+        if self._timer is not None:
+            return None
+        event, self._postponed = self._postponed, None
+        return event
+
+    def passed(self) -> None:
+        """A message found room."""
+        if self._is_told:
+            self._is_told = False
+            self._set_deaf(False)
+            if has_capability(self._context.client_properties, "connection.blocked"):
+                self._context.outlet.send([write_command(0, methods.ConnectionUnblocked())])
+
+    def _set_deaf(self, is_deaf: bool) -> None:
+        if self._context.heartbeats is not None:
+            self._context.heartbeats.is_deaf = is_deaf
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
