@@ -193,18 +193,21 @@ class Client:
         method = methods.BasicPublish(routing_key=key, **flags)
         self.feed(b"".join(publish(channel, method, body, header) for body in bodies))
 
-    def heard(self) -> list[Any]:
-        """What came since the last time: methods, and contents of those that have one."""
-        found: list[Any] = []
-        for kind, _, payload in frames_of(bytes(self.sent)):
+    def heard_by_channel(self) -> list[tuple[int, Any]]:
+        """What came since the last time: methods, and contents of those that have one, each with its channel."""
+        found: list[tuple[int, Any]] = []
+        for kind, channel, payload in frames_of(bytes(self.sent)):
             if kind == 1:
-                found.append(read_method(payload))
+                found.append((channel, read_method(payload)))
             elif kind == 2:
-                found[-1] = Content(found[-1], payload[12:], b"")
+                found[-1] = channel, Content(found[-1][1], payload[12:], b"")
             elif kind == 3:
-                found[-1] = found[-1]._replace(body=found[-1].body + payload)
+                found[-1] = channel, found[-1][1]._replace(body=found[-1][1].body + payload)
         self.sent.clear()
         return found
+
+    def heard(self) -> list[Any]:
+        return [came for _, came in self.heard_by_channel()]
 
     def bodies(self) -> list[bytes]:
         return [came.body for came in self.heard() if isinstance(came, Content)]

@@ -1,0 +1,161 @@
+"""Channels against a model of one queue: every message is ready, out to one channel, or settled. Nothing is lost or
+doubled, and what was never out comes in its order."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from protocols.amqp.desk import PERSISTENT, Client, Content, Desk
+
+from trimq.protocols.amqp import methods
+
+CHANNELS = (1, 2)
+
+
+class Channels(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.desk = Desk()
+        self.publisher = self.desk.client(1)
+        self.publisher.declare(1, "q")
+        self.count = 0
+        self.ready: list[int] = []
+        self.been_out: set[int] = set()
+        self.clients: list[Client] = []
+        # By client, channel and delivery tag.
+        self.out: dict[tuple[int, int, int], int] = {}
+        self.consumers: set[tuple[int, int]] = set()
+        self.connect()
+
+    def connect(self) -> None:
+        self.clients.append(self.desk.client(*CHANNELS))
+
+    def hear(self) -> None:
+        """All that was delivered is taken into the book."""
+        self.desk.settle()
+        for index, client in enumerate(self.clients):
+            for channel, came in client.heard_by_channel():
+                if isinstance(came, Content) and isinstance(came.method, methods.BasicDeliver | methods.BasicGetOk):
+                    self.take(index, channel, came)
+
+    def take(self, index: int, channel: int, came: Content) -> None:
+        number = int(came.body)
+        method = came.method
+        assert isinstance(method, methods.BasicDeliver | methods.BasicGetOk)
+        assert number in self.ready
+        assert method.is_redelivered is (number in self.been_out)
+        if number not in self.been_out:
+            assert all(earlier in self.been_out for earlier in self.ready if earlier < number)
+        self.ready.remove(number)
+        self.been_out.add(number)
+        self.out[index, channel, method.delivery_tag] = number
+
+    def give_back(self, index: int, channel: int | None = None) -> None:
+        for held in [held for held in self.out if held[0] == index and channel in (None, held[1])]:
+            self.ready.append(self.out.pop(held))
+        self.ready.sort()
+        self.consumers = {
+            (client, number) for client, number in self.consumers if client != index or channel not in (None, number)
+        }
+
+    # -- what happens
+
+    @rule(count=st.integers(1, 4))
+    def publish(self, count: int) -> None:
+        numbers = range(self.count, self.count + count)
+        self.count += count
+        self.ready += numbers
+        self.publisher.publish(1, "q", *(b"%d" % number for number in numbers), header=PERSISTENT)
+        self.hear()
+
+    @rule(index=st.integers(0, 3), channel=st.sampled_from(CHANNELS), prefetch=st.integers(0, 3))
+    def consume(self, index: int, channel: int, prefetch: int) -> None:
+        index %= len(self.clients)
+        if (index, channel) in self.consumers:
+            return
+        client = self.clients[index]
+        client.tell(
+            channel, methods.BasicQos(prefetch_count=prefetch), methods.BasicConsume(queue="q", consumer_tag="t")
+        )
+        self.consumers.add((index, channel))
+        self.hear()
+
+    @rule(index=st.integers(0, 3), channel=st.sampled_from(CHANNELS))
+    def get(self, index: int, channel: int) -> None:
+        self.clients[index % len(self.clients)].tell(channel, methods.BasicGet(queue="q"))
+        self.hear()
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), how=st.sampled_from(["ack", "nack", "requeue", "reject", "put back"]), multiple=st.booleans())
+    def settle(self, data: st.DataObject, how: str, multiple: bool) -> None:
+        index, channel, tag = data.draw(st.sampled_from(sorted(self.out)))
+        multiple = multiple and how not in ("reject", "put back")
+        method = {
+            "ack": methods.BasicAck(tag, multiple),
+            "nack": methods.BasicNack(tag, multiple, False),
+            "requeue": methods.BasicNack(tag, multiple, True),
+            "reject": methods.BasicReject(tag, False),
+            "put back": methods.BasicReject(tag, True),
+        }[how]
+        for held in sorted(self.out):
+            if held[:2] == (index, channel) and (held[2] == tag or (multiple and held[2] < tag)):
+                number = self.out.pop(held)
+                if how in ("requeue", "put back"):
+                    self.ready.append(number)
+        self.ready.sort()
+        self.clients[index].tell(channel, method)
+        self.hear()
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        index, channel = data.draw(st.sampled_from(sorted(self.consumers)))
+        self.consumers.remove((index, channel))
+        self.clients[index].tell(channel, methods.BasicCancel("t"))
+        self.hear()
+
+    @rule(index=st.integers(0, 3), channel=st.sampled_from(CHANNELS))
+    def close_channel(self, index: int, channel: int) -> None:
+        index %= len(self.clients)
+        self.give_back(index, channel)
+        self.clients[index].tell(channel, methods.ChannelClose(200, "bye"), methods.ChannelOpen())
+        self.hear()
+
+    @rule(index=st.integers(0, 3))
+    def cut(self, index: int) -> None:
+        """A connection is gone, and another takes its place."""
+        index %= len(self.clients)
+        self.give_back(index)
+        self.clients[index].lose()
+        self.clients[index] = self.desk.client(*CHANNELS)
+        self.hear()
+
+    @rule()
+    def add_client(self) -> None:
+        if len(self.clients) < 3:
+            self.connect()
+
+    # -- what always holds
+
+    @invariant()
+    def the_queue_counts_what_is_ready(self) -> None:
+        declared = self.publisher.ask(1, methods.QueueDeclare(queue="q", is_passive=True))
+        assert (declared.message_count, declared.consumer_count) == (len(self.ready), len(self.consumers))
+
+    def teardown(self) -> None:
+        """When all are gone, what was not settled is there, in order."""
+        if not hasattr(self, "clients"):
+            return
+        for index, client in enumerate(self.clients):
+            self.give_back(index)
+            client.lose()
+        self.desk.settle()
+        left = []
+        while isinstance(got := self.publisher.ask(1, methods.BasicGet(queue="q", no_ack=True)), Content):
+            left.append(int(got.body))
+        assert left == sorted(self.ready)
+
+
+TestChannels = Channels.TestCase
+TestChannels.settings = settings(max_examples=40, stateful_step_count=25, database=None, deadline=None)
