@@ -63,8 +63,7 @@ class Session(asyncio.BufferedProtocol):
         self._unlively_bytes = 0
         self._last_words: Parts = ()
         self._timer: Timer | None = None
-        self._flush_scheduled = False
-        self._turn_scheduled = False
+        self._flush_scheduled = self._turn_scheduled = False
         self._is_held_back = False
         self._is_reading = True
         self._is_over_quota = self._is_intake_held = False
@@ -73,9 +72,7 @@ class Session(asyncio.BufferedProtocol):
         self._is_made = self._has_conversation = False
         self._has_ended_input = False
         self._has_erred = False
-        self._is_closing = False
-        self._is_lingering = False
-        self._is_lost = False
+        self._is_closing = self._is_lingering = self._is_lost = False
 
     # -- asyncio's side
 
