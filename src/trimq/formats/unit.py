@@ -1,0 +1,218 @@
+"""The message unit of RocketMQ's commit log: one message with its place, as it stands on disk and as clients get it.
+Owns its layout; who stores it, and for whom, is decided elsewhere."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from trimq.model import Buffer
+
+MAGIC = 0xDAA320A7
+MAGIC_LONG_TOPIC = 0xDAA320AB  # the topic's length takes two bytes
+FILLER_MAGIC = 0xCBD43194
+FILLER_BYTES = 8
+
+LONGEST_SHORT_TOPIC = 127
+LONGEST_TOPIC = 32_767
+LONGEST_PROPERTIES = 32_767
+
+# Bits of the system flag.
+COMPRESSED = 1
+MULTI_TAGS = 2
+TRANSACTION_PREPARED = 4
+TRANSACTION_COMMIT = 8
+TRANSACTION_ROLLBACK = 12
+TRANSACTION_BITS = 12
+BORN_HOST_V6 = 16
+STORE_HOST_V6 = 32
+
+#   size · magic · body's crc · queue · flag · queue offset · position · system flag · born at · born host ·
+#   stored at · store host · reconsume times · prepared at · body's length
+_HEADS = {(born, store): Struct(f">iIiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
+_SHORT_HEAD = _HEADS[8, 8]
+_PREFIX = Struct(">iIiiiqqi")  # up to the system flag
+_SIZE_AND_MAGIC = Struct(">iI")
+_OFFSETS = Struct(">qq")
+_LONG = Struct(">q")
+_LENGTH = Struct(">h")
+_INT = Struct(">i")
+
+QUEUE_OFFSET_AT = 20
+BORN_HOST_AT = 48
+LEAST_BYTES = _SHORT_HEAD.size + 1 + 2  # of a unit without body, topic and properties
+
+_HOST_V4, _HOST_V6 = 8, 20
+
+
+class BadUnit(ValueError):
+    """The bytes are no whole unit."""
+
+
+class BadUnitChecksum(BadUnit):
+    """The body is not the one that was sent."""
+
+
+class Draft(NamedTuple):
+    """A message that has no place yet. Hosts are an address and a port as `pack_host` makes them."""
+
+    topic: bytes
+    queue_id: int
+    body: Buffer
+    properties: bytes
+    flag: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    reconsume_times: int = 0
+    prepared_position: int = 0
+
+
+class Unit(NamedTuple):
+    """A message and its place: `queue_offset` in its queue, `position` in the commit log."""
+
+    size: int
+    crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    position: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    store_ms: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_position: int
+    body: Buffer
+    topic: bytes
+    properties: bytes
+
+
+def draft_size(draft: Draft, store_host: bytes) -> int:
+    """How long the unit of a draft will be."""
+    head = _SHORT_HEAD.size - 2 * _HOST_V4 + len(draft.born_host) + len(store_host)
+    topic = len(draft.topic)
+    return head + len(draft.body) + topic + (3 if topic <= LONGEST_SHORT_TOPIC else 4) + len(draft.properties)
+
+
+def encode_unit(draft: Draft, queue_offset: int, position: int, store_ms: int, store_host: bytes) -> bytes:
+    """The unit of a draft at its place. The bits of the system flag that tell IPv6 hosts are set by the hosts alone."""
+    topic, queue_id, body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared = draft
+    topic_length = len(topic)
+    if topic_length > LONGEST_TOPIC or len(properties) > LONGEST_PROPERTIES:
+        raise BadUnit(f"a topic of {topic_length} bytes, properties of {len(properties)}")
+    head, born, store = _SHORT_HEAD, len(born_host), len(store_host)
+    sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
+    if born != _HOST_V4 or store != _HOST_V4:
+        head = _HEADS[born, store]
+        sys_flag |= (BORN_HOST_V6 if born == _HOST_V6 else 0) | (STORE_HOST_V6 if store == _HOST_V6 else 0)
+    if topic_length <= LONGEST_SHORT_TOPIC:
+        magic, topic_head = MAGIC, topic_length.to_bytes(1, "big")
+    else:
+        magic, topic_head = MAGIC_LONG_TOPIC, _LENGTH.pack(topic_length)
+    tail = b"".join((topic_head, topic, _LENGTH.pack(len(properties)), properties))
+    packed = head.pack(
+        head.size + len(body) + len(tail),
+        magic,
+        zlib.crc32(body) & 0x7FFFFFFF,
+        queue_id,
+        flag,
+        queue_offset,
+        position,
+        sys_flag,
+        born_ms,
+        born_host,
+        store_ms,
+        store_host,
+        reconsume_times,
+        prepared,
+        len(body),
+    )
+    return b"".join((packed, body, tail))
+
+
+def stamp(unit: bytearray | memoryview, queue_offset: int, position: int, store_ms: int) -> None:
+    """Give a unit another place and time of storing."""
+    _OFFSETS.pack_into(unit, QUEUE_OFFSET_AT, queue_offset, position)
+    (sys_flag,) = _INT.unpack_from(unit, 36)
+    born = _HOST_V6 if sys_flag & BORN_HOST_V6 else _HOST_V4
+    _LONG.pack_into(unit, BORN_HOST_AT + born, store_ms)
+
+
+def filler(remaining: int) -> bytes:
+    """What stands at the end of a file that has no room for the next unit: `remaining` counts from here to its end."""
+    return _SIZE_AND_MAGIC.pack(remaining, FILLER_MAGIC)
+
+
+def filler_size(data: Buffer, at: int = 0) -> int | None:
+    """How many bytes to skip if a filler stands here; None: something else does."""
+    if len(data) - at < FILLER_BYTES:
+        return None
+    size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
+    return size if magic == FILLER_MAGIC and size >= FILLER_BYTES else None
+
+
+def unit_size(data: Buffer, at: int = 0) -> int:
+    """The size that a unit claims, without a look at the rest. BadUnit: none begins here, or not all of it is there."""
+    available = len(data) - at
+    if available < LEAST_BYTES:
+        raise BadUnit(f"{available} bytes are no unit")
+    size: int
+    size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
+    if magic != MAGIC and magic != MAGIC_LONG_TOPIC:
+        raise BadUnit(f"{magic:08X} begins no unit")
+    if not LEAST_BYTES <= size <= available:
+        raise BadUnit(f"a unit of {size} bytes in {available}")
+    return size
+
+
+def read_unit(data: Buffer, at: int = 0) -> Unit:
+    """The unit that begins here; its body is a part of `data`. BadUnit: its lengths do not fit. The checksum is not
+    looked at."""
+    size = unit_size(data, at)
+    magic, sys_flag = _SIZE_AND_MAGIC.unpack_from(data, at)[1], _INT.unpack_from(data, at + 36)[0]
+    head = _SHORT_HEAD
+    if sys_flag & (BORN_HOST_V6 | STORE_HOST_V6):
+        born = _HOST_V6 if sys_flag & BORN_HOST_V6 else _HOST_V4
+        head = _HEADS[born, _HOST_V6 if sys_flag & STORE_HOST_V6 else _HOST_V4]
+    end = at + size
+    topic_head = 1 if magic == MAGIC else 2
+    if size < head.size + topic_head + 2:
+        raise BadUnit(f"a unit of {size} bytes has no room for its fields")
+    *fields, body_length = head.unpack_from(data, at)
+    body_at = at + head.size
+    topic_at = body_at + body_length + topic_head
+    if body_length < 0 or topic_at + 2 > end:
+        raise BadUnit(f"a body of {body_length} bytes in a unit of {size}")
+    topic_length = data[topic_at - 1] if topic_head == 1 else _LENGTH.unpack_from(data, topic_at - 2)[0]
+    properties_at = topic_at + topic_length + 2
+    if not 0 <= topic_length <= (LONGEST_SHORT_TOPIC if topic_head == 1 else LONGEST_TOPIC) or properties_at > end:
+        raise BadUnit(f"a topic of {topic_length} bytes in a unit of {size}")
+    (properties_length,) = _LENGTH.unpack_from(data, properties_at - 2)
+    if properties_length < 0 or properties_at + properties_length != end:
+        raise BadUnit(f"properties of {properties_length} bytes in a unit of {size}")
+    body = data[body_at : body_at + body_length]
+    topic = bytes(data[topic_at : topic_at + topic_length])
+    return Unit._make((size, *fields[2:], body, topic, bytes(data[properties_at:end])))
+
+
+def check_unit(data: Buffer, at: int = 0, position: int | None = None) -> Unit:
+    """As `read_unit`, of a unit that is whole: its body has its checksum, and it stands where it says."""
+    unit = read_unit(data, at)
+    if zlib.crc32(unit.body) & 0x7FFFFFFF != unit.crc:
+        raise BadUnitChecksum("the body has another checksum")
+    if position is not None and unit.position != position:
+        raise BadUnit(f"a unit of position {unit.position} stands at {position}")
+    return unit
+
+
+def iterate(data: Buffer) -> Iterator[Unit]:
+    """Units one after the other, as clients get them."""
+    at = 0
+    while at < len(data):
+        unit = read_unit(data, at)
+        yield unit
+        at += unit.size

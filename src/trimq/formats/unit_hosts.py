@@ -1,0 +1,73 @@
+"""Addresses as message units carry them, and the ids that are made of an address and a position."""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+from struct import Struct
+from typing import NamedTuple
+
+_PORT = Struct(">i")
+_POSITION = Struct(">q")
+_SIZES = (8, 20)
+_ID_LENGTHS = (32, 56)
+
+
+class BadMessageId(ValueError):
+    """It is not made of an address and a position."""
+
+
+class MessagePlace(NamedTuple):
+    """What an offset message id says: where the broker that has it listens, and where it stands in its commit log."""
+
+    host: str
+    port: int
+    position: int
+
+
+@lru_cache(maxsize=4096)
+def pack_host(address: str, port: int) -> bytes:
+    """8 bytes of an IPv4 address and its port, 20 of an IPv6 one. ValueError: it is neither."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    return found.packed + _PORT.pack(port)
+
+
+def unpack_host(packed: bytes) -> tuple[str, int]:
+    if len(packed) not in _SIZES:
+        raise ValueError(f"{len(packed)} bytes are no address and port")
+    return str(ipaddress.ip_address(packed[:-4])), _PORT.unpack_from(packed, len(packed) - 4)[0]
+
+
+def offset_message_id(store_host: bytes, position: int) -> str:
+    """The id that a client can find the message by: 32 characters, 56 with an IPv6 address."""
+    return (store_host + _POSITION.pack(position)).hex().upper()
+
+
+def read_message_id(id: str) -> MessagePlace:
+    if len(id) not in _ID_LENGTHS:
+        raise BadMessageId(f"an id of {len(id)} characters")
+    try:
+        packed = bytes.fromhex(id)
+    except ValueError:
+        raise BadMessageId("an id is written in hexadecimal digits") from None
+    if len(packed) * 2 != len(id):
+        raise BadMessageId("an id has no blanks")
+    host, port = unpack_host(packed[:-8])
+    return MessagePlace(host, port, _POSITION.unpack_from(packed, len(packed) - 8)[0])
+
+
+_UNIQUE = Struct(">hiih")
+
+
+def unique_key(host: bytes, process: int, run: int, since_month_ms: int, count: int) -> str:
+    """An id as a producer makes it: of its address without the port, its process, and a counter. Each number is taken
+    as far as its field goes."""
+    numbers = _UNIQUE.pack(_signed(process, 16), _signed(run, 32), _signed(since_month_ms, 32), _signed(count, 16))
+    return (host[:-4] + numbers).hex().upper()
+
+
+def _signed(number: int, bits: int) -> int:
+    number &= (1 << bits) - 1
+    return number - (1 << bits) if number >> (bits - 1) else number

@@ -1,0 +1,95 @@
+"""The property string of a message unit, and the hashes of tags and keys that are made of it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from functools import lru_cache
+from operator import mul
+
+NAME_ENDS = "\x01"
+VALUE_ENDS = "\x02"
+
+TAGS = "TAGS"
+KEYS = "KEYS"
+UNIQUE_KEY = "UNIQ_KEY"
+
+
+def read_properties(raw: bytes | str) -> dict[str, str]:
+    """By name; of a name that comes twice the last value counts. What has no name or no value is left out."""
+    text = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
+    found = {}
+    for item in text.split(VALUE_ENDS):
+        name, separator, value = item.partition(NAME_ENDS)
+        if separator and name and value:
+            found[name] = value
+    return found
+
+
+def write_properties(properties: Mapping[str, str]) -> bytes:
+    """Each name and value is followed by its separator, also the last. ValueError: one of them holds a separator, or a
+    character that stands for bytes that were never written."""
+    for name, value in properties.items():
+        if not _CONTROL.isdisjoint(name) or not _CONTROL.isdisjoint(value):
+            raise ValueError(f"a separator inside of the property {name[:40]!r}")
+    text = "".join(f"{name}{NAME_ENDS}{value}{VALUE_ENDS}" for name, value in properties.items() if name and value)
+    return text.encode("utf-8", "replace")
+
+
+# A torn write leaves zeros: by that a property string is known to be whole.
+_CONTROL = frozenset((NAME_ENDS, VALUE_ENDS, "\x00"))
+
+
+def find_property(raw: bytes, name: str) -> str | None:
+    """One value, without taking the whole string apart. The last one counts."""
+    wanted = name.encode() + b"\x01"
+    at = len(raw)
+    while True:
+        at = raw.rfind(wanted, 0, at)
+        if at < 0:
+            return None
+        if at == 0 or raw[at - 1] == 2:
+            begin = at + len(wanted)
+            end = raw.find(b"\x02", begin)
+            value = raw[begin : end if end >= 0 else len(raw)].decode("utf-8", "replace")
+            if value:
+                return value
+
+
+# -- hashes, as Java's strings have them
+
+_POWERS = [pow(31, exponent, 1 << 32) for exponent in range(255, -1, -1)]
+_MASK = 0xFFFFFFFF
+
+
+def java_hash(text: str, seed: int = 0) -> int:
+    """Java's `hashCode`, as a signed number of 32 bits. `seed` is the hash of what comes before `text`."""
+    units: bytes | memoryview = text.encode("ascii") if text.isascii() else _utf16(text)
+    total = seed & _MASK
+    for begin in range(0, len(units), 256):
+        part = units[begin : begin + 256]
+        count = len(part)
+        total = (total * pow(31, count, 1 << 32) + sum(map(mul, part, _POWERS[256 - count :]))) & _MASK
+    return total - (1 << 32) if total & 0x80000000 else total
+
+
+def _utf16(text: str) -> memoryview:
+    encoded = text.encode("utf-16-le", "surrogatepass")
+    return memoryview(array("H", [encoded[at] | encoded[at + 1] << 8 for at in range(0, len(encoded), 2)]))
+
+
+@lru_cache(maxsize=4096)
+def tags_code(tags: str) -> int:
+    """What a reader who wants these tags compares: their hash, 0 without any."""
+    return java_hash(tags) if tags else 0
+
+
+def key_hash(topic_hash: int, key: str) -> int:
+    """The hash of a key of a topic, whose own hash is `java_hash` of its name and a '#'. Never negative."""
+    found = abs(java_hash(key, topic_hash))
+    return 0 if found > 0x7FFFFFFF else found
+
+
+def split_keys(keys: str) -> list[str]:
+    """The words of the property that names a message's keys."""
+    return [key for key in keys.split(" ") if key]
