@@ -1,0 +1,45 @@
+"""JSON as Java's clients write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trimq.protocols.rocketmq.lenient_json import BadJson, read_json, write_object_keyed
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b'{"a":1}', {"a": 1}),
+        (b'{"addrs":{0:"h:1",1:"h:2"}}', {"addrs": {"0": "h:1", "1": "h:2"}}),
+        (b'{{"queueId":0,"topic":"t"}:{"x":[1,{2:3}]}}', {'{"queueId":0,"topic":"t"}': {"x": [1, {"2": 3}]}}),
+        (b'{ 0 : "a\\n" , }', {"0": "a\n"}),
+        (b"{[1]:true}", {"[1]": True}),
+        (b'{x:null,"y":-1.5e3}', {"x": None, "y": -1500.0}),
+    ],
+)
+def test_objects_with_any_keys_are_read(data: bytes, found: Any) -> None:
+    assert read_json(data) == found
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"{0:1", b"{0 1}", b"{0:x}", b"{:1}", b"{0:1}{", b"{0:\xff}", b"[1", b'{0:"a}', b"{0:1 2}"],
+)
+def test_what_is_no_json_is_refused(data: bytes) -> None:
+    with pytest.raises(BadJson):
+        read_json(data)
+
+
+@pytest.mark.parametrize("opening", [b"[", b"{0:", b"{"])
+def test_depth_is_bounded(opening: bytes) -> None:
+    with pytest.raises(BadJson):
+        read_json(b"{0:1," + opening * 100_000)
+
+
+def test_a_map_with_objects_as_keys_comes_back() -> None:
+    data = write_object_keyed([({"queueId": 0}, {"max": 3}), (1, "x")])
+    assert data == b'{{"queueId":0}:{"max":3},1:"x"}'
+    assert read_json(data) == {'{"queueId":0}': {"max": 3}, "1": "x"}
