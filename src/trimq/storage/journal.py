@@ -43,6 +43,7 @@ class Journal:
         "_files",
         "_folder",
         "_folder_changed",
+        "_full_bytes",
         "_owner",
         "_passes",
         "_suffix",
@@ -51,7 +52,11 @@ class Journal:
         "settle_pass",
     )
 
-    def __init__(self, files: Files, folder: str, suffix: str, passes: Passes, owner: JournalOwner) -> None:
+    def __init__(
+        self, files: Files, folder: str, suffix: str, passes: Passes, owner: JournalOwner, full_bytes: int = 0
+    ) -> None:
+        """`full_bytes`: every file has this size from the beginning on, and zeros behind its data. 0: it grows."""
+        self._full_bytes = full_bytes
         self._files = files
         self._folder = folder
         self._suffix = suffix
@@ -118,6 +123,8 @@ class Journal:
             file = self._files.open(self.path(name), create=True)
             if file.size():
                 file.resize(0)  # what is there would be taken for records behind the new ones
+            if self._full_bytes:
+                file.resize(self._full_bytes)
         except OSError as error:
             raise WriteFailed(str(error)) from error
         segment = Segment(base, file, 0)
@@ -168,9 +175,15 @@ class Journal:
                 segment.file.close()
             else:
                 segment.size = position
-                segment.file.resize(position)
+                self._cut_file(segment)
                 dirty.files.add(segment.file)
         self._owner.pass_undone()
+
+    def _cut_file(self, segment: Segment) -> None:
+        """Nothing is left in the file behind the segment's data."""
+        segment.file.resize(segment.size)
+        if self._full_bytes:
+            segment.file.resize(self._full_bytes)
 
     # -- removing
 
@@ -202,7 +215,7 @@ class Journal:
             self.remove(self.segments[-1], companions)
         segment.size = size
         if segment.file.size() > size:
-            segment.file.resize(size)
+            self._cut_file(segment)
         self._join_once()
         self._chunks.append((segment, size, [], False))
 

@@ -1,0 +1,398 @@
+"""The folder of RocketMQ's store: commit log, consume queues and key index, kept in step with each other. Knows which
+queue a unit belongs to, never what it is for."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+from trimq.errors import OffsetOutOfRange
+from trimq.formats.unit import (
+    TRANSACTION_BITS,
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    Draft,
+    Unit,
+)
+from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, find_property, java_hash, key_hash, split_keys
+from trimq.formats.unit_properties import tags_code as code_of_tags
+from trimq.storage.commit_checkpoint import CommitCheckpoints, CommitPoint, format_times
+from trimq.storage.commit_log import CommitLog, Placed
+from trimq.storage.commit_recovery import open_commit_log
+from trimq.storage.commit_settings import CommitSettings
+from trimq.storage.consume_queue import ConsumeQueue, QueueState
+from trimq.storage.files import Files
+from trimq.storage.flusher import Dirty
+from trimq.storage.key_index import IndexState, KeyIndex
+from trimq.storage.passes import Passes, Ticket
+
+log = logging.getLogger(__name__)
+
+ROOT = "store"
+_ABORT = f"{ROOT}/abort"
+_LOCK = f"{ROOT}/lock"
+_TIMES = f"{ROOT}/checkpoint"
+_QUEUES = f"{ROOT}/consumequeue"
+
+# So many keys are written to the index together, between checkpoints: enough to be cheap, few enough not to be felt.
+_KEYS_AT_ONCE = 1024
+
+CodeOf = Callable[[Unit], int]
+
+
+def code_of_unit(unit: Unit) -> int:
+    """What readers of a queue compare, before they look at the unit: the hash of its tags."""
+    return code_of_tags(find_property(unit.properties, TAGS) or "")
+
+
+class _Saved:
+    """A checkpoint on its way to the disk: what it will say."""
+
+    __slots__ = ("indexes", "point", "queues")
+
+    def __init__(self, point: CommitPoint, indexes: list[IndexState], queues: list[ConsumeQueue]) -> None:
+        self.point = point
+        self.indexes = indexes
+        self.queues = [(queue.topic, queue.number, QueueState(queue.start, queue.stored_end)) for queue in queues]
+
+
+class CommitStore:
+    def __init__(
+        self,
+        files: Files,
+        passes: Passes,
+        checkpoints: CommitCheckpoints,
+        settings: CommitSettings,
+        now_ms: Callable[[], int],
+        code_of: CodeOf = code_of_unit,
+    ) -> None:
+        self._files = files
+        self._passes = passes
+        self._checkpoints = checkpoints
+        self.settings = settings
+        self._code_of = code_of
+        self.log = CommitLog(files, f"{ROOT}/commitlog", passes, settings.file_bytes, now_ms, self)
+        self.keys = KeyIndex(files, f"{ROOT}/index", settings.index_slots, settings.index_entries, now_ms)
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._topic_hashes: dict[str, int] = {}
+        self._touched: dict[ConsumeQueue, int] = {}
+        self._recovered: dict[ConsumeQueue, None] = {}
+        self._keys_mark = 0
+        self._unsettled: deque[list[tuple[ConsumeQueue, int]]] = deque()
+        self._unstored: dict[ConsumeQueue, None] = {}
+        self._point = CommitPoint()
+        self._is_due = False
+        self._under_way = False
+        self._slots_due: _Saved | None = None
+        self._has_slots_due = False
+        self._is_closing = False
+        self.settled: Callable[[ConsumeQueue], None] | None = None
+
+    # -- opening
+
+    def open(self) -> None:
+        """Recover what is there, or begin. It may be used when the passes are settled."""
+        for folder in (ROOT, self.log.folder, _QUEUES, f"{ROOT}/index"):
+            self._files.make_folder(folder)
+        self._mark_running()
+        self._point = point = self._checkpoints.point()
+        has_keys = self.keys.load(self._checkpoints.indexes())
+        has_queues = self._load_queues()
+        if not has_keys or not has_queues:
+            log.warning("the queues or the key index of %s are built anew from the commit log", ROOT)
+            self._is_due = True
+        scan_from = point.position if has_keys and has_queues else point.start
+        keyed_to = point.position if has_keys else point.start
+        dropped = self._checkpoints.dropped()
+        open_commit_log(
+            self.log, point.start, point.position, scan_from, lambda unit: self._dispatch(unit, keyed_to, dropped)
+        )
+        self.log.last_store_ms = max(self.log.last_store_ms, point.store_ms)
+        self.log.journal.touch()
+
+    def _mark_running(self) -> None:
+        self._files.open(_ABORT, create=True)
+        self._files.open(_LOCK, create=True).write(0, [b"lock"])
+        for folder in ("", ROOT):
+            self._files.sync_folder(folder)
+
+    def _load_queues(self) -> bool:
+        """Whether the files of all queues are there; one whose files are not begins anew."""
+        is_whole = True
+        for topic, number in self._checkpoints.queues():
+            if not self.queue(topic, number).is_stored():
+                is_whole = False
+                self._queues[topic, number] = self._new_queue(topic, number, QueueState(0, 0))
+        return is_whole
+
+    def _dispatch(self, unit: Unit, keyed_to: int, dropped: dict[str, int]) -> None:
+        """Build from a unit that was found what its append had built."""
+        topic = unit.topic.decode("utf-8", "replace")
+        if unit.position < dropped.get(topic, 0):
+            return
+        queue = self.queue(topic, unit.queue_id)
+        if _is_queued(unit.sys_flag):
+            if queue.end == queue.start == 0:
+                queue.begin_at(unit.queue_offset)
+            if unit.queue_offset == queue.end:
+                self._recovered[queue] = None
+                queue.add(unit.position, unit.size, self._code_of(unit))
+            elif unit.queue_offset > queue.end:
+                log.warning("%s: offset %d is missing in the commit log", queue.folder, queue.end)
+        if unit.position >= keyed_to:
+            self._index(topic, unit.sys_flag, unit.properties, unit.position, unit.store_ms)
+
+    # -- queues
+
+    def queue(self, topic: str, number: int) -> ConsumeQueue:
+        found = self._queues.get((topic, number))
+        if found is None:
+            state = self._checkpoints.queue(topic, number) or QueueState(0, 0)
+            found = self._queues[topic, number] = self._new_queue(topic, number, state)
+        return found
+
+    def _new_queue(self, topic: str, number: int, state: QueueState) -> ConsumeQueue:
+        return ConsumeQueue(self._files, _QUEUES, topic, number, self.settings.queue_file_entries, state)
+
+    # -- appending
+
+    def append(self, queue: ConsumeQueue, draft: Draft, tags_code: int, store_host: bytes) -> Placed:
+        """Give the message its place in the log and in its queue. Pending until its pass is durable."""
+        is_queued = _is_queued(draft.sys_flag)
+        placed = self.log.append(draft, queue.end if is_queued else 0, store_host)
+        if not self._touched:
+            self._keys_mark = len(self.keys)
+        if queue not in self._touched:
+            self._touched[queue] = queue.end
+        if is_queued:
+            queue.add(placed.position, placed.size, tags_code)
+        self._index(queue.topic, draft.sys_flag, draft.properties, placed.position, placed.store_ms)
+        return placed
+
+    def _index(self, topic: str, sys_flag: int, properties: bytes, position: int, store_ms: int) -> None:
+        if sys_flag & TRANSACTION_BITS == TRANSACTION_ROLLBACK:
+            return
+        seed = self._topic_hashes.get(topic)
+        if seed is None:
+            seed = self._topic_hashes[topic] = java_hash(f"{topic}#")
+        unique = find_property(properties, UNIQUE_KEY)
+        if unique is not None:
+            self.keys.add(key_hash(seed, unique), position, store_ms)
+        if b"KEYS\x01" in properties and (keys := find_property(properties, KEYS)) is not None:
+            for key in split_keys(keys):
+                self.keys.add(key_hash(seed, key), position, store_ms)
+
+    # -- passes
+
+    def pass_written(self, number: int, dirty: Dirty) -> None:
+        touched, self._touched = {**self._recovered, **self._touched}, {}
+        self._recovered = {}
+        self._unsettled.append([(queue, queue.end) for queue in touched])
+        self._unstored.update(dict.fromkeys(touched))
+        if self._slots_due is not None:
+            self._write_slots(number, self._slots_due, dirty)
+        elif self._under_way:
+            return
+        elif self._is_due or self.log.end - self._point.position >= self.settings.checkpoint_bytes:
+            self._begin_checkpoint(number, dirty)
+        elif len(self.keys) >= _KEYS_AT_ONCE:
+            self._write_keys(number, dirty)
+
+    def pass_undone(self) -> None:
+        for queue, end in self._touched.items():
+            queue.back_to(end)
+        if self._touched:
+            self.keys.back_to(self._keys_mark)
+        self._touched = {}
+
+    def pass_settled(self, number: int) -> None:
+        for queue, end in self._unsettled.popleft():
+            queue.durable_end = end
+            if self.settled is not None:
+                self.settled(queue)
+
+    # -- checkpoints: entries, then what leads to them, then the word that both are there
+
+    def _write_keys(self, number: int, dirty: Dirty) -> None:
+        if self._has_slots_due:
+            with suppress(OSError):  # they stay in memory, and are tried again
+                self.keys.write_slots(dirty)
+                self._has_slots_due = False
+            return
+        try:
+            self.keys.write_entries(dirty)
+        except OSError as error:
+            log.warning("the key index could not be written, it is tried again: %s", error)
+            return
+        self._under_way = True
+        self._passes.when_on_disk(Ticket(number), lambda _: self._entries_on_disk(None))
+
+    def _begin_checkpoint(self, number: int, dirty: Dirty) -> None:
+        queues = list(self._unstored)
+        try:
+            for queue in queues:
+                if not queue.is_removed:
+                    queue.write_out(dirty)
+            self.keys.write_entries(dirty)
+        except OSError as error:
+            # A restart reads more, nothing is lost. The next pass tries again.
+            log.warning("no checkpoint of the commit log could be made: %s", error)
+            self._is_due = True
+            return
+        self._is_due = False
+        self._under_way = True
+        self._unstored = {}
+        point = CommitPoint(self.log.end, self.log.start, self.log.last_store_ms)
+        saved = _Saved(point, self.keys.states(), [queue for queue in queues if not queue.is_removed])
+        self._passes.when_on_disk(Ticket(number), lambda _: self._entries_on_disk(saved))
+
+    def _entries_on_disk(self, saved: _Saved | None) -> None:
+        self._has_slots_due = True
+        if saved is None:
+            self._under_way = False
+            if self._is_closing:
+                self._finish_close()
+        else:
+            self._slots_due = saved
+            self.log.journal.touch()
+
+    def _write_slots(self, number: int, saved: _Saved, dirty: Dirty) -> None:
+        try:
+            self.keys.write_slots(dirty)
+            times = self._files.open(_TIMES, create=True)
+            times.write(0, [format_times(saved.point.store_ms, saved.point.position)])
+            dirty.files.add(times)
+            dirty.folders.add(ROOT)
+        except OSError as error:
+            log.warning("no checkpoint of the commit log could be made, it is tried again: %s", error)
+            return
+        self._has_slots_due = False
+        self._slots_due = None
+        self._passes.when_on_disk(Ticket(number), lambda _: self._save(saved))
+
+    def _save(self, saved: _Saved) -> None:
+        point = saved.point._replace(start=self.log.start)
+        ticket = self._checkpoints.save(point, saved.indexes, saved.queues)
+        self._passes.when_on_disk(ticket, lambda done: self._saved(done, point))
+
+    def _saved(self, ticket: Ticket, point: CommitPoint) -> None:
+        self._under_way = False
+        if ticket.refusal is None:
+            self._point = point
+            if self._is_closing:
+                self._finish_close()
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint with the pass that this takes part in."""
+        self._is_due = True
+        self.log.journal.touch()
+
+    def close(self) -> None:
+        """Checkpoint everything. Closed when nothing is unwritten or unsynced any more."""
+        self._is_closing = True
+        if self._slots_due is not None:
+            self.log.journal.touch()  # they could not be written before
+        elif not self._under_way:  # else there is another look when that one is done
+            self._finish_close()
+
+    def _finish_close(self) -> None:
+        if self._point.position < self.log.end or self._unstored or len(self.keys) or self._has_slots_due:
+            self.checkpoint()
+            return
+        with suppress(FileNotFoundError):
+            self._files.remove(_ABORT)
+            self._files.sync_folder(ROOT)
+
+    # -- looking things up
+
+    def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Unit]:
+        """The units of a topic that have this key and were stored between these times, newest first."""
+        seen = set()
+        for position in self.keys.find(key_hash(java_hash(f"{topic}#"), key), begin_ms, end_ms):
+            if position in seen:
+                continue
+            seen.add(position)
+            with suppress(OffsetOutOfRange):
+                unit = self.log.unit_at(position)
+                if begin_ms <= unit.store_ms <= end_ms and _has_key(unit, topic, key):
+                    yield unit
+
+    def find_time(self, queue: ConsumeQueue, time_ms: int) -> int:
+        """The first offset of a queue that was not stored before this time; its durable end if there is none."""
+        low, high = queue.start, queue.durable_end
+        while low < high:
+            middle = (low + high) // 2
+            if self.log.unit_at(queue.entry(middle).position).store_ms < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # -- what goes
+
+    def expire(self, now_ms: int) -> Ticket | None:
+        """Let files go that were full longer ago than units are kept. None: there are none."""
+        start = self.log.start
+        for segment in self.log.sealed():
+            sealed_ms = self.log.sealed_ms(segment)
+            if sealed_ms is None or now_ms - sealed_ms <= self.settings.retention_ms:
+                break
+            start = segment.base + self.log.file_bytes
+        return self.remove_head(start) if start > self.log.start else None
+
+    def remove_head(self, start: int) -> Ticket | None:
+        """Remove the files before `start`, with what was built from them, once it is on disk that they may go."""
+        if start > self._point.position or self._under_way:
+            return None  # a restart would look for them; and only what is on disk may be vouched for
+        point = self._point = self._point._replace(start=start)
+        queues = [self.queue(topic, number) for topic, number in self._checkpoints.queues()]
+        gone = [name for queue in queues for name in queue.remove_head(queue.find_position(start))]
+        gone += self.keys.remove_head(start)
+        left = {state.name for state in self.keys.states()}
+        states = [(queue.topic, queue.number, QueueState(queue.start, queue.stored_end)) for queue in queues]
+        self.log.start = start
+        indexes = [state for state in self._checkpoints.indexes() if state.name in left]
+        ticket = self._checkpoints.save(point, indexes, states)
+        self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._remove_files(start, gone))
+        return ticket
+
+    def _remove_files(self, start: int, names: Iterable[str]) -> None:
+        self.log.remove_head(start)
+        for name in names:
+            with suppress(OSError):
+                self._files.remove(name)
+
+    def drop(self, topic: str) -> Ticket:
+        """The topic is gone: its queues go, and what is left of it in the log is nobody's."""
+        for queue in [queue for queue in self._queues.values() if queue.topic == topic]:
+            queue.is_removed = True
+            queue.forget_files()
+            del self._queues[topic, queue.number]
+            self._unstored.pop(queue, None)
+        ticket = self._checkpoints.drop(topic, self.log.end)
+        self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._remove_queues(topic))
+        return ticket
+
+    def _remove_queues(self, topic: str) -> None:
+        folder = f"{_QUEUES}/{topic}"
+        with suppress(OSError):
+            for number in self._files.names(folder):
+                if (topic, int(number) if number.isdigit() else -1) in self._queues:
+                    continue  # the topic was made again meanwhile
+                for name in self._files.names(f"{folder}/{number}"):
+                    self._files.remove(f"{folder}/{number}/{name}")
+                self._files.remove(f"{folder}/{number}")
+            self._files.remove(folder)
+
+
+def _is_queued(sys_flag: int) -> bool:
+    return sys_flag & TRANSACTION_BITS in (0, TRANSACTION_COMMIT)
+
+
+def _has_key(unit: Unit, topic: str, key: str) -> bool:
+    if unit.topic.decode("utf-8", "replace") != topic:
+        return False
+    keys = split_keys(find_property(unit.properties, KEYS) or "")
+    return key in keys or find_property(unit.properties, UNIQUE_KEY) == key

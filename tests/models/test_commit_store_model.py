@@ -1,0 +1,146 @@
+"""A commit store against lists: whatever is appended, refused, lost, checkpointed, expired and opened again, both hold
+the same, and readers see what is durable and nothing else."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from storage.commit_bench import START_MS, CommitBench, TornPages
+
+from trimq.storage.commit_log import Placed
+
+QUEUES = (("a", 0), ("a", 1), ("b", 0))
+
+
+class Message(NamedTuple):
+    queue: tuple[str, int]
+    body: bytes
+    key: str
+    placed: Placed
+
+
+class CommitStoreMachine(RuleBasedStateMachine):
+    """`messages` is all that was appended and not refused; those up to `durable` are acknowledged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[Message] = []
+        self.written = 0
+        self.count = 0
+        self.start = 0
+        self.bench: CommitBench
+
+    @initialize(
+        file_bytes=st.sampled_from([600, 2000, 1 << 16]),
+        checkpoint_bytes=st.sampled_from([1, 700, 1 << 30]),
+        index_entries=st.sampled_from([4, 20]),
+        queue_file_entries=st.sampled_from([2, 8]),
+    )
+    def begin(self, **changes: int) -> None:
+        self.bench = CommitBench(**changes)
+
+    @rule(queue=st.sampled_from(QUEUES), size=st.sampled_from([1, 60, 300]), key=st.sampled_from("xyz"))
+    def append(self, queue: tuple[str, int], size: int, key: str) -> None:
+        self.count += 1
+        body = b"%d " % self.count + b"." * size
+        placed = self.bench.append(*queue, body, keys=key)
+        assert placed.queue_offset == sum(message.queue == queue for message in self.messages)
+        self.messages.append(Message(queue, body, key, placed))
+
+    @rule(writes=st.booleans(), syncs=st.booleans())
+    def end_pass(self, writes: bool, syncs: bool) -> None:
+        if writes:
+            self.bench.runner.end_pass()
+            self.written = len(self.messages)
+        if syncs:
+            self.bench.runner.offload.run_one()
+
+    @rule(room_bytes=st.integers(0, 500))
+    def end_pass_on_a_full_disk(self, room_bytes: int) -> None:
+        before = self.bench.files.before
+
+        def refuse(operation: str, name: str) -> None:
+            if operation == "write" and self.bench.files.room_bytes is None and name.startswith("store/"):
+                self.bench.files.room_bytes = room_bytes
+            elif not name.startswith("store/"):
+                self.bench.files.room_bytes = None
+
+        self.bench.files.before = refuse
+        self.bench.runner.end_pass()
+        self.bench.files.before = before
+        self.bench.files.room_bytes = None
+        self.messages = [message for message in self.messages if message.placed.ticket.refusal is None]
+        self.written = len(self.messages)
+
+    @rule()
+    def settle(self) -> None:
+        self.bench.settle()
+        self.written = len(self.messages)
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.bench.store.checkpoint()
+
+    @rule()
+    def expire(self) -> None:
+        self.bench.now_ms += 6_000
+        self.bench.store.expire(self.bench.now_ms)
+
+    def durable(self) -> int:
+        return sum(message.placed.ticket.number <= self.bench.runner.passes.durable for message in self.messages)
+
+    @rule(seed=st.integers(0, 1000), keeps_names=st.booleans())
+    def crash(self, seed: int, keeps_names: bool) -> None:
+        """A power cut: what was acknowledged is there, and of the rest some of what was written, in its order."""
+        least = self.durable()
+        self.bench.crash(TornPages(seed, keeps_names))
+        self._take_what_is_left(least, self.written)
+
+    @rule()
+    def kill(self) -> None:
+        """The process ends: what was written is there."""
+        self.bench.kill()
+        self._take_what_is_left(self.written, self.written)
+
+    @rule()
+    def stop(self) -> None:
+        self.settle()
+        self.bench.stop()
+        assert "abort" not in self.bench.names("")
+        self.bench.open()
+        self._take_what_is_left(self.written, self.written)
+
+    def _take_what_is_left(self, least: int, most: int) -> None:
+        end = self.bench.store.log.end
+        count = sum(message.placed.position < end for message in self.messages[:most])
+        assert least <= count <= most
+        self.messages = self.messages[:count]
+        settled = self.bench.runner.passes.durable
+        for message in self.messages:
+            message.placed.ticket.number = settled
+        self.written = count
+
+    @invariant()
+    def readers_see_what_is_durable(self) -> None:
+        store = self.bench.store
+        durable = self.messages[: self.durable()]
+        for queue in QUEUES:
+            expected = [message for message in durable if message.queue == queue]
+            start = store.queue(*queue).start
+            assert all(message.placed.position < store.log.start for message in expected[:start])
+            assert self.bench.bodies(*queue) == [message.body for message in expected[start:]]
+            for key in "xyz":
+                found = store.find(queue[0], key, 0, 2 * START_MS)
+                wanted = [
+                    message.body
+                    for message in durable
+                    if (message.queue[0], message.key) == (queue[0], key) and message.placed.position >= store.log.start
+                ]
+                assert [bytes(unit.body) for unit in found] == wanted[::-1]
+
+
+TestCommitStore = CommitStoreMachine.TestCase
+TestCommitStore.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

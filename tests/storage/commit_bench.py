@@ -1,0 +1,139 @@
+"""A commit store on files in memory: its passes end, sync and fail when a test says so, and it is crashed, stopped and
+opened again at will."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from doubles import FaultyFiles, PassRunner
+
+from trimq.formats.unit import Draft, Unit, check_unit, encode_unit
+from trimq.formats.unit_hosts import pack_host
+from trimq.formats.unit_properties import tags_code, write_properties
+from trimq.storage.commit_checkpoint import CommitCheckpoints
+from trimq.storage.commit_log import Placed
+from trimq.storage.commit_settings import CommitSettings
+from trimq.storage.commit_store import ROOT, CommitStore
+from trimq.storage.memory_files import MemoryFiles, NameChange, Survivors
+from trimq.storage.table import open_table
+
+START_MS = 1_800_000_000_000
+HOST = pack_host("127.0.0.1", 10911)
+SETTINGS = CommitSettings(
+    file_bytes=4096,
+    queue_file_entries=8,
+    index_slots=7,
+    index_entries=16,
+    checkpoint_bytes=1 << 30,
+    retention_ms=10_000,
+)
+
+
+def draft_of(topic: str, queue: int, body: bytes, keys: str = "", tags: str = "", sys_flag: int = 0) -> Draft:
+    properties = (
+        {"UNIQ_KEY": f"U{body[:20].decode()}"} | ({"KEYS": keys} if keys else {}) | ({"TAGS": tags} if tags else {})
+    )
+    return Draft(topic.encode(), queue, body, write_properties(properties), 0, sys_flag, START_MS - 5, HOST)
+
+
+class TornPages:
+    """What a power cut leaves of files that are written anywhere: of each page, one of the versions that it had."""
+
+    def __init__(self, seed: int, keeps_names: bool = True, page_bytes: int = 64) -> None:
+        self._chance = random.Random(seed)
+        self._keeps_names = keeps_names
+        self._page_bytes = page_bytes
+
+    def names(self, folder: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
+        return changes if self._keeps_names else ()
+
+    def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
+        if not name.startswith(ROOT):
+            return versions[self._chance.randrange(len(versions))]
+        size = len(self._chance.choice(versions))
+        page = self._page_bytes
+        pages = [
+            self._chance.choice(versions)[at : at + page].ljust(min(page, size - at), b"\0")[: size - at]
+            for at in range(0, size, page)
+        ]
+        return b"".join(pages)
+
+
+class CommitBench:
+    def __init__(self, **changes: Any) -> None:
+        self.memory = MemoryFiles()
+        self.settings = replace(SETTINGS, **changes)
+        self.now_ms = START_MS
+        self.files: FaultyFiles
+        self.runner: PassRunner
+        self.store: CommitStore
+        self.open()
+
+    def open(self) -> None:
+        self.files = FaultyFiles(self.memory)
+        self.runner = PassRunner(self.files)
+        self.memory.make_folder("tables")
+        table = open_table(self.files, "tables", "commit", self.runner.passes, list, self.runner.offload)
+        self.store = CommitStore(
+            self.files, self.runner.passes, CommitCheckpoints(table), self.settings, lambda: self.now_ms
+        )
+        self.store.open()
+        self.settle()
+
+    def settle(self) -> None:
+        self.runner.settle()
+        assert self.runner.failures == []
+
+    def append(self, topic: str, queue: int, body: bytes, tags: str = "", **fields: Any) -> Placed:
+        draft = draft_of(topic, queue, body, tags=tags, **fields)
+        return self.store.append(self.store.queue(topic, queue), draft, tags_code(tags), HOST)
+
+    def put(self, topic: str, queue: int, *bodies: bytes, **fields: Any) -> list[Placed]:
+        """In one pass, durable afterwards."""
+        placed = [self.append(topic, queue, body, **fields) for body in bodies]
+        self.settle()
+        return placed
+
+    def bodies(self, topic: str, queue: int) -> list[bytes]:
+        return [bytes(unit.body) for unit in self.units(topic, queue)]
+
+    def units(self, topic: str, queue: int) -> list[Unit]:
+        """All that may be read, each checked."""
+        found = self.store.queue(topic, queue)
+        units = []
+        for offset in range(found.start, found.durable_end):
+            position, size, _ = found.entry(offset)
+            unit = check_unit(self.store.log.view(position, size), position=position)
+            assert (unit.size, unit.queue_offset, unit.queue_id, unit.topic) == (size, offset, queue, topic.encode())
+            units.append(unit)
+        return units
+
+    def stop(self) -> None:
+        """In order."""
+        self.store.close()
+        self.settle()
+
+    def crash(self, survivors: Survivors | None = None) -> None:
+        if survivors is None:
+            self.memory.crash()
+        else:
+            self.memory.crash(survivors)
+        self.open()
+
+    def kill(self) -> None:
+        """The process ends, the machine goes on."""
+        self.open()
+
+    def names(self, folder: str) -> list[str]:
+        return self.memory.names(f"{ROOT}/{folder}".rstrip("/"))
+
+    def read(self, name: str) -> bytes:
+        file = self.memory.open(f"{ROOT}/{name}")
+        return file.read(0, file.size())
+
+
+def unit_of(draft: Draft, placed: Placed) -> bytes:
+    return encode_unit(draft, placed.queue_offset, placed.position, placed.store_ms, HOST)
