@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KafkaSizes:
-    warm_seconds: float = 200.0
+    warm_seconds: float = 180.0
     """A JVM compiles what is used often; in its first minutes a request costs several times what it costs later."""
     rounds: int = 4
     seconds: float = 1.5
@@ -17,7 +17,7 @@ class KafkaSizes:
     small_requests: int = 30_000
     fetch_bytes: int = 2 << 30
     stored_bytes: int = 16 << 20
-    client_rounds: int = 3
+    client_rounds: int = 2
     client_bytes: int = 64 << 20
     client_messages: int = 300_000
     """A round of a real client ends with whichever of the two is reached first."""
