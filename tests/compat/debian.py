@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from compat.cache import do, made_once, require
+from compat.cache import do, require
 from compat.programs import Program
+
+from tools.made_once import made_once
 
 _NEEDS = ("depends", "--recurse", *(f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks")))
 _NEEDS += ("--no-replaces", "--no-enhances")

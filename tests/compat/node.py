@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from compat.cache import do, made_once, require
+from compat.cache import do, require
 from compat.programs import SOURCES, Program, fingerprint
+
+from tools.made_once import made_once
 
 
 def node_client() -> Program:
