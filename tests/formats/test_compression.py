@@ -85,6 +85,26 @@ def test_lz4_blocks_are_independent_because_the_java_client_reads_no_others() ->
     assert (version, is_independent) == (1, 1)
 
 
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_an_lz4_frame_that_the_java_client_cannot_read_is_refused(is_linked: bool) -> None:
+    compressor = cramjam.lz4.Compressor(block_linked=is_linked)
+    compressor.compress(b"letters" * 1000)
+    packed = bytes(compressor.finish())
+    if is_linked:
+        with pytest.raises(BadCompression, match="depend"):
+            decompress(Codec.LZ4, packed, MIB)
+    else:
+        assert decompress(Codec.LZ4, packed, MIB) == b"letters" * 1000
+
+
+@pytest.mark.parametrize("flags", [0b0110_0001, 0b0110_0010, 0b0010_0000, 0b1010_0000])
+def test_an_lz4_frame_with_a_dictionary_or_of_another_version_is_refused(flags: int) -> None:
+    packed = bytearray(compress(Codec.LZ4, b"letters" * 1000))
+    packed[4] = flags
+    with pytest.raises(BadCompression, match="frame"):
+        decompress(Codec.LZ4, packed, MIB)
+
+
 @pytest.mark.parametrize("codec", Codec)
 def test_the_limit_is_exact(codec: Codec) -> None:
     content = b"letters" * 100_000

@@ -45,6 +45,11 @@ _BLOCK_LENGTH = struct.Struct(">i")
 # Snappy's densest element, 3 bytes, stands for 64: whoever declares more than that lies.
 _SNAPPY_MAX_RATIO = 22
 
+# An LZ4 frame: magic, then flags: version in bits 6 and 7, independent blocks in 5, a dictionary in 0, nothing in 1.
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_READ_FLAGS = 0b1110_0011
+_LZ4_KNOWN_FLAGS = 0b0110_0000
+
 _FIRST_GUESS_BYTES = 64 * 1024
 # What the expander says when its output is full; a test fails when a release of it says otherwise.
 _OUTPUT_IS_FULL = "failed to write whole buffer"
@@ -99,7 +104,21 @@ def decompress(codec: int, buffer: Buffer, limit: int) -> bytes:
     expander = _EXPANDERS.get(codec)
     if expander is None:
         raise UnknownCodec(f"there is no codec {codec}")
+    if codec == Codec.LZ4:
+        _check_lz4_frame(buffer)
     return _expand(expander, buffer, limit)
+
+
+def _check_lz4_frame(buffer: Buffer) -> None:
+    """What the expander could read and the Java client cannot is refused, as by Kafka: it would stop every consumer."""
+    if bytes(buffer[: len(_LZ4_MAGIC)]) != _LZ4_MAGIC or len(buffer) == len(_LZ4_MAGIC):
+        raise BadCompression("the compressed records are no LZ4 frame")
+    flags = buffer[len(_LZ4_MAGIC)]
+    if flags & _LZ4_READ_FLAGS != _LZ4_KNOWN_FLAGS:
+        raise BadCompression(
+            f"an LZ4 frame with flags {flags:#04x}: its blocks depend on each other or on a dictionary, or it is of "
+            "another version"
+        )
 
 
 def _expand(expander: _Expander, buffer: Buffer, limit: int) -> bytes:

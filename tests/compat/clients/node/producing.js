@@ -3,7 +3,7 @@
 
 const { CompressionCodecs, CompressionTypes } = require("kafkajs")
 const snappy = require("kafkajs-snappy")
-const lz4 = require("lz4js")
+const lz4 = require("lz4-napi")
 const zstd = require("@bokuweb/zstd-wasm")
 const { numbers, print, refusal } = require("./cluster")
 
@@ -19,8 +19,8 @@ const ACKS = { 0: 0, 1: 1, all: -1 }
 // kafkajs brings gzip alone.
 CompressionCodecs[CompressionTypes.Snappy] = snappy
 CompressionCodecs[CompressionTypes.LZ4] = () => ({
-  compress: async (encoder) => Buffer.from(lz4.compress(encoder.buffer)),
-  decompress: async (buffer) => Buffer.from(lz4.decompress(buffer)),
+  compress: (encoder) => lz4.compressFrame(encoder.buffer),
+  decompress: (buffer) => lz4.decompressFrame(buffer),
 })
 CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   compress: async (encoder) => Buffer.from(zstd.compress(encoder.buffer, 3)),
