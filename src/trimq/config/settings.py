@@ -175,6 +175,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             "What is read of it can take fifty times as much memory.",
         ),
     ] = 4 * MIB
+    elements_per_request: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=INT32,
+            description="How many elements the arrays of one request may have together (partitions, groups, and so "
+            "on); one with more closes its connection.",
+        ),
+    ] = 100_000
     pending_requests_per_connection: Annotated[
         int, Meta(ge=1, le=INT32, description="How many unanswered requests a connection may have.")
     ] = 1000

@@ -10,10 +10,18 @@ from trimq.protocols.kafka.codec import encode
 from trimq.protocols.kafka.connection import KafkaConnection, Request, encode_response
 from trimq.protocols.kafka.frames import InvalidFrame
 from trimq.protocols.kafka.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
-from trimq.protocols.kafka.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from trimq.protocols.kafka.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from trimq.protocols.kafka.messages.handshakes import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from trimq.protocols.kafka.messages.metadata import MetadataRequest
+from trimq.protocols.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from trimq.protocols.kafka.schema import RequestMessage
 from trimq.protocols.kafka.wire import MalformedMessage
 
 PRODUCE = ProduceRequest(
@@ -201,3 +209,49 @@ def test_a_request_without_records_has_a_limit_of_its_own() -> None:
     assert len(second.decode(ProduceRequest).topic_data) == 1
     with pytest.raises(InvalidFrame, match=f"^Heartbeat of \\d+ bytes, where {limit} are allowed$"):
         connection.next_event()
+
+
+def partitions(*counts: int) -> ProduceRequest:
+    topics = [
+        TopicProduceData("t", bytes(16), [PartitionProduceData(index, None) for index in range(count)])
+        for count in counts
+    ]
+    return ProduceRequest(acks=1, timeout_ms=5, topic_data=topics)
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "field"),
+    [
+        (partitions(101), 3, "partition_data"),
+        (partitions(101), 9, "partition_data"),
+        (partitions(50, 49), 3, "partition_data"),
+        (partitions(50, 49), 9, "partition_data"),
+        (partitions(*[0] * 101), 9, "topic_data"),
+        (MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 101), 9, "topics"),
+        (
+            FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition()] * 50) for _ in range(2)]),
+            12,
+            "partitions",
+        ),
+    ],
+)
+def test_the_arrays_of_a_request_have_a_limit_together(message: RequestMessage, version: int, field: str) -> None:
+    connection = KafkaConnection(element_limit=100)
+    connection.receive(request_frame(message, version))
+
+    def take() -> None:
+        request = connection.next_event()
+        assert request is not None
+        request.decode(type(message))
+
+    with pytest.raises(MalformedMessage, match=f"^{field} and the arrays before it have too many elements$"):
+        take()
+
+
+@pytest.mark.parametrize("message", [partitions(100), partitions(49, 49), MetadataRequest(topics=[])])
+def test_a_request_within_the_limit_of_elements_is_read(message: RequestMessage) -> None:
+    connection = KafkaConnection(element_limit=100)
+    connection.receive(request_frame(message, 9))
+    request = connection.next_event()
+    assert request is not None
+    assert request.decode(type(message)) is not None

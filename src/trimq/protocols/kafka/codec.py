@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from trimq.model import Buffer
 from trimq.protocols.kafka.apis import APIS, UnsupportedRequest
-from trimq.protocols.kafka.reading import Reader, compile_reader, holds_records
+from trimq.protocols.kafka.reading import ANY_NUMBER, Reader, compile_reader, holds_records
 from trimq.protocols.kafka.schema import Message, Struct
 from trimq.protocols.kafka.wire import MalformedMessage
 from trimq.protocols.kafka.writing import Writer, compile_writer
@@ -18,15 +18,16 @@ M = TypeVar("M", bound=Message)
 Form = Callable[[Buffer], Buffer]
 
 
-def decode(kind: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
+def decode(kind: type[M], version: int, buffer: Buffer, position: int = 0, most_elements: int = ANY_NUMBER) -> M:
     """Read the body of a message that begins at `position` and may end before the buffer does.
 
     Record batches become views of `buffer`; everything else is copied out of it. Raises MalformedMessage if the bytes
-    are not such a message, UnsupportedRequest if there is no such version.
+    are not such a message, or its arrays have more elements together than `most_elements`; UnsupportedRequest if there
+    is no such version.
     """
     reader, form = message_reader(kind, version)
     try:
-        message: M = reader(form(buffer), position)[0]
+        message: M = reader(form(buffer), position, most_elements)[0]
     except (IndexError, struct.error):
         raise MalformedMessage(f"{kind.__name__} version {version} ends too early") from None
     return message

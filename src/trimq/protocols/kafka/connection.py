@@ -23,6 +23,7 @@ R = TypeVar("R", bound=RequestMessage)
 
 DEFAULT_FRAME_LIMIT = 100 * 1024 * 1024
 DEFAULT_COMMAND_LIMIT = 4 * 1024 * 1024
+DEFAULT_ELEMENT_LIMIT = 100_000
 PRODUCE = 0
 HEADER_SIZE = 8  # up to the client id
 
@@ -44,6 +45,7 @@ class Request(msgspec.Struct, gc=False):
     _frame: bytes = b""
     _body: int = 0
     _produce: ProduceRequest | None = None
+    _most_elements: int = DEFAULT_ELEMENT_LIMIT
 
     @property
     def is_supported(self) -> bool:
@@ -64,7 +66,7 @@ class Request(msgspec.Struct, gc=False):
             if taken is None:
                 raise RuntimeError("a produce request can be taken only once")
             return taken
-        return codec.decode(kind, self.api_version, self._frame, self._body)
+        return codec.decode(kind, self.api_version, self._frame, self._body, self._most_elements)
 
 
 class KafkaConnection:
@@ -77,7 +79,8 @@ class KafkaConnection:
     The record batches of a produce request are writable views of the receive buffer. They stay valid and unchanged for
     as long as they are held; dropping them soon lets the buffer be used again.
 
-    `command_limit` is for requests without records: their arrays become objects, many times as large as their bytes.
+    `command_limit` is for requests without records, and `element_limit` for the arrays of one request together: they
+    become objects, many times as large as their bytes.
     """
 
     def __init__(
@@ -85,10 +88,12 @@ class KafkaConnection:
         frame_limit: int = DEFAULT_FRAME_LIMIT,
         buffer_size: int = START_SIZE,
         command_limit: int = DEFAULT_COMMAND_LIMIT,
+        element_limit: int = DEFAULT_ELEMENT_LIMIT,
     ) -> None:
         self._received = ReceiveBuffer(frame_limit, buffer_size)
         self._command_limit = command_limit
-        self._produce_requests = ProduceRequests()
+        self._element_limit = element_limit
+        self._produce_requests = ProduceRequests(element_limit)
         self._client_id: str | None = None
         self._client_id_bytes = b"\xff\xff"  # null
         self.get_buffer = self._received.get_buffer
@@ -134,7 +139,7 @@ class KafkaConnection:
                 body += 1
                 if tags:
                     body = skip_tags(taken, body, tags, len(taken))
-            return Request(api_key, api_version, correlation_id, client_id, taken, body)
+            return Request(api_key, api_version, correlation_id, client_id, taken, body, None, self._element_limit)
         except (IndexError, struct.error):
             raise MalformedMessage(f"a request of API {api_key} version {api_version} ends too early") from None
 

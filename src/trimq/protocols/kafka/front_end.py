@@ -69,5 +69,7 @@ class KafkaFrontEnd:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
         context = Context(self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions)
         limits = self._broker.settings.limits
-        connection = KafkaConnection(limits.frame_bytes, command_limit=limits.command_bytes)
+        connection = KafkaConnection(
+            limits.frame_bytes, command_limit=limits.command_bytes, element_limit=limits.elements_per_request
+        )
         return KafkaConversation(connection, context)

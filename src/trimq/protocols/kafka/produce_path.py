@@ -15,12 +15,14 @@ from trimq.protocols.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from trimq.protocols.kafka.reading import ANY_NUMBER
 from trimq.protocols.kafka.schema import NO_ID
 from trimq.protocols.kafka.wire import (
     LONGEST_STRING,
     VARINTS,
     long_varint,
     read_varint,
+    refuse_elements,
     refuse_length,
     skip_tags,
     varint,
@@ -43,10 +45,11 @@ class ProduceRequests:
     id, transactional id, acks, timeout, topic) is compared with the previous request, and read only if it differs.
     """
 
-    __slots__ = ("_acks", "_client_id", "_name", "_prefix", "_timeout_ms", "_topic_id", "_topics", "_transactional_id",
-                 "version")  # fmt: skip
+    __slots__ = ("_acks", "_client_id", "_most_elements", "_name", "_prefix", "_timeout_ms", "_topic_id", "_topics",
+                 "_transactional_id", "version")  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, most_elements: int = ANY_NUMBER) -> None:
+        self._most_elements = most_elements
         self.version = -1  # of the previous request
         self._prefix = b""
         self._client_id: str | None = None
@@ -65,7 +68,7 @@ class ProduceRequests:
         position += len(self._prefix)
         count = self._topics
         if count == 1:
-            partitions, position = read_partitions(data, position, end, version)
+            partitions, position = read_partitions(data, position, end, version, self._most_elements)
             topics = [TopicProduceData(self._name, self._topic_id, partitions)]
         else:
             topics, position = self._read_topics(data, position, end, count)
@@ -82,10 +85,12 @@ class ProduceRequests:
         """All topics; the name of the first is in the prefix, which `position` is after."""
         name, topic_id = self._name, self._topic_id
         topics = []
+        most = self._most_elements - count
         for number in range(count):
             if number:
                 name, topic_id, position = read_topic(data, position, end, self.version)
-            partitions, position = read_partitions(data, position, end, self.version)
+            partitions, position = read_partitions(data, position, end, self.version, most)
+            most -= len(partitions)
             topics.append(TopicProduceData(name, topic_id, partitions))
         return topics, position
 
@@ -101,6 +106,8 @@ class ProduceRequests:
         self._topics, position = read_count(data, position + 6, version)
         if not 0 <= self._topics * 3 <= end - position:
             refuse_length("topic_data", self._topics, end - position)
+        if self._topics > self._most_elements:
+            refuse_elements("topic_data")
         if self._topics:
             self._name, self._topic_id, position = read_topic(data, position, end, version)
         if position > end:
@@ -151,10 +158,12 @@ def read_topic(data: bytearray, position: int, end: int, version: int) -> tuple[
     return name, NO_ID, position
 
 
-def read_partitions(data: bytearray, position: int, end: int, version: int) -> tuple[list[PartitionProduceData], int]:
-    """The partitions of one topic, with the tagged fields that end the topic."""
+def read_partitions(
+    data: bytearray, position: int, end: int, version: int, most: int
+) -> tuple[list[PartitionProduceData], int]:
+    """The partitions of one topic, at most so many, with the tagged fields that end the topic."""
     if version < FLEXIBLE:
-        return read_legacy_partitions(data, position, end)
+        return read_legacy_partitions(data, position, end, most)
     count = data[position]
     position += 1
     if count > 127:
@@ -162,6 +171,8 @@ def read_partitions(data: bytearray, position: int, end: int, version: int) -> t
     count -= 1
     if not 0 <= count * 6 <= end - position:
         refuse_length("partition_data", count, end - position)
+    if count > most:
+        refuse_elements("partition_data")
     view = memoryview(data)
     partitions = []
     for _ in range(count):
@@ -196,11 +207,15 @@ def read_partitions(data: bytearray, position: int, end: int, version: int) -> t
     return partitions, position
 
 
-def read_legacy_partitions(data: bytearray, position: int, end: int) -> tuple[list[PartitionProduceData], int]:
+def read_legacy_partitions(
+    data: bytearray, position: int, end: int, most: int
+) -> tuple[list[PartitionProduceData], int]:
     (count,) = unpack_int32(data, position)
     position += 4
     if not 0 <= count * 8 <= end - position:
         refuse_length("partition_data", count, end - position)
+    if count > most:
+        refuse_elements("partition_data")
     view = memoryview(data)
     partitions = []
     for _ in range(count):

@@ -12,7 +12,10 @@ from trimq.protocols.kafka import wire
 from trimq.protocols.kafka.schema import NO_ID, Field, Struct, includes
 from trimq.protocols.kafka.source import Source
 
-Reader = Callable[[Buffer, int], tuple[Any, int]]
+ANY_NUMBER = 2**31 - 1  # of elements
+
+# The bytes, the position, and how many elements all arrays may have together.
+Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 
 
 def compile_reader(message: type[Struct], version: int, flexible: bool) -> Reader:
@@ -25,6 +28,7 @@ def reader_source(message: type[Struct], version: int, flexible: bool) -> Source
         "NO_ID": NO_ID,
         "long_varint": wire.long_varint,
         "read_varint": wire.read_varint,
+        "refuse_elements": wire.refuse_elements,
         "refuse_length": wire.refuse_length,
         "skip_tags": wire.skip_tags,
         "unpack_from": struct.unpack_from,
@@ -72,7 +76,7 @@ class ReaderSource:
         self.run: list[tuple[str, str]] = []
 
     def write(self, message: type[Struct]) -> Source:
-        with self.source.block("def read(buffer, position):"):
+        with self.source.block(f"def read(buffer, position, most={ANY_NUMBER}):"):
             self.source.add("size = len(buffer)")
             made = self.read_struct(message, 0)
             self.source.add(f"return {made}, position")
@@ -176,6 +180,9 @@ class ReaderSource:
         count = f"count{depth}"
         with self.source.block(f"if not 0 <= {count} * {smallest} <= size - position:"):
             self.source.add(f"refuse_length({field.name!r}, {count}, size - position)")
+        self.source.add(f"most -= {count}")
+        with self.source.block("if most < 0:"):
+            self.source.add(f"refuse_elements({field.name!r})")
         if one.kind in wire.FORMATS:
             code = wire.FORMATS[one.kind]
             self.source.add(f'{value} = list(unpack_from(f">{{{count}}}{code}", buffer, position))')

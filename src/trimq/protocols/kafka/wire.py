@@ -26,6 +26,11 @@ class MalformedMessage(ProtocolError):
     """The bytes are not a message of their API and version."""
 
 
+def refuse_elements(field: str) -> NoReturn:
+    """The arrays of a message have more elements together than are allowed: each takes far more memory than bytes."""
+    raise MalformedMessage(f"{field} and the arrays before it have too many elements")
+
+
 def refuse_length(field: str, length: int, left: int) -> NoReturn:
     """A length that is negative where null is not allowed, or that claims more than the bytes that are left."""
     if length < 0:
