@@ -7,9 +7,11 @@ from trimq.config import Settings
 
 
 def test_it_shows_how_to_connect_with_each_protocol_that_listens() -> None:
-    banner = compose_banner(Settings(), {"pid": "42", "kafka": "127.0.0.1:9092", "http": "127.0.0.1:8180"}, 0.314)
+    addresses = {"pid": "42", "kafka": "127.0.0.1:9092", "amqp": "127.0.0.1:5672", "http": "127.0.0.1:8180"}
+    banner = compose_banner(Settings(), addresses, 0.314)
     assert "is ready after 0.31 s, process 42." in banner
     assert "bootstrap.servers=127.0.0.1:9092" in banner
+    assert "RabbitMQ  amqp://guest:guest@127.0.0.1:5672/" in banner
     assert "http://127.0.0.1:8180" in banner
 
 

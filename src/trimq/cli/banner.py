@@ -11,6 +11,9 @@ from trimq.config import Settings
 # By the names of the ready file. A listener that is not here is shown with its address alone.
 HOW_TO_CONNECT = {
     "kafka": ("Kafka", "bootstrap.servers={address}"),
+    "rocketmq": ("RocketMQ", "namesrvAddr={address}"),
+    "rocketmq_broker": ("", "{address}  the broker that the name server tells of"),
+    "amqp": ("RabbitMQ", "amqp://guest:guest@{address}/"),
     "http": ("HTTP", "http://{address}  /readyz  /metrics  /api/topics"),
 }
 
