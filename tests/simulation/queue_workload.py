@@ -18,6 +18,7 @@ from trimq.formats.content import TRANSIENT, Content, seal
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.flusher import SyncFlusher
 from trimq.storage.passes import Passes, Ticket
+from trimq.storage.queue_compaction import SegmentCompaction, is_worth_it
 from trimq.storage.queue_log import QueueLog
 from trimq.storage.queue_store import QueueStore
 from trimq.storage.table import open_table
@@ -89,7 +90,9 @@ class QueueBroker:
         self.passes.on_progress(self._answer)
         self._waiting: deque[tuple[Ticket, int, asyncio.Future[int]]] = deque()
         table = open_table(files, "tables", "checkpoints", self.passes, list, environment.offload)
-        store = QueueStore(files, self.passes, Checkpoints(table), segment_bytes, memory_bytes)
+        self._checkpoints = Checkpoints(table)
+        self._work: SegmentCompaction | None = None
+        store = QueueStore(files, self.passes, self._checkpoints, segment_bytes, memory_bytes)
         store.open(names)
         files.sync_folder("")
         self.logs: list[QueueLog] = [store.recover(name) for name in names]
@@ -106,6 +109,15 @@ class QueueBroker:
         answer = self._environment.loop.create_future()
         self._waiting.append((ticket, offset, answer))
         return answer
+
+    def compact(self, queue: int) -> None:
+        log = self.logs[queue]
+        if self._work is None or self._work.is_over:
+            segment = next(filter(is_worth_it, log.segments), None)
+            if segment is not None:
+                files, passes = self._environment.files, self.passes
+                self._work = SegmentCompaction(files, passes, self._checkpoints, log, segment)
+                self._work.start()
 
     def _answer(self) -> None:
         while self._waiting and self._waiting[0][0].number <= self.passes.durable:
@@ -283,4 +295,6 @@ class QueueWorkload:
                     broker.host.run(log.settle, offset)
             for _, body in chosen:
                 promises.settled(body)
+            if self._random.random() < 0.3:
+                broker.host.run(broker.compact, queue)
             await self._think(0.05)

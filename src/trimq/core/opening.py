@@ -74,6 +74,7 @@ class Core:
             raise StartMistake(f"the data folder cannot be written: {self.opened.refusal}")
         self.appending.is_running = True
         self.upkeep.start()
+        self.queues.start()
         self.groups.start()
         self.transactions.start()
 
@@ -81,6 +82,7 @@ class Core:
         """Refuse what is new; what was taken is still answered."""
         self.appending.stop()
         self.upkeep.stop()
+        self.queues.stop()
         self.groups.stop()
         self.transactions.stop()
 

@@ -19,6 +19,7 @@ from trimq.core.namespaces import Namespaces
 from trimq.core.policies import Policies
 from trimq.core.publishing import Publishing
 from trimq.core.pump import Pump
+from trimq.core.queue_upkeep import QueueUpkeep
 from trimq.core.queueing import QueueingParts
 from trimq.core.queues import Queues
 from trimq.core.routing import Routing
@@ -40,6 +41,13 @@ _DELAYS_LOG = f"{_DELAYS.hex}-0"
 @dataclass(slots=True)
 class OpenQueues:
     parts: QueueingParts
+    upkeep: QueueUpkeep
+
+    def start(self) -> None:
+        self.upkeep.start()
+
+    def stop(self) -> None:
+        self.upkeep.stop()
 
     def close(self) -> None:
         """What was settled reaches the disk with the pass that this begins."""
@@ -94,7 +102,11 @@ def open_queues(
     policies.changed = queues.apply_policies
     delays.open(store.recover(_DELAYS_LOG) if has_delayed else None)
     _share_names(topics, queues)
-    return OpenQueues(QueueingParts(exchanges, queues, publishing, delays, policies, Namespaces(catalogue), pump))
+    upkeep = QueueUpkeep(
+        files, passes, checkpoints, queues, lambda: delays.logs, clock.message, storage.retention_check_ms
+    )
+    parts = QueueingParts(exchanges, queues, publishing, delays, policies, Namespaces(catalogue), pump)
+    return OpenQueues(parts, upkeep)
 
 
 def _ring(queues: Queues, pump: Pump, id: UUID, kind: int) -> None:

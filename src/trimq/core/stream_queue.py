@@ -34,7 +34,7 @@ class StreamQueue(AnyQueue):
         log.grown = self._log_grown
 
     def _log_grown(self) -> None:
-        self._trim()
+        self.trim()
         self._around.pump.due(self)
 
     @property
@@ -113,7 +113,7 @@ class StreamQueue(AnyQueue):
 
     # -- going
 
-    def _trim(self) -> None:
+    def trim(self) -> None:
         """Whole segments go: those that are too old, and the oldest while there are too many bytes."""
         settings = self.settings
         segments = self._log.segments

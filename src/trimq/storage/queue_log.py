@@ -11,7 +11,7 @@ from trimq.errors import OffsetOutOfRange, UnknownTopic
 from trimq.formats.content import HEAD_BYTES, NEVER, TRANSIENT, Sealed, Stored, encode_footer, encode_head
 from trimq.storage.ack_writing import AckWriting
 from trimq.storage.checkpoints import Checkpoints, SealedMark
-from trimq.storage.files import Files
+from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
 from trimq.storage.passes import Passes, Ticket
@@ -175,11 +175,9 @@ class QueueLog:
             return
         if self.is_volatile:
             self._keep_clean(dirty)
-        elif self._first_synced is None and not self._has_rolled:
-            dirty.files.discard(self._tail.segment.file)  # nobody waits for it
-        elif self._new_folders:
-            dirty.folders.update(self._new_folders)
-        self._new_folders.clear()
+        if self._new_folders:
+            dirty.folders.update(() if self.is_volatile else self._new_folders)
+            self._new_folders.clear()
         self._has_rolled = False
         self._unsettled.append((self.end, self._first_synced))
         self._first_synced = None
@@ -358,6 +356,16 @@ class QueueLog:
     def _remove(self, segment: QueueSegment) -> None:
         segment.close_acks()
         self.journal.remove(segment.segment, (ACKS,))
+
+    def take_copy(self, segment: QueueSegment, file: File, size: int, records: int, body_bytes: int) -> None:
+        """A shorter file has taken the place of a segment's own: it holds what was live when it was made."""
+        segment.segment.file.close()
+        segment.segment.file = file
+        segment.segment.size = size
+        segment.compacted(records, body_bytes)
+        self._window.clear()
+        self._new_folders.add(self.folder)
+        self.journal.touch()
 
     # -- the end
 

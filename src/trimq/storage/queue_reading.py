@@ -51,7 +51,7 @@ class Window:
         else:
             position = find_position(segment, offset)
         self.clear()
-        data = _read_at(segment, position)
+        data = read_window(segment, position)
         at = 0
         while (found := read_stored(data, at)) is not None and not found[0].flags & FOOTER:
             stored, at = found
@@ -60,7 +60,7 @@ class Window:
         self._segment, self._next_position = segment, position + at
 
 
-def _read_at(segment: QueueSegment, position: int) -> bytes:
+def read_window(segment: QueueSegment, position: int) -> bytes:
     """A window's worth of bytes, and the whole of the record at `position` at least."""
     data = segment.segment.read(position, _WINDOW_BYTES)
     needed = record_bytes(data, 0)
@@ -73,7 +73,7 @@ def find_position(segment: QueueSegment, offset: int) -> int:
     """Where the record of `offset` begins, or would."""
     known, position = segment.position_before(offset)
     while known < offset:
-        data = _read_at(segment, position)
+        data = read_window(segment, position)
         at = 0
         head: Head | None = None
         while (following := read_head(data, at)) is not None and following.offset < offset:

@@ -118,12 +118,14 @@ def _read_acks(files: Files, opened: QueueLog, segment: QueueSegment, names: lis
     if found.size < size:
         file.resize(found.size)  # or what lies behind a hole would be read again once the hole is filled
     file.close()
+    segment.acks_file = file  # an orderly stop syncs it: a process that died may have left it to the page cache
     segment.acks_bytes = found.size
     segment.attempts = found.attempts
     segment.take_flags(bytearray(found.flags))
     if found.beyond:
         # Messages that a crash took were settled. Those that get their offsets must not be taken for them.
         record = encode_bitmap(found.flags) + (encode_attempts(found.attempts) if found.attempts else b"")
+        segment.close_acks()
         replace_file(files, f"{opened.folder}/{short}", record)
         segment.acks_bytes = len(record)
 

@@ -212,6 +212,13 @@ class QueueSegment:
         found = flags.find(0, offset - self.base)
         return self.base + (len(flags) if found < 0 else found)
 
+    def compacted(self, records: int, body_bytes: int) -> None:
+        """Its file holds fewer records than before."""
+        self.records = records
+        self.body_bytes = body_bytes
+        self.indexed_to = 0
+        del self._entry_offsets[:], self._entry_positions[:]
+
     # -- looking
 
     def position_before(self, offset: int) -> tuple[int, int]:
