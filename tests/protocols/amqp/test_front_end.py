@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from protocols.amqp.desk import PERSISTENT, Client, Content, Desk
-from protocols.amqp.wires import command
+from protocols.amqp.wires import command, publish
 
 from trimq.core.access import Right
 from trimq.formats.property_list import read_property, write_properties
@@ -161,6 +161,64 @@ def test_a_return_comes_before_its_confirm() -> None:
     returned, confirmed = client.heard()
     assert returned == Content(methods.BasicReturn(Code.NO_ROUTE, "NO_ROUTE", "", "nowhere"), PERSISTENT, b"lost")
     assert confirmed == methods.BasicAck(1, False)
+
+
+def test_what_comes_together_with_a_refused_message_counts_up_to_it() -> None:
+    """A refusal that closes the channel, and what is ignored after it."""
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.ConfirmSelect())
+    claim = write_properties(user_id="bob")
+    method = methods.BasicPublish(routing_key="q")
+    sent = [publish(1, method, b"x", header) for header in (PERSISTENT, b"\0\0", PERSISTENT, claim, PERSISTENT)]
+    client.feed(b"".join(sent))
+    (close,) = client.heard()
+    assert close.reply_code == 406
+    desk.settle()
+    assert client.heard() == []  # nothing is said on a closed channel
+    other = desk.client(1)
+    assert other.ask(1, methods.QueueDeclare(queue="q", is_passive=True)).message_count == 3
+
+
+def test_messages_of_two_kinds_that_come_together_are_confirmed_each_in_its_time() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.ConfirmSelect())
+    method = methods.BasicPublish(routing_key="q")
+    client.feed(b"".join(publish(1, method, b"x", header) for header in (PERSISTENT, b"\0\0", PERSISTENT)))
+    desk.end_pass()
+    assert client.heard() == [methods.BasicAck(2, False)]
+    desk.settle()
+    assert sorted(ack.delivery_tag for ack in client.heard()) == [1, 3]
+
+
+def test_a_channel_that_its_client_closes_is_answered_first_and_confirms_no_more() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.ConfirmSelect())
+    client.publish(1, "q", b"x", header=PERSISTENT)
+    consume = methods.BasicConsume(queue="q", consumer_tag="t")
+    client.tell(1, methods.QueueDeclare(queue="r", is_durable=True), consume, methods.ChannelClose(200, "bye"))
+    desk.settle()
+    declared, *rest = client.heard()
+    assert declared == methods.QueueDeclareOk("r", 0, 0)
+    assert rest[-1] == methods.ChannelCloseOk()
+    other = desk.client(1)
+    assert other.ask(1, methods.QueueDeclare(queue="q", is_passive=True)) == methods.QueueDeclareOk("q", 1, 0)
+
+
+def test_a_fault_among_messages_comes_after_their_confirms() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.ask(1, methods.ConfirmSelect())
+    good, bad = methods.BasicPublish(routing_key="q"), methods.BasicPublish(routing_key="q", is_immediate=True)
+    client.feed(publish(1, good, b"1") + publish(1, good, b"2") + publish(1, bad, b""))
+    *confirms, close = client.heard()
+    assert confirms == [methods.BasicAck(1, False), methods.BasicAck(2, False)]
+    assert close.reply_code == 540
 
 
 def test_a_write_that_fails_is_nacked() -> None:

@@ -39,6 +39,11 @@ class Blocking:
         self._timer = None
         self._context.outlet.resume_intake()
 
+    @property
+    def is_waiting(self) -> bool:
+        """A message waits for room, and whatever came after it must."""
+        return self._postponed is not None
+
     def take_postponed(self) -> Publish | None:
         """What is to be tried again, if it is time to."""
         if self._timer is not None:

@@ -46,6 +46,7 @@ class Channel:
         "confirms",
         "consumers",
         "is_open",
+        "is_refused",
         "last_queue",
         "last_tag",
         "number",
@@ -58,6 +59,7 @@ class Channel:
     def __init__(self, number: int) -> None:
         self.number = number
         self.is_open = True
+        self.is_refused = False
         self.consumers: dict[str, Subscriber] = {}
         self.unacked: dict[int, Delivery] = {}
         self.last_tag = 0

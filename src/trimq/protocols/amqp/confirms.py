@@ -57,6 +57,11 @@ class Confirms:
         self._channel = channel
         self._tag = 0
         self._waiting: list[_Batch] = []
+        self._is_silent = False
+
+    def fall_silent(self) -> None:
+        """The channel is closed: nothing more is said on it, and its number may soon be another's."""
+        self._is_silent = True
 
     def add(self, outcome: Outcome) -> Reply | None:
         """The next publish. None: a reply that was given out before tells of it too."""
@@ -79,6 +84,8 @@ class Confirms:
         return when(outcome.number, lambda: self._tell(batch), lane=None)
 
     def _tell(self, batch: _Batch) -> Parts:
+        if self._is_silent:
+            return []
         self._waiting.remove(batch)
         floor = min((waiting.runs[0].first for waiting in self._waiting), default=self._tag + 1)
         return list(self._frames(batch, floor))

@@ -145,12 +145,11 @@ class AmqpConnection:
         """The next command or message, or None until more bytes arrive."""
         received = self._received
         while True:
+            publish = self.next_publish()
+            if publish is not None:
+                return publish
             start = received.start
-            if self._publish_channel and received.data.startswith(self._publish_frame, start):
-                publish = self._take_publish(start)
-                if publish is not None:
-                    return publish
-            elif self._ack_channel and received.data.startswith(self._ack_prefix, start):
+            if self._ack_channel and received.data.startswith(self._ack_prefix, start):
                 acks = self._take_acks(start)
                 if acks is not None:
                     return acks
@@ -162,6 +161,14 @@ class AmqpConnection:
             event = self._take_frame(*cut)
             if event is not None:
                 return event
+
+    def next_publish(self) -> Publish | None:
+        """The next event, if it is a whole message that says before its content what the last one said."""
+        received = self._received
+        start = received.start
+        if self._publish_channel and received.data.startswith(self._publish_frame, start):
+            return self._take_publish(start)
+        return None
 
     def _take_greeting(self) -> Greeting | None:
         received = self._received
@@ -359,7 +366,11 @@ class AmqpConnection:
         method = self._publish_method
         header = bytes(received.view[position + _CONTENT_SIZE : header_end])
         if header != self._checked_header:
-            self._check_properties(header, method)
+            try:
+                check(header)
+            except BadField:
+                return None
+            self._checked_header = header
         received.start = finish + 1
         return Publish(
             number, method.exchange, method.routing_key, method.is_mandatory, method.is_immediate, header, body

@@ -4,6 +4,7 @@ or connection that it closes."""
 from __future__ import annotations
 
 import random
+from collections import deque
 
 from trimq.clock import Clock
 from trimq.config.settings import Amqp
@@ -25,35 +26,69 @@ from trimq.protocols.contract import Outlet, Parts, Reply
 
 PROTOCOL = "amqp"
 
+# How many messages count as one request, when they come one after the other.
+_RUN = 256
+
 
 class AmqpConversation:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._connection = context.connection
         self._blocking = Blocking(context)
+        self._further: deque[Reply | ProtocolError] = deque()
         self.get_buffer = self._connection.get_buffer
         self.buffer_updated = self._connection.buffer_updated
         liveness, patience_ms = context.clock.liveness, context.settings.handshake_ms
         self._handshake = liveness.call_at(liveness.now_ms() + patience_ms, self._give_up_handshake)
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> Event | Reply | None:
+        if self._further:
+            found = self._further.popleft()
+            if isinstance(found, ProtocolError):
+                raise found
+            return found
         return self._blocking.take_postponed() or self._connection.next_event()
 
     def handle(self, event: object) -> Reply | None:
         if isinstance(event, Publish):
-            return self._publish(event)
+            return self._publish_run(event)
         if isinstance(event, Acks):
             return self._ack(event)
         if isinstance(event, Command):
             return self._command(event)
         if isinstance(event, Oversized):
             return self._refuse_size(event)
+        if isinstance(event, Reply):
+            return event
         assert isinstance(event, Greeting)
         return greet(self._context)
 
+    def _publish_run(self, event: Publish) -> Reply | None:
+        """This message, and those like it that have already come: they are cheaper together, and one pass writes them.
+        What happens after the first answer waits until that has been given."""
+        first = self._publish(event)
+        for _ in range(_RUN):
+            if self._blocking.is_waiting:
+                break
+            following = self._connection.next_publish()
+            if following is None:
+                break
+            try:
+                reply = self._publish(following)
+            except ProtocolError as error:
+                self._further.append(error)
+                break
+            if first is None:
+                first = reply
+            elif reply is not None:
+                self._further.append(reply)
+        return first
+
     def _publish(self, event: Publish) -> Reply | None:
         context = self._context
-        channel = context.channels[event.channel]
+        channel = context.channels.get(event.channel)
+        if channel is None:  # closed while the message waited for room
+            return None
         try:
             reply = publishing.publish(context, channel, event)
         except DiskFull:

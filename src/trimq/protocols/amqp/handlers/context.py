@@ -75,7 +75,7 @@ class Context:
         pending = ticket
 
         def build() -> Parts:
-            if pending.refusal is not None:
+            if pending.refusal is not None and channel.is_open:
                 raise pending.refusal
             return [write_command(channel.number, answer)]
 
@@ -84,7 +84,7 @@ class Context:
     def ask_when(self, channel: Channel, asked: methods.Method, wait: Wait | None, act: Callable[[], Parts]) -> Reply:
         """Do it when it is this reply's turn to leave, and not before what the connection published is readable.
         Whatever the client asks next is not looked at until then."""
-        build = self.guard(channel, asked, act)
+        build = self.guard(channel, asked, lambda: act() if channel.is_open else [])
         if wait is None:
             return Reply.when_written(0, build, lane=channel.number)
         self.outlet.hold_intake()
@@ -102,7 +102,7 @@ class Context:
         """For what is done later, when nobody is there any more to catch a refusal."""
 
         def guarded() -> Parts:
-            if not channel.is_open:
+            if channel.is_refused:
                 return []
             try:
                 return act()
@@ -122,6 +122,7 @@ class Context:
         if code not in CLOSES_CHANNEL:
             raise ConnectionFault(code, reason_of(refusal), class_id, number)
         self.release(channel)
+        channel.is_refused = True
         self.connection.refuse_channel(channel.number)
         text = reply_text(code, reason_of(refusal))
         return [write_command(channel.number, methods.ChannelClose(code, text, class_id, number))]
@@ -133,6 +134,8 @@ class Context:
         if self.channels.pop(channel.number, None) is None:
             return
         channel.is_open = False
+        if channel.confirms is not None:
+            channel.confirms.fall_silent()
         for subscriber in list(channel.consumers.values()):
             if subscriber.consumer is not None:
                 self.queueing.unsubscribe(subscriber.consumer)
