@@ -14,9 +14,7 @@ from trimq.core.classic_groups import ClassicGroup
 from trimq.core.group_registry import GroupRegistry
 from trimq.core.marking import Marking
 from trimq.core.streams import Stream
-from trimq.core.transacting import Transacting
 from trimq.core.transaction_refusals import ForeignProducer
-from trimq.core.transaction_registry import TransactionRegistry
 from trimq.core.transactions import Producer, Transaction
 from trimq.offload import Done, Work
 from trimq.protocols.contract import Reply
@@ -176,11 +174,6 @@ BROKER_BUGS: dict[str, Plant] = {
 # -- sessions of Kafka clients
 
 
-def decision_not_awaited(patch: pytest.MonkeyPatch) -> None:
-    """Markers are written before the outcome that they tell is durable."""
-    patch.setattr(TransactionRegistry, "_carry_out_after", lambda self, name, ticket: self._carry_out(name))
-
-
 def markers_not_awaited(patch: pytest.MonkeyPatch) -> None:
     """A transaction counts as complete as soon as its markers are collected."""
 
@@ -195,12 +188,6 @@ def markers_not_awaited(patch: pytest.MonkeyPatch) -> None:
 def open_transactions_shown(patch: pytest.MonkeyPatch) -> None:
     """Readers of what is committed are shown what is written."""
     patch.setattr(Stream, "stable_end", property(lambda self: self.readable_end))
-
-
-def joins_not_awaited(patch: pytest.MonkeyPatch) -> None:
-    """A batch is acknowledged although its stream could not be added to the transaction."""
-    check = Transacting.check_append
-    patch.setattr(Transacting, "check_append", lambda *args: check(*args) and None)
 
 
 def old_epochs_heard(patch: pytest.MonkeyPatch) -> None:
@@ -237,10 +224,8 @@ def shares_not_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 SESSION_BUGS: dict[str, Plant] = {
-    "the outcome of a transaction is not awaited": decision_not_awaited,
     "markers are not awaited": markers_not_awaited,
     "open transactions are shown": open_transactions_shown,
-    "streams that join a transaction are not awaited": joins_not_awaited,
     "replaced producers are heard": old_epochs_heard,
     "streams are given twice": streams_given_twice,
     "generations are not looked at": generations_not_looked_at,
