@@ -326,7 +326,7 @@ def test_what_is_kept_comes_back_as_it_was(group: AssignedGroup) -> None:
     second.join()
     first.beat()
     kept = [KeptAssignedMember.of(member) for member in group.changed.values() if member is not None]
-    again = AssignedGroup.restore("g", group.kept(None), kept, deadline_ms=500)
+    again = AssignedGroup.restore("g", group.kept(None), kept, session_ms=400, now_ms=100)
     assert again.describe() == replace(group.describe(), subscribed=frozenset(["orders"]))
     assert again.next_due_ms() == 500
     first.group = second.group = again
@@ -334,6 +334,23 @@ def test_what_is_kept_comes_back_as_it_was(group: AssignedGroup) -> None:
     first.acknowledge()
     assert second.beat().streams == orders(2)
     assert again.generation == group.generation, "nothing has changed meanwhile"
+
+
+def test_after_a_restart_a_member_has_its_own_time_to_let_go(group: AssignedGroup) -> None:
+    first, second = Client(group, "a"), Client(group, "b")
+    first.join()
+    second.join()
+    first.beat()  # is told to let go of a stream
+    kept = [KeptAssignedMember.of(member) for member in group.changed.values() if member is not None]
+    again = AssignedGroup.restore("g", group.kept(None), kept, session_ms=400, now_ms=100)
+    rebalance_ms = next(member.rebalance_ms for member in kept if member.id == "a")
+    assert rebalance_ms > 400
+    first.group = again
+    first.beat(now_ms=450)
+    again.expire(500)
+    assert [member.id for member in again.describe().members] == ["a"]
+    again.expire(100 + rebalance_ms)
+    assert not again.has_members
 
 
 def test_a_quiet_sign_of_life_changes_nothing_that_must_be_kept(group: AssignedGroup) -> None:

@@ -376,7 +376,7 @@ class AssignedMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         members = list(self.kept.values())
-        self.group = AssignedGroup.restore("g", self.group.kept(0), members, self.now_ms + SESSION_MS)
+        self.group = AssignedGroup.restore("g", self.group.kept(0), members, SESSION_MS, self.now_ms)
 
     # -- what they hear, and what is kept
 

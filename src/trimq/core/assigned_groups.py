@@ -106,15 +106,15 @@ class AssignedGroup:
 
     @classmethod
     def restore(
-        cls, name: str, kept: KeptAssignedGroup, members: list[KeptAssignedMember], deadline_ms: int
+        cls, name: str, kept: KeptAssignedGroup, members: list[KeptAssignedMember], session_ms: int, now_ms: int
     ) -> AssignedGroup:
-        """As it was kept. Members have until `deadline_ms` to show that they are still there."""
+        """As it was kept. Members have a whole session to show that they are still there."""
         group = cls(name, kept.epoch)
         group._assignment_epoch = kept.assignment_epoch
         group._topics_seen = kept.topics_seen
         group.protocol_type = kept.protocol_type
         for each in members:
-            group._add(each.restore(deadline_ms))
+            group._add(each.restore(session_ms, now_ms))
         group._subscribed = frozenset(topic for each in members for topic in each.topics)
         return group
 

@@ -155,7 +155,8 @@ class KeptAssignedMember(msgspec.Struct, frozen=True):
             by_topic(member.target),
         )
 
-    def restore(self, deadline_ms: int) -> AssignedMember:
+    def restore(self, session_ms: int, now_ms: int) -> AssignedMember:
+        """It has all of its time once more: nobody knows how much of it had passed."""
         held = {
             StreamId(UUID(topic), number): epoch
             for topic, numbers in self.held.items()
@@ -177,8 +178,8 @@ class KeptAssignedMember(msgspec.Struct, frozen=True):
             held,
             _streams(self.giving_up),
             _streams(self.target),
-            deadline_ms,
-            deadline_ms if self.giving_up else None,
+            now_ms + session_ms,
+            now_ms + self.rebalance_ms if self.giving_up else None,
         )
 
 

@@ -86,7 +86,7 @@ class GroupRegistry:
         now_ms = self._clock.liveness.now_ms()
         if isinstance(kept, KeptAssignedGroup):
             session_ms = self._store.settings(name).session_ms or SESSION_MS
-            return AssignedGroup.restore(name, kept, members, now_ms + session_ms)
+            return AssignedGroup.restore(name, kept, members, session_ms, now_ms)
         return ClassicGroup.restore(name, kept, self._initial_delay_ms, now_ms)
 
     def start(self) -> None:
