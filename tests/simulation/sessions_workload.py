@@ -40,6 +40,7 @@ def choose_settings(random: Random) -> Settings:
             segment_ms=choose((2_000, 600_000)),
             index_interval_bytes=choose((0, 300)),
             retention_ms=-1,
+            disk_pressure_percent=100,
             checkpoint_bytes=choose((1, 700, 10_000, 1 << 26)),
             syncfs_threshold=choose((1, 4, 64)),
         ),
