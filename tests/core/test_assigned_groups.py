@@ -336,6 +336,18 @@ def test_what_is_kept_comes_back_as_it_was(group: AssignedGroup) -> None:
     assert again.generation == group.generation, "nothing has changed meanwhile"
 
 
+def test_what_a_power_cut_kept_by_halves_is_divided_anew(group: AssignedGroup) -> None:
+    first, second = pair(group)
+    before = group.kept(None)
+    second.leave()
+    kept = [KeptAssignedMember.of(member) for member in group.changed.values() if member is not None]
+    assert [member.id for member in kept] == ["a"]
+    again = AssignedGroup.restore("g", before, kept, session_ms=400, now_ms=0)
+    first.group = again
+    first.beat()
+    assert first.owned == orders(0, 1, 2)
+
+
 def test_after_a_restart_a_member_has_its_own_time_to_let_go(group: AssignedGroup) -> None:
     first, second = Client(group, "a"), Client(group, "b")
     first.join()

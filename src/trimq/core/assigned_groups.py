@@ -4,7 +4,6 @@ file."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from trimq.core.assigned_members import (
     KeptAssignedGroup,
     KeptAssignedMember,
     Streams,
+    digest_of_members,
+    digest_of_topics,
 )
 from trimq.core.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Applicant
 from trimq.core.group_refusals import (
@@ -116,12 +117,15 @@ class AssignedGroup:
         for each in members:
             group._add(each.restore(session_ms, now_ms))
         group._subscribed = frozenset(topic for each in members for topic in each.topics)
+        if members and digest_of_members(group._members.values()) != kept.members_seen:
+            # A power cut has kept some of what was written together: the streams are divided anew.
+            group.generation = max(kept.epoch, *(each.epoch for each in members)) + 1
         return group
 
     def kept(self, emptied_ms: int | None) -> KeptAssignedGroup:
         emptied = None if self._members else emptied_ms
-        epochs = self.generation, self._assignment_epoch
-        return KeptAssignedGroup(*epochs, self._topics_seen, self.protocol_type, emptied)
+        epochs, members = (self.generation, self._assignment_epoch), digest_of_members(self._members.values())
+        return KeptAssignedGroup(*epochs, self._topics_seen, self.protocol_type, emptied, members)
 
     def keep_all(self, kept: Iterable[str]) -> None:
         """What was to be kept was not: everything is to be kept again, and those of `kept` who went to be forgotten."""
@@ -325,7 +329,7 @@ class AssignedGroup:
             return
         self._revision = known.revision
         self._subscribed = frozenset().union(*(self._wishes(each, known) for each in self._members.values()))
-        seen = _digest({name: known.shapes[name] for name in self._subscribed if name in known.shapes})
+        seen = digest_of_topics({name: known.shapes[name] for name in self._subscribed if name in known.shapes})
         if wishes_changed or seen != self._topics_seen:
             self._topics_seen = seen
             self.generation += 1
@@ -389,10 +393,3 @@ def _update(member: AssignedMember, asked: BeatRequest) -> bool:
     member.pattern = member.pattern if asked.pattern is None else asked.pattern
     member.assignor = member.assignor if asked.assignor is None else asked.assignor
     return before != (member.topics, member.pattern, member.assignor)
-
-
-def _digest(shapes: Mapping[str, TopicShape]) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-    for name, shape in sorted(shapes.items()):
-        digest.update(f"{name}/{shape.id.hex}/{shape.streams};".encode())
-    return digest.hexdigest()

@@ -4,7 +4,8 @@ gets it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
@@ -106,13 +107,15 @@ class AssignedMember:
 
 
 class KeptAssignedGroup(msgspec.Struct, frozen=True, tag="broker-assigned"):
-    """`topics_seen`: a digest of the topics that were divided."""
+    """`topics_seen`: a digest of the topics that were divided. `members_seen`: one of the members, which are kept
+    apart from it, and before it."""
 
     epoch: int
     assignment_epoch: int
     topics_seen: str
     protocol_type: str = ""
     emptied_ms: int | None = None
+    members_seen: str = ""
 
 
 class KeptAssignedMember(msgspec.Struct, frozen=True):
@@ -192,3 +195,19 @@ def by_topic(streams: Streams) -> dict[str, list[int]]:
 
 def _streams(topics: Mapping[str, list[int]]) -> Streams:
     return frozenset(StreamId(UUID(topic), number) for topic, numbers in topics.items() for number in numbers)
+
+
+def digest_of_topics(shapes: Mapping[str, tuple[UUID, int]]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for name, (id, streams) in sorted(shapes.items()):
+        digest.update(f"{name}/{id.hex}/{streams};".encode())
+    return digest.hexdigest()
+
+
+def digest_of_members(members: Iterable[AssignedMember]) -> str:
+    """Who is there, how far each has come, and what each shall have."""
+    digest = hashlib.blake2b(digest_size=8)
+    for member in sorted(members, key=lambda member: member.id):
+        streams = sum(hash((stream.topic.int, stream.number)) for stream in member.target)  # in any order
+        digest.update(f"{member.id}/{member.epoch}/{streams};".encode())
+    return digest.hexdigest()
