@@ -176,7 +176,7 @@ def test_off_disables_a_listener() -> None:
     assert load({"kafka.listen": "off", "http.listen": "off"}, {}).kafka.listen is None
 
 
-@pytest.mark.parametrize("flag", ["rocketmq.listen", "rocketmq.broker_listen", "rocketmq.grpc_listen"])
+@pytest.mark.parametrize("flag", ["rocketmq.grpc_listen"])
 def test_a_front_end_that_does_not_exist_yet_is_refused_in_a_sentence_but_may_be_off(flag: str) -> None:
     assert mistakes_of({flag: "127.0.0.1:0"}) == (
         f"the RocketMQ front-end is not part of this version; leave {BY_KEY[flag].flag} out or set it to off"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from storage.commit_bench import START_MS, CommitBench, TornPages
+from storage.commit_bench import CommitBench, TornPages
 
 from trimq.storage.commit_log import Placed
 
@@ -133,13 +133,13 @@ class CommitStoreMachine(RuleBasedStateMachine):
             assert all(message.placed.position < store.log.start for message in expected[:start])
             assert self.bench.bodies(*queue) == [message.body for message in expected[start:]]
             for key in "xyz":
-                found = store.find(queue[0], key, 0, 2 * START_MS)
+                found = self.bench.find(queue[0], key)
                 wanted = [
                     message.body
                     for message in durable
                     if (message.queue[0], message.key) == (queue[0], key) and message.placed.position >= store.log.start
                 ]
-                assert [bytes(unit.body) for unit in found] == wanted[::-1]
+                assert found == wanted[::-1]
 
 
 TestCommitStore = CommitStoreMachine.TestCase

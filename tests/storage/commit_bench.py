@@ -12,9 +12,10 @@ from doubles import FaultyFiles, PassRunner
 
 from trimq.formats.unit import Draft, Unit, check_unit, encode_unit
 from trimq.formats.unit_hosts import pack_host
-from trimq.formats.unit_properties import tags_code, write_properties
+from trimq.formats.unit_properties import find_property, tags_code, write_properties
 from trimq.storage.commit_checkpoint import CommitCheckpoints
 from trimq.storage.commit_log import Placed
+from trimq.storage.commit_lookup import find_key
 from trimq.storage.commit_settings import CommitSettings
 from trimq.storage.commit_store import ROOT, CommitStore
 from trimq.storage.memory_files import MemoryFiles, NameChange, Survivors
@@ -37,6 +38,10 @@ def draft_of(topic: str, queue: int, body: bytes, keys: str = "", tags: str = ""
         {"UNIQ_KEY": f"U{body[:20].decode()}"} | ({"KEYS": keys} if keys else {}) | ({"TAGS": tags} if tags else {})
     )
     return Draft(topic.encode(), queue, body, write_properties(properties), 0, sys_flag, START_MS - 5, HOST)
+
+
+def code_of(unit: Unit) -> int:
+    return tags_code(find_property(unit.properties, "TAGS") or "")
 
 
 class TornPages:
@@ -78,7 +83,7 @@ class CommitBench:
         self.memory.make_folder("tables")
         table = open_table(self.files, "tables", "commit", self.runner.passes, list, self.runner.offload)
         self.store = CommitStore(
-            self.files, self.runner.passes, CommitCheckpoints(table), self.settings, lambda: self.now_ms
+            self.files, self.runner.passes, CommitCheckpoints(table), self.settings, lambda: self.now_ms, code_of
         )
         self.store.open()
         self.settle()
@@ -110,6 +115,11 @@ class CommitBench:
             assert (unit.size, unit.queue_offset, unit.queue_id, unit.topic) == (size, offset, queue, topic.encode())
             units.append(unit)
         return units
+
+    def find(self, topic: str, key: str, begin_ms: int = 0, end_ms: int = 2 * START_MS) -> list[bytes]:
+        """The bodies of the units that have this key, newest first."""
+        found = find_key(self.store.log, self.store.keys, topic, key, begin_ms, end_ms)
+        return [bytes(unit.body) for unit in found]
 
     def stop(self) -> None:
         """In order."""

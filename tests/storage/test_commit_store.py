@@ -11,6 +11,7 @@ from storage.commit_bench import HOST, START_MS, CommitBench, TornPages, draft_o
 from trimq.errors import Damage, DamagedSegment, MessageTooLong, OffsetOutOfRange, WriteFailed
 from trimq.formats.unit import FILLER_BYTES, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, filler
 from trimq.formats.unit_properties import java_hash, tags_code
+from trimq.storage.commit_lookup import find_time
 from trimq.storage.commit_store import ROOT
 
 
@@ -72,7 +73,7 @@ def test_a_failed_pass_leaves_nothing_behind() -> None:
     assert all(isinstance(each.ticket.refusal, WriteFailed) for each in refused)
     assert bench.names("commitlog") == ["00000000000000000000"]
     assert (bench.store.queue("a", 0).end, bench.store.queue("b", 0).end) == (1, 0)
-    assert list(bench.store.find("a", "k", 0, 2 * START_MS)) == []
+    assert bench.find("a", "k") == []
     assert bench.put("a", 0, b"next")[0].queue_offset == 1
     bench.kill()
     assert bench.bodies("a", 0) == [b"kept", b"next"]
@@ -123,8 +124,8 @@ def test_what_was_acknowledged_survives(ends: str) -> None:
         bench.open()
     assert [len(bench.bodies("a", queue)) for queue in range(3)] == [10, 10, 10]
     assert bench.put("a", 1, b"next")[0].queue_offset == 10
-    found = bench.store.find("a", "k2", 0, 2 * START_MS)
-    assert [bytes(unit.body)[:2] for unit in found] == [b"26", b"22", b"18", b"14", b"10", b"66", b"22"]
+    found = bench.find("a", "k2")
+    assert [body[:2] for body in found] == [b"26", b"22", b"18", b"14", b"10", b"66", b"22"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -187,7 +188,7 @@ def test_an_index_that_was_deleted_is_built_anew() -> None:
         bench.memory.remove(f"{ROOT}/index/{name}")
     bench.open()
     assert len(bench.names("index")) == 3
-    assert [unit.body for unit in bench.store.find("a", "k3", 0, 2 * START_MS)] == [b"18", b"13", b"8", b"3"]
+    assert bench.find("a", "k3") == [b"18", b"13", b"8", b"3"]
 
 
 def test_keys_are_found_by_time_and_only_where_they_are() -> None:
@@ -195,15 +196,15 @@ def test_keys_are_found_by_time_and_only_where_they_are() -> None:
     for number in range(40):
         bench.now_ms = START_MS + number * 100
         bench.put("a", 0, b"%d" % number, keys=f"k{number % 3} shared")
-    found = bench.store.find("a", "shared", START_MS + 1000, START_MS + 1250)
-    assert [unit.body for unit in found] == [b"12", b"11", b"10"]
-    assert [unit.body for unit in bench.store.find("a", "U7", 0, 2 * START_MS)] == [b"7"]
-    assert list(bench.store.find("b", "shared", 0, 2 * START_MS)) == []
-    assert list(bench.store.find("a", "k", 0, 2 * START_MS)) == []
+    found = bench.find("a", "shared", START_MS + 1000, START_MS + 1250)
+    assert found == [b"12", b"11", b"10"]
+    assert bench.find("a", "U7") == [b"7"]
+    assert bench.find("b", "shared") == []
+    assert bench.find("a", "k") == []
     bench.store.checkpoint()
     bench.settle()
     assert len(bench.names("index")) == 8
-    assert [unit.body for unit in bench.store.find("a", "k1", START_MS + 3500, 2 * START_MS)] == [b"37"]
+    assert bench.find("a", "k1", START_MS + 3500, 2 * START_MS) == [b"37"]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -222,10 +223,10 @@ def test_an_index_that_a_crash_caught_half_written_finds_everything(seed: int) -
         bench.runner.end_pass()
     bench.crash(TornPages(seed))
     expected = [b"%d" % number for number in reversed(range(20))]
-    assert [unit.body for unit in bench.store.find("a", "k", 0, 2 * START_MS)] == expected
+    assert bench.find("a", "k") == expected
     bench.stop()
     bench.open()
-    assert [unit.body for unit in bench.store.find("a", "k", 0, 2 * START_MS)] == expected
+    assert bench.find("a", "k") == expected
 
 
 def test_a_rolled_back_unit_is_in_no_queue_and_no_index() -> None:
@@ -235,7 +236,7 @@ def test_a_rolled_back_unit_is_in_no_queue_and_no_index() -> None:
     bench.settle()
     for _ in range(2):
         assert bench.bodies("a", 0) == []
-        assert [unit.body for unit in bench.store.find("a", "k", 0, 2 * START_MS)] == [b"half"]
+        assert bench.find("a", "k") == [b"half"]
         bench.kill()
 
 
@@ -258,7 +259,7 @@ def test_old_files_go_with_what_was_built_from_them() -> None:
             found = bench.bodies("a", queue)
             assert found == [b"%02d" % number * 300 for number in sorted(kept) if number % 2 == queue]
         assert bench.store.queue("a", 0).start > 0
-        assert len(list(bench.store.find("a", "k", 0, 2 * START_MS))) == len(kept)
+        assert len(bench.find("a", "k")) == len(kept)
         bench.kill()
 
 
@@ -275,7 +276,7 @@ def test_a_queue_is_searched_by_time() -> None:
         bench.put("a", 0, b"%d" % number)
     queue = bench.store.queue("a", 0)
     wanted = {START_MS - 5: 0, START_MS: 0, START_MS + 1: 1, START_MS + 900: 9, START_MS + 901: 10}
-    assert {time_ms: bench.store.find_time(queue, time_ms) for time_ms in wanted} == wanted
+    assert {time_ms: find_time(bench.store.log, queue, time_ms) for time_ms in wanted} == wanted
 
 
 def test_time_never_runs_back_in_the_log() -> None:

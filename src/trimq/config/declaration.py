@@ -65,7 +65,7 @@ class Declaration(msgspec.Struct, frozen=True):
         if bare is int:
             lowest, highest = _bounds(self.type)
             return f"a whole number from {lowest} on" if highest == INT64 else f"a whole number, {lowest} to {highest}"
-        return "a path"
+        return str(_extra(self.type, "form", "a path"))
 
     @property
     def placeholder(self) -> str:
@@ -73,7 +73,8 @@ class Declaration(msgspec.Struct, frozen=True):
         bare = _bare(self.type)
         if self.choices:
             return "|".join(self.choices)
-        return {int: "N", Address: "HOST:PORT", Advertised: "HOST[:PORT]"}.get(bare, "PATH")
+        known = {int: "N", Address: "HOST:PORT", Advertised: "HOST[:PORT]"}
+        return known.get(bare) or str(_extra(self.type, "placeholder", "PATH"))
 
     @property
     def written_default(self) -> str | int | None:
@@ -129,6 +130,14 @@ def _bare(declared: Any) -> Any:
     members = [member for member in get_args(declared) if member is not NoneType]
     is_optional = NoneType in get_args(declared)
     return _bare(members[0]) if is_optional else declared
+
+
+def _extra(declared: Any, name: str, default: str) -> Any:
+    """What the type itself says of how it is written."""
+    for meta in get_args(declared)[1:]:
+        if isinstance(meta, Meta) and meta.extra and name in meta.extra:
+            return meta.extra[name]
+    return default
 
 
 def _bounds(declared: Any) -> tuple[int, int]:

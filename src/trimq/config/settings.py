@@ -20,6 +20,17 @@ INT64 = 2**63 - 1
 
 Listen = Address | None
 Path = Annotated[str, Meta(pattern=r"^[^\x00]+$")]
+Name = Annotated[
+    str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,100}$", extra={"form": "letters, digits, _ and -", "placeholder": "NAME"})
+]
+
+DelayLevels = Annotated[
+    str,
+    Meta(
+        pattern=r"^[1-9][0-9]{0,6}[smhd]( [1-9][0-9]{0,6}[smhd]){0,99}$",
+        extra={"form": "times like 10s 5m 2h 1d, with a blank between", "placeholder": "TIMES"},
+    ),
+]
 
 
 class Kafka(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,18 +58,57 @@ class Kafka(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
-    listen: Annotated[
-        Listen,
-        Meta(description="Where RocketMQ clients find the name server.", extra={"absent_front_end": "RocketMQ"}),
-    ] = None
-    broker_listen: Annotated[
-        Listen,
-        Meta(description="Where RocketMQ clients send and pull messages.", extra={"absent_front_end": "RocketMQ"}),
-    ] = None
+    listen: Annotated[Listen, Meta(description="Where RocketMQ clients find the name server.")] = None
+    broker_listen: Annotated[Listen, Meta(description="Where RocketMQ clients send and pull messages.")] = None
     grpc_listen: Annotated[
         Listen,
         Meta(description="Where RocketMQ 5 clients connect with gRPC.", extra={"absent_front_end": "RocketMQ"}),
     ] = None
+    advertise: Annotated[
+        Advertised | None,
+        Meta(description="What RocketMQ clients are told to send to and pull from, if not what was bound."),
+    ] = None
+    cluster_name: Annotated[Name, Meta(description="The name of the cluster that RocketMQ's tools show.")] = (
+        "DefaultCluster"
+    )
+    broker_name: Annotated[Name, Meta(description="The name by which RocketMQ clients know this broker.")] = "broker-a"
+    auto_create_topics: Annotated[
+        bool, Meta(description="Create a topic when a RocketMQ producer sends to one that does not exist.")
+    ] = True
+    default_queues: Annotated[
+        int, Meta(ge=1, le=1000, description="How many queues a topic gets at most that is created by sending to it.")
+    ] = 8
+    delay_levels: Annotated[
+        DelayLevels, Meta(description="How long messages of each level of delay wait: s, m, h or d behind a number.")
+    ] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    max_delay_ms: Annotated[
+        int, Meta(ge=1000, le=INT64, description="How long a message may wait whose producer names its time.")
+    ] = 3 * DAY_MS
+    transaction_timeout_ms: Annotated[
+        int,
+        Meta(ge=1, le=INT64, description="How long a transaction may be undecided before its producer is asked."),
+    ] = 6000
+    transaction_check_interval_ms: Annotated[
+        int, Meta(ge=1, le=INT64, description="How often the broker looks for transactions that are undecided.")
+    ] = 30_000
+    transaction_check_max: Annotated[
+        int, Meta(ge=1, le=INT32, description="How often a producer is asked before a transaction is rolled back.")
+    ] = 15
+    message_bytes: Annotated[
+        int, Meta(ge=1, le=INT32, description="The longest body of a RocketMQ message that is accepted.")
+    ] = 4 * MIB
+    frame_bytes: Annotated[
+        int, Meta(ge=KIB, le=INT32, description="The largest frame of a RocketMQ client; a larger one closes it.")
+    ] = 16 * MIB
+    header_bytes: Annotated[
+        int, Meta(ge=KIB, le=16 * MIB - 1, description="The largest header of a frame; a larger one closes it.")
+    ] = MIB
+    commit_file_bytes: Annotated[
+        int, Meta(ge=64 * KIB, le=GIB, description="The size of each file of the commit log.")
+    ] = GIB
+    retention_ms: Annotated[
+        int, Meta(ge=1, le=INT64, description="How long a full file of the commit log is kept.")
+    ] = 72 * HOUR_MS
 
 
 class Amqp(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,6 +59,12 @@ class Appending:
     def space(self) -> Space:
         return self._guard.space()
 
+    def count(self, size: int) -> None:
+        """`size` bytes of one message are about to be appended elsewhere."""
+        self._guard.spend(size)
+        self._batches.value += 1
+        self._bytes_in.value += size
+
     def append(self, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
         if not self.is_running:
             raise NotRunning

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 from uuid import UUID
 
@@ -29,6 +30,7 @@ from trimq.core.opening_queues import QUEUE_ROOTS, OpenQueues, open_queues
 from trimq.core.producer_ids import ProducerIds
 from trimq.core.queueing import Queueing
 from trimq.core.quotas import Quotas
+from trimq.core.shared_opening import SharedLog, open_shared_log
 from trimq.core.topics import Topics
 from trimq.core.transacting import Transacting
 from trimq.core.transaction_registry import TransactionRegistry
@@ -49,6 +51,8 @@ from trimq.storage.table import Table, open_table
 
 TABLES = "tables"
 
+_FACT = cast("type[ClusterFact]", ClusterFact)
+
 # For how long the cursors of a group that nobody uses are kept.
 _CURSOR_RETENTION_MS = 7 * 86_400_000
 
@@ -66,6 +70,7 @@ class Core:
     transactions: TransactionRegistry
     queues: OpenQueues
     logins: Logins
+    shared_log: SharedLog | None
     opened: Ticket
     """Its pass must be durable, and not refused, before anything is served."""
 
@@ -77,6 +82,8 @@ class Core:
         self.queues.start()
         self.groups.start()
         self.transactions.start()
+        if self.shared_log is not None:
+            self.shared_log.start()
 
     def stop_writes(self) -> None:
         """Refuse what is new; what was taken is still answered."""
@@ -85,6 +92,8 @@ class Core:
         self.queues.stop()
         self.groups.stop()
         self.transactions.stop()
+        if self.shared_log is not None:
+            self.shared_log.stop()
 
     def close(self) -> None:
         """Checkpoint every stream. Closed when the pass that this begins is durable."""
@@ -92,6 +101,8 @@ class Core:
             for stream in topic.streams:
                 stream.log.close()
         self.queues.close()
+        if self.shared_log is not None:
+            self.shared_log.close()
 
 
 def new_id(chance: random.Random) -> UUID:
@@ -170,6 +181,17 @@ def open_transactions(
     return TransactionRegistry(table, ProducerIds(facts, floor), marking, cursors, passes, clock)
 
 
+def _make_folders(files: Files) -> None:
+    for folder in (TABLES, ROOT, *QUEUE_ROOTS):
+        files.make_folder(folder)
+    files.sync_folder("")
+
+
+def _open_guard(settings: Settings, files: Files, clock: Clock) -> SpaceGuard:
+    storage = settings.storage
+    return SpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
+
+
 def open_core(
     settings: Settings,
     files: Files,
@@ -180,31 +202,31 @@ def open_core(
     metrics: Metrics,
 ) -> Core:
     """Open everything that is stored. It may be used when the passes are settled."""
-    for folder in (TABLES, ROOT, *QUEUE_ROOTS):
-        files.make_folder(folder)
-    files.sync_folder("")
+    _make_folders(files)
     now_ms = clock.message.now_ms
     checkpoints = Checkpoints(open_table(files, TABLES, "checkpoints", passes, list, offload))
     catalogue = Catalogue(open_table(files, TABLES, "catalogue", passes, Definition, offload))
     cursors = Cursors(open_table(files, TABLES, "cursors", passes, Cursor, offload), clock.message)
-    facts = open_table(files, TABLES, "cluster", passes, cast("type[ClusterFact]", ClusterFact), offload)
+    facts = open_table(files, TABLES, "cluster", passes, _FACT, offload)
     cluster = Cluster(facts, Node(settings.node_id), chance.randbytes)
     started = cluster.start()
     access = Access(catalogue, chance.randbytes)
     store = PartitionStore(files, passes, checkpoints, now_ms)
-    topics = Topics(catalogue, store, passes, settings, now_ms, lambda: new_id(chance))
+    topics = Topics(catalogue, store, passes, settings, now_ms, partial(new_id, chance))
     topics.on_deleted(cursors.delete_topic)
     topics.open()
     cursors.delete_strays({topic.id for topic in topics})
     queues = open_queues(settings, files, passes, clock, catalogue, checkpoints, topics, chance, metrics)
-    storage = settings.storage
-    guard = SpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
+    guard = _open_guard(settings, files, clock)
     appending = open_appending(settings, guard, passes, cluster, clock, metrics)
     upkeep = open_upkeep(settings, topics, checkpoints, passes, offload, guard, clock)
     kept = open_table(files, TABLES, "transactions", passes, Transaction, offload)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance, transactions)
     logins = Logins(access, offload, chance.randbytes)
+    shared_log = open_shared_log(
+        settings, files, passes, clock, offload, catalogue, topics, access, appending, TABLES, partial(new_id, chance)
+    )
     broker = Broker(
         settings,
         topics,
@@ -219,4 +241,4 @@ def open_core(
         offload,
         Queueing(queues.parts, access, appending),
     )
-    return Core(broker, topics, cluster, appending, upkeep, groups, transactions, queues, logins, started)
+    return Core(broker, topics, cluster, appending, upkeep, groups, transactions, queues, logins, shared_log, started)

@@ -126,7 +126,7 @@ def _share_names(topics: Topics, queues: Queues) -> None:
 
     def of_topic(name: TopicName) -> Home | None:
         found = topics.find(name)
-        return None if found is None else found.home
+        return topics.shared_home(name) if found is None else found.home
 
     def of_queue(name: TopicName) -> Home | None:
         return None if queues.find(*name) is None else Home.QUEUE_LOG

@@ -110,6 +110,8 @@ class Topics:
         self._deleted_listeners: list[Callable[[UUID], object]] = []
         self.other_home: Callable[[TopicName], Home | None] = lambda name: None
         """Whether the name is taken by what is kept in another home."""
+        self.shared_home: Callable[[TopicName], Home | None] = lambda name: None
+        """The same of topics whose streams share one log."""
         catalogue.watch(_KIND, self._definition_changed)
 
     def __iter__(self) -> Iterator[Topic]:
@@ -166,7 +168,7 @@ class Topics:
         self.check_settings(settings)
         if name in self._by_name:
             raise TopicExists(str(name))
-        if (home := self.other_home(name)) is not None:
+        if (home := self.other_home(name) or self.shared_home(name)) is not None:
             raise OtherHome(str(name), home.value)
         if any(topic.name == name for topic in self._leaving.values()):
             raise Busy(f"topic {name} is being deleted")

@@ -15,6 +15,7 @@ from trimq.metrics import Metrics
 from trimq.protocols.amqp.front_end import AmqpFrontEnd
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
+from trimq.protocols.rocketmq.front_end import RocketMQDoors
 from trimq.server.http import HttpFrontEnd
 
 
@@ -48,9 +49,13 @@ LAST_TO_STOP = ("http",)
 
 def configured_front_ends(settings: Settings) -> dict[str, Planned]:
     """By the names that the ready file uses; those that are off are left out."""
+    rocketmq = _RocketMQ()
     wanted = {
         "kafka": (settings.kafka.listen, _kafka),
         "amqp": (settings.amqp.listen, _amqp),
+        "rocketmq": (settings.rocketmq.listen, rocketmq.name_server),
+        "rocketmq_broker": (settings.rocketmq.broker_listen, rocketmq.broker),
+        "rocketmq_vip": (_vip_address(settings.rocketmq.broker_listen), rocketmq.vip),
         "http": (settings.http.listen, _http),
     }
     return {name: Planned(address, make) for name, (address, make) in wanted.items() if address is not None}
@@ -66,11 +71,40 @@ def _amqp(parts: FrontEndParts) -> FrontEnd:
     return AmqpFrontEnd(core.broker.queueing, core.logins, parts.clock, parts.settings.amqp, parts.chance, cluster_name)
 
 
+class _RocketMQ:
+    """The front-ends of RocketMQ, which share what they know."""
+
+    def __init__(self) -> None:
+        self._doors: RocketMQDoors | None = None
+
+    def _open(self, parts: FrontEndParts) -> RocketMQDoors:
+        if self._doors is None:
+            shared_log = parts.core.shared_log
+            assert shared_log is not None, "it is opened where one of these listens"
+            counts = parts.counts.of("rocketmq")
+            self._doors = RocketMQDoors(parts.settings, shared_log.sharing, parts.core.cluster, parts.clock, counts)
+        return self._doors
+
+    def name_server(self, parts: FrontEndParts) -> FrontEnd:
+        return self._open(parts).name_server()
+
+    def broker(self, parts: FrontEndParts) -> FrontEnd:
+        return self._open(parts).broker()
+
+    def vip(self, parts: FrontEndParts) -> FrontEnd:
+        return self._open(parts).vip()
+
+
+def _vip_address(broker: Address | None) -> Address | None:
+    """Old clients send to the second port below the broker's, where that can be known."""
+    return Address(broker.host, broker.port - 2) if broker is not None and broker.port > 2 else None
+
+
 def _http(parts: FrontEndParts) -> FrontEnd:
     return HttpFrontEnd(parts.core.broker, parts.metrics, parts.is_ready)
 
 
 def told_addresses(settings: Settings, bound: Mapping[str, Address]) -> dict[str, Address]:
     """What clients of each protocol are told to connect to."""
-    advertised = {"kafka": settings.kafka.advertise}
+    advertised = {"kafka": settings.kafka.advertise, "rocketmq_broker": settings.rocketmq.advertise}
     return {name: told_address(advertised.get(name), address) for name, address in bound.items()}

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from trimq.errors import DamagedSegment, MessageTooLong, OffsetOutOfRange
+from trimq.errors import DamagedSegment, MessageTooLong, OffsetOutOfRange, WriteFailed
 from trimq.formats.unit import FILLER_BYTES, BadUnit, Draft, Unit, check_unit, draft_size, encode_unit, filler
 from trimq.model import Buffer
 from trimq.storage.files import Files
@@ -110,7 +110,12 @@ class CommitLog:
         """What is left of a file without room for the next unit is filled, so that a reader knows where to go on."""
         remaining = self.file_bytes - full.size
         self.journal.append(filler(remaining), remaining)
-        self._tail = self.journal.roll(full.base + self.file_bytes)
+        try:
+            self._tail = self.journal.roll(full.base + self.file_bytes)
+        except WriteFailed:
+            self.journal.collect(full)[0].pop()  # the next append tries again
+            full.size -= remaining
+            raise
         self._parts, self._ticket = self.journal.collect(self._tail)
         self.end = self._tail.base
         return self._tail

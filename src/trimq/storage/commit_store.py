@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from trimq.errors import OffsetOutOfRange
 from trimq.formats.unit import (
     TRANSACTION_BITS,
     TRANSACTION_COMMIT,
@@ -16,8 +15,7 @@ from trimq.formats.unit import (
     Draft,
     Unit,
 )
-from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, find_property, java_hash, key_hash, split_keys
-from trimq.formats.unit_properties import tags_code as code_of_tags
+from trimq.formats.unit_properties import KEYS, UNIQUE_KEY, find_property, java_hash, key_hash, split_keys
 from trimq.storage.commit_checkpoint import CommitCheckpoints, CommitPoint, format_times
 from trimq.storage.commit_log import CommitLog, Placed
 from trimq.storage.commit_recovery import open_commit_log
@@ -40,11 +38,7 @@ _QUEUES = f"{ROOT}/consumequeue"
 _KEYS_AT_ONCE = 1024
 
 CodeOf = Callable[[Unit], int]
-
-
-def code_of_unit(unit: Unit) -> int:
-    """What readers of a queue compare, before they look at the unit: the hash of its tags."""
-    return code_of_tags(find_property(unit.properties, TAGS) or "")
+"""What readers of a queue compare before they look at a unit."""
 
 
 class _Saved:
@@ -66,7 +60,7 @@ class CommitStore:
         checkpoints: CommitCheckpoints,
         settings: CommitSettings,
         now_ms: Callable[[], int],
-        code_of: CodeOf = code_of_unit,
+        code_of: CodeOf,
     ) -> None:
         self._files = files
         self._passes = passes
@@ -88,7 +82,6 @@ class CommitStore:
         self._slots_due: _Saved | None = None
         self._has_slots_due = False
         self._is_closing = False
-        self.settled: Callable[[ConsumeQueue], None] | None = None
 
     # -- opening
 
@@ -156,6 +149,10 @@ class CommitStore:
     def _new_queue(self, topic: str, number: int, state: QueueState) -> ConsumeQueue:
         return ConsumeQueue(self._files, _QUEUES, topic, number, self.settings.queue_file_entries, state)
 
+    def topics(self) -> set[str]:
+        """The topics that have a queue."""
+        return {topic for topic, _ in (*self._queues, *self._checkpoints.queues())}
+
     # -- appending
 
     def append(self, queue: ConsumeQueue, draft: Draft, tags_code: int, store_host: bytes) -> Placed:
@@ -210,8 +207,8 @@ class CommitStore:
     def pass_settled(self, number: int) -> None:
         for queue, end in self._unsettled.popleft():
             queue.durable_end = end
-            if self.settled is not None:
-                self.settled(queue)
+            if queue.settled is not None:
+                queue.settled()
 
     # -- checkpoints: entries, then what leads to them, then the word that both are there
 
@@ -305,31 +302,6 @@ class CommitStore:
             self._files.remove(_ABORT)
             self._files.sync_folder(ROOT)
 
-    # -- looking things up
-
-    def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Unit]:
-        """The units of a topic that have this key and were stored between these times, newest first."""
-        seen = set()
-        for position in self.keys.find(key_hash(java_hash(f"{topic}#"), key), begin_ms, end_ms):
-            if position in seen:
-                continue
-            seen.add(position)
-            with suppress(OffsetOutOfRange):
-                unit = self.log.unit_at(position)
-                if begin_ms <= unit.store_ms <= end_ms and _has_key(unit, topic, key):
-                    yield unit
-
-    def find_time(self, queue: ConsumeQueue, time_ms: int) -> int:
-        """The first offset of a queue that was not stored before this time; its durable end if there is none."""
-        low, high = queue.start, queue.durable_end
-        while low < high:
-            middle = (low + high) // 2
-            if self.log.unit_at(queue.entry(middle).position).store_ms < time_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
     # -- what goes
 
     def expire(self, now_ms: int) -> Ticket | None:
@@ -389,10 +361,3 @@ class CommitStore:
 
 def _is_queued(sys_flag: int) -> bool:
     return sys_flag & TRANSACTION_BITS in (0, TRANSACTION_COMMIT)
-
-
-def _has_key(unit: Unit, topic: str, key: str) -> bool:
-    if unit.topic.decode("utf-8", "replace") != topic:
-        return False
-    keys = split_keys(find_property(unit.properties, KEYS) or "")
-    return key in keys or find_property(unit.properties, UNIQUE_KEY) == key

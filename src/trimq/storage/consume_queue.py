@@ -3,6 +3,7 @@ newest are in memory and reach the files at a checkpoint; the commit log is the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ class ConsumeQueue:
         "folder",
         "is_removed",
         "number",
+        "settled",
         "start",
         "stored_end",
         "topic",
@@ -64,6 +66,7 @@ class ConsumeQueue:
         self._file_index = -1
         self._new_folder = True
         self.is_removed = False
+        self.settled: Callable[[], None] | None = None
 
     # -- growing
 

@@ -146,6 +146,21 @@ def test_a_claimed_length_takes_no_memory() -> None:
     assert len(connection.get_buffer()) < 100_000
 
 
+def test_a_connection_at_rest_holds_no_memory_unless_a_command_has_come_in_part() -> None:
+    connection = RemotingConnection()
+    data = framed(b'{"code":7}', b"body")
+    connection.receive(data[:-1])
+    assert connection.next_event() is None
+    assert not connection.rest()
+    connection.receive(data[-1:])
+    assert connection.next_event() is not None
+    assert connection.rest()
+    connection.receive(data)
+    event = connection.next_event()
+    assert event is not None
+    assert event.code == 7
+
+
 @pytest.mark.parametrize("fields", [{"topic": "t"}, {"topic": "t", "queueId": "x"}, {"topic": "t", "queueId": ""}])
 def test_a_missing_or_wrong_field_is_told(fields: dict[str, str]) -> None:
     for data in (framed(json.dumps({"code": 30, "extFields": fields}).encode()), framed(binary(30, fields), kind=1)):

@@ -30,9 +30,13 @@ def answer(
     return [head, body] if body else [head]
 
 
-def answer_sent(opaque: int, message_id: str, queue_id: int, queue_offset: int, transaction_id: str) -> list[Buffer]:
+def answer_sent(
+    opaque: int, message_id: str, queue_id: int, queue_offset: int, transaction_id: str, recall_handle: str = ""
+) -> list[Buffer]:
     """`transaction_id` is left out if it is empty; it comes from a client and may hold anything."""
     quoted = f',"transactionId":{msgspec.json.encode(transaction_id).decode()}' if transaction_id else ""
+    if recall_handle:
+        quoted += f',"recallHandle":"{recall_handle}"'
     return [frame((_SENT % (queue_offset, message_id, queue_id, quoted, opaque)).encode())]
 
 

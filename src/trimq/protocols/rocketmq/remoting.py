@@ -158,6 +158,14 @@ class RemotingConnection:
             self.buffer_updated(count)
             data = data[count:]
 
+    def rest(self) -> bool:
+        """Give back the memory that is received into. False: a command has come in part."""
+        if self._start != self._end:
+            return False
+        self._data = bytearray()
+        self._start = self._end = 0
+        return True
+
     def next_event(self) -> Command | None:
         """The next whole command, or None until more bytes arrive. A frame that holds no command is passed over, as
         the genuine server does."""

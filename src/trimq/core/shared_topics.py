@@ -1,0 +1,205 @@
+"""Topics whose streams share one log: made, changed, deleted and found. Definitions live in the catalogue, bytes in the
+store; names are unique across all homes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+import msgspec
+
+from trimq.core.access import Resource, ResourceKind
+from trimq.core.catalogue import Catalogue
+from trimq.core.catalogue import Definition as Stored
+from trimq.core.shared_streams import SharedStream
+from trimq.errors import (
+    Busy,
+    InvalidCount,
+    InvalidName,
+    NameTooLong,
+    OtherHome,
+    TopicExists,
+    UnknownStream,
+    UnknownTopic,
+)
+from trimq.model import Home, StreamId, TopicName
+from trimq.storage.commit_store import CommitStore
+from trimq.storage.passes import Passes, Ticket
+
+KIND = "shared-topic"
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+READABLE, WRITABLE, INHERITABLE = 4, 2, 1
+
+
+class SharedDefinition(msgspec.Struct, frozen=True):
+    """A topic as it is kept in the catalogue. Producers choose among `write_streams`, consumers among `read_streams`:
+    the two differ while a topic grows or shrinks."""
+
+    namespace: str
+    name: str
+    read_streams: int
+    write_streams: int
+    permissions: int = READABLE | WRITABLE
+    is_ordered: bool = False
+    flags: int = 0
+    attributes: dict[str, str] = {}
+    created_ms: int = 0
+
+
+class SharedTopic:
+    """One topic and the streams that were used of it."""
+
+    def __init__(self, id: UUID, definition: SharedDefinition, version: int, store: CommitStore) -> None:
+        self.id = id
+        self.name = TopicName(definition.namespace, definition.name)
+        self.resource = Resource(ResourceKind.TOPIC, definition.namespace, definition.name)
+        self.definition = definition
+        self.version = version
+        self.raw_name = definition.name.encode()
+        self._store = store
+        self._streams: dict[int, SharedStream] = {}
+
+    def stream(self, number: int) -> SharedStream:
+        found = self._streams.get(number)
+        if found is not None:
+            return found
+        if not 0 <= number < max(self.definition.read_streams, self.definition.write_streams):
+            raise UnknownStream(str(self.name), number)
+        found = self._streams[number] = SharedStream(StreamId(self.id, number), self._store, self.name.name)
+        return found
+
+    def streams(self) -> list[SharedStream]:
+        count = max(self.definition.read_streams, self.definition.write_streams)
+        return [self.stream(number) for number in range(count)]
+
+
+class SharedTopics:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        store: CommitStore,
+        passes: Passes,
+        find_elsewhere: Callable[[TopicName], Home | None],
+        now_ms: Callable[[], int],
+        new_id: Callable[[], UUID],
+        name_length: int,
+        stream_limit: int,
+    ) -> None:
+        self._catalogue = catalogue
+        self._store = store
+        self._passes = passes
+        self._find_elsewhere = find_elsewhere
+        self._now_ms = now_ms
+        self._new_id = new_id
+        self._name_length = name_length
+        self._stream_limit = stream_limit
+        self._by_name: dict[TopicName, SharedTopic] = {}
+        self._by_id: dict[UUID, SharedTopic] = {}
+        self._leaving: set[TopicName] = set()
+        self._deleted_listeners: list[Callable[[UUID], object]] = []
+        catalogue.watch(KIND, self._changed)
+
+    def open(self) -> None:
+        """Find all that are defined. What is left of one that was deleted goes."""
+        for key, found in self._catalogue.all(KIND):
+            self._changed(key, found)
+        for name in self._store.topics() - {name.name for name in self._by_name}:
+            self._store.drop(name)
+
+    def __iter__(self) -> Iterator[SharedTopic]:
+        return iter(self._by_name.values())
+
+    def __contains__(self, name: TopicName) -> bool:
+        return name in self._by_name or name in self._leaving
+
+    def get(self, name: TopicName) -> SharedTopic:
+        """The topic, or a refusal: unknown, or kept in another home."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            home = self._find_elsewhere(name)
+            if home is not None:
+                raise OtherHome(str(name), home.value)
+            raise UnknownTopic(str(name))
+        return topic
+
+    def find(self, name: TopicName) -> SharedTopic | None:
+        return self._by_name.get(name)
+
+    def prepare(self, definition: SharedDefinition) -> None:
+        """See that a topic is there that the broker itself needs, before anything is served."""
+        name = TopicName(definition.namespace, definition.name)
+        known = self._by_name.get(name)
+        if known is None:
+            self.create(definition)
+        elif known.definition.read_streams < definition.read_streams:
+            count = definition.read_streams
+            self.change(known, msgspec.structs.replace(known.definition, read_streams=count, write_streams=count))
+
+    # -- changes: seen at once, acknowledged when the ticket's pass is durable, taken back when it is refused
+
+    def create(self, definition: SharedDefinition) -> tuple[SharedTopic, Ticket]:
+        name = TopicName(definition.namespace, definition.name)
+        self.check(definition)
+        if name in self._by_name:
+            raise TopicExists(str(name))
+        if name in self._leaving:
+            raise Busy(f"topic {name} is being deleted")
+        if (home := self._find_elsewhere(name)) is not None:
+            raise OtherHome(str(name), home.value)
+        definition = msgspec.structs.replace(definition, created_ms=self._now_ms())
+        ticket = self._catalogue.put(KIND, str(self._new_id()), msgspec.to_builtins(definition), None)
+        return self._by_name[name], ticket
+
+    def change(self, topic: SharedTopic, definition: SharedDefinition) -> Ticket:
+        """Streams that are no longer written or read keep their messages."""
+        self.check(definition)
+        return self._catalogue.put(KIND, str(topic.id), msgspec.to_builtins(definition), topic.version)
+
+    def check(self, definition: SharedDefinition) -> None:
+        """Refuse what no topic can be."""
+        self.check_name(definition.name)
+        for count in (definition.read_streams, definition.write_streams):
+            if not 0 <= count <= self._stream_limit:
+                raise InvalidCount(f"a topic has 0 to {self._stream_limit} streams, not {count}")
+
+    def check_name(self, name: str) -> None:
+        if len(name) > self._name_length:
+            raise NameTooLong(len(name), self._name_length)
+        if not _LEGAL.fullmatch(name):
+            raise InvalidName(name[:200], "a topic's name has letters, digits, '%', '|', '_' and '-' only")
+
+    def delete(self, topic: SharedTopic) -> Ticket:
+        """Forget the topic at once; its streams go, and its name is free, when that is on disk."""
+        ticket = self._catalogue.delete(KIND, str(topic.id), topic.version)
+        self._leaving.add(topic.name)
+        self._passes.when_on_disk(ticket, lambda done: self._finish_delete(topic, done))
+        return ticket
+
+    def _finish_delete(self, topic: SharedTopic, ticket: Ticket) -> None:
+        self._leaving.discard(topic.name)
+        if ticket.refusal is None:
+            self._store.drop(topic.name.name)
+            for listener in self._deleted_listeners:
+                listener(topic.id)
+
+    def on_deleted(self, listener: Callable[[UUID], object]) -> None:
+        """Call `listener` when a topic is gone for good: what others keep of it may go too."""
+        self._deleted_listeners.append(listener)
+
+    def _changed(self, key: str, found: Stored | None) -> None:
+        """The catalogue says what there is, also when a refused pass takes it back."""
+        id = UUID(key)
+        known = self._by_id.get(id)
+        if found is None:
+            if known is not None:
+                del self._by_id[id]
+                self._by_name.pop(known.name, None)
+            return
+        definition = msgspec.convert(found.value, SharedDefinition)
+        if known is None:
+            known = self._by_id[id] = SharedTopic(id, definition, found.version, self._store)
+            self._by_name[known.name] = known
+        known.definition, known.version = definition, found.version

@@ -1,0 +1,185 @@
+"""The verbs on topics whose streams share one log, and on the groups that read them. Each asks whether the caller may,
+then delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind
+from trimq.core.appending import Appending
+from trimq.core.cursors import Cursor, Cursors
+from trimq.core.notes import Notes
+from trimq.core.shared_groups import SharedGroup, SharedGroups
+from trimq.core.shared_streams import SharedStream
+from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
+from trimq.errors import MessageTooLong
+from trimq.formats.unit import Draft, Unit
+from trimq.model import Caller, StreamId, TopicName
+from trimq.storage.commit_log import Placed
+from trimq.storage.commit_lookup import find_key
+from trimq.storage.commit_store import CommitStore
+from trimq.storage.passes import Ticket
+
+
+class Sharing:
+    def __init__(
+        self,
+        topics: SharedTopics,
+        store: CommitStore,
+        cursors: Cursors,
+        groups: SharedGroups,
+        notes: Notes,
+        access: Access,
+        appending: Appending,
+        message_bytes: int,
+        afterwards: Callable[[Ticket, Callable[[Ticket], object]], None],
+    ) -> None:
+        self._topics = topics
+        self._store = store
+        self._cursors = cursors
+        self._groups = groups
+        self._notes = notes
+        self._access = access
+        self._appending = appending
+        self._message_bytes = message_bytes
+        self.afterwards = afterwards
+        """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
+
+        self._stop_listeners: list[Callable[[], None]] = []
+
+    def on_stop(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the broker takes no more writes: what appends by itself must end."""
+        self._stop_listeners.append(listener)
+
+    def stop(self) -> None:
+        for listener in self._stop_listeners:
+            listener()
+
+    # -- topics
+
+    def topics(self, caller: Caller) -> list[SharedTopic]:
+        """Those of the caller's namespace that the caller may see."""
+        return [
+            topic
+            for topic in self._topics
+            if topic.name.namespace == caller.namespace
+            and self._access.allowed(caller, Action.DESCRIBE, topic.resource)
+        ]
+
+    def topic(self, caller: Caller, name: str) -> SharedTopic:
+        full = TopicName(caller.namespace, name)
+        self._access.require(caller, Action.DESCRIBE, _resource(full))
+        return self._topics.get(full)
+
+    def find(self, caller: Caller, name: str) -> SharedTopic | None:
+        """The topic, unless there is none or it is kept in another home."""
+        full = TopicName(caller.namespace, name)
+        self._access.require(caller, Action.DESCRIBE, _resource(full))
+        return self._topics.find(full)
+
+    def check_name(self, name: str) -> None:
+        """Refuse a name that no topic can have."""
+        self._topics.check_name(name)
+
+    def create(self, caller: Caller, definition: SharedDefinition) -> tuple[SharedTopic, Ticket]:
+        self._access.require(caller, Action.CONFIGURE, _resource(TopicName(definition.namespace, definition.name)))
+        self._appending.require_writable()
+        return self._topics.create(definition)
+
+    def prepare(self, definition: SharedDefinition) -> None:
+        """See that a topic is there that the broker itself needs, before anything is served."""
+        self._topics.prepare(definition)
+
+    def change(self, caller: Caller, topic: SharedTopic, definition: SharedDefinition) -> Ticket:
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        return self._topics.change(topic, definition)
+
+    def delete(self, caller: Caller, topic: SharedTopic) -> Ticket:
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        return self._topics.delete(topic)
+
+    # -- messages
+
+    def append(
+        self, caller: Caller, topic: SharedTopic, stream: SharedStream, draft: Draft, code: int, store_host: bytes
+    ) -> Placed:
+        """Give a message its place. Pending until its pass is durable."""
+        self._access.require(caller, Action.WRITE, topic.resource)
+        self._appending.require_writable()
+        size = len(draft.body)
+        if size > self._message_bytes:
+            raise MessageTooLong(size, self._message_bytes)
+        self._appending.count(size)
+        return stream.append(draft, code, store_host)
+
+    def readable(self, caller: Caller, topic: SharedTopic, number: int) -> SharedStream:
+        """The stream, for a caller who may read it."""
+        self._access.require(caller, Action.READ, topic.resource)
+        return topic.stream(number)
+
+    def unit_at(self, caller: Caller, position: int) -> Unit:
+        """The message that stands at this position of the log. OffsetOutOfRange: none does."""
+        unit = self._store.log.unit_at(position)
+        name = TopicName(caller.namespace, unit.topic.decode("utf-8", "replace"))
+        self._access.require(caller, Action.READ, _resource(name))
+        return unit
+
+    def find_key(self, caller: Caller, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Unit]:
+        """Messages of a topic that have this key and were stored between these times, newest first."""
+        self._access.require(caller, Action.READ, _resource(TopicName(caller.namespace, topic)))
+        return find_key(self._store.log, self._store.keys, topic, key, begin_ms, end_ms)
+
+    # -- groups
+
+    def group(self, caller: Caller, name: str) -> SharedGroup | None:
+        return self._groups.find(name)
+
+    def groups(self, caller: Caller) -> list[SharedGroup]:
+        return list(self._groups)
+
+    def define_group(self, caller: Caller, group: SharedGroup) -> Ticket:
+        """Make a group, or change it."""
+        self._access.require(caller, Action.READ, Resource(ResourceKind.GROUP, caller.namespace, group.name))
+        return self._groups.define(group)
+
+    def delete_group(self, caller: Caller, name: str, forgets_cursors: bool) -> Ticket | None:
+        """None: nothing had to change."""
+        self._access.require(caller, Action.CONFIGURE, Resource(ResourceKind.GROUP, caller.namespace, name))
+        forgotten = self._cursors.delete(name) if forgets_cursors else None
+        return self._groups.delete(name) or forgotten
+
+    # -- notes
+
+    def notes(self, caller: Caller, namespace: str) -> Mapping[str, str] | None:
+        """The small texts that clients have left here. None: the namespace never had any."""
+        return self._notes.all(namespace)
+
+    def put_note(self, caller: Caller, namespace: str, key: str, text: str) -> Ticket:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._notes.put(namespace, key, text)
+
+    def delete_note(self, caller: Caller, namespace: str, key: str) -> Ticket | None:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._notes.delete(namespace, key)
+
+    # -- cursors
+
+    def commit(self, caller: Caller, group: str, topic: SharedTopic, number: int, offset: int) -> Ticket:
+        """Remember that `group` has read a stream up to `offset`."""
+        self._access.require(caller, Action.READ, topic.resource)
+        return self._cursors.commit(group, StreamId(topic.id, number), offset)
+
+    def cursor(self, caller: Caller, group: str, topic: SharedTopic, number: int) -> Cursor | None:
+        self._access.require(caller, Action.DESCRIBE, topic.resource)
+        return self._cursors.fetch(group, StreamId(topic.id, number))
+
+    def cursor_groups(self, caller: Caller) -> list[str]:
+        """The groups that have a cursor."""
+        return self._cursors.groups()
+
+    def cursors(self, caller: Caller, group: str) -> Mapping[StreamId, Cursor]:
+        return self._cursors.all(group)
+
+
+def _resource(name: TopicName) -> Resource:
+    return Resource(ResourceKind.TOPIC, name.namespace, name.name)

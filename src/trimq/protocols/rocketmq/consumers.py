@@ -1,0 +1,165 @@
+"""Who is here: the clients that have sent a heartbeat, the groups that they produce and consume in, and what each group
+subscribes to. Soft state: it is gone with the connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from trimq.clock import Timeline, Timer
+from trimq.model import Buffer
+from trimq.protocols.contract import Outlet
+from trimq.protocols.rocketmq.codes import Request
+from trimq.protocols.rocketmq.remoting import ONE_WAY, encode_command
+from trimq.protocols.rocketmq.subscriptions import Subscription
+
+SILENCE_MS = 120_000
+_LOOK_MS = 10_000
+
+BROADCASTING = "BROADCASTING"
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One connection of one client."""
+
+    id: str
+    address: str
+    language: str
+    version: int
+    outlet: Outlet
+    seen_ms: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerGroup:
+    name: str
+    consume_type: str | None = None
+    message_model: str = "CLUSTERING"
+    consume_from: str = "CONSUME_FROM_LAST_OFFSET"
+    is_told_of_members: bool = True
+    members: dict[Outlet, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    @property
+    def client_ids(self) -> list[str]:
+        return [member.id for member in self.members.values()]
+
+    def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
+        """The latest word of any member counts. Whether the set of topics has changed."""
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        before = set(self.subscriptions)
+        for topic, subscription in wanted.items():
+            known = self.subscriptions.get(topic)
+            if known is None or subscription.version > known.version:
+                self.subscriptions[topic] = subscription
+        for topic in before - set(wanted):
+            del self.subscriptions[topic]
+        return before != set(self.subscriptions)
+
+
+class Clients:
+    def __init__(self, liveness: Timeline, next_opaque: Callable[[], int]) -> None:
+        self._liveness = liveness
+        self.next_opaque = next_opaque
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Outlet, Client]] = {}
+        self._fingerprints: dict[Outlet, int] = {}
+        self._timer: Timer | None = None
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        return self._consumers.get(name)
+
+    def groups(self) -> Iterator[ConsumerGroup]:
+        return iter(self._consumers.values())
+
+    def producers(self, group: str) -> list[Client]:
+        return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> list[str]:
+        return list(self._producers)
+
+    def note_fingerprint(self, outlet: Outlet, fingerprint: int, is_without_topics: bool) -> bool:
+        """Whether a client should send all that it subscribes to: it has no fingerprint, or sends only that and it is
+        not the one that is known."""
+        if not fingerprint:
+            return True
+        if is_without_topics:
+            return self._fingerprints.get(outlet) != fingerprint
+        self._fingerprints[outlet] = fingerprint
+        return False
+
+    # -- coming
+
+    def produce(self, client: Client, group: str) -> None:
+        self._seen(client)
+        self._producers.setdefault(group, {})[client.outlet] = client
+
+    def consume(self, client: Client, group: ConsumerGroup, subscriptions: Iterable[Subscription] | None) -> bool:
+        """A heartbeat of a member; `group` carries what it says of the group, `subscriptions` is None if it says
+        nothing of them. Whether the topics have changed."""
+        self._seen(client)
+        known = self._consumers.setdefault(group.name, group)
+        known.consume_type, known.message_model = group.consume_type, group.message_model
+        known.consume_from, known.is_told_of_members = group.consume_from, group.is_told_of_members
+        is_new = client.outlet not in known.members
+        known.members[client.outlet] = client
+        is_changed = subscriptions is not None and known.subscribe(subscriptions)
+        if is_new or is_changed:
+            self._tell(known)
+        return is_changed
+
+    def _seen(self, client: Client) -> None:
+        client.seen_ms = self._liveness.now_ms()
+        if self._timer is None:
+            self._timer = self._liveness.call_at(client.seen_ms + _LOOK_MS, self._drop_silent)
+
+    # -- going
+
+    def leave(self, outlet: Outlet, group: str) -> None:
+        """One group, as a consumer."""
+        known = self._consumers.get(group)
+        if known is None or known.members.pop(outlet, None) is None:
+            return
+        if known.members:
+            self._tell(known)
+        else:
+            del self._consumers[group]
+
+    def leave_producers(self, outlet: Outlet, group: str) -> None:
+        known = self._producers.get(group, {})
+        known.pop(outlet, None)
+        if not known:
+            self._producers.pop(group, None)
+
+    def gone(self, outlet: Outlet) -> None:
+        """The connection is gone, or nobody has heard of it for long."""
+        self._fingerprints.pop(outlet, None)
+        for group in [group.name for group in self._consumers.values() if outlet in group.members]:
+            self.leave(outlet, group)
+        for name in [name for name, known in self._producers.items() if outlet in known]:
+            self.leave_producers(outlet, name)
+
+    def _drop_silent(self) -> None:
+        self._timer = None
+        now_ms = self._liveness.now_ms()
+        known = {client for group in self._consumers.values() for client in group.members.values()}
+        known |= {client for producers in self._producers.values() for client in producers.values()}
+        for client in known:
+            if now_ms - client.seen_ms > SILENCE_MS:
+                self.gone(client.outlet)
+        if known:
+            self._timer = self._liveness.call_at(now_ms + _LOOK_MS, self._drop_silent)
+
+    # -- telling
+
+    def _tell(self, group: ConsumerGroup) -> None:
+        """Members divide the queues among themselves: each hears at once that there are others now."""
+        if group.message_model == BROADCASTING or not group.is_told_of_members:
+            return
+        for member in group.members.values():
+            member.outlet.send(self._notice(group.name))
+
+    def _notice(self, group: str) -> list[Buffer]:
+        fields = {"consumerGroup": group}
+        return [encode_command(Request.NOTIFY_CONSUMER_IDS_CHANGED, self.next_opaque(), ONE_WAY, fields)]

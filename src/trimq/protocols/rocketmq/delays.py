@@ -1,0 +1,260 @@
+"""Messages that are to come later: where they wait, when they are due, and how they reach their topic then. The topics
+in which they wait are the durable truth; the timers are an index on them, built anew at every start."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from trimq.clock import Timeline
+from trimq.core.shared_streams import Appended, SharedStream
+from trimq.core.shared_topics import SharedTopic
+from trimq.core.sharing import Sharing
+from trimq.core.timers import Pending, TimerEntry, Timers
+from trimq.errors import OffsetOutOfRange, Refusal
+from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tags_code, write_properties
+from trimq.formats.unit_schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
+from trimq.model import SYSTEM, StreamId
+from trimq.protocols.rocketmq.codes import Code, Failure
+from trimq.protocols.rocketmq.identity import Identity
+
+log = logging.getLogger(__name__)
+
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE = "REAL_QID"
+RECALLED = "TIMER_DEL_UNIQKEY"
+
+_SECONDS, _MILLISECONDS, _AT_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
+_ENQUEUED_MS, _DEQUEUED_MS = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"
+
+# Under this group it is kept how far the waiting messages of each queue have all been delivered.
+_GROUP = "CID_RMQ_SYS_DELAY"
+_FOR_EVER_MS = 2**62
+
+
+class Waiting(NamedTuple):
+    """Where a message waits; `code` is when it is due, `handle` what recalls it."""
+
+    topic: SharedTopic
+    stream: SharedStream
+    code: int
+    handle: str
+
+
+class _Progress:
+    """Of one queue of waiting messages: those before `next_offset` are all done with."""
+
+    def __init__(self, topic: SharedTopic, stream: SharedStream, next_offset: int) -> None:
+        self.topic = topic
+        self.stream = stream
+        self.next_offset = next_offset
+        self.indexed_to = next_offset
+        self.found_to = stream.end  # what a run before this one may have delivered already
+        self.done: set[int] = set()
+
+    def finish(self, offset: int) -> bool:
+        """Whether everything before a later offset is done with now."""
+        self.done.add(offset)
+        before = self.next_offset
+        while self.next_offset in self.done:
+            self.done.remove(self.next_offset)
+            self.next_offset += 1
+        return self.next_offset > before
+
+
+class Delays:
+    def __init__(
+        self, sharing: Sharing, timeline: Timeline, identity: Identity, levels_ms: Sequence[int], max_delay_ms: int
+    ) -> None:
+        self._sharing = sharing
+        self._timeline = timeline
+        self._identity = identity
+        self._levels_ms = levels_ms
+        self._max_delay_ms = max_delay_ms
+        self._timers = Timers(timeline, self._fire)
+        self._queues: dict[StreamId, _Progress] = {}
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Find what waits already, and look at whatever comes to wait."""
+        for name in (SCHEDULE_TOPIC, WHEEL_TOPIC):
+            topic = self._sharing.find(SYSTEM, name)
+            for stream in topic.streams() if topic is not None else ():
+                assert topic is not None
+                known = self._sharing.cursor(SYSTEM, _GROUP, topic, stream.id.number)
+                next_offset = max(stream.start, 0 if known is None else known.offset)
+                self._queues[stream.id] = progress = _Progress(topic, stream, next_offset)
+                self._index(progress)
+
+    def stop(self) -> None:
+        """Deliver nothing any more; the next start goes on."""
+        self._is_stopped = True
+
+    def _index(self, progress: _Progress) -> None:
+        """Only what is durable is timed: what was refused must not fire."""
+        for offset, due_ms in progress.stream.codes(progress.indexed_to):
+            self._timers.schedule(due_ms, TimerEntry(progress.stream.id, offset))
+            progress.indexed_to = offset + 1
+        progress.stream.watch(partial(self._index, progress))
+
+    # -- coming to wait
+
+    def postpone(self, topic: SharedTopic, queue_id: int, properties: dict[str, str]) -> Waiting | None:
+        """Where a message with these properties waits, which then name the topic that it is for. None: it need not
+        wait. Failure: for too long, or until no time at all."""
+        level = self._level(properties)
+        if level > 0:
+            properties[DELAY] = str(level)
+            for name in (_SECONDS, _MILLISECONDS, _AT_MS):
+                properties.pop(name, None)
+            _remember(topic, queue_id, properties)
+            due_ms = self._timeline.now_ms() + self._levels_ms[level - 1]
+            return self._wait_in(SCHEDULE_TOPIC, level - 1, due_ms, "")
+        if DELAY in properties:
+            return None
+        due_ms = self._due_ms(properties)
+        if due_ms <= self._timeline.now_ms():
+            return None
+        _remember(topic, queue_id, properties)
+        properties[TIMER_OUT_MS] = str(due_ms)
+        handle = self._handle(topic.name.name, due_ms, properties.get(UNIQUE_KEY, ""))
+        return self._wait_in(WHEEL_TOPIC, 0, due_ms, handle)
+
+    def _wait_in(self, name: str, number: int, due_ms: int, handle: str) -> Waiting:
+        topic = self._sharing.topic(SYSTEM, name)
+        return Waiting(topic, topic.stream(number), due_ms, handle)
+
+    def _level(self, properties: dict[str, str]) -> int:
+        text = properties.get(DELAY)
+        if text is None:
+            return 0
+        try:
+            return min(int(text), len(self._levels_ms))
+        except ValueError:
+            raise Failure(Code.SYSTEM_ERROR, f"{text[:40]!r} is no level of delay") from None
+
+    def _due_ms(self, properties: dict[str, str]) -> int:
+        """0: it names no time."""
+        now_ms = self._timeline.now_ms()
+        ways: tuple[tuple[str, Callable[[int], int]], ...] = (
+            (_SECONDS, lambda number: now_ms + number * 1000),
+            (_MILLISECONDS, lambda number: now_ms + number),
+            (_AT_MS, lambda number: number),
+        )
+        for name, due in ways:
+            if name in properties:
+                try:
+                    due_ms = due(int(properties[name]))
+                except ValueError:
+                    due_ms = _FOR_EVER_MS
+                if due_ms - now_ms > self._max_delay_ms:
+                    reason = f"timer message illegal, the delay time should not be bigger than {self._max_delay_ms}ms"
+                    raise Failure(Code.MESSAGE_ILLEGAL, reason)
+                return due_ms
+        return 0
+
+    # -- being due
+
+    def _fire(self, pending: Pending) -> None:
+        if self._is_stopped:
+            return  # the next start finds it
+        entry = pending.entry
+        progress = self._queues[entry.stream]
+        try:
+            unit = progress.stream.unit(entry.position)
+        except OffsetOutOfRange:
+            self._finish(progress, entry)  # it was kept no longer
+            return
+        properties = read_properties(unit.properties)
+        target = self._sharing.find(SYSTEM, properties.get(REAL_TOPIC, ""))
+        is_over = RECALLED in properties or self._is_recalled(unit, properties)
+        if target is None or is_over or self._was_delivered(progress, entry, unit, properties):
+            self._finish(progress, entry)
+            return
+        placed = self._deliver(target, unit, properties)
+        self._sharing.afterwards(placed.ticket, lambda done: self._delivered(progress, entry, done.refusal))
+
+    def _deliver(self, target: SharedTopic, unit: Unit, properties: dict[str, str]) -> Appended:
+        if TIMER_OUT_MS in properties:
+            properties[_ENQUEUED_MS] = str(unit.store_ms)
+            properties[_DEQUEUED_MS] = str(self._timeline.now_ms())
+        queue_id = read_time(properties.get(REAL_QUEUE))
+        draft = Draft(
+            target.raw_name,
+            queue_id,
+            unit.body,
+            write_properties(properties),
+            unit.flag,
+            unit.sys_flag,
+            unit.born_ms,
+            unit.born_host,
+            unit.reconsume_times,
+        )
+        code = tags_code(properties.get(TAGS, ""))
+        return self._sharing.append(SYSTEM, target, target.stream(queue_id), draft, code, self._identity.store_host)
+
+    def _delivered(self, progress: _Progress, entry: TimerEntry, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._finish(progress, entry)
+        else:
+            self._timers.schedule(self._timeline.now_ms() + 1000, entry)
+
+    def _finish(self, progress: _Progress, entry: TimerEntry) -> None:
+        if progress.finish(entry.position):
+            self._sharing.commit(SYSTEM, _GROUP, progress.topic, entry.stream.number, progress.next_offset)
+
+    def _was_delivered(self, progress: _Progress, entry: TimerEntry, unit: Unit, properties: dict[str, str]) -> bool:
+        """Whether a run before this one has delivered it and ended before it said so: firing twice appends once."""
+        unique = properties.get(UNIQUE_KEY)
+        if entry.position >= progress.found_to or unique is None:
+            return False
+        found = self._sharing.find_key(SYSTEM, properties[REAL_TOPIC], unique, unit.store_ms, _FOR_EVER_MS)
+        return any(
+            each.reconsume_times == unit.reconsume_times
+            and read_properties(each.properties).get(TIMER_OUT_MS) == properties.get(TIMER_OUT_MS)
+            and each.queue_id == read_time(properties.get(REAL_QUEUE))
+            for each in found
+        )
+
+    # -- recalling
+
+    def _handle(self, topic: str, due_ms: int, unique: str) -> str:
+        text = f"v1 {topic} {self._identity.broker_name} {due_ms} {unique}"
+        return base64.urlsafe_b64encode(text.encode()).decode()
+
+    def recall(self, topic: SharedTopic, handle: str) -> tuple[str, Appended]:
+        """What takes a waiting message back: its unique key, and the place of the word that it does not count."""
+        try:
+            version, name, broker, due, unique = base64.urlsafe_b64decode(handle).decode().split(" ", 4)
+        except (binascii.Error, ValueError):
+            raise Failure(Code.ILLEGAL_OPERATION, "recall handle is invalid") from None
+        if (version, name, broker) != ("v1", topic.name.name, self._identity.broker_name) or not unique:
+            raise Failure(Code.ILLEGAL_OPERATION, "recall handle is invalid")
+        due_ms = read_time(due)
+        if due_ms <= self._timeline.now_ms():
+            raise Failure(Code.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+        waiting = self._wait_in(WHEEL_TOPIC, 0, due_ms, "")
+        properties = {UNIQUE_KEY: unique, RECALLED: f"{name}+{unique}", TIMER_OUT_MS: due, REAL_TOPIC: name}
+        draft = Draft(
+            waiting.topic.raw_name, 0, b"0", write_properties(properties), 0, 0, due_ms, self._identity.store_host
+        )
+        host = self._identity.store_host
+        return unique, self._sharing.append(SYSTEM, waiting.topic, waiting.stream, draft, due_ms, host)
+
+    def _is_recalled(self, unit: Unit, properties: dict[str, str]) -> bool:
+        unique = properties.get(UNIQUE_KEY)
+        if TIMER_OUT_MS not in properties or unique is None:
+            return False
+        wanted = f"{properties.get(REAL_TOPIC)}+{unique}"
+        found = self._sharing.find_key(SYSTEM, WHEEL_TOPIC, unique, unit.store_ms, _FOR_EVER_MS)
+        return any(read_properties(each.properties).get(RECALLED) == wanted for each in found)
+
+
+def _remember(topic: SharedTopic, queue_id: int, properties: dict[str, str]) -> None:
+    properties[REAL_TOPIC] = topic.name.name
+    properties[REAL_QUEUE] = str(queue_id)

@@ -1,0 +1,140 @@
+"""The RocketMQ front-end over remoting: one conversation per connection, each command to the handler of its code. Name
+server and broker share what they know."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from itertools import count
+
+from trimq.clock import Clock
+from trimq.config import Settings
+from trimq.core.cluster import Cluster
+from trimq.core.counts import Counts
+from trimq.core.sharing import Sharing
+from trimq.errors import OtherHome, ProtocolError, Refusal
+from trimq.formats.unit_hosts import pack_host
+from trimq.formats.unit_schedule import parse_levels
+from trimq.model import Caller
+from trimq.protocols.contract import Outlet, Parts, Reply
+from trimq.protocols.rocketmq.codes import Code
+from trimq.protocols.rocketmq.consumers import Clients
+from trimq.protocols.rocketmq.delays import Delays
+from trimq.protocols.rocketmq.handlers.context import Context, Handler, Shared
+from trimq.protocols.rocketmq.handlers.replies import reply, reply_refused
+from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP
+from trimq.protocols.rocketmq.identity import Identity
+from trimq.protocols.rocketmq.queue_locks import QueueLocks
+from trimq.protocols.rocketmq.remoting import BadHeader, Command, RemotingConnection
+from trimq.protocols.rocketmq.system_topics import system_topics
+from trimq.protocols.rocketmq.transactions import Patience, Transactions
+
+log = logging.getLogger(__name__)
+
+PROTOCOL = "rocketmq"
+
+_NOWHERE = pack_host("127.0.0.1", 0)
+
+
+class RocketMQConversation:
+    def __init__(self, connection: RemotingConnection, context: Context, handlers: Mapping[int, Handler]) -> None:
+        self._connection = connection
+        self._context = context
+        self._handlers = handlers
+        self.get_buffer = connection.get_buffer
+        self.buffer_updated = connection.buffer_updated
+        self.next_event = connection.next_event
+        self.rest = connection.rest
+
+    def handle(self, event: object) -> Reply | None:
+        assert isinstance(event, Command)
+        if event.is_response:
+            return None  # to nothing that was asked
+        made = self._answer(event)
+        if event.is_one_way and made is not None:
+            if made.abandon is not None:
+                made.abandon()  # nobody waits for it
+            return None
+        return made
+
+    def _answer(self, command: Command) -> Reply | None:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            return reply(command, Code.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported")
+        try:
+            return handler(self._context, command)
+        except Refusal as refusal:
+            return reply_refused(command, refusal)
+        except BadHeader as error:
+            return reply(command, Code.SYSTEM_ERROR, remark=str(error))
+
+    def congestion_ended(self) -> None:
+        """Nothing is held back: notices are few and short."""
+
+    def farewell(self, error: ProtocolError) -> Parts:
+        """Remoting has no last words: the connection closes."""
+        return []
+
+    def closed(self) -> None:
+        self._context.shared.clients.gone(self._context.outlet)
+
+
+class RocketMQFrontEnd:
+    """The door of the name server, of the broker, or of the broker for old clients."""
+
+    def __init__(self, shared: Shared, handlers: Mapping[int, Handler]) -> None:
+        self._shared = shared
+        self._handlers = handlers
+
+    def converse(self, address: str, outlet: Outlet) -> RocketMQConversation:
+        caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
+        settings = self._shared.settings
+        connection = RemotingConnection(settings.frame_bytes, settings.header_bytes)
+        return RocketMQConversation(connection, Context(self._shared, caller, outlet, _host(address)), self._handlers)
+
+
+def _host(address: str) -> bytes:
+    """Where a client is, as messages carry it."""
+    host, _, port = address.rpartition(":")
+    try:
+        return pack_host(host.strip("[]"), int(port))
+    except ValueError:
+        return _NOWHERE
+
+
+class RocketMQDoors:
+    """Makes the front-ends of one broker, which share what they know."""
+
+    def __init__(self, settings: Settings, sharing: Sharing, cluster: Cluster, clock: Clock, counts: Counts) -> None:
+        # Ids and queues are drawn: they need only differ from those of the run before.
+        chance = random.Random(clock.message.now_ms())
+        identity = Identity(settings, cluster)
+        clients = Clients(clock.liveness, count(1).__next__)
+        locks = QueueLocks(clock.liveness.now_ms)
+        levels_ms = parse_levels(settings.rocketmq.delay_levels)
+        delays = Delays(sharing, clock.message, identity, levels_ms, settings.rocketmq.max_delay_ms)
+        given = settings.rocketmq
+        patience = Patience(
+            given.transaction_timeout_ms, given.transaction_check_interval_ms, given.transaction_check_max
+        )
+        transactions = Transactions(sharing, clock.message, identity, delays, clients, chance, patience)
+        self._shared = Shared(sharing, clock, counts, given, identity, clients, locks, delays, transactions, chance)
+        for definition in system_topics(given.cluster_name, given.broker_name, given.default_queues, len(levels_ms)):
+            try:
+                sharing.prepare(definition)
+            except OtherHome as refusal:
+                log.warning("RocketMQ clients will miss a topic: %s", refusal)
+        delays.start()
+        transactions.start()
+        sharing.on_stop(delays.stop)
+        sharing.on_stop(transactions.stop)
+
+    def name_server(self) -> RocketMQFrontEnd:
+        return RocketMQFrontEnd(self._shared, NAME_SERVER)
+
+    def broker(self) -> RocketMQFrontEnd:
+        return RocketMQFrontEnd(self._shared, BROKER)
+
+    def vip(self) -> RocketMQFrontEnd:
+        return RocketMQFrontEnd(self._shared, VIP)

@@ -1,0 +1,28 @@
+"""Reads what commands carry as JSON in their body. A body that cannot be read is refused, never guessed at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimq.protocols.rocketmq.codes import Code, Failure
+from trimq.protocols.rocketmq.lenient_json import BadJson, read_json
+from trimq.protocols.rocketmq.remoting import Command
+
+
+def read_object(command: Command) -> dict[str, Any]:
+    try:
+        data = read_json(command.body)
+    except BadJson as error:
+        raise Failure(Code.SYSTEM_ERROR, f"a body that is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise Failure(Code.SYSTEM_ERROR, "a body that is no JSON object")
+    return data
+
+
+def read_list(value: object) -> list[dict[str, Any]]:
+    """A list of objects; None counts as an empty one."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise Failure(Code.SYSTEM_ERROR, "not a list of objects")
+    return value

@@ -1,0 +1,62 @@
+"""What a handler may use: the verbs, who asks, the connection's way out, and what is kept for all connections."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trimq.clock import Clock
+from trimq.config.settings import RocketMQ as RocketMQSettings
+from trimq.core.counts import Counts
+from trimq.core.shared_groups import SharedGroup
+from trimq.core.sharing import Sharing
+from trimq.model import Caller
+from trimq.protocols.contract import Outlet, Reply
+from trimq.protocols.rocketmq.consumers import Clients
+from trimq.protocols.rocketmq.delays import Delays
+from trimq.protocols.rocketmq.identity import Identity
+from trimq.protocols.rocketmq.queue_locks import QueueLocks
+from trimq.protocols.rocketmq.remoting import Command
+from trimq.protocols.rocketmq.transactions import Transactions
+
+
+@dataclass(slots=True)
+class Shared:
+    """Of all connections."""
+
+    sharing: Sharing
+    clock: Clock
+    counts: Counts
+    settings: RocketMQSettings
+    identity: Identity
+    clients: Clients
+    locks: QueueLocks
+    delays: Delays
+    transactions: Transactions
+    chance: random.Random
+
+
+@dataclass(slots=True)
+class Context:
+    """Of one connection. `host` is where the client is, as messages carry it."""
+
+    shared: Shared
+    caller: Caller
+    outlet: Outlet
+    host: bytes
+
+    @property
+    def sharing(self) -> Sharing:
+        return self.shared.sharing
+
+    def known_group(self, name: str) -> SharedGroup:
+        """A group that reads for the first time is made."""
+        found = self.sharing.group(self.caller, name)
+        if found is None:
+            self.sharing.define_group(self.caller, SharedGroup(name))
+            found = SharedGroup(name)
+        return found
+
+
+Handler = Callable[[Context, Command], Reply | None]

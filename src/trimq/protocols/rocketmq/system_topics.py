@@ -1,0 +1,47 @@
+"""The topics that a RocketMQ broker has from its first start on, and which of them clients may not send to."""
+
+from __future__ import annotations
+
+from trimq.core.shared_topics import INHERITABLE, READABLE, WRITABLE, SharedDefinition
+from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
+from trimq.model import DEFAULT_NAMESPACE
+
+DEFAULT_TOPIC = "TBW102"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+_BOTH = READABLE | WRITABLE
+
+# What only the broker itself writes to. A foreign message in the wheel would stop all timers of a genuine broker.
+FORBIDDEN = frozenset(
+    (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", WHEEL_TOPIC)
+)
+
+
+def system_topics(cluster_name: str, broker_name: str, default_queues: int, levels: int) -> list[SharedDefinition]:
+    inherited = _BOTH | INHERITABLE
+    counts = {
+        DEFAULT_TOPIC: (default_queues, inherited),
+        "SELF_TEST_TOPIC": (1, _BOTH),
+        "BenchmarkTest": (1024, _BOTH),
+        cluster_name: (16, inherited),
+        broker_name: (1, inherited),
+        "OFFSET_MOVED_EVENT": (1, _BOTH),
+        SCHEDULE_TOPIC: (levels, _BOTH),
+        f"{cluster_name}_REPLY_TOPIC": (1, _BOTH),
+        HALF_TOPIC: (1, _BOTH),
+        OP_TOPIC: (1, _BOTH),
+        CHECK_MAX_TOPIC: (1, _BOTH),
+        WHEEL_TOPIC: (1, _BOTH),
+        f"rmq_sys_REVIVE_LOG_{cluster_name}": (8, _BOTH),
+        f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}": (1, _BOTH),
+        "RMQ_SYS_TRACE_TOPIC": (1, _BOTH),
+    }
+    return [
+        SharedDefinition(DEFAULT_NAMESPACE, name, count, count, permissions)
+        for name, (count, permissions) in counts.items()
+    ]

@@ -1,0 +1,296 @@
+"""Messages whose producer decides later whether they count: halves wait in a topic of the broker's own, a word in
+another says which are decided. Both topics are the durable truth; what is kept here is an index of them."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from trimq.clock import Timeline, Timer
+from trimq.core.shared_streams import Appended, SharedStream
+from trimq.core.shared_topics import SharedTopic
+from trimq.core.sharing import Sharing
+from trimq.errors import OffsetOutOfRange, Refusal
+from trimq.formats.unit import TRANSACTION_BITS, TRANSACTION_COMMIT, Draft, Unit, encode_unit
+from trimq.formats.unit_hosts import offset_message_id
+from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tags_code, write_properties
+from trimq.formats.unit_schedule import read_time
+from trimq.model import SYSTEM, Buffer
+from trimq.protocols.rocketmq.codes import Code, Failure, Request
+from trimq.protocols.rocketmq.consumers import Clients
+from trimq.protocols.rocketmq.delays import REAL_QUEUE, REAL_TOPIC, Delays
+from trimq.protocols.rocketmq.identity import Identity
+from trimq.protocols.rocketmq.remoting import ONE_WAY, encode_command
+from trimq.protocols.rocketmq.system_topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_TOPIC
+
+log = logging.getLogger(__name__)
+
+PRODUCER_GROUP = "PGROUP"
+TRANSACTIONAL = "TRAN_MSG"
+CHECKED_TIMES = "TRANSACTION_CHECK_TIMES"
+_ID = "__transactionId__"
+_IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+_GROUP = "CID_RMQ_SYS_TRANS"
+_DECIDED = "d"
+_FOR_EVER_MS = 2**62
+
+
+class Patience(NamedTuple):
+    """How long a half is left alone, how often is looked, and how often its producer is asked."""
+
+    timeout_ms: int
+    interval_ms: int
+    max_checks: int
+
+
+class Transactions:
+    def __init__(
+        self,
+        sharing: Sharing,
+        timeline: Timeline,
+        identity: Identity,
+        delays: Delays,
+        clients: Clients,
+        chance: random.Random,
+        patience: Patience,
+    ) -> None:
+        self._sharing = sharing
+        self._timeline = timeline
+        self._identity = identity
+        self._delays = delays
+        self._clients = clients
+        self._chance = chance
+        self._patience = patience
+        self._undecided: dict[int, int] = {}  # offset in the half topic, and when it was stored there
+        self._decided: set[int] = set()  # whose word is on its way to the disk
+        self._indexed_to = 0
+        self._timer: Timer | None = None
+        self._is_stopped = False
+
+    # -- starting
+
+    def start(self) -> None:
+        """Find the halves that no word decides."""
+        half_topic, halves = self._stream(HALF_TOPIC)
+        op_topic, ops = self._stream(OP_TOPIC)
+        cursors = [self._sharing.cursor(SYSTEM, _GROUP, topic, 0) for topic in (half_topic, op_topic)]
+        half_start, op_start = (0 if cursor is None else cursor.offset for cursor in cursors)
+        decided = {offset for record in ops.records(op_start) for offset in _offsets(record.body or b"")}
+        self._indexed_to = max(half_start, halves.start)
+        self._index(halves)
+        for offset in list(self._undecided):
+            if offset in decided or self._was_committed(halves.unit(offset)):
+                del self._undecided[offset]
+
+    def stop(self) -> None:
+        """Ask nobody any more; the next start goes on."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _stream(self, name: str) -> tuple[SharedTopic, SharedStream]:
+        topic = self._sharing.topic(SYSTEM, name)
+        return topic, topic.stream(0)
+
+    def _index(self, halves: SharedStream) -> None:
+        """Only what is durable is waited for."""
+        for offset, _ in halves.codes(self._indexed_to):
+            self._undecided[offset] = halves.unit(offset).store_ms
+            self._indexed_to = offset + 1
+        halves.watch(lambda: self._index(halves))
+        self._arm()
+
+    def _was_committed(self, unit: Unit) -> bool:
+        """A crash may have kept the message and lost the word that it was decided."""
+        properties = read_properties(unit.properties)
+        unique = properties.get(UNIQUE_KEY)
+        if unique is None:
+            return False
+        found = self._sharing.find_key(SYSTEM, properties.get(REAL_TOPIC, ""), unique, unit.store_ms, _FOR_EVER_MS)
+        return any(each.prepared_position == unit.position for each in found)
+
+    # -- halves come
+
+    def prepare(
+        self, topic: SharedTopic, queue_id: int, properties: dict[str, str]
+    ) -> tuple[SharedTopic, SharedStream]:
+        """Where a half waits, whose properties then name the topic that it is for."""
+        properties[REAL_TOPIC] = topic.name.name
+        properties[REAL_QUEUE] = str(queue_id)
+        properties[_ID] = properties[UNIQUE_KEY]
+        return self._stream(HALF_TOPIC)
+
+    # -- and are decided
+
+    def decide(self, group: str, offset: int, position: int, is_commit: bool, is_answer: bool) -> Appended:
+        """The producer's word: the half counts, or does not. `is_answer`: the broker had asked."""
+        halves = self._stream(HALF_TOPIC)[1]
+        unit = self._half(halves, position)
+        properties = read_properties(unit.properties)
+        if properties.get(PRODUCER_GROUP) != group:
+            raise Failure(Code.SYSTEM_ERROR, "The producer group wrong")
+        if unit.queue_offset != offset:
+            raise Failure(Code.SYSTEM_ERROR, "The transaction state table offset wrong")
+        if offset not in self._undecided or offset in self._decided:
+            raise Failure(Code.SYSTEM_ERROR, "this transaction is decided already")
+        self._refuse_late(unit, properties, is_answer)
+        if is_commit:
+            self._commit(unit, properties)
+        return self._close(offset)
+
+    def _half(self, halves: SharedStream, position: int) -> Unit:
+        try:
+            unit = self._sharing.unit_at(SYSTEM, position)
+        except OffsetOutOfRange:
+            raise Failure(Code.SYSTEM_ERROR, "Find prepared transaction message failed") from None
+        if unit.topic != HALF_TOPIC.encode():
+            raise Failure(Code.SYSTEM_ERROR, "Find prepared transaction message failed")
+        return unit
+
+    def _refuse_late(self, unit: Unit, properties: dict[str, str], is_answer: bool) -> None:
+        """Who asked to be left alone for a while must decide within it, or when it is asked."""
+        if _IMMUNITY_S not in properties or is_answer:
+            return
+        limit_ms = max(read_time(properties[_IMMUNITY_S]) * 1000, self._patience.timeout_ms)
+        if self._timeline.now_ms() - unit.born_ms > limit_ms:
+            raise Failure(Code.ILLEGAL_OPERATION, "the transaction is decided too late: it will be asked for")
+
+    def _commit(self, unit: Unit, properties: dict[str, str]) -> None:
+        name, queue_id = properties.pop(REAL_TOPIC, ""), read_time(properties.pop(REAL_QUEUE, None))
+        if properties.get("WAIT") == "false":
+            del properties["WAIT"]
+        topic = self._sharing.topic(SYSTEM, name)
+        stream, code = topic.stream(queue_id), tags_code(properties.get(TAGS, ""))
+        waiting = self._delays.postpone(topic, queue_id, properties)
+        if waiting is not None:
+            topic, stream, code = waiting.topic, waiting.stream, waiting.code
+        sys_flag = unit.sys_flag & ~TRANSACTION_BITS | TRANSACTION_COMMIT
+        self._append(topic, stream, unit, properties, code, sys_flag, unit.position)
+
+    def _append(
+        self,
+        topic: SharedTopic,
+        stream: SharedStream,
+        unit: Unit,
+        properties: dict[str, str],
+        code: int,
+        sys_flag: int = 0,
+        prepared_position: int = 0,
+    ) -> Appended:
+        draft = Draft(
+            topic.raw_name,
+            stream.id.number,
+            unit.body,
+            write_properties(properties),
+            unit.flag,
+            sys_flag,
+            unit.born_ms,
+            unit.born_host,
+            unit.reconsume_times,
+            prepared_position,
+        )
+        return self._sharing.append(SYSTEM, topic, stream, draft, code, self._identity.store_host)
+
+    def _close(self, offset: int) -> Appended:
+        """The word that a half is decided. It counts with what was appended before it in the same pass."""
+        topic, stream = self._stream(OP_TOPIC)
+        host = self._identity.store_host
+        properties = write_properties({TAGS: _DECIDED})
+        draft = Draft(topic.raw_name, 0, b"%d," % offset, properties, 0, 0, self._timeline.now_ms(), host)
+        placed = self._sharing.append(SYSTEM, topic, stream, draft, tags_code(_DECIDED), host)
+        self._decided.add(offset)
+        self._sharing.afterwards(placed.ticket, lambda done: self._closed(offset, done.refusal is None))
+        return placed
+
+    def _closed(self, offset: int, is_durable: bool) -> None:
+        self._decided.discard(offset)
+        if is_durable:
+            self._undecided.pop(offset, None)
+            if not self._undecided:
+                self._save()
+
+    def _save(self) -> None:
+        """Everything is decided: a restart need not look at what came before."""
+        for name in (HALF_TOPIC, OP_TOPIC):
+            topic, stream = self._stream(name)
+            self._sharing.commit(SYSTEM, _GROUP, topic, 0, stream.readable_end)
+
+    # -- producers are asked
+
+    def _arm(self) -> None:
+        if self._timer is None and self._undecided and not self._is_stopped:
+            self._timer = self._timeline.call_at(self._timeline.now_ms() + self._patience.interval_ms, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        halves = self._stream(HALF_TOPIC)[1]
+        now_ms = self._timeline.now_ms()
+        try:
+            for offset, store_ms in list(self._undecided.items()):
+                if offset not in self._decided and now_ms - store_ms >= self._patience.timeout_ms:
+                    self._check_one(halves, offset, now_ms - store_ms)
+        except Refusal as refusal:
+            log.warning("undecided transactions are looked at again later: %s", refusal)
+        self._arm()
+
+    def _check_one(self, halves: SharedStream, offset: int, age_ms: int) -> None:
+        unit = halves.unit(offset)
+        properties = read_properties(unit.properties)
+        times = read_time(properties.get(CHECKED_TIMES))
+        producers = self._clients.producers(properties.get(PRODUCER_GROUP, ""))
+        if age_ms < read_time(properties.get(_IMMUNITY_S)) * 1000 and not times:
+            return
+        if times >= self._patience.max_checks:
+            topic, stream = self._stream(CHECK_MAX_TOPIC)
+            properties.pop("WAIT", None)
+            self._append(topic, stream, unit, properties, 0)
+            self._close(offset)
+        elif producers:
+            topic = self._stream(HALF_TOPIC)[0]
+            properties[CHECKED_TIMES], properties["WAIT"] = str(times + 1), "false"
+            placed = self._append(topic, halves, unit, properties, tags_code(properties.get(TAGS, "")))
+            self._close(offset)
+            outlet = self._chance.choice(producers).outlet
+            ask = self._question(unit, properties, placed)
+            self._sharing.afterwards(placed.ticket, lambda done: None if done.refusal else outlet.send(ask()))
+
+    def _question(self, unit: Unit, properties: dict[str, str], placed: Appended) -> Callable[[], list[Buffer]]:
+        """What a producer is asked: about the half in its new place, shown as the message that it will be."""
+        host = self._identity.store_host
+        unique = properties.get(UNIQUE_KEY, "")
+        fields = {
+            "bname": self._identity.broker_name,
+            "commitLogOffset": str(placed.position),
+            "msgId": unique,
+            "offsetMsgId": offset_message_id(host, placed.position),
+            "topic": HALF_TOPIC,
+            "tranStateTableOffset": str(placed.queue_offset),
+            "transactionId": unique,
+        }
+        draft = Draft(
+            properties.get(REAL_TOPIC, "").encode(),
+            read_time(properties.get(REAL_QUEUE)),
+            bytes(unit.body),
+            write_properties(properties),
+            unit.flag,
+            unit.sys_flag,
+            unit.born_ms,
+            unit.born_host,
+            unit.reconsume_times,
+        )
+        body = encode_unit(draft, placed.queue_offset, placed.position, placed.store_ms, host)
+
+        def ask() -> list[Buffer]:
+            opaque = self._clients.next_opaque()
+            return [encode_command(Request.CHECK_TRANSACTION_STATE, opaque, ONE_WAY, fields, size=len(body)), body]
+
+        return ask
+
+
+def _offsets(body: bytes) -> list[int]:
+    """The halves that a word is about."""
+    return [int(word) for word in body.split(b",") if word.isdigit() and len(word) < 19]

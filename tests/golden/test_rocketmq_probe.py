@@ -1,0 +1,102 @@
+"""Asks a running broker what a genuine RocketMQ was asked, section by section, as far as they are served. Where it
+answers otherwise, docs/rocketmq.md says why: the table there holds every line that differs and no other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tools.broker import running
+
+PROJECT = Path(__file__).parent.parent.parent
+GOLDEN = Path(__file__).parent / "rocketmq"
+PAGE = PROJECT / "docs" / "rocketmq.md"
+HEADING = "## Compared with a genuine broker"
+SECTIONS = (
+    *("query", "transactions", "retry", "delays", "longpoll", "frame"),
+    *("sending", "unit", "pulling", "offsets", "groups", "locks"),
+)
+# With a port of its own choice a broker has no second one below it, which the probe asks for.
+FLAGS = (
+    *("--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"),
+    *("--rocketmq-transaction-timeout-ms", "3000", "--rocketmq-transaction-check-interval-ms", "3000"),
+    *("--rocketmq-transaction-check-max", "3"),
+)
+NEEDS_TWO_PORTS = ("frame.vip_send", "frame.vip_pull")
+PROBE_S = 200
+NO_LINE = "(no such line)"
+
+
+def lines_of(printed: str) -> dict[str, str]:
+    """What was observed, by the name of the line; wording apart."""
+    pairs = (line.partition(": ") for line in printed.splitlines() if line)
+    return {name: value for name, _, value in pairs if not name.endswith(".remark")}
+
+
+def differing(wanted: dict[str, str], got: dict[str, str]) -> dict[str, str]:
+    names = [name for name in {**wanted, **got} if name not in NEEDS_TWO_PORTS]
+    both = {name: (wanted.get(name, NO_LINE), got.get(name, NO_LINE)) for name in names}
+    return {name: f"  want {want}\n  got  {found}" for name, (want, found) in both.items() if want != found}
+
+
+def explained_lines(page: str) -> set[str]:
+    table = page.partition(HEADING)[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*`) \| .+ \|$", table, re.MULTILINE)
+    return {name for names in rows for name in re.findall(r"`([^`]+)`", names)}
+
+
+def faults(found: dict[str, str], explained: set[str]) -> list[str]:
+    unexplained = [f"{name}\n{text}" for name, text in found.items() if name not in explained]
+    settled = [f"{name} no longer differs: take it off the table" for name in sorted(explained - found.keys())]
+    return unexplained + settled
+
+
+def probe_section(names: str, section: str) -> dict[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-B", "probe.py", "--namesrv", names, section],
+        cwd=GOLDEN,
+        capture_output=True,
+        text=True,
+        timeout=PROBE_S,
+        check=False,
+    )
+    return {name: value for name, value in lines_of(done.stdout).items() if name.startswith(f"{section}.")}
+
+
+def probe(names: str) -> dict[str, str]:
+    """A few sections at the same time: nearly all of it is waiting. The first has the beginning of the log to itself,
+    which is no place for a half."""
+    found = probe_section(names, SECTIONS[0])
+    with ThreadPoolExecutor(4) as pool:
+        for each in pool.map(lambda section: probe_section(names, section), SECTIONS[1:]):
+            found |= each
+    return found
+
+
+@pytest.mark.timeout(240)
+def test_every_answer_that_differs_from_rocketmq_is_explained_and_no_other(tmp_path: Path) -> None:
+    with running(tmp_path, FLAGS) as addresses:
+        got = probe(addresses["rocketmq"])
+    golden = lines_of((GOLDEN / "rocketmq-5.5.0.txt").read_text())
+    wanted = {name: value for name, value in golden.items() if name.partition(".")[0] in SECTIONS}
+    assert "\n".join(faults(differing(wanted, got), explained_lines(PAGE.read_text()))) == ""
+
+
+# --- the check itself, on planted output ------------------------------------------------------------------------------
+
+
+def test_a_planted_difference_is_found() -> None:
+    wanted = lines_of("a.one: 1\na.two: 2\na.two.remark: why\na.three: 3\n")
+    got = lines_of("a.one: 1\na.two: 9\na.two.remark: because\na.four: 4\n")
+    found = differing(wanted, got)
+    assert set(found) == {"a.two", "a.three", "a.four"}
+    page = f"{HEADING}\n| line | why |\n|---|---|\n| `a.two` `a.three` | because |\n| `a.one` | no |\n"
+    assert faults(found, explained_lines(page)) == [
+        f"a.four\n  want {NO_LINE}\n  got  4",
+        "a.one no longer differs: take it off the table",
+    ]

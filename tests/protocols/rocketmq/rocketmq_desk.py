@@ -1,0 +1,205 @@
+"""A RocketMQ front-end on a core in memory, asked command by command without a socket or an event loop."""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+import struct
+from itertools import count
+from typing import Any
+
+from doubles import FaultyFiles, PassRunner
+
+from trimq.clock import Clock, ManualTime
+from trimq.config import Address as Listen
+from trimq.config import RocketMQ, Settings
+from trimq.core.cluster import Address
+from trimq.core.counts import CountsOfAll
+from trimq.core.opening import open_core
+from trimq.formats.unit import Unit, iterate
+from trimq.metrics import Metrics
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.front_end import RocketMQConversation, RocketMQDoors
+from trimq.protocols.rocketmq.remoting import Command, RemotingConnection
+from trimq.storage.memory_files import MemoryFiles
+
+NOW_MS = 1_700_000_000_000
+# No run draws the ids of the run before.
+_SEEDS = count(7)
+BROKER_ADDRESS = Address("127.0.0.1", 10911)
+
+
+class Way:
+    """The outlet of a connection: remembers what it was told to send."""
+
+    is_congested = False
+
+    def __init__(self) -> None:
+        self._connection = RemotingConnection()
+        self.sent: list[Command] = []
+
+    def send(self, parts: Parts) -> None:
+        self.sent.append(read_frame(parts))
+
+    def pause_intake(self, milliseconds: int) -> None:
+        raise AssertionError("nobody is over a quota")
+
+    def close(self) -> None:
+        raise AssertionError("nobody asked for the end")
+
+
+def read_frame(parts: Parts) -> Command:
+    connection = RemotingConnection()
+    connection.receive(b"".join(parts))
+    command = connection.next_event()
+    assert command is not None
+    return command
+
+
+def request(code: int, fields: dict[str, Any], body: bytes, flag: int, version: int) -> bytes:
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
+    header = json.dumps(
+        {"code": code, "opaque": 5, "flag": flag, "extFields": texts, "language": "JAVA", "version": version}
+    ).encode()
+    return struct.pack(">iI", 4 + len(header) + len(body), len(header)) + header + body
+
+
+class Peer:
+    """One connection."""
+
+    def __init__(self, desk: Desk, conversation: RocketMQConversation, way: Way) -> None:
+        self._desk = desk
+        self.conversation = conversation
+        self.way = way
+
+    def begin(self, code: int, fields: dict[str, Any] | None = None, body: Any = b"", **changes: int) -> Reply | None:
+        """What the front-end makes of a command."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        frame = request(code, fields or {}, data, changes.get("flag", 0), changes.get("version", 479))
+        while frame:
+            room = self.conversation.get_buffer(-1)
+            size = min(len(room), len(frame))
+            room[:size] = frame[:size]
+            room.release()
+            self.conversation.buffer_updated(size)
+            frame = frame[size:]
+        event = self.conversation.next_event()
+        assert event is not None
+        return self.conversation.handle(event)
+
+    def ask(self, code: int, fields: dict[str, Any] | None = None, body: Any = b"", **changes: int) -> Command:
+        """The answer, once what it waits for is durable."""
+        reply = self.begin(code, fields, body, **changes)
+        assert reply is not None, "this command is not answered"
+        return self._desk.take(reply)
+
+    def send(self, topic: str, body: bytes = b"hello", queue: int = 0, properties: str = "", **fields: Any) -> Command:
+        given = {"a": "pg", "b": topic, "c": "TBW102", "d": 4, "e": queue, "f": 0, "g": 77, "h": 0, "i": properties}
+        return self.ask(310, {**given, **fields}, body)
+
+    def pull_fields(self, topic: str, offset: int = 0, queue: int = 0, **fields: Any) -> dict[str, Any]:
+        given = {"consumerGroup": "g", "topic": topic, "queueId": queue, "queueOffset": offset, "maxMsgNums": 32}
+        return {**given, "sysFlag": 4, "commitOffset": 0, "subscription": "*", **fields}
+
+    def pull(self, topic: str, offset: int = 0, queue: int = 0, **fields: Any) -> Command:
+        return self.ask(11, self.pull_fields(topic, offset, queue, **fields))
+
+    def heartbeat(self, client: str, group: str, *topics: str, model: Any = "CLUSTERING", version: int = 1) -> Command:
+        subscriptions = [{"topic": topic, "subString": "*", "subVersion": version} for topic in topics]
+        consumer = {
+            "groupName": group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": model,
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "subscriptionDataSet": subscriptions,
+        }
+        return self.ask(34, body={"clientID": client, "producerDataSet": [], "consumerDataSet": [consumer]})
+
+
+class Desk:
+    """`settings`: those of the section `rocketmq`."""
+
+    def __init__(self, files: FaultyFiles | None = None, now_ms: int = NOW_MS, **settings: Any) -> None:
+        self.files = FaultyFiles(MemoryFiles()) if files is None else files
+        self.given = {"commit_file_bytes": 1 << 23, **settings}
+        anywhere = Listen("127.0.0.1", 0)
+        section = RocketMQ(listen=anywhere, broker_listen=anywhere, **self.given)
+        self.settings = Settings(rocketmq=section)
+        self.message_time, self.liveness = ManualTime(now_ms), ManualTime(1_000_000)
+        self.runner = PassRunner(self.files)
+        clock = Clock(self.message_time, self.liveness)
+        metrics = Metrics()
+        self.core = open_core(
+            self.settings,
+            self.files,
+            self.runner.passes,
+            clock,
+            self.runner.offload,
+            random.Random(next(_SEEDS)),
+            metrics,
+        )
+        self.runner.settle()  # as a node does before it makes its front-ends
+        assert self.core.shared_log is not None
+        counts = CountsOfAll(metrics).of("rocketmq")
+        self.doors = RocketMQDoors(self.settings, self.core.shared_log.sharing, self.core.cluster, clock, counts)
+        self.runner.settle()
+        self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)
+        self.core.start()
+        self.broker = self.connect()
+        self.names = self.connect(self.doors.name_server())
+
+    def connect(self, front_end: Any = None) -> Peer:
+        way = Way()
+        made = self.doors.broker() if front_end is None else front_end
+        return Peer(self, made.converse("10.0.0.1:5000", way), way)
+
+    def take(self, reply: Reply) -> Command:
+        self.runner.settle()
+        assert reply.is_ready(self.runner.passes.written, self.runner.passes.durable)
+        return read_frame(reply.take())
+
+    def is_ready(self, reply: Reply) -> bool:
+        self.runner.settle()
+        return reply.is_ready(self.runner.passes.written, self.runner.passes.durable)
+
+    def let_pass(self, milliseconds: int) -> None:
+        """Liveness goes on for so long, with everything that becomes due."""
+        until_ms = self.liveness.now_ms() + milliseconds
+        while self.liveness.step(until_ms):
+            self.runner.settle()
+
+    def advance(self, milliseconds: int) -> None:
+        """Message time goes on for so long, with everything that becomes due."""
+        until_ms = self.message_time.now_ms() + milliseconds
+        while self.message_time.step(until_ms):
+            self.runner.settle()
+
+    def fail_writes(self) -> None:
+        """From now on the disk takes nothing."""
+
+        def refuse(operation: str, name: str) -> None:
+            if operation == "write":
+                raise OSError(errno.EIO, "the disk takes nothing")
+
+        self.files.before = refuse
+
+    def restart(self) -> Desk:
+        """Another run on what is stored."""
+        self.core.stop_writes()
+        self.core.close()
+        self.runner.settle()
+        return Desk(self.files, self.message_time.now_ms(), **self.given)
+
+    def kill(self) -> Desk:
+        """The process ends, the machine goes on."""
+        self.core.stop_writes()
+        return Desk(self.files, self.message_time.now_ms(), **self.given)
+
+
+def units_of(command: Command) -> list[Unit]:
+    return list(iterate(command.body))
+
+
+def bodies_of(command: Command) -> list[bytes]:
+    return [bytes(unit.body) for unit in units_of(command)]

@@ -1,0 +1,111 @@
+"""Heartbeats, groups and their members, notices, and queues for one member alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import Desk
+
+
+def members(desk: Desk, group: str = "g") -> Any:
+    return json.loads(desk.broker.ask(38, {"consumerGroup": group}).body)["consumerIdList"]
+
+
+def test_members_are_listed_and_told_of_each_other() -> None:
+    desk = Desk()
+    first, second = desk.connect(), desk.connect()
+    assert first.heartbeat("a", "g", "t").fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+    assert [(told.code, told.is_one_way, told.fields) for told in first.way.sent] == [
+        (40, True, {"consumerGroup": "g"})
+    ]
+    second.heartbeat("b", "g", "t")
+    assert (len(first.way.sent), len(second.way.sent)) == (2, 1)
+    assert members(desk) == ["a", "b"]
+    first.heartbeat("a", "g", "t")
+    assert (len(first.way.sent), len(second.way.sent)) == (2, 1)
+    first.heartbeat("a", "g", "t", "u")
+    assert (len(first.way.sent), len(second.way.sent)) == (3, 2)
+
+
+@pytest.mark.parametrize("how", ["unregister", "close", "silence"])
+def test_who_leaves_is_missed_at_once(how: str) -> None:
+    desk = Desk()
+    first, second = desk.connect(), desk.connect()
+    first.heartbeat("a", "g", "t")
+    second.heartbeat("b", "g", "t")
+    if how == "unregister":
+        second.ask(35, {"clientID": "b", "producerGroup": "", "consumerGroup": "g"})
+    elif how == "close":
+        second.conversation.closed()
+    else:
+        desk.let_pass(100_000)
+        first.heartbeat("a", "g", "t")
+        desk.let_pass(40_000)
+    assert members(desk) == ["a"]
+    assert len(first.way.sent) == 3
+
+
+def test_a_group_without_members_is_not_known() -> None:
+    desk = Desk()
+    assert desk.broker.ask(38, {"consumerGroup": "g"}).code == 1
+    peer = desk.connect()
+    peer.heartbeat("a", "g", "t")
+    peer.conversation.closed()
+    assert desk.broker.ask(38, {"consumerGroup": "g"}).code == 1
+
+
+def test_members_that_broadcast_are_not_told() -> None:
+    desk = Desk()
+    peer = desk.connect()
+    peer.heartbeat("a", "g", "t", model=0)
+    assert (peer.way.sent, members(desk)) == ([], ["a"])
+
+
+def test_a_group_gets_a_topic_for_its_retries() -> None:
+    desk = Desk()
+    desk.broker.heartbeat("a", "g", "t")
+    (queues,) = json.loads(desk.names.ask(105, {"topic": "%RETRY%g"}).body)["queueDatas"]
+    assert (queues["readQueueNums"], queues["perm"]) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"garbage",
+        b"[]",
+        b"{}",
+        b'{"clientID":"a","consumerDataSet":[1]}',
+        b'{"clientID":"a","consumerDataSet":[{}]}',
+        b'{"clientID":"a","producerDataSet":{}}',
+        b'{"clientID":"a","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"t","subVersion":"x"}]}]}',
+        b'{"clientID":"a","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":1}]}]}',
+    ],
+)
+def test_a_heartbeat_that_cannot_be_read_is_refused(body: bytes) -> None:
+    assert Desk().broker.ask(34, body=body).code == 1
+
+
+def locked(desk: Desk, client: str, *queues: int, code: int = 41) -> Any:
+    asked = [{"topic": "t", "brokerName": "b", "queueId": queue} for queue in queues]
+    answer = desk.broker.ask(code, body={"consumerGroup": "g", "clientId": client, "mqSet": asked})
+    return [each["queueId"] for each in json.loads(answer.body)["lockOKMQSet"]] if answer.body else answer.code
+
+
+def test_a_queue_belongs_to_one_member_until_it_is_given_back_or_forgotten() -> None:
+    desk = Desk()
+    assert locked(desk, "a", 0, 1) == [0, 1]
+    assert locked(desk, "b", 0, 1, 2) == [2]
+    assert locked(desk, "b", 0, code=42) == 0
+    assert locked(desk, "b", 0) == []
+    assert locked(desk, "a", 0, code=42) == 0
+    assert locked(desk, "b", 0) == [0]
+    desk.let_pass(60_001)
+    assert locked(desk, "b", 1) == [1]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"consumerGroup":"g","clientId":"c","mqSet":[{}]}'])
+def test_a_lock_that_cannot_be_read_is_refused(body: bytes) -> None:
+    assert Desk().broker.ask(41, body=body).code == 1

@@ -1,0 +1,174 @@
+"""Delayed messages: where they wait, when they come, what outlives a crash, and what takes them back."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
+
+from trimq.formats.unit_properties import read_properties
+
+
+def delayed(desk: Desk, properties: str, body: bytes = b"late", **fields: Any) -> Any:
+    return desk.broker.send("t", body, 1, properties, **fields)
+
+
+def found(desk: Desk) -> list[bytes]:
+    return bodies_of(desk.broker.pull("t", queue=1))
+
+
+@pytest.mark.parametrize(
+    ("properties", "wait_ms"),
+    [
+        ("DELAY\x011\x02", 1000),
+        ("DELAY\x015\x02", 60_000),
+        ("DELAY\x0199\x02", 7_200_000),
+        ("TIMER_DELAY_SEC\x0110\x02", 10_000),
+        ("TIMER_DELAY_MS\x011500\x02", 1500),
+        (f"TIMER_DELIVER_MS\x01{NOW_MS + 2500}\x02", 2500),
+        ("DELAY\x011\x02TIMER_DELAY_SEC\x0110\x02", 1000),
+        (f"TIMER_DELAY_SEC\x013\x02TIMER_DELIVER_MS\x01{NOW_MS + 2500}\x02", 3000),
+    ],
+)
+def test_a_delayed_message_enters_its_topic_when_it_is_due(properties: str, wait_ms: int) -> None:
+    desk = Desk()
+    answer = delayed(desk, properties + "TAGS\x01A\x02", h=7, j=2)
+    assert (answer.code, answer.fields["queueId"]) == (0, "1")
+    desk.advance(wait_ms - 1)
+    assert desk.broker.pull("t", queue=1).code == 19
+    desk.advance(1)
+    (unit,) = units_of(desk.broker.pull("t", queue=1, subscription="A"))
+    kept = read_properties(unit.properties)
+    assert (unit.body, unit.flag, unit.reconsume_times, unit.born_ms) == (b"late", 7, 2, 77)
+    assert (kept["REAL_TOPIC"], kept["REAL_QID"], unit.store_ms) == ("t", "1", NOW_MS + wait_ms)
+    assert ("TIMER_OUT_MS" in kept) == (not properties.startswith("DELAY"))
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "DELAY\x010\x02",
+        "DELAY\x01-1\x02",
+        "TIMER_DELAY_SEC\x010\x02",
+        "TIMER_DELAY_SEC\x01-5\x02",
+        "TIMER_DELIVER_MS\x015\x02",
+    ],
+)
+def test_what_is_due_already_comes_at_once(properties: str) -> None:
+    desk = Desk()
+    assert "recallHandle" not in delayed(desk, properties).fields
+    assert found(desk) == [b"late"]
+
+
+@pytest.mark.parametrize(
+    ("properties", "code"),
+    [
+        ("DELAY\x01x\x02", 1),
+        ("TIMER_DELAY_SEC\x01259201\x02", 13),
+        ("TIMER_DELIVER_MS\x01x\x02", 13),
+        (f"TIMER_DELIVER_MS\x01{NOW_MS + 259_200_001}\x02", 13),
+    ],
+)
+def test_what_can_never_be_due_is_refused(properties: str, code: int) -> None:
+    assert delayed(Desk(), properties).code == code
+
+
+def test_levels_are_what_they_are_set_to() -> None:
+    desk = Desk(delay_levels="2s 1d")
+    delayed(desk, "DELAY\x011\x02", b"first")
+    delayed(desk, "DELAY\x0118\x02", b"second")
+    desk.advance(2000)
+    assert found(desk) == [b"first"]
+    desk.advance(86_398_000)
+    assert found(desk) == [b"first", b"second"]
+    more = Desk(desk.files, desk.message_time.now_ms(), delay_levels="2s 1d 3s")
+    assert delayed(more, "DELAY\x013\x02", b"third").code == 0
+
+
+@pytest.mark.parametrize("ends", ["restart", "kill"])
+@pytest.mark.parametrize("properties", ["DELAY\x012\x02", "TIMER_DELAY_SEC\x015\x02"])
+def test_what_waits_outlives_a_stop_and_comes_once(ends: str, properties: str) -> None:
+    desk = Desk()
+    delayed(desk, properties + "UNIQ_KEY\x01one\x02", b"one")
+    desk.advance(3000)
+    delayed(desk, properties + "UNIQ_KEY\x01two\x02", b"two")
+    desk = getattr(desk, ends)()
+    desk.advance(2000)
+    assert found(desk) == [b"one"]
+    desk = getattr(desk, ends)()
+    desk.advance(10_000)
+    assert found(desk) == [b"one", b"two"]
+    assert found(getattr(desk, ends)()) == [b"one", b"two"]
+
+
+def test_a_message_that_is_due_behind_a_later_one_is_not_repeated() -> None:
+    desk = Desk()
+    delayed(desk, "TIMER_DELAY_SEC\x011000\x02UNIQ_KEY\x01late\x02", b"late")
+    for number in range(3):
+        delayed(desk, f"TIMER_DELAY_SEC\x011\x02UNIQ_KEY\x01U{number}\x02", b"%d" % number)
+    desk.advance(1000)
+    assert found(desk) == [b"0", b"1", b"2"]
+    desk = desk.restart()
+    desk.advance(998_999)
+    assert found(desk) == [b"0", b"1", b"2"]
+    desk.advance(1)
+    assert found(desk) == [b"0", b"1", b"2", b"late"]
+
+
+def test_a_delivery_that_cannot_be_written_is_tried_again() -> None:
+    desk = Desk()
+    delayed(desk, "DELAY\x011\x02")
+    desk.fail_writes()
+    desk.advance(1500)
+    desk.files.before = lambda operation, name: None
+    assert found(desk) == []
+    desk.advance(2000)
+    assert found(desk) == [b"late"]
+
+
+def test_a_message_that_was_refused_does_not_come() -> None:
+    desk = Desk()
+    delayed(desk, "DELAY\x011\x02", b"first")
+    desk.fail_writes()
+    assert delayed(desk, "DELAY\x011\x02", b"refused").code == 1
+    desk.files.before = lambda operation, name: None
+    delayed(desk, "DELAY\x012\x02", b"second")
+    desk.advance(10_000)
+    assert found(desk) == [b"first", b"second"]
+
+
+def test_a_message_of_a_topic_that_is_gone_is_dropped() -> None:
+    desk = Desk()
+    delayed(desk, "DELAY\x011\x02")
+    desk.broker.ask(215, {"topic": "t"})
+    desk.advance(5000)
+    desk.broker.send("t", b"new", 1)
+    assert found(desk) == [b"new"]
+
+
+# -- recalling
+
+
+def test_a_recalled_message_does_not_come() -> None:
+    desk = Desk()
+    handle = delayed(desk, "TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01U1\x02").fields["recallHandle"]
+    assert base64.urlsafe_b64decode(handle).decode() == f"v1 t broker-a {NOW_MS + 10_000} U1"
+    delayed(desk, "TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01U2\x02", b"other")
+    answer = desk.broker.ask(370, {"producerGroup": "pg", "topic": "t", "recallHandle": handle})
+    assert (answer.code, answer.fields) == (0, {"MSG_REGION": "DefaultRegion", "msgId": "U1"})
+    desk = desk.kill()
+    desk.advance(20_000)
+    assert found(desk) == [b"other"]
+    assert desk.broker.ask(370, {"topic": "t", "recallHandle": handle}).code == 604
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "v2 t broker-a 9999999999999 U", "v1 u broker-a 9999999999999 U"])
+def test_a_handle_of_nothing_is_refused(text: str) -> None:
+    desk = Desk()
+    desk.broker.send("t")
+    for handle in (text, base64.urlsafe_b64encode(text.encode()).decode()):
+        answer = desk.broker.ask(370, {"topic": "t", "recallHandle": handle})
+        assert (answer.code, answer.fields) == (604, {"MSG_REGION": "DefaultRegion"})
+    assert desk.broker.ask(370, {"topic": "none", "recallHandle": ""}).code == 17

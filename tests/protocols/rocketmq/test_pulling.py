@@ -1,0 +1,179 @@
+"""Pulling: every status with its offsets, filters, and clients that wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
+
+from trimq.protocols.contract import Reply
+
+WAITS = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
+
+
+def desk_with(*tags: str, **settings: Any) -> Desk:
+    desk = Desk(**settings)
+    for number, tag in enumerate(tags):
+        desk.broker.send("t", b"b%d" % number, properties=f"TAGS\x01{tag}\x02" if tag else "")
+    return desk
+
+
+def ends(command: Any) -> tuple[int, str, str, str]:
+    fields = command.fields
+    return command.code, fields["nextBeginOffset"], fields["minOffset"], fields["maxOffset"]
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (0, (0, "3", "0", "3")),
+        (2, (0, "3", "0", "3")),
+        (3, (19, "3", "0", "3")),
+        (9, (21, "3", "0", "3")),
+        (-1, (21, "0", "0", "3")),
+    ],
+)
+def test_every_status_tells_the_ends(offset: int, expected: tuple[int, str, str, str]) -> None:
+    assert ends(desk_with("", "", "").broker.pull("t", offset)) == expected
+
+
+@pytest.mark.parametrize(("offset", "code"), [(0, 19), (5, 21)])
+def test_a_queue_that_was_never_written_to(offset: int, code: int) -> None:
+    assert ends(desk_with("").broker.pull("t", offset, queue=1)) == (code, "0", "0", "0")
+
+
+def test_messages_are_limited_by_count_and_size() -> None:
+    desk = Desk()
+    for _ in range(40):
+        desk.broker.send("t", b"x" * 10)
+    assert len(bodies_of(desk.broker.pull("t"))) == 32
+    assert len(bodies_of(desk.broker.pull("t", maxMsgNums=3))) == 3
+    assert len(bodies_of(desk.broker.pull("t", maxMsgNums=0))) == 1
+    for _ in range(4):
+        desk.broker.send("t", b"x" * 100_000, queue=1)
+    assert len(bodies_of(desk.broker.pull("t", queue=1))) == 2
+    desk.broker.send("t", b"x" * 1_000_000, queue=2)
+    assert len(bodies_of(desk.broker.pull("t", queue=2))) == 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [("*", "b0 b1 b2 b3"), ("", "b0 b1 b2 b3"), ("A", "b0 b2"), ("A || B", "b0 b1 b2"), ("A||*", "b0 b2")],
+)
+def test_messages_are_filtered_by_tag(expression: str, found: str) -> None:
+    answer = desk_with("A", "B", "A", "").broker.pull("t", subscription=expression)
+    assert b" ".join(bodies_of(answer)).decode() == found
+    assert answer.fields["nextBeginOffset"] == "4"
+
+
+def test_where_nothing_matches_the_client_goes_on_behind_it() -> None:
+    desk = desk_with(*["A"] * 801)
+    assert ends(desk.broker.pull("t", subscription="B")) == (20, "800", "0", "801")
+    assert ends(desk.broker.pull("t", 800, subscription="B", **WAITS)) == (20, "801", "0", "801")
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "none"}, 17),
+        ({"queueId": 4}, 29),
+        ({"queueId": -1}, 29),
+        ({"consumerGroup": "bad group$"}, 26),
+        ({"consumerGroup": ""}, 26),
+        ({"expressionType": "SQL92"}, 23),
+        ({"expressionType": "nonsense"}, 23),
+        ({"sysFlag": 0}, 24),
+        ({"queueOffset": "x"}, 1),
+    ],
+)
+def test_what_is_refused_has_its_code(fields: dict[str, Any], code: int) -> None:
+    desk = desk_with("")
+    assert desk.broker.ask(11, {**desk.broker.pull_fields("t"), **fields}).code == code
+
+
+def test_a_topic_that_may_not_be_read_is_not() -> None:
+    desk = desk_with("")
+    desk.broker.ask(17, {"topic": "t", "readQueueNums": 4, "writeQueueNums": 4, "perm": 2})
+    answer = desk.broker.pull("t")
+    assert (answer.code, answer.fields) == (16, {"forbiddenType": "3"})
+
+
+def test_without_a_subscription_that_of_the_heartbeat_counts() -> None:
+    desk = desk_with("", "")
+    desk.broker.heartbeat("c", "g", "t", version=5)
+    assert len(bodies_of(desk.broker.pull("t", sysFlag=0, subVersion=5))) == 2
+    assert desk.broker.pull("t", sysFlag=0, subVersion=6).code == 25
+    assert desk.broker.ask(11, {**desk.broker.pull_fields("TBW102"), "sysFlag": 0}).code == 24
+
+
+# -- waiting
+
+
+def held(desk: Desk, **fields: Any) -> Reply:
+    reply = desk.broker.begin(11, desk.broker.pull_fields("t", **{"offset": 1, **WAITS, **fields}))
+    assert reply is not None
+    assert not desk.is_ready(reply)
+    return reply
+
+
+def test_a_pull_that_waits_is_woken_by_arrival() -> None:
+    desk = desk_with("")
+    reply = held(desk)
+    desk.connect().send("t", b"new")
+    answer = desk.take(reply)
+    assert (bodies_of(answer), ends(answer)) == ([b"new"], (0, "2", "0", "2"))
+
+
+def test_it_is_not_woken_by_what_it_does_not_want() -> None:
+    desk = desk_with("")
+    reply = held(desk, subscription="A")
+    desk.broker.send("t", b"other", properties="TAGS\x01B\x02")
+    assert not desk.is_ready(reply)
+    desk.broker.send("t", b"wanted", properties="TAGS\x01A\x02")
+    assert bodies_of(desk.take(reply)) == [b"wanted"]
+
+
+def test_it_is_answered_when_its_time_is_over() -> None:
+    desk = desk_with("")
+    reply = held(desk)
+    desk.let_pass(14_999)
+    assert not desk.is_ready(reply)
+    desk.let_pass(1)
+    assert ends(desk.take(reply)) == (19, "1", "0", "1")
+
+
+def test_it_is_answered_when_the_broker_stops() -> None:
+    desk = desk_with("")
+    reply = held(desk)
+    assert reply.hurry is not None
+    reply.hurry()
+    assert desk.take(reply).code == 19
+
+
+def test_nothing_is_left_of_a_pull_whose_connection_is_gone() -> None:
+    desk = desk_with("")
+    reply = held(desk)
+    assert reply.abandon is not None
+    reply.abandon()
+    desk.broker.send("t")
+    desk.let_pass(20_000)
+    assert not desk.is_ready(reply)
+
+
+def test_a_pull_without_leave_to_wait_does_not() -> None:
+    desk = desk_with("")
+    for fields in ({"sysFlag": 4}, {"suspendTimeoutMillis": 0}):
+        assert desk.broker.pull("t", 1, **{**WAITS, **fields}).code == 19
+
+
+# -- committing on the way
+
+
+def test_a_pull_may_commit() -> None:
+    desk = desk_with("", "")
+    desk.broker.pull("t", sysFlag=5, commitOffset=2)
+    asked = {"consumerGroup": "g", "topic": "t", "queueId": 0}
+    assert desk.broker.ask(14, asked).fields == {"offset": "2"}
+    desk.broker.pull("t", sysFlag=4, commitOffset=1)
+    assert desk.broker.ask(14, asked).fields == {"offset": "2"}

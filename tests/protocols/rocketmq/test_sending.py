@@ -1,0 +1,177 @@
+"""Sending: what is stored, what is answered, and all that is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import Desk, units_of
+
+from trimq.errors import OtherHome
+from trimq.formats.unit_batch import Batched, write_batch
+from trimq.formats.unit_hosts import read_message_id, unpack_host
+from trimq.formats.unit_properties import read_properties
+from trimq.model import SYSTEM, Home
+
+
+def test_a_message_is_stored_as_it_was_sent_and_answered_with_its_place() -> None:
+    desk = Desk()
+    answer = desk.broker.send("orders", b"hello", 2, "TAGS\x01A\x02UNIQ_KEY\x01U1\x02a\x01b", h=7, f=1, j=2)
+    assert answer.code == 0
+    assert answer.fields["transactionId"] == "U1"
+    assert (answer.fields["queueId"], answer.fields["queueOffset"]) == ("2", "0")
+    assert read_message_id(answer.fields["msgId"]) == ("127.0.0.1", 10911, 0)
+    (unit,) = units_of(desk.broker.pull("orders", queue=2))
+    assert (unit.body, unit.flag, unit.sys_flag, unit.reconsume_times, unit.born_ms) == (b"hello", 7, 1, 2, 77)
+    assert unpack_host(unit.born_host) == ("10.0.0.1", 5000)
+    assert unpack_host(unit.store_host) == ("127.0.0.1", 10911)
+    assert read_properties(unit.properties) == {
+        "TAGS": "A",
+        "UNIQ_KEY": "U1",
+        "a": "b",
+        "CLUSTER": "DefaultCluster",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
+
+
+def test_the_older_header_does_the_same() -> None:
+    desk = Desk()
+    fields = {"producerGroup": "pg", "topic": "t", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 1}
+    answer = desk.broker.ask(10, {**fields, "sysFlag": 0, "bornTimestamp": 1, "flag": 0}, b"x")
+    assert (answer.code, answer.fields["queueId"], len(answer.fields["transactionId"])) == (0, "1", 32)
+
+
+def test_a_message_without_a_key_gets_one_of_its_own() -> None:
+    desk = Desk()
+    first, second = desk.broker.send("t"), desk.broker.send("t")
+    assert first.fields["transactionId"] != second.fields["transactionId"]
+    assert second.fields["queueOffset"] == "1"
+
+
+def test_the_answer_waits_until_the_message_is_durable() -> None:
+    desk = Desk()
+    fields = {"b": "t", "c": "TBW102", "d": 4, "e": 0}
+    reply = desk.broker.begin(310, fields, b"x")
+    assert reply is not None
+    desk.runner.end_pass()
+    assert not reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable)
+    assert desk.take(reply).code == 0
+
+
+def test_a_write_that_fails_is_refused_and_the_offset_given_again() -> None:
+    desk = Desk()
+    desk.broker.send("t", b"kept")
+    desk.fail_writes()
+    refused = desk.broker.send("t", b"lost")
+    assert (refused.code, refused.fields["MSG_REGION"]) == (1, "DefaultRegion")
+    desk.files.before = lambda operation, name: None
+    assert desk.broker.send("t", b"next").fields["queueOffset"] == "1"
+
+
+def test_one_way_is_never_answered_but_stored() -> None:
+    desk = Desk()
+    assert desk.broker.begin(310, {"b": "t", "c": "TBW102", "d": 4, "e": 0}, b"x", flag=2) is None
+    assert desk.broker.begin(310, {"b": "a b", "c": "TBW102", "d": 4, "e": 0}, b"x", flag=2) is None
+    desk.runner.settle()
+    assert len(units_of(desk.broker.pull("t"))) == 1
+
+
+@pytest.mark.parametrize(("asked", "made"), [(4, 4), (16, 8), (1, 1)])
+def test_a_topic_is_made_after_its_default(asked: int, made: int) -> None:
+    desk = Desk()
+    assert desk.broker.send("new", d=asked).code == 0
+    (queues,) = json.loads(desk.names.ask(105, {"topic": "new"}).body)["queueDatas"]
+    assert (queues["readQueueNums"], queues["writeQueueNums"], queues["perm"]) == (made, made, 6)
+
+
+@pytest.mark.parametrize("queue", [-1, -5])
+def test_without_a_queue_one_is_drawn(queue: int) -> None:
+    desk = Desk()
+    found = {desk.broker.send("t", queue=queue).fields["queueId"] for _ in range(60)}
+    assert found == {"0", "1", "2", "3"}
+
+
+REFUSED = [
+    ({"b": "a b"}, b"x", 29),
+    ({"b": "a$b"}, b"x", 29),
+    ({"b": ""}, b"x", 29),
+    ({"b": "L" * 128}, b"x", 29),
+    ({"e": 4}, b"x", 29),
+    ({"b": "new", "c": "nodefault"}, b"x", 17),
+    ({"b": "new", "c": "BenchmarkTest"}, b"x", 17),
+    ({"b": "new", "d": 0}, b"x", 29),
+    ({"b": "SCHEDULE_TOPIC_XXXX"}, b"x", 16),
+    ({"b": "rmq_sys_wheel_timer"}, b"x", 16),
+    ({}, b"", 13),
+    ({}, b"x" * (4 * 1024 * 1024 + 1), 13),
+    ({"i": "a\x01" + "b" * 32_767}, b"x", 13),
+    ({"i": "a\x01b\x00c\x02"}, b"x", 13),
+    ({"i": "DELAY\x013\x02", "m": True}, write_batch([Batched(0, b"x", b"")]), 13),
+    ({"i": "TRAN_MSG\x01true\x02", "m": True}, write_batch([Batched(0, b"x", b"")]), 13),
+    ({"m": True}, b"not a batch", 13),
+    ({"m": True}, b"", 13),
+    ({"m": True, "b": "%RETRY%g"}, write_batch([Batched(0, b"x", b"")]), 13),
+]
+
+
+@pytest.mark.parametrize(("changes", "body", "code"), REFUSED)
+def test_what_is_refused_has_its_code_and_leaves_nothing_behind(
+    changes: dict[str, Any], body: bytes, code: int
+) -> None:
+    desk = Desk()
+    desk.broker.send("t")
+    fields = {"b": "t", "c": "TBW102", "d": 4, "e": 0, **changes}
+    answer = desk.broker.ask(310, fields, body)
+    assert answer.code == code
+    assert answer.remark
+    assert answer.fields["TRACE_ON"] == "true"
+    assert len(units_of(desk.broker.pull("t"))) == 1
+
+
+@pytest.mark.parametrize("fields", [{"b": "t"}, {"e": 0}, {"b": "t", "e": "x"}])
+def test_a_header_without_what_it_needs_is_refused(fields: dict[str, Any]) -> None:
+    assert Desk().broker.ask(310, fields, b"x").code == 1
+
+
+def test_topics_are_not_made_where_that_is_off() -> None:
+    assert Desk(auto_create_topics=False).broker.send("t").code == 17
+
+
+def test_a_batch_becomes_separate_messages() -> None:
+    desk = Desk()
+    body = write_batch([Batched(0, b"a", b"TAGS\x01A\x02"), Batched(3, b"bb", b""), Batched(0, b"c", b"KEYS\x01k\x02")])
+    answer = desk.broker.send("t", body, m=True)
+    ids = answer.fields["msgId"].split(",")
+    units = units_of(desk.broker.pull("t"))
+    assert [(unit.body, unit.flag, unit.queue_offset) for unit in units] == [(b"a", 0, 0), (b"bb", 3, 1), (b"c", 0, 2)]
+    assert [read_message_id(id).position for id in ids] == [unit.position for unit in units]
+    assert "transactionId" not in answer.fields
+    assert units[1].properties == b""
+
+
+def test_flags_that_tell_of_hosts_are_the_brokers() -> None:
+    desk = Desk()
+    desk.broker.send("t", f=48)
+    (unit,) = units_of(desk.broker.pull("t"))
+    assert unit.sys_flag == 0
+
+
+def test_a_topic_of_kafka_is_not_touched() -> None:
+    desk = Desk()
+    desk.core.broker.create_topic(SYSTEM, "theirs", Home.PARTITION_LOG, 1, {})
+    answer = desk.broker.send("theirs")
+    assert (answer.code, "partition-log" in (answer.remark or "")) == (16, True)
+    desk.broker.send("ours")
+    with pytest.raises(OtherHome, match="commit-log"):
+        desk.core.broker.create_topic(SYSTEM, "ours", Home.PARTITION_LOG, 1, {})
+
+
+def test_messages_outlive_a_restart() -> None:
+    desk = Desk()
+    for number in range(5):
+        desk.broker.send("t", b"%d" % number)
+    again = desk.restart()
+    assert [unit.body for unit in units_of(again.broker.pull("t"))] == [b"0", b"1", b"2", b"3", b"4"]
+    assert again.broker.send("t").fields["queueOffset"] == "5"

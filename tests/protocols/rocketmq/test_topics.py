@@ -1,0 +1,103 @@
+"""Topics: made, changed, shrunk, deleted, shown; and messages found by place and key."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of
+
+TOPIC = {"topic": "t", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+
+
+def shown(desk: Desk, topic: str = "t") -> Any:
+    return json.loads(desk.broker.ask(351, {"topic": topic}).body)
+
+
+def test_a_topic_is_made_and_changed() -> None:
+    desk = Desk()
+    assert desk.broker.ask(17, {**TOPIC, "attributes": "+message.type=FIFO", "order": True}).code == 0
+    assert (shown(desk)["attributes"], shown(desk)["order"]) == ({"message.type": "FIFO"}, True)
+    assert desk.broker.ask(17, {**TOPIC, "attributes": "-message.type", "perm": 4}).code == 0
+    again = desk.restart()
+    assert (shown(again)["attributes"], shown(again)["perm"]) == ({}, 4)
+    assert shown(again) == json.loads(again.broker.ask(21).body)["topicConfigTable"]["t"]
+
+
+def test_a_topic_shrinks_without_losing_anything() -> None:
+    desk = Desk()
+    desk.broker.ask(17, TOPIC)
+    desk.broker.send("t", b"kept", queue=3)
+    desk.broker.ask(17, {**TOPIC, "writeQueueNums": 1})
+    assert bodies_of(desk.broker.pull("t", queue=3)) == [b"kept"]
+    assert {desk.broker.send("t", queue=-1).fields["queueId"] for _ in range(20)} == {"0"}
+    desk.broker.ask(17, {**TOPIC, "writeQueueNums": 1, "readQueueNums": 1})
+    assert desk.broker.pull("t", queue=3).code == 29
+    desk.broker.ask(17, TOPIC)
+    assert bodies_of(desk.restart().broker.pull("t", queue=3)) == [b"kept"]
+
+
+def test_a_deleted_topic_is_gone_and_may_be_made_again() -> None:
+    desk = Desk()
+    desk.broker.send("t", b"old")
+    desk.broker.pull("t", sysFlag=5, commitOffset=1)
+    assert desk.broker.ask(215, {"topic": "t"}).code == 0
+    assert desk.broker.ask(215, {"topic": "t"}).code == 0
+    assert (desk.broker.pull("t").code, desk.names.ask(105, {"topic": "t"}).code) == (17, 17)
+    assert desk.broker.send("t", b"new").fields["queueOffset"] == "0"
+    again = desk.restart()
+    assert bodies_of(again.broker.pull("t")) == [b"new"]
+    assert again.broker.ask(14, {"consumerGroup": "g", "topic": "t", "queueId": 0}).fields == {"offset": "0"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"topic": "a b"},
+        {"topic": ""},
+        {"topic": "L" * 128},
+        {"readQueueNums": -1},
+        {"attributes": "+message.type=MIXED"},
+        {"attributes": "+other=1"},
+        {"attributes": "message.type=FIFO"},
+    ],
+)
+def test_what_no_topic_can_be_is_refused(changes: dict[str, Any]) -> None:
+    answer = Desk().broker.ask(17, {**TOPIC, **changes})
+    assert (answer.code, answer.fields) == (29, {})
+
+
+def test_a_change_that_is_not_durable_is_taken_back() -> None:
+    desk = Desk()
+    desk.broker.ask(17, TOPIC)
+    desk.fail_writes()
+    assert desk.broker.ask(17, {**TOPIC, "perm": 2}).code == 1
+    assert desk.broker.ask(17, {**TOPIC, "topic": "other"}).code == 1
+    assert shown(desk)["perm"] == 6
+    assert desk.broker.ask(351, {"topic": "other"}).code == 17
+
+
+# -- finding
+
+
+def test_a_message_is_found_by_its_place() -> None:
+    desk = Desk()
+    desk.broker.send("t", b"one")
+    (unit,) = [desk.broker.ask(33, {"offset": 0})]
+    assert bodies_of(unit) == [b"one"]
+    assert unit.body == desk.broker.pull("t").body
+    for offset in (1, 100_000, -1):
+        assert desk.broker.ask(33, {"offset": offset}).code == 1
+
+
+def test_messages_are_found_by_key() -> None:
+    desk = Desk()
+    for number in range(3):
+        desk.broker.send("t", b"%d" % number, properties=f"KEYS\x01k other{number}\x02UNIQ_KEY\x01U{number}\x02")
+    asked = {"topic": "t", "key": "k", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 2 * NOW_MS}
+    assert bodies_of(desk.broker.ask(12, asked)) == [b"0", b"1", b"2"]
+    assert bodies_of(desk.broker.ask(12, {**asked, "maxNum": 1})) == [b"2"]
+    assert bodies_of(desk.broker.ask(12, {**asked, "key": "U1"})) == [b"1"]
+    for changes in ({"key": "none"}, {"topic": "u"}, {"endTimestamp": NOW_MS - 1}, {"beginTimestamp": NOW_MS + 1}):
+        assert desk.broker.ask(12, {**asked, **changes}).code == 22

@@ -1,0 +1,185 @@
+"""Transactions: halves that nobody sees, decisions, questions to producers, and crashes in every phase."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
+
+from trimq.formats.unit_properties import read_properties
+
+COMMIT, ROLLBACK = 8, 12
+
+
+def half(desk: Desk, body: bytes = b"half", unique: str = "U", more: str = "") -> dict[str, Any]:
+    """What a producer needs to decide it."""
+    properties = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01{unique}\x02TAGS\x01A\x02{more}"
+    answer = desk.broker.send("t", body, 1, properties, f=4)
+    assert (answer.code, answer.fields["queueId"], answer.fields["transactionId"]) == (0, "1", unique)
+    position = int(answer.fields["msgId"][16:], 16)
+    offset = answer.fields["queueOffset"]
+    return {"producerGroup": "pg", "tranStateTableOffset": offset, "commitLogOffset": position}
+
+
+def decide(desk: Desk, asked: dict[str, Any], how: int, **fields: Any) -> Any:
+    return desk.broker.ask(37, {**asked, "commitOrRollback": how, **fields})
+
+
+def found(desk: Desk) -> list[bytes]:
+    return bodies_of(desk.broker.pull("t", queue=1))
+
+
+def heard(desk: Desk) -> list[Any]:
+    return [command for command in desk.broker.way.sent if command.code == 39]
+
+
+def produce(desk: Desk) -> None:
+    desk.broker.ask(34, body={"clientID": "c", "producerDataSet": [{"groupName": "pg"}]})
+
+
+def test_a_half_is_seen_when_it_is_committed() -> None:
+    desk = Desk()
+    asked = half(desk)
+    assert found(desk) == []
+    assert decide(desk, asked, COMMIT).code == 0
+    (unit,) = units_of(desk.broker.pull("t", queue=1, subscription="A"))
+    assert (unit.body, unit.sys_flag, unit.prepared_position) == (b"half", 8, asked["commitLogOffset"])
+    kept = read_properties(unit.properties)
+    assert "REAL_TOPIC" not in kept
+    assert (kept["TRAN_MSG"], kept["PGROUP"], kept["__transactionId__"]) == ("true", "pg", "U")
+
+
+def test_a_half_that_is_rolled_back_is_never_seen() -> None:
+    desk = Desk(transaction_check_max=2)
+    produce(desk)
+    assert decide(desk, half(desk), ROLLBACK).code == 0
+    desk.advance(1_000_000)
+    assert (found(desk), heard(desk)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"producerGroup": "other"}, 1),
+        ({"commitLogOffset": 3}, 1),
+        ({"commitLogOffset": 10**9}, 1),
+        ({"tranStateTableOffset": 7}, 1),
+        ({"commitOrRollback": 4}, 1),
+        ({"commitOrRollback": "x"}, 1),
+    ],
+)
+def test_a_decision_about_something_else_is_refused(fields: dict[str, Any], code: int) -> None:
+    desk = Desk()
+    asked = {**half(desk), "commitOrRollback": COMMIT, **fields}
+    assert desk.broker.ask(37, asked).code == code
+    assert found(desk) == []
+
+
+def test_a_message_that_is_no_half_cannot_be_committed() -> None:
+    desk = Desk()
+    answer = desk.broker.send("t", b"plain", 1, "PGROUP\x01pg\x02")
+    asked = {"producerGroup": "pg", "tranStateTableOffset": 0, "commitLogOffset": int(answer.fields["msgId"][16:], 16)}
+    assert decide(desk, asked, COMMIT).code == 1
+
+
+def test_who_does_not_know_is_not_answered() -> None:
+    desk = Desk()
+    assert desk.broker.begin(37, {**half(desk), "commitOrRollback": 0}) is None
+
+
+def test_a_transaction_is_decided_once() -> None:
+    desk = Desk()
+    asked = half(desk)
+    decide(desk, asked, COMMIT)
+    assert decide(desk, asked, COMMIT).code == 1
+    assert decide(desk, asked, ROLLBACK).code == 1
+    assert found(desk) == [b"half"]
+
+
+def test_a_producer_is_asked_about_what_it_left_undecided() -> None:
+    desk = Desk()
+    produce(desk)
+    half(desk)
+    desk.advance(29_999)
+    assert heard(desk) == []
+    desk.advance(1)
+    (question,) = heard(desk)
+    assert question.is_one_way
+    assert (question.fields["msgId"], question.fields["topic"]) == ("U", "RMQ_SYS_TRANS_HALF_TOPIC")
+    (unit,) = units_of(question)
+    assert (unit.topic, unit.queue_id, unit.body) == (b"t", 1, b"half")
+    assert read_properties(unit.properties)["TRANSACTION_CHECK_TIMES"] == "1"
+    asked = {
+        "producerGroup": "pg",
+        **{name: question.fields[name] for name in ("tranStateTableOffset", "commitLogOffset")},
+    }
+    assert decide(desk, asked, COMMIT, fromTransactionCheck=True).code == 0
+    assert found(desk) == [b"half"]
+    desk.advance(100_000)
+    assert len(heard(desk)) == 1
+
+
+def test_after_its_last_question_a_half_is_set_aside() -> None:
+    desk = Desk(transaction_check_max=3)
+    produce(desk)
+    half(desk)
+    for _ in range(5):
+        desk.advance(30_000)
+        produce(desk)
+    times = [read_properties(units_of(question)[0].properties)["TRANSACTION_CHECK_TIMES"] for question in heard(desk)]
+    assert times == ["1", "2", "3"]
+    assert bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC")) == [b"half"]
+    assert found(desk) == []
+
+
+def test_while_nobody_is_there_nobody_is_asked() -> None:
+    desk = Desk()
+    half(desk)
+    desk.advance(300_000)
+    produce(desk)
+    desk.advance(30_000)
+    (question,) = heard(desk)
+    assert read_properties(units_of(question)[0].properties)["TRANSACTION_CHECK_TIMES"] == "1"
+
+
+def test_who_wants_to_be_left_alone_is() -> None:
+    desk = Desk()
+    produce(desk)
+    asked = half(desk, more="CHECK_IMMUNITY_TIME_IN_SECONDS\x01100\x02")
+    desk.advance(90_000)
+    assert heard(desk) == []
+    desk.advance(30_000)
+    assert len(heard(desk)) == 1
+    assert decide(desk, asked, COMMIT).code == 1  # it was asked about under another place
+
+
+def test_a_decision_that_cannot_be_written_may_be_made_again() -> None:
+    desk = Desk()
+    asked = half(desk)
+    desk.fail_writes()
+    assert decide(desk, asked, COMMIT).code == 1
+    desk.files.before = lambda operation, name: None
+    assert decide(desk, asked, COMMIT).code == 0
+    assert found(desk) == [b"half"]
+
+
+@pytest.mark.parametrize("ends", ["restart", "kill"])
+def test_a_transaction_outlives_a_crash_in_every_phase(ends: str) -> None:
+    desk = Desk()
+    first, second = half(desk, b"first", "U1"), half(desk, b"second", "U2")
+    desk = getattr(desk, ends)()
+    assert decide(desk, first, COMMIT).code == 0
+    desk = getattr(desk, ends)()
+    assert decide(desk, first, COMMIT).code == 1
+    produce(desk)
+    desk.advance(30_000)
+    (question,) = heard(desk)
+    desk = getattr(desk, ends)()
+    assert decide(desk, second, COMMIT).code == 1
+    again = {name: question.fields[name] for name in ("tranStateTableOffset", "commitLogOffset")}
+    assert decide(desk, {"producerGroup": "pg", **again}, ROLLBACK).code == 0
+    desk = getattr(desk, ends)()
+    produce(desk)
+    desk.advance(100_000)
+    assert (found(desk), heard(desk)) == ([b"first"], [])
