@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -111,4 +112,6 @@ def warm_up(sizes: KafkaSizes, sides: Sides, seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    # Ended from outside as by Ctrl-C: the brokers that were started end too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from bench.figures import Figure, at_least_times_floor, at_most_times_floor
-from bench.kafka_produce import Client, make_producer, send
+from bench.kafka_produce import FLUSH_PATIENCE_S, Client, make_producer, send
 from bench.kafka_sides import Outcome, Side, Sides, cpu_figure, rate_figure, take_turns, timed, topic_on
 from bench.kafka_sizes import KafkaSizes
 from bench.kafka_wire import await_leader, encode_batch, encode_fetch, encode_produce, fetch_until, produce_until
@@ -85,7 +85,7 @@ def measure_consumer(sizes: KafkaSizes, sides: Sides) -> Iterator[Figure]:
             topics = {side.name: stack.enter_context(topic_on(side, 1)) for side in (sides.kafka, ours)}
             for side in (sides.kafka, ours):
                 producer = make_producer(side, Client(100_000, record_bytes, "1"))
-                send(producer, topics[side.name], bytes(record_bytes), count)
+                send(producer, topics[side.name], bytes(record_bytes), count, FLUSH_PATIENCE_S)
             results = take_turns(
                 [sides.kafka, ours],
                 sizes.client_rounds,

@@ -4,6 +4,7 @@ that a busy moment of the machine hits all of them. Knows no protocol but the ma
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -93,11 +94,11 @@ class Result:
 
     @property
     def middle_cpu_us(self) -> float:
-        return sorted(outcome.cpu_us for outcome in self.outcomes)[len(self.outcomes) // 2]
+        return statistics.median(outcome.cpu_us for outcome in self.outcomes)
 
     @property
     def middle_rate(self) -> float:
-        return sorted(outcome.rate for outcome in self.outcomes)[len(self.outcomes) // 2]
+        return statistics.median(outcome.rate for outcome in self.outcomes)
 
 
 def take_turns(sides: Sequence[Side], rounds: int, work: Work) -> dict[str, Result]:

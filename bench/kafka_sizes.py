@@ -20,7 +20,8 @@ class KafkaSizes:
     client_rounds: int = 2
     client_bytes: int = 64 << 20
     client_messages: int = 300_000
-    """A round of a real client ends with whichever of the two is reached first."""
+    client_seconds: float = 6.0
+    """A round of a real client ends with whichever of the three is reached first."""
     latency_rounds: int = 3
     latency_seconds: float = 5.0
     latency_rate: int = 1000
