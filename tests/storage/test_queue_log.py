@@ -217,6 +217,27 @@ def test_a_pass_that_cannot_be_written_is_undone() -> None:
     assert bodies(machine.logs["q"]) == expected
 
 
+def test_a_segment_that_cannot_be_made_refuses_one_message_and_harms_no_other() -> None:
+    machine = QueueLogs(segment_bytes=400)
+    log = machine.make()
+    machine.append(log, *numbered(0, 2, size=100))
+
+    def full(operation: str, name: str) -> None:
+        if operation == "create" and name.endswith(".contents"):
+            raise OSError(errno.ENOSPC, "full", name)
+
+    machine.files.before = full
+    for _ in range(2):
+        with pytest.raises(WriteFailed):
+            log.append(seal(content(b"." * 200)))
+    log.append(seal(content(b"short")))
+    machine.runner.settle()
+    machine.files.before = lambda operation, name: None
+    machine.append(log, *numbered(5, 9, size=100))
+    machine.crash()
+    assert bodies(machine.logs["q"]) == [*numbered(0, 2, size=100), b"short", *numbered(5, 9, size=100)]
+
+
 def test_acks_that_cannot_be_written_are_written_later() -> None:
     machine = QueueLogs()
     log = machine.make()

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from trimq.errors import OffsetOutOfRange, UnknownTopic
+from trimq.errors import OffsetOutOfRange, UnknownTopic, WriteFailed
 from trimq.formats.content import HEAD_BYTES, NEVER, TRANSIENT, Sealed, Stored, encode_footer, encode_head
 from trimq.storage.ack_writing import AckWriting
 from trimq.storage.checkpoints import Checkpoints, SealedMark
@@ -136,8 +136,15 @@ class QueueLog:
             self._begin_pass()
         sealed = self._tail
         footer = encode_footer(sealed.footer())
-        self.journal.append(footer, len(footer))
-        segment = QueueSegment(self.journal.roll(self.end))
+        parts, _ = self.journal.collect(sealed.segment)
+        parts.append(footer)
+        sealed.segment.size += len(footer)
+        try:
+            segment = QueueSegment(self.journal.roll(self.end))
+        except WriteFailed:
+            parts.pop()  # what follows a footer would never be read
+            sealed.segment.size -= len(footer)
+            raise
         sealed.is_sealed = True
         self._has_rolled = True
         self._aim(segment)
@@ -350,7 +357,8 @@ class QueueLog:
             return
         if ticket.refusal is None:
             self._remove(segment)
-        else:  # a restart expects it: it stays until something else of this queue is settled
+        else:  # a restart expects it: it stays until something else of this queue is settled, or the log is closed
+            segment.unwritten = list(range(segment.end - segment.base))
             self.segments.insert(self.segments.index(self._segment_from(segment.end)), segment)
 
     def _remove(self, segment: QueueSegment) -> None:
