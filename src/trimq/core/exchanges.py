@@ -60,6 +60,7 @@ class Exchange:
         self.definition = definition
         self.namespace = definition.namespace
         self.name = definition.name
+        self.encoded_name = definition.name.encode("utf-8", "surrogateescape")
         self.kind = definition.kind
         self.arguments: Table = read_table(definition.arguments, 0, len(definition.arguments))[0]
         alternate = self.arguments.get(_ALTERNATE)

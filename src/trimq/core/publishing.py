@@ -9,7 +9,7 @@ from typing import NamedTuple
 from trimq.core.any_queue import AnyQueue, Publication
 from trimq.core.exchanges import Exchange
 from trimq.core.failures import Reason
-from trimq.core.queue_arguments import MAX_MILLISECONDS, REJECT_PUBLISH_DLX
+from trimq.core.queue_arguments import DROP_HEAD, MAX_MILLISECONDS, REJECT_PUBLISH_DLX
 from trimq.core.queue_refusals import InvalidExpiration, InvalidHeader
 from trimq.core.routing import Route, Routing, copied_keys
 from trimq.errors import Refusal
@@ -17,6 +17,8 @@ from trimq.formats.content import Content, Sealed, Stored, seal
 from trimq.formats.field_tables import BadField, Table, Value
 from trimq.formats.property_list import FLAGS, PERSISTENT, flags_of, read_headers, read_property, replace
 from trimq.storage.passes import Ticket
+
+_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every message
 
 _CACHED_FACTS = 1000
 _CACHED_HEADER_BYTES = 256
@@ -100,8 +102,8 @@ class Publishing:
             names = self._routing.route(exchange, keys, lambda: _headers_of(header))
         if not names:
             return Published(False)
-        content = Content(_encode(exchange.name), _encode(key), header, body, self._now_ms())
-        publication = Publication(seal(content), facts.is_transient, facts.expiration_ms, facts.priority)
+        content = _new_tuple(Content, (exchange.encoded_name, _encode(key), header, body, self._now_ms()))
+        publication = _new_tuple(Publication, (seal(content), facts[0], facts[1], facts[2], 0))
         return self.deliver(exchange.namespace, names, publication)
 
     def deliver(self, namespace: str, names: Sequence[str], publication: Publication) -> Published:
@@ -112,11 +114,15 @@ class Publishing:
             if queue is None:
                 continue
             published.is_routed = True
-            if queue.is_full:
+            if queue.settings.overflow != DROP_HEAD and queue.is_full:
                 published.is_refused = True
                 self._refuse(queue, publication.sealed)
             else:
-                published.add(*queue.publish(publication))
+                ticket, needs_sync = queue.publish(publication)
+                published.tickets.append(ticket)
+                published.number = ticket.number  # all are of one pass
+                if needs_sync:
+                    published.needs_sync = True
         return published
 
     def _refuse(self, queue: AnyQueue, sealed: Sealed) -> None:
