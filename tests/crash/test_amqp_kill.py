@@ -1,0 +1,177 @@
+"""A real broker process under AMQP load, killed with -9 at random moments: what was confirmed and not acknowledged is
+there, and after a clean stop nothing that was acknowledged comes back."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from golden.amqp.wire import Closed, Conn
+
+from tools.broker import COMMAND, _await_ready
+
+ROUNDS = 20
+BURST = 50
+PATIENCE_S = 30
+QUEUES = ("classic", "quorum")
+
+
+class Broker:
+    """A process that is started again and again on the same folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes]
+        self.address = ("", 0)
+
+    def start(self) -> None:
+        ready, log = self._folder / "ready.json", self._folder / "broker.log"
+        ready.unlink(missing_ok=True)
+        flags = ["--kafka-listen", "off", "--http-listen", "off", "--amqp-listen", "127.0.0.1:0"]
+        flags += ["--storage-queue-segment-bytes", "20000", "--data-dir", str(self._folder / "data")]
+        with log.open("ab") as output:
+            command = [*COMMAND, "serve", *flags, "--ready-file", str(ready)]
+            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+        host, _, port = _await_ready(self._process, ready, log)["amqp"].rpartition(":")
+        self.address = host, int(port)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        return self._process.wait(PATIENCE_S)
+
+
+class Book:
+    """What a client knows for sure."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.confirmed: set[bytes] = set()
+        self.acknowledged: set[bytes] = set()
+
+
+class Client:
+    """Publishes bursts on channel 1 and waits for their confirms; consumes on channel 2 and acknowledges most."""
+
+    def __init__(self, address: tuple[str, int], book: Book) -> None:
+        self._book = book
+        self._connection = Conn(*address, timeout=PATIENCE_S)
+        self._unconfirmed: dict[int, bytes] = {}
+        self._tag = 0
+        for channel in (1, 2):
+            self._connection.open(channel)
+        for queue in QUEUES:
+            arguments = {"x-queue-type": queue}
+            self._connection.call(1, "queue.declare", queue=queue, durable=True, args=arguments)
+        self._connection.call(1, "confirm.select")
+        self._connection.call(2, "basic.qos", count=20)
+
+    def consume(self) -> None:
+        for queue in QUEUES:
+            self._connection.call(2, "basic.consume", queue=queue, tag=queue)
+
+    def publish_burst(self) -> None:
+        for _ in range(BURST):
+            self._tag += 1
+            body = b"%08d" % self._book.sent + bytes(random.randrange(500))
+            self._book.sent += 1
+            self._unconfirmed[self._tag] = body
+            self._connection.publish(1, "", QUEUES[self._tag % 2], body, delivery_mode=2)
+        while self._unconfirmed:
+            self._hear()
+
+    def _hear(self) -> None:
+        queued, self._connection.q = self._connection.q, []
+        for came in queued or [self._connection.recv()]:
+            assert came is not None, "the broker hangs"
+            if came.name == "basic.ack":
+                confirmed = [
+                    tag for tag in self._unconfirmed if tag == came.dtag or (came.multiple and tag < came.dtag)
+                ]
+                self._book.confirmed |= {self._unconfirmed.pop(tag) for tag in confirmed}
+            elif came.name == "basic.deliver" and random.random() < 0.9:
+                self._connection.send(2, "basic.ack", dtag=came.dtag)
+                self._book.acknowledged.add(came.body)
+
+    def end(self) -> None:
+        self._connection.kill()
+
+
+def drain(address: tuple[str, int]) -> list[bytes]:
+    """All that is left, in the order of each queue."""
+    connection = Conn(*address, timeout=PATIENCE_S)
+    connection.open(1)
+    bodies = []
+    for queue in QUEUES:
+        while True:
+            connection.send(1, "basic.get", queue=queue, no_ack=True)
+            got = connection.expect("basic.get_ok", "basic.get_empty")
+            if got.name == "basic.get_empty":
+                break
+            bodies.append(got.body)
+    connection.close()
+    return bodies
+
+
+def run_until_killed(broker: Broker, book: Book, rounds: int) -> None:
+    for _ in range(rounds):
+        broker.start()
+        client = Client(broker.address, book)
+        timer = threading.Timer(random.uniform(0.05, 0.5), broker.kill)
+        timer.start()
+        with suppress(Closed, OSError):
+            client.consume()
+            while True:
+                client.publish_burst()
+        timer.join()
+        client.end()
+        broker.wait()
+
+
+@pytest.mark.timeout(300)
+def test_what_was_confirmed_survives_every_kill(tmp_path: Path) -> None:
+    broker, book = Broker(tmp_path), Book()
+    run_until_killed(broker, book, ROUNDS)
+    broker.start()
+    try:
+        left = drain(broker.address)
+    finally:
+        broker.stop()
+        assert broker.wait() == 0
+    assert len(book.confirmed) > ROUNDS, "hardly anything was confirmed: the test shows nothing"
+    assert book.acknowledged
+    assert len(left) == len(set(left)), "a message is there twice"
+    assert book.confirmed - book.acknowledged - set(left) == set()
+    assert all(int(body[:8]) < book.sent for body in left)
+
+
+@pytest.mark.timeout(120)
+def test_what_was_acknowledged_does_not_come_back_after_a_clean_stop(tmp_path: Path) -> None:
+    broker, book = Broker(tmp_path), Book()
+    broker.start()
+    client = Client(broker.address, book)
+    client.consume()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(book.acknowledged) < 100:
+        assert time.monotonic() < deadline
+        client.publish_burst()
+    client._connection.close()
+    broker.stop()
+    assert broker.wait() == 0
+    broker.start()
+    try:
+        left = drain(broker.address)
+    finally:
+        broker.stop()
+        assert broker.wait() == 0
+    assert sorted(left) == sorted(book.confirmed - book.acknowledged)
