@@ -122,6 +122,14 @@ class Amqp(msgspec.Struct, frozen=True, kw_only=True):
     channel_max: Annotated[
         int, Meta(ge=0, le=65535, description="How many channels of a connection clients are offered. 0: any.")
     ] = 2047
+    unacked_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT64,
+            description="How much a channel may hold unacknowledged before nothing more is delivered to it.",
+        ),
+    ] = 256 * MIB
     heartbeat_s: Annotated[
         int, Meta(ge=0, le=65535, description="How often a sign of life is suggested to clients. 0: never.")
     ] = 60

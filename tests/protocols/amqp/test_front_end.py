@@ -365,6 +365,32 @@ def test_prefetch_holds_back_until_something_is_acknowledged() -> None:
     assert client.bodies() == [b"3", b"4"]
 
 
+@pytest.mark.parametrize(
+    "settlement",
+    [methods.BasicAck(3, True), methods.BasicNack(3, True, False), methods.BasicReject(1), methods.BasicAck(1)],
+)
+def test_a_channel_that_never_acknowledges_is_held_back_until_it_does(settlement: methods.Method) -> None:
+    desk = Desk(unacked_bytes=25)
+    publisher = desk.client(1)
+    publisher.declare(1, "q")
+    client = consumer(desk)
+    desk.settle()
+    client.heard()
+    for number in range(5):
+        publisher.publish(1, "q", b"%010d" % number)
+        desk.settle()
+    assert len(client.bodies()) == 3
+    client.tell(1, settlement)
+    desk.settle()
+    assert client.bodies()
+    client.tell(1, methods.BasicAck(0, True))
+    desk.settle()
+    client.tell(1, methods.BasicRecover(True))
+    desk.settle()
+    left = publisher.ask(1, methods.QueueDeclare(queue="q", is_passive=True))
+    assert left.message_count == 0
+
+
 def test_an_unknown_tag_closes_the_channel_but_those_before_it_count() -> None:
     desk = Desk()
     publisher = desk.client(1)

@@ -45,6 +45,7 @@ class Channel:
     __slots__ = (
         "confirms",
         "consumers",
+        "is_full",
         "is_open",
         "is_refused",
         "last_queue",
@@ -54,6 +55,7 @@ class Channel:
         "reply_address",
         "transaction",
         "unacked",
+        "unacked_bytes",
     )
 
     def __init__(self, number: int) -> None:
@@ -62,6 +64,9 @@ class Channel:
         self.is_refused = False
         self.consumers: dict[str, Subscriber] = {}
         self.unacked: dict[int, Delivery] = {}
+        self.unacked_bytes = 0
+        self.is_full = False
+        """It holds as much as it may: nothing more is delivered to it until it settles something."""
         self.last_tag = 0
         self.prefetch = 0
         self.last_queue = ""
@@ -75,6 +80,7 @@ class Channel:
         self.last_tag = tag = self.last_tag + 1
         if delivery is not None:
             self.unacked[tag] = delivery
+            self.unacked_bytes += len(delivery.message.body)
         return tag
 
     def take(self, tags: Sequence[int]) -> tuple[list[Delivery], int | None]:
@@ -85,6 +91,7 @@ class Channel:
             delivery = unacked.pop(tag, None)
             if delivery is None:
                 return taken, tag
+            self.unacked_bytes -= len(delivery.message.body)
             taken.append(delivery)
         return taken, None
 
@@ -99,6 +106,7 @@ class Channel:
         else:
             tags = [tag]
         taken = {tag: self.unacked.pop(tag) for tag in tags}
+        self.unacked_bytes -= sum(len(delivery.message.body) for delivery in taken.values())
         if self.transaction is not None:
             self.transaction.taken.update(taken)
         return list(taken.values())
@@ -106,6 +114,14 @@ class Channel:
     def give_back(self, taken: dict[int, Delivery]) -> None:
         """They are unacknowledged again, as they were."""
         self.unacked = dict(sorted({**self.unacked, **taken}.items()))
+        self.unacked_bytes += sum(len(delivery.message.body) for delivery in taken.values())
+
+    def take_all(self) -> list[Delivery]:
+        """Whatever is unacknowledged."""
+        taken = list(self.unacked.values())
+        self.unacked.clear()
+        self.unacked_bytes = 0
+        return taken
 
     def queue_name(self, name: str) -> str:
         """The empty name means the queue that was declared last."""

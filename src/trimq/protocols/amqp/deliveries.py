@@ -21,7 +21,14 @@ class Subscriber:
     """One consumer tag of one channel: what the core calls a receiver."""
 
     def __init__(
-        self, channel: Channel, tag: str, no_ack: bool, outlet: Outlet, frame_max: int, is_told_of_cancel: bool
+        self,
+        channel: Channel,
+        tag: str,
+        no_ack: bool,
+        outlet: Outlet,
+        frame_max: int,
+        most_unacked_bytes: int,
+        is_told_of_cancel: bool,
     ) -> None:
         self.can_take = True
         self.consumer: Consumer | None = None
@@ -30,6 +37,7 @@ class Subscriber:
         self._no_ack = no_ack
         self._outlet = outlet
         self._frame_max = frame_max
+        self._most_unacked_bytes = most_unacked_bytes
         self._is_told_of_cancel = is_told_of_cancel
         self._names = (b"", b"")
         self._prefix = DeliveryPrefix(channel.number, tag, b"", b"")
@@ -43,7 +51,9 @@ class Subscriber:
             parts.append(self._prefix_for(message.exchange, message.key).write(tag, delivery.redelivered))
             parts += write_content(channel.number, delivery.header, message.body, frame_max)
         self._outlet.send(parts)
-        self.can_take = not self._outlet.is_congested
+        if channel.unacked_bytes >= self._most_unacked_bytes:
+            channel.is_full = True
+        self.can_take = not channel.is_full and not self._outlet.is_congested
 
     def _prefix_for(self, exchange: bytes, key: bytes) -> DeliveryPrefix:
         names = (exchange, key)
@@ -61,7 +71,7 @@ class Subscriber:
         channel = self._channel
         for tag, unacked in list(channel.unacked.items()):
             if unacked is delivery:
-                del channel.unacked[tag]
+                channel.take([tag])
         self.cancelled(consumer)
 
 

@@ -139,10 +139,7 @@ class AmqpConversation:
     def congestion_ended(self) -> None:
         """The client has read: whoever was held back for it gets its share again."""
         for channel in self._context.channels.values():
-            for subscriber in channel.consumers.values():
-                if not subscriber.can_take and subscriber.consumer is not None:
-                    subscriber.can_take = True
-                    self._context.queueing.wake(subscriber.consumer)
+            self._context.deliver_again(channel)
 
     def rest(self) -> bool:
         return self._connection.shrink()

@@ -38,7 +38,13 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
         return direct_replies.consume(context, channel, method, tag)
     queue = context.queueing.queue(context.caller, name, context.owner)
     subscriber = Subscriber(
-        channel, tag, method.no_ack, context.outlet, context.connection.frame_max, context.is_told_of_cancel
+        channel,
+        tag,
+        method.no_ack,
+        context.outlet,
+        context.connection.frame_max,
+        context.settings.unacked_bytes,
+        context.is_told_of_cancel,
     )
     channel.consumers[tag] = subscriber
     subscription = Subscription(
@@ -111,6 +117,8 @@ def ack(context: Context, channel: Channel, event: Acks) -> None:
         return
     taken, unknown = channel.take(event.tags)
     context.queueing.ack(taken)
+    if channel.is_full:
+        context.deliver_again(channel)
     if unknown is not None:
         raise Failure(Code.PRECONDITION_FAILED, f"unknown delivery tag {unknown}")
 
@@ -137,9 +145,9 @@ def recover_async(context: Context, channel: Channel, method: methods.BasicRecov
 def _recover(context: Context, channel: Channel, requeue: bool) -> None:
     if not requeue:
         raise Failure(Code.NOT_IMPLEMENTED, "requeue=false")
-    unacked = list(channel.unacked.values())
-    channel.unacked.clear()
-    context.queueing.requeue(unacked, counts=True)
+    context.queueing.requeue(channel.take_all(), counts=True)
+    if channel.is_full:
+        context.deliver_again(channel)
 
 
 def _settle(context: Context, channel: Channel, tag: int, is_multiple: bool, settlement: Settlement) -> None:
@@ -148,6 +156,8 @@ def _settle(context: Context, channel: Channel, tag: int, is_multiple: bool, set
         channel.transaction.settlements.append(settlement)
     else:
         apply_settlement(context, settlement)
+    if channel.is_full:
+        context.deliver_again(channel)
 
 
 def apply_settlement(context: Context, settlement: Settlement) -> None:

@@ -96,6 +96,18 @@ class Context:
         when = Reply.when_durable if wait.needs_sync else Reply.when_written
         return when(wait.number, go_on, lane=channel.number)
 
+    # -- deliveries
+
+    def deliver_again(self, channel: Channel) -> None:
+        """The channel has settled something, or the client has read: consumers that were held back may go on."""
+        if channel.unacked_bytes >= self.settings.unacked_bytes or self.outlet.is_congested:
+            return
+        channel.is_full = False
+        for subscriber in channel.consumers.values():
+            if not subscriber.can_take and subscriber.consumer is not None:
+                subscriber.can_take = True
+                self.queueing.wake(subscriber.consumer)
+
     # -- refusals
 
     def guard(self, channel: Channel, asked: methods.Method, act: Callable[[], Parts]) -> Callable[[], Parts]:
@@ -142,8 +154,7 @@ class Context:
         channel.consumers.clear()
         taken = {} if channel.transaction is None else channel.transaction.taken
         channel.give_back(taken)
-        unacked = list(channel.unacked.values())
-        channel.unacked.clear()
+        unacked = channel.take_all()
         if unacked:
             self.queueing.requeue(unacked, counts=True)
         self.replies.remove(channel.reply_address)
