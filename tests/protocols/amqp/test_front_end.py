@@ -444,6 +444,32 @@ def test_consumers_are_told_of_the_end_of_their_queue() -> None:
     assert client.ask(1, methods.BasicConsume(queue="q", consumer_tag="t")) == methods.BasicConsumeOk("t")
 
 
+def test_a_consumer_that_is_cancelled_before_its_turn_never_consumes() -> None:
+    desk = Desk()
+    client, other = desk.client(1), desk.client(1)
+    client.tell(
+        1,
+        methods.QueueDeclare(queue="q", is_durable=True),
+        methods.BasicConsume(queue="q", consumer_tag="t"),
+        methods.BasicCancel("t"),
+        methods.BasicConsume(queue="amq.rabbitmq.reply-to", consumer_tag="r", no_ack=True),
+        methods.BasicCancel("r"),
+    )
+    desk.settle()
+    assert client.heard() == [
+        methods.QueueDeclareOk("q", 0, 0),
+        methods.BasicConsumeOk("t"),
+        methods.BasicCancelOk("t"),
+        methods.BasicConsumeOk("r"),
+        methods.BasicCancelOk("r"),
+    ]
+    declared = other.ask(1, methods.QueueDeclare(queue="q", is_passive=True))
+    assert declared.consumer_count == 0
+    client.publish(1, "q", b"", header=write_properties(reply_to="amq.rabbitmq.reply-to"))
+    (close,) = client.heard()
+    assert close.reply_code == 406
+
+
 # -- transactions and direct replies
 
 

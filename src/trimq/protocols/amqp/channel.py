@@ -53,6 +53,7 @@ class Channel:
         "number",
         "prefetch",
         "reply_address",
+        "reply_tag",
         "transaction",
         "unacked",
         "unacked_bytes",
@@ -74,6 +75,7 @@ class Channel:
         self.transaction: Transaction | None = None
         self.reply_address = ""
         """Where answers to what this channel asks by direct reply-to arrive; empty: nowhere."""
+        self.reply_tag = ""
 
     def remember(self, delivery: Delivery | None) -> int:
         """The tag of the next delivery, which must be settled unless it is None."""

@@ -30,8 +30,7 @@ def qos(context: Context, channel: Channel, method: methods.BasicQos) -> Reply:
 
 def consume(context: Context, channel: Channel, method: methods.BasicConsume) -> Reply:
     tag = method.consumer_tag or _make_tag(context)
-    receiver = context.replies.get(channel.reply_address)
-    if tag in channel.consumers or (receiver is not None and receiver.tag == tag):
+    if tag in channel.consumers or (channel.reply_address and channel.reply_tag == tag):
         raise Failure(Code.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     name = channel.queue_name(method.queue)
     if name == direct_replies.REPLY_TO:
@@ -58,7 +57,8 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
     )
 
     def act() -> Parts:
-        subscriber.consumer = context.queueing.subscribe(context.caller, name, context.owner, subscription)
+        if channel.consumers.get(tag) is subscriber:  # else it was cancelled meanwhile
+            subscriber.consumer = context.queueing.subscribe(context.caller, name, context.owner, subscription)
         return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
 
     return context.ask_when(channel, method, queue.unreadable(), act)

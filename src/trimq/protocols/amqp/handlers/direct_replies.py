@@ -16,8 +16,8 @@ from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.contract import Parts, Reply
 
 REPLY_TO = "amq.rabbitmq.reply-to"
-_ADDRESS = REPLY_TO + "."
-_ADDRESS_BYTES = 16
+ADDRESS = REPLY_TO + "."
+_TOKEN_BYTES = 16
 
 
 def consume(context: Context, channel: Channel, method: methods.BasicConsume, tag: str) -> Reply:
@@ -25,12 +25,14 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume, ta
         raise Failure(Code.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
     if channel.reply_address:
         raise Failure(Code.PRECONDITION_FAILED, "reply consumer already set")
-    token = base64.urlsafe_b64encode(context.chance.randbytes(_ADDRESS_BYTES)).decode().rstrip("=")
-    channel.reply_address = address = _ADDRESS + token
+    token = base64.urlsafe_b64encode(context.chance.randbytes(_TOKEN_BYTES)).decode().rstrip("=")
+    channel.reply_address = address = ADDRESS + token
+    channel.reply_tag = tag
 
     def act() -> Parts:
-        receiver = ReplyReceiver(channel, tag, context.outlet, context.connection.frame_max)
-        context.replies.add(address, receiver)
+        if channel.reply_address == address:  # else it was cancelled meanwhile
+            receiver = ReplyReceiver(channel, tag, context.outlet, context.connection.frame_max)
+            context.replies.add(address, receiver)
         return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
 
     return context.ask_when(channel, method, None, act)
@@ -38,10 +40,9 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume, ta
 
 def cancel(context: Context, channel: Channel, tag: str) -> None:
     """Nothing arrives at the channel's address any more, if it has this tag."""
-    receiver = context.replies.get(channel.reply_address)
-    if receiver is not None and receiver.tag == tag:
+    if channel.reply_address and channel.reply_tag == tag:
         context.replies.remove(channel.reply_address)
-        channel.reply_address = ""
+        channel.reply_address = channel.reply_tag = ""
 
 
 def address_question(channel: Channel, header: bytes) -> bytes:
@@ -53,11 +54,12 @@ def address_question(channel: Channel, header: bytes) -> bytes:
     return replace(header, reply_to=channel.reply_address)
 
 
-def pass_on(context: Context, publish: Publish) -> bool:
-    """Whether the message was an answer, and so is done with: who no longer waits for it does not get it."""
-    if publish.exchange or not publish.key.startswith(_ADDRESS):
-        return False
+def is_answer(publish: Publish) -> bool:
+    return publish.key.startswith(ADDRESS) and not publish.exchange
+
+
+def pass_on(context: Context, publish: Publish) -> None:
+    """Who no longer waits for an answer does not get it."""
     receiver = context.replies.get(publish.key)
     if receiver is not None:
         receiver.deliver(publish.key, publish.header, publish.body)
-    return True

@@ -61,7 +61,8 @@ def _check_properties(context: Context, channel: Channel, event: Publish) -> Non
 
 
 def _send(context: Context, channel: Channel, event: Publish) -> Outcome:
-    if direct_replies.pass_on(context, event):
+    if direct_replies.is_answer(event):
+        direct_replies.pass_on(context, event)
         return _ANSWERED
     published = context.queueing.publish(context.caller, event.exchange, event.key, event.header, event.body)
     if event.is_mandatory and not published.is_routed:
