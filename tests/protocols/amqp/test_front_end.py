@@ -470,6 +470,18 @@ def test_a_consumer_that_is_cancelled_before_its_turn_never_consumes() -> None:
     assert close.reply_code == 406
 
 
+def test_what_is_asked_in_one_breath_is_done_in_its_order() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    declare = methods.QueueDeclare(queue="q", is_durable=True)
+    client.tell(1, declare, methods.BasicConsume(queue="q", consumer_tag="t"), methods.QueueDelete(queue="q"))
+    desk.settle()
+    declared, consumed, *ended = client.heard()
+    assert (declared, consumed) == (methods.QueueDeclareOk("q", 0, 0), methods.BasicConsumeOk("t"))
+    assert methods.QueueDeleteOk(0) in ended
+    assert methods.BasicCancel("t", True) in ended
+
+
 # -- transactions and direct replies
 
 

@@ -61,7 +61,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
             subscriber.consumer = context.queueing.subscribe(context.caller, name, context.owner, subscription)
         return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
 
-    return context.ask_when(channel, method, queue.unreadable(), act)
+    return context.take_turn(channel, method, queue.unreadable(), act)
 
 
 def _make_tag(context: Context) -> str:

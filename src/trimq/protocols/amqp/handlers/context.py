@@ -82,19 +82,24 @@ class Context:
         return Reply.when_durable(pending.number, self.guard(channel, asked, build), lane=channel.number)
 
     def ask_when(self, channel: Channel, asked: methods.Method, wait: Wait | None, act: Callable[[], Parts]) -> Reply:
-        """Do it when it is this reply's turn to leave, and not before what the connection published is readable.
-        Whatever the client asks next is not looked at until then."""
-        build = self.guard(channel, asked, lambda: act() if channel.is_open else [])
+        """Do it now, unless what the connection published is not readable yet: then when it is, and whatever the
+        client asks next is not looked at until then."""
         if wait is None:
-            return Reply.when_written(0, build, lane=channel.number)
+            return Reply.now(act(), lane=channel.number)
+        return self.take_turn(channel, asked, wait, act)
+
+    def take_turn(self, channel: Channel, asked: methods.Method, wait: Wait | None, act: Callable[[], Parts]) -> Reply:
+        """Do it when it is this reply's turn to leave: for what may send more as soon as it is done."""
         self.outlet.hold_intake()
+        build = self.guard(channel, asked, lambda: act() if channel.is_open else [])
 
         def go_on() -> Parts:
             self.outlet.resume_intake()
             return build()
 
-        when = Reply.when_durable if wait.needs_sync else Reply.when_written
-        return when(wait.number, go_on, lane=channel.number)
+        number, needs_sync = (0, False) if wait is None else wait
+        when = Reply.when_durable if needs_sync else Reply.when_written
+        return when(number, go_on, lane=channel.number)
 
     # -- deliveries
 

@@ -35,7 +35,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume, ta
             context.replies.add(address, receiver)
         return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
 
-    return context.ask_when(channel, method, None, act)
+    return context.take_turn(channel, method, None, act)
 
 
 def cancel(context: Context, channel: Channel, tag: str) -> None:
