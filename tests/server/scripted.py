@@ -38,7 +38,8 @@ class Conversation:
     """Requests are lines: a word that says how it is answered, then what the answer is.
 
     now X, pass N X, written N X, later KEY, quiet, big N, bad X (the protocol is broken), raise, raise-late (its answer
-    cannot be made), deliver N (whatever the outlet takes), send X, close; `LANE|` before the word chooses a lane.
+    cannot be made), deliver N (whatever the outlet takes), send X, close, toil N (takes so many milliseconds); `LANE|`
+    before the word chooses a lane.
     """
 
     def __init__(self, front_end: ScriptedFrontEnd, outlet: Outlet) -> None:
@@ -108,6 +109,10 @@ class Conversation:
     def _big(self, rest: str, lane: object) -> Reply:
         return Reply.now([b"x" * int(rest), b"\n"], lane)
 
+    def _toil(self, rest: str, lane: object) -> Reply:
+        self.front_end.toil(int(rest))
+        return Reply.now([b"done\n"], lane)
+
     def _bad(self, rest: str, lane: object) -> Reply:
         raise ProtocolError(rest)
 
@@ -172,6 +177,7 @@ class ScriptedFrontEnd:
         self.deferred: dict[str, Reply] = {}
         self.abandoned: list[str] = []
         self.hurried = 0
+        self.toil: Callable[[int], None] = lambda milliseconds: None
 
     def hurry(self, key: str) -> None:
         self.hurried += 1

@@ -348,6 +348,33 @@ def test_a_turn_ends_after_a_share_of_the_requests_that_have_arrived() -> None:
     run(main)
 
 
+def test_a_turn_ends_when_a_few_requests_have_taken_their_time() -> None:
+    async def main() -> None:
+        greedy, modest = Peer(), Peer()
+        greedy.front_end.toil = lambda milliseconds: greedy.time.step(greedy.time.now_ms() + milliseconds)
+        greedy.say(*["toil 600"] * 40)
+        assert len(greedy.conversation.handled) <= 3
+        modest.say("now y")
+        handled = len(greedy.conversation.handled)
+        while modest.heard() != ["y"]:
+            await asyncio.sleep(0)
+            assert len(greedy.conversation.handled) <= handled + 3
+        assert await greedy.listen() == ["done"] * 40
+
+    run(main)
+
+
+def test_requests_that_take_no_time_share_a_turn() -> None:
+    async def main() -> None:
+        peer = Peer()
+        peer.say(*["now x"] * 40)
+        assert len(peer.conversation.handled) == 40
+        assert len(await peer.listen()) == 40
+        assert len(peer.pipe.writes) == 1
+
+    run(main)
+
+
 @both_loops
 def test_a_flood_of_requests_does_not_keep_others_waiting(loop: str) -> None:
     async def main() -> None:

@@ -17,11 +17,9 @@ from trimq.server.owed_replies import OwedReplies
 from trimq.server.progress import Progress
 from trimq.server.rests import Rests
 from trimq.server.session_limits import SessionLimits, SessionMetrics
+from trimq.server.share import Share
 
 log = logging.getLogger(__name__)
-
-# A connection's share of one loop pass: after so many events the others have their turn.
-_EVENTS_PER_TURN = 64
 
 # A request that arrives in pieces counts as a sign of life only in pieces of this size: drops do not keep a
 # connection open.
@@ -52,6 +50,7 @@ class Session(asyncio.BufferedProtocol):
         self._metrics = metrics
         self._liveness = liveness
         self._rests = rests
+        self._share = Share(liveness)
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -166,12 +165,12 @@ class Session(asyncio.BufferedProtocol):
     def _take_turn(self) -> None:
         """Handle what has arrived, up to this connection's share, so that none starves another."""
         self._turn_scheduled = False
-        take_event, must_wait = self._take_event, self._must_wait
-        for _ in range(_EVENTS_PER_TURN):
-            if must_wait() or not take_event():
+        take_event, must_wait, share = self._take_event, self._must_wait, self._share
+        share.begin()
+        while not must_wait() and take_event():
+            if share.is_used_up():
+                self._schedule_turn()
                 break
-        else:
-            self._schedule_turn()
         if self._has_ended_input:
             self._finish_input()
         self._steer_reading()

@@ -1,0 +1,29 @@
+"""What a connection may take of one loop pass."""
+
+from __future__ import annotations
+
+from trimq.clock import ManualTime
+from trimq.server.share import EVENTS, MILLISECONDS, Share
+
+
+def test_a_share_ends_with_its_last_event() -> None:
+    share = Share(ManualTime(7))
+    for _ in range(2):
+        share.begin()
+        assert [share.is_used_up() for _ in range(EVENTS)] == [False] * (EVENTS - 1) + [True]
+
+
+def test_a_share_ends_when_its_time_is_over_however_long_the_first_event_took() -> None:
+    time = ManualTime(0)
+    share = Share(time)
+    share.begin()
+    time.step(5000)
+    assert not share.is_used_up()
+    assert not share.is_used_up()
+    time.step(time.now_ms() + MILLISECONDS - 1)
+    assert not share.is_used_up()
+    time.step(time.now_ms() + 1)
+    assert share.is_used_up()
+    share.begin()
+    assert not share.is_used_up()
+    assert not share.is_used_up()
