@@ -8,14 +8,14 @@ from trimq.core.admission import Admission, Rules
 from trimq.errors import InvalidRecords, MissingKey, UntimelyRecord
 from trimq.formats.batch import LOG_APPEND_TIME_BIT, BadBatch, BatchHeader, check, check_sent, seal
 from trimq.formats.compression import Codec, compress
-from trimq.formats.records import expand, to_records
+from trimq.formats.records import BatchTooLarge, expand, to_records
 from trimq.formats.sealing import encode_record, from_records
 from trimq.model import Record
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
-FULL = Admission(lambda: NOW_MS, 1 << 20, opens_every_batch=True)
-HEADER = Admission(lambda: NOW_MS, 1 << 20, opens_every_batch=False)
+FULL = Admission(lambda: NOW_MS, 1 << 20, opens_every_batch=True, max_records=5000)
+HEADER = Admission(lambda: NOW_MS, 1 << 20, opens_every_batch=False, max_records=5000)
 BOTH = pytest.mark.parametrize("admission", [FULL, HEADER], ids=["full", "header"])
 
 
@@ -38,6 +38,22 @@ def test_what_breaks_no_rule_is_kept_byte_for_byte(admission: Admission, codec: 
     kept, _, append_time_ms = admitted(admission, Rules(), sent)
     assert kept == before
     assert append_time_ms == -1
+
+
+@BOTH
+def test_a_batch_has_no_more_records_than_allowed(admission: Admission) -> None:
+    admitted(admission, Rules(), batch(*[NOW_MS] * 5000))
+    sent = batch(*[NOW_MS] * 5001, codec=Codec.ZSTD)
+    with pytest.raises(BatchTooLarge):
+        admission.admit(Rules(), sent, check_sent(sent))
+
+
+def test_headers_count_like_records() -> None:
+    records = [Record(b"body", timestamp_ms=NOW_MS, headers=(("a", b"b"),) * 499)] * 10
+    admitted(FULL, Rules(), from_records(records))
+    sent = from_records([*records, records[0]])
+    with pytest.raises(BatchTooLarge):
+        FULL.admit(Rules(), sent, check_sent(sent))
 
 
 @BOTH

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trimq.formats.sealing import encode_record
-from trimq.formats.survey import survey_records
+from trimq.formats.survey import TooManyHeaders, survey_records
 from trimq.formats.varints import BadVarint
 
 
@@ -86,3 +86,12 @@ def test_the_last_record_of_a_run_may_not_be_cut() -> None:
 def test_fewer_records_than_there_are_end_early() -> None:
     records = run_of(100)
     assert survey_records(b"".join(records), 30).end == sum(map(len, records[:30]))
+
+
+def test_headers_are_walked_up_to_a_limit() -> None:
+    records = b"".join(encode_record(0, n, None, b"v", [(b"h", b"x")] * 4) for n in range(10))
+    assert survey_records(records, 10, 40).end == len(records)
+    with pytest.raises(TooManyHeaders):
+        survey_records(records, 10, 39)
+    with pytest.raises(TooManyHeaders):
+        survey_records(encode_record(0, 0, None, None, [(b"", b"")] * 100_000), 1, 1000)

@@ -255,6 +255,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     batch_expansion_bytes: Annotated[
         int, Meta(ge=KIB, le=INT32, description="What one compressed batch may expand to; a larger one is refused.")
     ] = 128 * MIB
+    records_per_batch: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=INT32,
+            description="How many records one batch may have, with their headers; one with more is refused. A million "
+            "of different sizes take about two seconds to check, and everybody else waits meanwhile.",
+        ),
+    ] = 500_000
     # A stream's folder is <topic>-<n>, and a file system takes 255 bytes: 249 and a dash leave five digits.
     topic_name_length: Annotated[
         int, Meta(ge=1, le=249, description="How many characters the name of a topic may have.")

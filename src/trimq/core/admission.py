@@ -16,7 +16,7 @@ from trimq.formats.batch import (
     stamp_create_time,
 )
 from trimq.formats.compression import Codec
-from trimq.formats.records import ANY_TIME, validate_checked
+from trimq.formats.records import ANY_TIME, BatchTooLarge, validate_checked
 from trimq.formats.sealing import recompress
 from trimq.model import Buffer
 
@@ -45,16 +45,22 @@ class Admitted(NamedTuple):
 
 
 class Admission:
-    """`opens_every_batch`: look at each record. Otherwise only where the rules of the stream ask for it."""
+    """`opens_every_batch`: look at each record. Otherwise only where the rules of the stream ask for it. `max_records`:
+    in one batch, with their headers."""
 
-    def __init__(self, now_ms: Callable[[], int], max_expanded_bytes: int, opens_every_batch: bool) -> None:
+    def __init__(
+        self, now_ms: Callable[[], int], max_expanded_bytes: int, opens_every_batch: bool, max_records: int
+    ) -> None:
         self._now_ms = now_ms
         self._max_expanded_bytes = max_expanded_bytes
         self._opens_every_batch = opens_every_batch
+        self._max_records = max_records
 
     def admit(self, rules: Rules, batch: Buffer, header: BatchHeader) -> Admitted:
         """`batch` is exactly one, whose header was checked; it may be rewritten in place. A refusal, or BadBatch: it
         breaks a rule of the stream or of its format."""
+        if header.record_count > self._max_records:
+            raise BatchTooLarge(f"a batch of {header.record_count} records, where {self._max_records} are allowed")
         now_ms = self._now_ms()
         max_timestamp_ms = header.max_timestamp_ms
         is_append_time = header.attributes & LOG_APPEND_TIME_BIT
@@ -85,7 +91,7 @@ class Admission:
         window_ms = ANY_TIME
         if not rules.keeps_append_time:
             window_ms = (now_ms - rules.max_age_ms, now_ms + rules.max_lead_ms)
-        summary = validate_checked(batch, header, window_ms, self._max_expanded_bytes)
+        summary = validate_checked(batch, header, window_ms, self._max_expanded_bytes, self._max_records)
         if rules.needs_keys and summary.first_null_key_index is not None:
             raise MissingKey(summary.first_null_key_index)
         if rules.keeps_append_time and header.is_log_append_time:

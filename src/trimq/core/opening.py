@@ -113,12 +113,14 @@ def new_id(chance: random.Random) -> UUID:
 def open_appending(
     settings: Settings, guard: SpaceGuard, passes: Passes, cluster: Cluster, clock: Clock, metrics: Metrics
 ) -> Appending:
-    now_ms = clock.message.now_ms
+    now_ms, limits = clock.message.now_ms, settings.limits
     return Appending(
         guard,
         StallGuard(passes, clock.liveness, settings.storage.busy_after_ms),
         cluster,
-        Admission(now_ms, settings.limits.batch_expansion_bytes, settings.kafka.record_validation == "full"),
+        Admission(
+            now_ms, limits.batch_expansion_bytes, settings.kafka.record_validation == "full", limits.records_per_batch
+        ),
         metrics.counter("appended_batches", "Batches appended to streams."),
         metrics.counter("appended_bytes", "Bytes appended to streams."),
     )

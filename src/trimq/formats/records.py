@@ -16,7 +16,7 @@ from trimq.formats.batch import (
     read_header,
 )
 from trimq.formats.compression import BadCompression, Codec, ExpandsTooFar, decompress
-from trimq.formats.survey import survey_records
+from trimq.formats.survey import ANY_NUMBER, TooManyHeaders, survey_records
 from trimq.formats.varints import BadVarint, finish_varint, finish_varlong, read_varint
 from trimq.model import Buffer, Record
 
@@ -36,7 +36,11 @@ class BadPayload(BadBatch):
     """The compressed records cannot be expanded."""
 
 
-class PayloadTooLarge(BadPayload):
+class BatchTooLarge(BadBatch):
+    """The batch holds more records and headers than are looked through."""
+
+
+class PayloadTooLarge(BatchTooLarge):
     """The compressed records expand beyond the limit."""
 
 
@@ -181,19 +185,23 @@ def validate_records(
 
     `window_ms` is the earliest and the latest time that a record may have.
     """
-    return _sum_up(*expand(buffer, position, max_expanded_bytes), window_ms)
+    return _sum_up(*expand(buffer, position, max_expanded_bytes), window_ms, ANY_NUMBER)
 
 
 def validate_checked(
-    batch: Buffer, header: BatchHeader, window_ms: tuple[int, int], max_expanded_bytes: int
+    batch: Buffer, header: BatchHeader, window_ms: tuple[int, int], max_expanded_bytes: int, max_records: int
 ) -> RecordsSummary:
-    """The same of exactly one batch whose header was checked before."""
-    return _sum_up(header, _expand(header, memoryview(batch)[HEADER_BYTES:], max_expanded_bytes), window_ms)
+    """The same of exactly one batch whose header was checked before. `max_records` counts headers too."""
+    data = _expand(header, memoryview(batch)[HEADER_BYTES:], max_expanded_bytes)
+    return _sum_up(header, data, window_ms, max_records)
 
 
-def _sum_up(header: BatchHeader, data: bytes, window_ms: tuple[int, int]) -> RecordsSummary:
+def _sum_up(header: BatchHeader, data: bytes, window_ms: tuple[int, int], max_records: int) -> RecordsSummary:
     try:
-        end, earliest, latest, latest_at, null_key, in_order = survey_records(data, header.record_count)
+        most_headers = max_records - header.record_count
+        end, earliest, latest, latest_at, null_key, in_order = survey_records(data, header.record_count, most_headers)
+    except TooManyHeaders:
+        raise BatchTooLarge(f"a batch of more than {max_records} records and headers") from None
     except (IndexError, BadVarint) as error:
         raise BadRecord(f"the records are malformed: {error}") from None
     _refuse_rest(header, end, len(data))

@@ -18,8 +18,14 @@ _LEAST_SHORT_DELTA = -64
 _LONG_DELTA = b"\xff"
 _SORTABLE = bytes(((raw >> 1) ^ -(raw & 1)) - _LEAST_SHORT_DELTA for raw in range(0x80)) + _LONG_DELTA * 0x80
 
+ANY_NUMBER = 1 << 62
+
 _WORTHWHILE_RUN = 4
 _RECORDS_UNTIL_NEXT_TRY = 32
+
+
+class TooManyHeaders(ValueError):
+    """More than may be walked: everybody else waits meanwhile."""
 
 
 class Survey(NamedTuple):
@@ -45,12 +51,10 @@ class _Run(NamedTuple):
 _NO_RUN = _Run(0, 1 << 63, -(1 << 63), 0)
 
 
-def survey_records(data: bytes, count: int) -> Survey:
-    """Walk `count` records. BadVarint or IndexError when one is malformed; bytes after the last are the caller's.
-
-    The position only grows and must end exactly where each record does, so that one comparison covers all lengths
-    inside of it, and no length can lead outside of the data unnoticed.
-    """
+# The position only grows and must end exactly where each record does, so that one comparison covers all lengths inside
+# of it, and no length can lead outside of the data unnoticed.
+def survey_records(data: bytes, count: int, most_headers: int = ANY_NUMBER) -> Survey:
+    """Walk `count` records. BadVarint, IndexError: one is malformed; bytes after the last are the caller's."""
     index = position = latest_at = last_size = next_try = 0
     earliest, latest = 1 << 63, -(1 << 63) - 1
     null_key: int | None = None
@@ -80,6 +84,10 @@ def survey_records(data: bytes, count: int) -> Survey:
         if data[position] & 1 and null_key is None:
             null_key = index
         position = _skip_content(data, position)
+        if data[position]:
+            position, most_headers = _skip_headers(data, position, most_headers)
+        else:
+            position += 1
         if position != end or raw & 1:
             raise BadVarint(f"record {index} ends at byte {position} instead of {end}")
         index += 1
@@ -97,7 +105,7 @@ def survey_records(data: bytes, count: int) -> Survey:
 
 
 def _skip_content(data: bytes, position: int) -> int:
-    """Where the key, value and headers that begin at `position` end."""
+    """Where the key and value that begin at `position` end, and the headers begin."""
     raw = data[position]
     position += 1
     if raw > 0x7F:
@@ -110,20 +118,23 @@ def _skip_content(data: bytes, position: int) -> int:
         raw, position = finish_varint(data, position, raw)
     if not raw & 1:
         position += raw >> 1
-    return position + 1 if data[position] == 0 else _skip_headers(data, position)
+    return position
 
 
-def _skip_headers(data: bytes, position: int) -> int:
+def _skip_headers(data: bytes, position: int, most: int) -> tuple[int, int]:
+    """Where they end, and how many more there may be."""
     count, position = read_varint(data, position)
     if count < 0:
         raise BadVarint(f"{count} headers")
+    if count > most:
+        raise TooManyHeaders
     for _ in range(count):
         size, position = read_varint(data, position)
         if size < 0:
             raise BadVarint("a header has no name")
         size, position = read_varint(data, position + size)
         position += max(size, 0)
-    return position
+    return position, most - count
 
 
 def _find_run(data: bytes, pattern_at: int, position: int, index: int, count: int) -> _Run:

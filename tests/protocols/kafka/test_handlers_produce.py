@@ -9,6 +9,7 @@ from protocols.kafka.desk import Desk
 from protocols.kafka.frames import request_frame
 
 from trimq.errors import ProtocolError
+from trimq.formats.compression import Codec
 from trimq.formats.sealing import from_records
 from trimq.model import SYSTEM, Record
 from trimq.protocols.kafka.codes import Code
@@ -63,6 +64,25 @@ def with_length(records: bytearray, length: int) -> bytearray:
 
 
 CRC = 17
+
+
+@pytest.mark.parametrize(
+    ("limits", "records"),
+    [
+        ({"batch_expansion_bytes": 10_000}, [Record(bytes(20_000), timestamp_ms=1)]),
+        ({"records_per_batch": 100}, [Record(b"", timestamp_ms=1)] * 101),
+        ({"records_per_batch": 100}, [Record(b"", timestamp_ms=1, headers=(("h", b""),) * 200)]),
+    ],
+)
+def test_a_batch_that_takes_long_to_look_through_is_too_large(limits: dict[str, int], records: list[Record]) -> None:
+    desk = Desk(limits=limits)
+    desk.create("t")
+    sent = bytearray(from_records(records, codec=Codec.ZSTD))
+    response = desk.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data(sent)]), 9)
+    (partition,) = response.responses[0].partition_responses
+    assert partition.error_code == Code.MESSAGE_TOO_LARGE
+    assert str(next(iter(limits.values()))) in partition.error_message
+    assert ask(desk, data(batch())) == [(Code.NONE, 0)]
 
 
 @pytest.mark.parametrize(

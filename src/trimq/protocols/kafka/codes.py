@@ -9,7 +9,7 @@ from trimq import errors
 from trimq.core import transaction_refusals
 from trimq.errors import Refusal
 from trimq.formats.batch import BadBatch, BadChecksum, BadLength, OldMagic, UnsupportedMagic
-from trimq.formats.records import BadPayload
+from trimq.formats.records import BadPayload, BatchTooLarge
 
 
 class Code(IntEnum):
@@ -151,7 +151,10 @@ def code_of(refusal: Refusal) -> Code:
 
 
 def code_of_batch(error: BadBatch) -> Code:
-    """Bytes that do not match their checksum or are too few are corrupt; others that break a rule are invalid."""
+    """Bytes that do not match their checksum or are too few are corrupt; others that break a rule are invalid. A
+    producer that hears that a batch is too large may send it in parts."""
+    if isinstance(error, BatchTooLarge):
+        return Code.MESSAGE_TOO_LARGE
     if isinstance(error, BadPayload):
         return Code.UNKNOWN_SERVER_ERROR
     if isinstance(error, OldMagic):
