@@ -64,6 +64,9 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
         Listen,
         Meta(description="Where RocketMQ 5 clients connect with gRPC.", extra={"absent_front_end": "RocketMQ"}),
     ] = None
+    old_clients: Annotated[
+        bool, Meta(description="Also listen two ports below broker_listen, where clients before 4.5 send.")
+    ] = True
     advertise: Annotated[
         Advertised | None,
         Meta(description="What RocketMQ clients are told to send to and pull from, if not what was bound."),
@@ -106,6 +109,9 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
     commit_file_bytes: Annotated[
         int, Meta(ge=64 * KIB, le=GIB, description="The size of each file of the commit log.")
     ] = GIB
+    index_keys: Annotated[
+        int, Meta(ge=100, le=100_000_000, description="How many keys each file of the key index has room for.")
+    ] = 20_000_000
     retention_ms: Annotated[
         int, Meta(ge=1, le=INT64, description="How long a full file of the commit log is kept.")
     ] = 72 * HOUR_MS

@@ -78,6 +78,8 @@ def _open_store(
     checkpoints = CommitCheckpoints(open_table(files, tables, "commit", passes, list, offload))
     kept = CommitSettings(
         file_bytes=rocketmq.commit_file_bytes,
+        index_slots=rocketmq.index_keys // 4,  # as RocketMQ has it by default
+        index_entries=rocketmq.index_keys,
         checkpoint_bytes=settings.storage.checkpoint_bytes,
         retention_ms=rocketmq.retention_ms,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimq.clock import Clock
-from trimq.config import Address, Settings, told_address
+from trimq.config import Address, RocketMQ, Settings, told_address
 from trimq.core.counts import CountsOfAll
 from trimq.core.opening import Core
 from trimq.metrics import Metrics
@@ -55,7 +55,7 @@ def configured_front_ends(settings: Settings) -> dict[str, Planned]:
         "amqp": (settings.amqp.listen, _amqp),
         "rocketmq": (settings.rocketmq.listen, rocketmq.name_server),
         "rocketmq_broker": (settings.rocketmq.broker_listen, rocketmq.broker),
-        "rocketmq_vip": (_vip_address(settings.rocketmq.broker_listen), rocketmq.vip),
+        "rocketmq_vip": (_vip_address(settings.rocketmq), rocketmq.vip),
         "http": (settings.http.listen, _http),
     }
     return {name: Planned(address, make) for name, (address, make) in wanted.items() if address is not None}
@@ -95,8 +95,9 @@ class _RocketMQ:
         return self._open(parts).vip()
 
 
-def _vip_address(broker: Address | None) -> Address | None:
+def _vip_address(settings: RocketMQ) -> Address | None:
     """Old clients send to the second port below the broker's, where that can be known."""
+    broker = settings.broker_listen if settings.old_clients else None
     return Address(broker.host, broker.port - 2) if broker is not None and broker.port > 2 else None
 
 

@@ -18,7 +18,7 @@ from trimq.model import SYSTEM, Home, Record
 from trimq.server.embedded import FolderStore, MemoryStore, Run, Store
 from trimq.server.node import Node
 from trimq.testing.durations import Duration, parse_duration
-from trimq.testing.keywords import Value, settings_from
+from trimq.testing.keywords import IN_MEMORY, Value, settings_from
 from trimq.testing.loop_thread import LoopThread
 from trimq.testing.ports import ReservedPorts
 from trimq.testing.sightings import Sightings
@@ -83,7 +83,8 @@ class Broker:
     ) -> None:
         if folder is not None and on_disk:
             raise TypeError("give either folder= or on_disk=True: with a folder the broker is on disk already")
-        self._settings = settings_from(settings)
+        is_in_memory = folder is None and not on_disk
+        self._settings = settings_from({**IN_MEMORY, **settings} if is_in_memory else settings)
         self._given_folder = None if folder is None else Path(folder)
         self._on_disk = on_disk
         self._folder: Path | None = self._given_folder

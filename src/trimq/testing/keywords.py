@@ -20,6 +20,10 @@ _ELSEWHERE = {
 }
 
 
+# Files that have their full size from the beginning on take as much memory, where that is what they are kept in.
+IN_MEMORY: Mapping[str, Value] = {"rocketmq_commit_file_bytes": 8 * 1024 * 1024, "rocketmq_index_keys": 10_000}
+
+
 def settings_from(keywords: Mapping[str, Value]) -> Settings:
     """TypeError: a keyword is no setting. StartMistake: a value cannot be, and why."""
     by_name = {keyword_of(declaration): declaration for declaration in declarations()}
@@ -29,6 +33,7 @@ def settings_from(keywords: Mapping[str, Value]) -> Settings:
         if name not in by_name:
             raise TypeError(f"{name} is no setting of the broker{_suggestion(name, by_name)}")
     flags = {each.key: _FREE_PORT for each in listeners() if each.default is not None}
+    flags["rocketmq.old_clients"] = "false"  # nobody can promise that the port two below is free
     flags |= {by_name[name].key: _text(value) for name, value in keywords.items()}
     try:
         return load(flags, {})

@@ -1,0 +1,56 @@
+"""A broker in memory that also serves RocketMQ's clients: what it takes, and what a power cut leaves."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+import pytest
+
+from trimq.formats.unit import iterate
+from trimq.testing import Broker
+
+ANYWHERE = {"rocketmq_listen": "127.0.0.1:0", "rocketmq_broker_listen": "127.0.0.1:0"}
+
+
+def ask(address: str, code: int, fields: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
+    host, _, port = address.rpartition(":")
+    header = {"code": code, "opaque": 1, "flag": 0, "version": 479, "extFields": {k: str(v) for k, v in fields.items()}}
+    raw = json.dumps(header).encode()
+    with socket.create_connection((host, int(port)), 20) as connection, connection.makefile("rb") as answers:
+        connection.sendall(struct.pack(">ii", 4 + len(raw) + len(body), len(raw)) + raw + body)
+        (length,) = struct.unpack(">i", answers.read(4))
+        frame = answers.read(length)
+    (size,) = struct.unpack_from(">i", frame)
+    return json.loads(frame[4 : 4 + size]), frame[4 + size :]
+
+
+def send(broker: Broker, body: bytes, properties: str = "") -> dict[str, Any]:
+    fields = {"b": "t", "c": "TBW102", "d": 1, "e": 0, "i": properties}
+    return ask(broker.addresses["rocketmq_broker"], 310, fields, body)[0]
+
+
+def pull(broker: Broker) -> list[bytes]:
+    fields = {"consumerGroup": "g", "topic": "t", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4}
+    return [bytes(unit.body) for unit in iterate(ask(broker.addresses["rocketmq_broker"], 11, fields)[1])]
+
+
+@pytest.mark.parametrize("ends", ["restart", "crash"])
+def test_what_was_acknowledged_outlives_every_end(ends: str) -> None:
+    with Broker(**ANYWHERE) as broker:
+        assert [send(broker, b"%d" % number)["code"] for number in range(3)] == [0, 0, 0]
+        if ends == "crash":
+            broker.crash()
+        broker.restart()
+        assert pull(broker) == [b"0", b"1", b"2"]
+
+
+def test_a_delayed_message_comes_when_the_clock_is_moved() -> None:
+    with Broker(**ANYWHERE) as broker:
+        assert send(broker, b"first")["code"] == 0
+        assert send(broker, b"late", "DELAY\x0118\x02")["code"] == 0
+        assert pull(broker) == [b"first"]
+        broker.advance("2h")
+        assert pull(broker) == [b"first", b"late"]
