@@ -92,7 +92,14 @@ def test_an_empty_name_of_a_file_is_a_mistake_too() -> None:
 
 def test_unknown_flags_are_told_together_with_all_other_mistakes(trimq, tmp_path: Path) -> None:
     done = trimq(
-        "serve", "--kafka-listn", "off", "--rocketmq-listen", "127.0.0.1:0", "word", "--config", str(tmp_path / "no")
+        "serve",
+        "--kafka-listn",
+        "off",
+        "--rocketmq-grpc-listen",
+        "127.0.0.1:0",
+        "word",
+        "--config",
+        str(tmp_path / "no"),
     )
     assert done.returncode == 2
     assert done.stdout == ""
@@ -100,7 +107,7 @@ def test_unknown_flags_are_told_together_with_all_other_mistakes(trimq, tmp_path
     assert "  - --kafka-listn is not a flag of trimq serve (did you mean --kafka-listen?)\n" in done.stderr
     assert "  - trimq serve does not understand the word 'word'\n" in done.stderr
     assert (
-        "the RocketMQ front-end is not part of this version; leave --rocketmq-listen out or set it to off"
+        "the RocketMQ front-end is not part of this version; leave --rocketmq-grpc-listen out or set it to off"
         in done.stderr
     )
     assert "Traceback" not in done.stderr
