@@ -55,6 +55,15 @@ class Kafka(msgspec.Struct, frozen=True, kw_only=True):
             "topic is compacted or limits the times of its records."
         ),
     ] = "full"
+    received_bytes: Annotated[
+        int,
+        Meta(
+            ge=MIB,
+            le=INT64,
+            description="How much memory requests of Kafka clients that have come in part may take together; beyond "
+            "it, connections that send large ones are closed.",
+        ),
+    ] = GIB
 
 
 class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):

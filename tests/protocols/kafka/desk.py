@@ -66,8 +66,8 @@ class Desk:
         self.core.cluster.announce("kafka", Address("127.0.0.1", 9092))
         self.core.start()
         self.way = Way()
-        front_end = KafkaFrontEnd(self.core.broker, clock, CountsOfAll(metrics).of("kafka"))
-        self._conversation = front_end.converse("10.0.0.1:5000", self.way)
+        self.front_end = KafkaFrontEnd(self.core.broker, clock, CountsOfAll(metrics).of("kafka"))
+        self._conversation = self.front_end.converse("10.0.0.1:5000", self.way)
 
     def ask(self, message: RequestMessage, version: int | None = None) -> Any:
         """The response, once what it waits for is durable."""

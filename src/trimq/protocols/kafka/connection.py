@@ -12,7 +12,7 @@ from trimq.model import Buffer
 from trimq.protocols.kafka import codec
 from trimq.protocols.kafka.apis import API_VERSIONS, APIS, Api, UnsupportedRequest
 from trimq.protocols.kafka.fetch_path import write_fetch_response
-from trimq.protocols.kafka.frames import START_SIZE, InvalidFrame, ReceiveBuffer
+from trimq.protocols.kafka.frames import START_SIZE, HeldBytes, InvalidFrame, ReceiveBuffer
 from trimq.protocols.kafka.messages.fetch import FetchResponse
 from trimq.protocols.kafka.messages.produce import ProduceRequest, ProduceResponse
 from trimq.protocols.kafka.produce_path import ProduceRequests, read_legacy_string, write_produce_response
@@ -80,7 +80,8 @@ class KafkaConnection:
     as long as they are held; dropping them soon lets the buffer be used again.
 
     `command_limit` is for requests without records, and `element_limit` for the arrays of one request together: they
-    become objects, many times as large as their bytes.
+    become objects, many times as large as their bytes. `together` counts what all connections hold; call `drop` when
+    this one is gone.
     """
 
     def __init__(
@@ -89,8 +90,9 @@ class KafkaConnection:
         buffer_size: int = START_SIZE,
         command_limit: int = DEFAULT_COMMAND_LIMIT,
         element_limit: int = DEFAULT_ELEMENT_LIMIT,
+        together: HeldBytes | None = None,
     ) -> None:
-        self._received = ReceiveBuffer(frame_limit, buffer_size)
+        self._received = ReceiveBuffer(frame_limit, buffer_size, together)
         self._command_limit = command_limit
         self._element_limit = element_limit
         self._produce_requests = ProduceRequests(element_limit)
@@ -99,6 +101,7 @@ class KafkaConnection:
         self.get_buffer = self._received.get_buffer
         self.buffer_updated = self._received.buffer_updated
         self.shrink = self._received.shrink
+        self.drop = self._received.drop
 
     def receive(self, data: Buffer) -> None:
         """Take bytes from wherever they come, by copying them. For tests and transports without buffers."""

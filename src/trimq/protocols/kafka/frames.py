@@ -9,6 +9,7 @@ from trimq.errors import ProtocolError
 
 START_SIZE = 64 * 1024
 LENGTH_SIZE = 4
+NO_LIMIT = 1 << 62
 LEAST_ROOM = 1 / 8  # with less of a buffer free, receiving into the rest of it means too many small reads
 SHRINK_AFTER = 16  # times in a row that a quarter of the buffer would have been enough
 
@@ -19,6 +20,16 @@ class InvalidFrame(ProtocolError):
     """The length before a frame is not positive, or over the limit."""
 
 
+class HeldBytes:
+    """What the buffers of all connections take together, beyond the size that each begins with."""
+
+    __slots__ = ("count", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.count = 0
+
+
 class ReceiveBuffer:
     """Where a transport puts bytes, and where frames are read without copying them.
 
@@ -27,15 +38,16 @@ class ReceiveBuffer:
     views. A claimed length alone takes no memory: the buffer at most doubles what has arrived.
     """
 
-    __slots__ = ("_too_big", "data", "end", "frame_limit", "start", "start_size")
+    __slots__ = ("_together", "_too_big", "data", "end", "frame_limit", "start", "start_size")
 
-    def __init__(self, frame_limit: int, start_size: int = START_SIZE) -> None:
+    def __init__(self, frame_limit: int, start_size: int = START_SIZE, together: HeldBytes | None = None) -> None:
         self.frame_limit = frame_limit
         self.start_size = start_size
         self.data = bytearray()
         self.start = 0
         self.end = 0
         self._too_big = 0
+        self._together = HeldBytes(NO_LIMIT) if together is None else together
 
     def get_buffer(self, _size_hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty. As `asyncio.BufferedProtocol.get_buffer`."""
@@ -59,6 +71,8 @@ class ReceiveBuffer:
             raise InvalidFrame(f"a frame of {length} bytes, where 1 to {self.frame_limit} are allowed")
         finish: int = begin + length
         if finish > self.end:
+            if self._together.count > self._together.limit:
+                self._refuse_to_grow()
             return None
         self.start = finish
         return begin, finish
@@ -68,16 +82,31 @@ class ReceiveBuffer:
         in part."""
         if self.start != self.end:
             return False
-        self.data = bytearray()
-        self.start = self.end = 0
+        self.drop()
         return True
+
+    def drop(self) -> None:
+        """The connection is gone, and with it what it sent in part."""
+        self._go_on_in(bytearray())
+        self.start = self.end = 0
+
+    def _refuse_to_grow(self) -> None:
+        """There is no room for everybody's large frames: this one, if it is large, makes room for the others."""
+        if len(self.data) > self.start_size:
+            self.drop()
+            raise InvalidFrame(f"frames that came in part take more than the {self._together.limit} bytes allowed")
+
+    def _go_on_in(self, data: bytearray) -> None:
+        grown = max(len(data), self.start_size) - max(len(self.data), self.start_size)
+        self._together.count += grown
+        self.data = data
 
     def _begin_anew(self) -> None:
         """Nothing is waiting to be cut: use the buffer from its beginning, if nobody looks at it."""
         room = len(self.data)
         if self.end == 0:
             if room == 0:
-                self.data = bytearray(self.start_size)
+                self._go_on_in(bytearray(self.start_size))
         elif self._is_unseen():
             self._shrink_slowly()
             self.start = self.end = 0
@@ -110,7 +139,7 @@ class ReceiveBuffer:
         held = self.end - self.start
         data = bytearray(size)
         data[:held] = memoryview(self.data)[self.start : self.end]
-        self.data = data
+        self._go_on_in(data)
         self.start, self.end = 0, held
 
     def _is_unseen(self) -> bool:
@@ -129,5 +158,5 @@ class ReceiveBuffer:
             return
         self._too_big += 1
         if self._too_big >= SHRINK_AFTER and len(self.data) > self.start_size:
-            self.data = bytearray(max(self.start_size, len(self.data) // 2))
+            self._go_on_in(bytearray(max(self.start_size, len(self.data) // 2)))
             self._too_big = 0

@@ -14,6 +14,7 @@ from trimq.protocols.contract import Outlet, Parts, Reply
 from trimq.protocols.kafka.apis import APIS
 from trimq.protocols.kafka.connection import KafkaConnection, Request
 from trimq.protocols.kafka.fetch_sessions import FetchSessions
+from trimq.protocols.kafka.frames import HeldBytes
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.handlers.context import Context
 
@@ -54,7 +55,7 @@ class KafkaConversation:
         return []
 
     def closed(self) -> None:
-        """A connection holds nothing beyond its replies."""
+        self._connection.drop()
 
 
 class KafkaFrontEnd:
@@ -62,6 +63,7 @@ class KafkaFrontEnd:
         self._broker = broker
         self._clock = clock
         self._counts = counts
+        self._held_bytes = HeldBytes(broker.settings.kafka.received_bytes)
         # Ids need only differ from those of the run before, which clients may still hold.
         self._fetch_sessions = FetchSessions(random.Random(clock.message.now_ms()))
 
@@ -70,6 +72,9 @@ class KafkaFrontEnd:
         context = Context(self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions)
         limits = self._broker.settings.limits
         connection = KafkaConnection(
-            limits.frame_bytes, command_limit=limits.command_bytes, element_limit=limits.elements_per_request
+            limits.frame_bytes,
+            command_limit=limits.command_bytes,
+            element_limit=limits.elements_per_request,
+            together=self._held_bytes,
         )
         return KafkaConversation(connection, context)
