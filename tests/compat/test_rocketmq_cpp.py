@@ -11,8 +11,6 @@ import pytest
 
 from tools.broker import running
 
-pytestmark = pytest.mark.external
-
 FLAGS = ["--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"]
 PATIENCE_S = 40
 
