@@ -24,6 +24,22 @@ def test_a_share_ends_when_its_time_is_over_however_long_the_first_event_took() 
     assert not share.is_used_up()
     time.step(time.now_ms() + 1)
     assert share.is_used_up()
+
+
+def test_after_a_turn_that_took_its_time_the_next_may_take_it_once() -> None:
+    time = ManualTime(0)
+    share = Share(time)
+    share.begin()
+    share.is_used_up()
+    share.is_used_up()
+    time.step(600)
+    assert share.is_used_up()
+    for _ in range(3):
+        share.begin()
+        time.step(time.now_ms() + 600)
+        assert share.is_used_up()
     share.begin()
     assert not share.is_used_up()
+    share.begin()
+    time.step(time.now_ms() + 600)
     assert not share.is_used_up()

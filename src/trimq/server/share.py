@@ -9,24 +9,28 @@ MILLISECONDS = 10
 
 
 class Share:
-    """Time counts from the second event on: most turns have one, and those do not read the clock."""
+    """Time counts from the second event on: most turns have one, and those do not read the clock. After a turn that
+    took its whole time it counts from the beginning of the next."""
 
-    __slots__ = ("_taken", "_timeline", "_until_ms")
+    __slots__ = ("_is_dear", "_taken", "_timeline", "_until_ms")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._taken = 0
-        self._until_ms = 0
+        self._until_ms: int | None = None
+        self._is_dear = False
 
     def begin(self) -> None:
         self._taken = 0
+        self._until_ms = self._timeline.now_ms() + MILLISECONDS if self._is_dear else None
+        self._is_dear = False
 
     def is_used_up(self) -> bool:
         """Ask once after each event."""
         self._taken += 1
-        if self._taken == 1:
+        if self._until_ms is None:
+            if self._taken > 1:
+                self._until_ms = self._timeline.now_ms() + MILLISECONDS
             return False
-        now_ms = self._timeline.now_ms()
-        if self._taken == 2:
-            self._until_ms = now_ms + MILLISECONDS
-        return self._taken >= EVENTS or now_ms >= self._until_ms
+        self._is_dear = self._timeline.now_ms() >= self._until_ms
+        return self._is_dear or self._taken >= EVENTS
