@@ -74,14 +74,6 @@ def test_a_group_may_go_back(cursors: Cursors) -> None:
     assert cursors.fetch("g", FIRST) == Cursor(3, 1_000)
 
 
-def test_the_last_commit_of_a_group_is_known(cursors: Cursors, time: ManualTime) -> None:
-    assert cursors.last_commit_ms("g") is None
-    cursors.commit("g", FIRST, 1)
-    time.step(5_000)
-    cursors.commit("g", SECOND, 1)
-    assert cursors.last_commit_ms("g") == 5_000
-
-
 def test_a_deleted_topic_takes_the_cursors_of_every_group_with_it(
     files: FaultyFiles, runner: PassRunner, time: ManualTime, cursors: Cursors
 ) -> None:

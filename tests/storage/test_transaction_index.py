@@ -12,7 +12,6 @@ from trimq.storage.transaction_index import (
     collect_aborted,
     decode,
     encode,
-    size_before,
 )
 
 FIRST = AbortedTransaction(7, first_offset=2, last_offset=8, last_stable_offset=0)
@@ -71,11 +70,6 @@ def test_a_segment_without_aborted_transactions_leaves_the_question_open() -> No
     assert collect_aborted(b"", 0, 100) == ([], False)
 
 
-@pytest.mark.parametrize(("offset", "entries"), [(0, 0), (8, 0), (9, 1), (10, 2), (18, 2), (19, 3), (1 << 62, 3)])
-def test_a_cut_log_keeps_the_entries_of_the_markers_before_the_cut(offset: int, entries: int) -> None:
-    assert size_before(INDEX, offset) == ENTRY_BYTES * entries
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -98,5 +92,3 @@ def test_a_torn_or_unknown_index_answers_no_question() -> None:
     for data in (INDEX[:-1], b"\x00\x01" + INDEX[2:]):
         with pytest.raises(Unusable):
             collect_aborted(data, 0, 100)
-    with pytest.raises(Unusable):
-        size_before(INDEX[:-1], 10)

@@ -102,10 +102,6 @@ class Cursors:
         """The groups that have a cursor."""
         return list(self._groups)
 
-    def last_commit_ms(self, group: str) -> int | None:
-        """When the group last committed anything that is still kept."""
-        return max((cursor.committed_ms for cursor in self.all(group).values()), default=None)
-
     def delete(self, group: str, topic: UUID | None = None) -> Ticket | None:
         """Forget the group's cursors, or those of one topic. None: there were none."""
         streams = [stream for stream in self.all(group) if topic is None or stream.topic == topic]

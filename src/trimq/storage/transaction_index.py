@@ -68,11 +68,6 @@ def collect_aborted(data: Buffer, from_offset: int, to_offset: int) -> Collected
     return Collected(aborted, False)
 
 
-def size_before(data: Buffer, offset: int) -> int:
-    """How many bytes of the index stay when the log is cut at `offset`: the markers before it."""
-    return ENTRY_BYTES * bisect_left(range(_count(data)), offset, key=lambda place: _last_offset(data, place))
-
-
 def _count(data: Buffer) -> int:
     count, rest = divmod(len(data), ENTRY_BYTES)
     if rest:

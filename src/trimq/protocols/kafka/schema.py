@@ -145,10 +145,6 @@ def blob(versions: str = "0+") -> bytes:
     return cast(bytes, Field("bytes", versions, default=b""))
 
 
-def nullable_blob(versions: str = "0+", *, nullable: str = "0+", default: bytes | None = b"") -> bytes | None:
-    return cast("bytes | None", Field("bytes", versions, nullable, default))
-
-
 def record_batches(versions: str = "0+", *, nullable: str = "0+") -> Records:
     """Read as a view of the received bytes (writable where those are), written from any buffer."""
     return cast("Records", Field("records", versions, nullable, None))
