@@ -43,7 +43,7 @@ class DiskFull(Refusal):
     retriable = True
 
     def __str__(self) -> str:
-        return f"the disk has {self.free_bytes} bytes free, below the low-water mark of {self.needed_bytes}"
+        return f"the disk has {self.free_bytes} bytes free; writes are accepted again from {self.needed_bytes} on"
 
 
 @dataclass(eq=False)

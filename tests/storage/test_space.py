@@ -57,6 +57,16 @@ def test_a_refusal_says_how_much_room_there_is() -> None:
     with pytest.raises(DiskFull) as caught:
         Bench(999).guard.check()
     assert (caught.value.free_bytes, caught.value.retriable) == (999, True)
+    assert str(caught.value) == "the disk has 999 bytes free; writes are accepted again from 1101 on"
+
+
+def test_no_less_than_nothing_is_said_to_be_free(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(5_000)
+    bench.guard.check()
+    bench.guard.spend(6_000)
+    with pytest.raises(DiskFull, match="the disk has 0 bytes free"):
+        bench.guard.check()
+    assert "writes are refused: 0 bytes are free" in caplog.text
 
 
 def test_what_is_spent_counts_at_once() -> None:

@@ -67,10 +67,11 @@ class SpaceGuard:
             self._timer = None
 
     def _refuse(self) -> None:
+        free_bytes = max(self._free_bytes, 0)
         if self._floor_bytes == self._low_water_bytes:
-            log.warning("writes are refused: %s bytes are free", self._free_bytes)
+            log.warning("writes are refused: %s bytes are free", free_bytes)
             self._floor_bytes = self._low_water_bytes * _RECOVERY_PERCENT // 100 + 1
-        raise DiskFull(max(self._free_bytes, 0), self._floor_bytes)
+        raise DiskFull(free_bytes, self._floor_bytes)
 
     def _refresh(self) -> None:
         # Timed anew by whoever writes next: a broker at rest is not woken.
