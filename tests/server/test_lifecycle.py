@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -139,8 +139,9 @@ def test_a_signal_drains_the_broker_and_ends_it_with_0(tmp_path: Path, number: i
             assert first is not None
             started.signal(number)
             answers = [first]
-            while (frame := receive(client)) is not None:
-                answers.append(frame)
+            with suppress(ConnectionResetError):  # by then the broker may not have read all that was sent
+                while (frame := receive(client)) is not None:
+                    answers.append(frame)
         assert started.end() == (0, "")
         # whatever was taken was answered, in order
         assert [struct.unpack(">i", frame[:4])[0] for frame in answers] == list(range(len(answers)))
