@@ -5,18 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trimq.clock import Clock
 from trimq.config import Address, RocketMQ, Settings, told_address
 from trimq.core.counts import CountsOfAll
 from trimq.core.opening import Core
 from trimq.metrics import Metrics
-from trimq.protocols.amqp.front_end import AmqpFrontEnd
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
-from trimq.protocols.rocketmq.front_end import RocketMQDoors
 from trimq.server.http import HttpFrontEnd
+
+if TYPE_CHECKING:
+    from trimq.protocols.rocketmq.front_end import RocketMQDoors
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,9 @@ def _kafka(parts: FrontEndParts) -> FrontEnd:
 
 
 def _amqp(parts: FrontEndParts) -> FrontEnd:
+    # Loaded where it is wanted: a start without it need not wait for it.
+    from trimq.protocols.amqp.front_end import AmqpFrontEnd
+
     core = parts.core
     cluster_name = f"trimq@{core.cluster.id}"
     return AmqpFrontEnd(core.broker.queueing, core.logins, parts.clock, parts.settings.amqp, parts.chance, cluster_name)
@@ -78,6 +82,8 @@ class _RocketMQ:
         self._doors: RocketMQDoors | None = None
 
     def _open(self, parts: FrontEndParts) -> RocketMQDoors:
+        from trimq.protocols.rocketmq.front_end import RocketMQDoors  # as above
+
         if self._doors is None:
             shared_log = parts.core.shared_log
             assert shared_log is not None, "it is opened where one of these listens"

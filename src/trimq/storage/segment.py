@@ -32,7 +32,9 @@ def segment_name(base: int, suffix: str) -> str:
 
 def base_of(name: str, suffix: str) -> int | None:
     """The number in a segment's name; None for a file that is no segment of this suffix."""
-    digits = name[: len(name) - len(suffix)] if name.endswith(suffix) else ""
+    if not name.endswith(suffix):
+        return None
+    digits = name[: len(name) - len(suffix)]
     if len(digits) != 20 or not digits.isascii() or not digits.isdigit() or int(digits) > _LARGEST:
         return None
     return int(digits)
