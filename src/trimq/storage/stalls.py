@@ -11,6 +11,9 @@ from trimq.storage.passes import Passes
 
 log = logging.getLogger(__name__)
 
+# Where the event loop itself was held up, the news of a sync may stand behind the timer.
+SECOND_LOOK_MS = 100
+
 
 class StallGuard:
     """One pass is awaited at a time: the first that is written to after the last one was found durable."""
@@ -43,6 +46,11 @@ class StallGuard:
             self._timer = None
 
     def _look(self) -> None:
+        self._timer = None
+        if not self._is_over():
+            self._timer = self._timeline.call_at(self._timeline.now_ms() + SECOND_LOOK_MS, self._look_again)
+
+    def _look_again(self) -> None:
         self._timer = None
         if not self._is_over():
             log.warning("writes are refused: the disk has not synced for more than %d ms", self._busy_after_ms)
