@@ -83,14 +83,15 @@ def judge_groups(program: Program, broker: CompatBroker, topic: str, **settings:
 
 
 def judge_restart(program: Program, folder: Path) -> None:
-    """A consumer goes on after a restart of the broker without being made anew, and so does its group."""
+    """A consumer goes on after a restart of the broker without being made anew, and so does its group. What it has read
+    and not committed may come again."""
     with CompatBroker(folder) as broker:
         with program.talking(broker.address, "resume") as conversation:
             assert conversation.heard() == {"read": list(range(10))}
             assert conversation.heard() == {"event": "committed"}
             broker.restart()
             conversation.go_on()
-            assert conversation.heard() == {"read": list(range(10, 25))}
+            assert list(dict.fromkeys(conversation.heard()["read"])) == list(range(10, 25))
             conversation.ended()
         broker.restart()
         assert program.run(broker.address, "resumed") == [{"read": [25, 26, 27]}]
