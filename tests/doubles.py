@@ -6,13 +6,16 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from trimq.model import Buffer
 from trimq.offload import Done, Work
-from trimq.storage.files import File, Files, Space
+from trimq.storage.files import File, Files, Memory, Space
 from trimq.storage.flusher import SyncFlusher
 from trimq.storage.memory_files import NameChange
 from trimq.storage.passes import Passes
+
+T = TypeVar("T")
 
 
 class ManualOffload:
@@ -81,8 +84,8 @@ class PowerCut(BaseException):
 
 
 class TornTails:
-    """What a power cut leaves of files that only grow: a share of what was appended and not synced, and all names that
-    were not synced or none."""
+    """What a power cut leaves of files that only grow, or into whose zeros is written: a share of what was appended and
+    not synced, and all names that were not synced or none."""
 
     def __init__(self, kept_percent: int, keeps_names: bool) -> None:
         self._kept_percent = kept_percent
@@ -92,8 +95,18 @@ class TornTails:
         return changes if self._keeps_names else ()
 
     def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
-        synced, newest = len(versions[0]), versions[-1]
-        return newest[: synced + (len(newest) - synced) * self._kept_percent // 100]
+        synced, newest = versions[0], versions[-1]
+        if len(newest) < len(synced):
+            return newest
+        begin = _same(synced, newest)
+        same_end = _same(synced[::-1], newest[::-1]) if len(synced) == len(newest) > begin else 0
+        kept = begin + (len(newest) - same_end - begin) * self._kept_percent // 100
+        return newest[:kept] + synced[kept:]
+
+
+def _same(one: bytes, other: bytes) -> int:
+    """How many bytes at the beginning are."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 Before = Callable[[str, str], None]
@@ -106,11 +119,12 @@ def _nothing(operation: str, name: str) -> None:
 class FaultyFiles:
     """Files over other files. `before(operation, name)` is asked ahead of every change and may raise.
 
-    The operations: create, write, resize, sync, make_folder, remove, rename, sync_folder, sync_all. `room_bytes`, when
-    set, is what may yet be written: a write beyond it falls short in the middle, as on a full disk.
+    The operations: create, write, resize, reserve, fill, lock, unlock, sync, make_folder, remove, rename,
+    sync_folder, sync_all. `room_bytes`, when set, is what may yet be written: a write beyond it falls short in the
+    middle, as on a full disk.
 
     While `is_cold`, files are on disk only until somebody warms them; `waits` counts who reads them before. Warming is
-    one more operation to ask for: warm.
+    one more operation to ask for: warm. `read_bytes` counts what was read or looked at.
     """
 
     def __init__(self, inner: Files) -> None:
@@ -120,6 +134,7 @@ class FaultyFiles:
         self.room_bytes: int | None = None
         self.is_cold = False
         self.waits = 0
+        self.read_bytes = 0
 
     def open(self, name: str, create: bool = False) -> FaultyFile:
         folder, _, last = name.rpartition("/")
@@ -154,6 +169,9 @@ class FaultyFiles:
     def space(self) -> Space:
         return self._inner.space()
 
+    def memory(self) -> Memory:
+        return self._inner.memory()
+
 
 class FaultyFile:
     def __init__(self, faults: FaultyFiles, inner: File, serial: int) -> None:
@@ -185,10 +203,14 @@ class FaultyFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
 
     def read(self, position: int, length: int) -> bytes:
-        return self._inner.read(position, length)
+        self._faults.waits += self._faults.is_cold
+        data = self._inner.read(position, length)
+        self._faults.read_bytes += len(data)
+        return data
 
     def view(self, position: int, length: int) -> memoryview:
         self._faults.waits += self._faults.is_cold
+        self._faults.read_bytes += length
         return self._inner.view(position, length)
 
     def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
@@ -206,6 +228,27 @@ class FaultyFile:
             inner()
 
         return sync
+
+    def begin_reserve(self, size: int) -> Callable[[], None]:
+        return self._asked("reserve", self._inner.begin_reserve(size))
+
+    def begin_fill(self, position: int, length: int) -> Callable[[], None]:
+        return self._asked("fill", self._inner.begin_fill(position, length))
+
+    def begin_lock(self, length: int) -> Callable[[], Callable[[], None]]:
+        release = self._asked("lock", self._inner.begin_lock(length))
+
+        def lock() -> Callable[[], None]:
+            return self._asked("unlock", release())
+
+        return lock
+
+    def _asked(self, operation: str, work: Callable[[], T]) -> Callable[[], T]:
+        def run() -> T:
+            self._faults.before(operation, self.name)
+            return work()
+
+        return run
 
     def resize(self, size: int) -> None:
         self._faults.before("resize", self.name)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from doubles import Before, FaultyFiles, PassRunner
+from no_rocketmq import NO_ROCKETMQ
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
@@ -43,7 +44,7 @@ class AnyChanges:
 class CoreBench:
     def __init__(self, settings: Settings | None = None, memory: MemoryFiles | None = None) -> None:
         self.memory = memory or MemoryFiles()
-        self.settings = settings or Settings()
+        self.settings = settings or Settings(rocketmq=NO_ROCKETMQ)
         self.time = ManualTime(START_MS)
         self._lives = 0
         self.core: Core

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from doubles import FaultyFiles, PassRunner
+from no_rocketmq import NO_ROCKETMQ
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
@@ -42,7 +43,7 @@ class Channel:
     def cancelled(self, consumer: Consumer) -> None:
         self.cancelled_tags.append(consumer.tag)
 
-    def timed_out(self, consumer: Consumer, delivery: Delivery) -> None:
+    def timed_out(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         self.timed_out_tags.append(consumer.tag)
 
     def bodies(self) -> list[bytes]:
@@ -62,7 +63,13 @@ class World:
         self.runner = PassRunner(self.files)
         clock = Clock(self.time, self.time)
         self.core: Core = open_core(
-            Settings(), self.files, self.runner.passes, clock, self.runner.offload, random.Random(1), Metrics()
+            Settings(rocketmq=NO_ROCKETMQ),
+            self.files,
+            self.runner.passes,
+            clock,
+            self.runner.offload,
+            random.Random(1),
+            Metrics(),
         )
         self.runner.settle()
         self.core.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from core.core_bench import START_MS, CoreBench
 
-from trimq.config import Settings
 from trimq.core.cluster import Node
 from trimq.core.streams import Stream
 from trimq.errors import Busy, DiskFull, MessageTooLong, NotOwner, NotRunning, ReadOnly
@@ -73,7 +72,7 @@ def test_records_are_sealed_into_one_batch(bench: CoreBench, stream: Stream) -> 
 
 def test_writes_are_refused_before_the_disk_is_full_and_taken_again_when_there_is_room() -> None:
     memory = MemoryFiles(total_bytes=2_000_000_000)
-    bench = CoreBench(Settings(), memory)
+    bench = CoreBench(None, memory)
     low_water_bytes = bench.settings.storage.low_water_bytes
     stream = bench.create("orders").stream(0)
     bench.append(stream, b"fits")

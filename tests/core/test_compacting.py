@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from doubles import FaultyFiles, PassRunner
+from no_rocketmq import NO_ROCKETMQ
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
@@ -117,7 +118,7 @@ class StandingBroker:
         self.runner = PassRunner(files)
         self.time = ManualTime(1_800_000_000_000)
         self.core = open_core(
-            Settings(),
+            Settings(rocketmq=NO_ROCKETMQ),
             files,
             self.runner.passes,
             Clock(self.time, self.time),

@@ -6,6 +6,7 @@ import pytest
 from core.queueing_world import CALLER, OWNER, World
 
 from trimq.core.queue_refusals import InvalidExpiration
+from trimq.errors import WriteFailed
 from trimq.formats.field_tables import Table, Value
 from trimq.formats.property_list import read_headers, read_property
 
@@ -221,7 +222,72 @@ def test_a_dead_letter_that_cannot_be_written_is_not_lost() -> None:
     world.reject(delivery)
     world.files.room_bytes = None
     assert world.drain("dead") == []
-    assert world.drain("q") == [b"x"]
+    back = world.get("q")
+    assert back is not None
+    assert (back.message.body, back.redelivered) == (b"x", True)
+
+
+def test_an_expired_message_whose_dead_letter_cannot_be_written_waits_for_room_and_holds_nobody_up() -> None:
+    world = world_with_dead_letters()
+    world.publish("q", b"expired", expiration="10")
+    world.publish("q", b"behind it")
+    tried: list[str] = []
+
+    def fail(operation: str, name: str) -> None:
+        if operation == "write" and name.startswith("queues"):
+            tried.append(name)
+            raise OSError(28, "no space")
+
+    world.files.before = fail
+    world.advance(11)
+    assert world.drain("q") == [b"behind it"]
+    assert world.drain("dead") == []
+    seen = len(tried)
+    world.advance(900)
+    assert len(tried) == seen  # it is not tried in every turn of the loop
+    world.files.before = lambda operation, name: None
+    world.advance(1000)
+    assert world.drain("dead") == [b"expired"]
+    assert world.drain("q") == []
+
+
+def test_of_many_expired_messages_that_cannot_be_written_few_are_held_in_memory() -> None:
+    world = world_with_dead_letters()
+    world.publish("q", *[b"expired"] * 5000, expiration="10")
+    world.publish("q", b"alive")
+
+    def fail(operation: str, name: str) -> None:
+        if operation == "write" and name.startswith("queues"):
+            raise OSError(28, "no space")
+
+    world.files.before = fail
+    world.advance(11)
+    queue = world.verbs.queue(CALLER, "q", OWNER)
+    channel, _ = world.consume("q")
+    assert queue.ready_count >= 3000
+    world.files.before = lambda operation, name: None
+    world.advance(20_000)
+    assert channel.bodies() == [b"alive"]
+    assert len(world.drain("dead")) == 5000
+
+
+def test_what_is_too_much_waits_where_its_dead_letter_has_no_file() -> None:
+    """The refusal comes at once, not with the end of the pass."""
+    world = world_with_dead_letters(max_length=1)
+    world.publish("q", b"0")
+    dead = world.verbs.queue(CALLER, "dead", OWNER)
+    (log,) = dead.logs
+
+    def fail(*_: object) -> None:
+        raise WriteFailed("no space")
+
+    append, log.append = log.append, fail  # type: ignore[method-assign]
+    world.publish("q", b"1", b"2")
+    assert world.drain("dead") == []
+    log.append = append  # type: ignore[method-assign]
+    world.advance(1000)
+    assert sorted(world.drain("dead")) == [b"0", b"1"]
+    assert world.drain("q") == [b"2"]
 
 
 def test_a_message_is_settled_only_when_its_dead_letter_is_durable() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from core.queueing_world import CALLER, World
 
-from trimq.core.queue_refusals import UnknownExchangeKind
+from trimq.core.queue_refusals import InvalidHeader, UnknownExchangeKind
 from trimq.formats.property_list import read_headers
 
 
@@ -82,3 +84,32 @@ def test_a_delayed_message_that_leads_nowhere_is_gone() -> None:
 def test_a_delayed_exchange_needs_a_kind() -> None:
     with pytest.raises(UnknownExchangeKind):
         World().exchange("later", "x-delayed-message")
+
+
+def test_a_message_whose_copies_cannot_be_is_refused_before_it_waits() -> None:
+    world = delayed_world()
+    with pytest.raises(InvalidHeader):
+        world.send("k", b"x", exchange="later", headers={"x-delay": 1000, "CC": "no list"})
+
+
+def test_a_message_that_was_read_from_disk_and_could_not_be_written_is_tried_again() -> None:
+    world = delayed_world()
+    world.queue("ranked", max_priority=5)
+    world.bind("later", "ranked", "r")
+    world.publish("r", b"x", exchange="later", headers={"x-delay": 1000}, priority=3)
+    world.publish(
+        "k", *[bytes(1 << 20)] * 4, exchange="later", headers={"x-delay": 60_000}
+    )  # what is at hand is others
+    world.restart()
+    world.files.is_cold = True
+
+    def refuse(operation: str, name: str) -> None:
+        if operation == "make_folder":
+            raise OSError(errno.ENOSPC, "planted")
+
+    world.files.before = refuse
+    world.advance(1500)
+    world.files.before = lambda operation, name: None
+    assert world.drain("ranked") == []
+    world.advance(1500)
+    assert world.drain("ranked") == [b"x"]

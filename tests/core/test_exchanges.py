@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from doubles import PassRunner
 
-from trimq.core.bindings import Binding
+from trimq.core.bindings import Binding, MessageHeaders
 from trimq.core.catalogue import Catalogue, Definition
 from trimq.core.exchanges import Exchanges
 from trimq.core.queue_refusals import (
     DefaultExchange,
     ExchangeInUse,
     Inequivalent,
+    InvalidHash,
     InvalidHeader,
     InvalidMatch,
     InvalidWeight,
@@ -23,6 +24,7 @@ from trimq.core.queue_refusals import (
 from trimq.core.routing import Routing, copied_keys
 from trimq.errors import Refusal
 from trimq.formats.field_tables import Short, Table, Value
+from trimq.formats.property_list import EMPTY
 from trimq.storage.memory_files import MemoryFiles
 from trimq.storage.table import open_table
 
@@ -62,7 +64,9 @@ class World:
         self.exchanges.unbind("", Binding(source, queue, True, key, {}))
 
     def route(self, exchange: str, *keys: str, headers: Table | None = None) -> list[str]:
-        return sorted(self.routing.route(self.exchanges.get("", exchange), keys, lambda: headers or {}))
+        return sorted(
+            self.routing.route(self.exchanges.get("", exchange), keys, lambda: MessageHeaders(headers or {}, EMPTY))
+        )
 
 
 def test_each_kind_has_its_way() -> None:
@@ -218,6 +222,14 @@ def test_another_declaration_of_the_same_name_is_refused(
         (lambda world: world.bind_exchange("amq.direct", "nope"), UnknownExchange),
         (lambda world: world.bind("amq.headers", "q", "", {"x-match": "foo"}), InvalidMatch),
         (lambda world: world.bind("hash", "q", "none"), InvalidWeight),
+        (lambda world: world.declare("h", "x-consistent-hash", arguments={"hash-property": "type"}), InvalidHash),
+        (lambda world: world.declare("h", "x-consistent-hash", arguments={"hash-header": 5}), InvalidHash),
+        (
+            lambda world: world.declare(
+                "h", "x-consistent-hash", arguments={"hash-header": "a", "hash-property": "message_id"}
+            ),
+            InvalidHash,
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(verb: object, refusal: type[Refusal]) -> None:

@@ -5,6 +5,7 @@ import random
 
 import pytest
 from doubles import FaultyFiles, PassRunner
+from no_rocketmq import NO_ROCKETMQ
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Kafka, Settings
@@ -41,7 +42,7 @@ class Groups:
         self.memory = MemoryFiles()
         self.files = FaultyFiles(self.memory)
         self.message, self.liveness = ManualTime(1_700_000_000_000), ManualTime(5_000)
-        self.settings = Settings(kafka=Kafka(group_initial_rebalance_delay_ms=initial_delay_ms))
+        self.settings = Settings(kafka=Kafka(group_initial_rebalance_delay_ms=initial_delay_ms), rocketmq=NO_ROCKETMQ)
         self.open()
         topic, _ = self.core.broker.create_topic(SYSTEM, "orders", Home.PARTITION_LOG, 3, {})
         self.stream = StreamId(topic.id, 0)

@@ -86,3 +86,28 @@ def test_what_cannot_be_enforced_is_refused(policy: Policy, refusal: type[Refusa
     with pytest.raises(refusal):
         world.verbs.define_policy(CALLER, policy)
     assert world.verbs.policies(CALLER) == []
+
+
+def test_a_policy_holds_for_exchanges_that_are_always_there_after_a_restart_too() -> None:
+    world = World()
+    world.queue()
+    world.exchange("found", "fanout")
+    world.bind("found", "q")
+    define(world, "ae", "^amq.direct$", apply_to="exchanges", alternate_exchange="found")
+    define(world, "ae2", "^new$", apply_to="exchanges", alternate_exchange="found")
+    world.exchange("new")
+    world.restart()
+    world.publish("nobody", b"a", exchange="amq.direct")
+    world.publish("nobody", b"b", exchange="new")
+    assert world.drain() == [b"a", b"b"]
+
+
+def test_a_limit_that_comes_late_empties_a_long_queue_in_turns() -> None:
+    world = World()
+    queue = world.queue()
+    world.publish("q", *[b"x"] * 3000)
+    world.verbs.define_policy(CALLER, Policy("", "short", ".*", {"max-length": 1}))
+    world.runner.end_pass()
+    assert 1000 <= queue.ready_count < 3000
+    world.settle()
+    assert queue.ready_count == 1

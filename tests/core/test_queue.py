@@ -5,10 +5,23 @@ from __future__ import annotations
 import pytest
 from core.queueing_world import CALLER, OWNER, Channel, World
 
+from trimq.core.consumers import Allowance, Subscription
 from trimq.core.queue_refusals import ExclusiveUse
 from trimq.errors import WriteFailed
 
 FIVE = [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_came_back_is_marked_as_redelivered_after_a_restart_too() -> None:
+    world = World()
+    world.queue()
+    world.publish("q", b"a", b"b")
+    delivery = world.get()
+    assert delivery is not None
+    world.requeue(delivery, counts=True)
+    world.restart()
+    again = [world.get(), world.get()]
+    assert [(found.message.body, found.redelivered) for found in again if found] == [(b"a", True), (b"b", False)]
 
 
 def test_what_is_published_is_got_in_order() -> None:
@@ -145,7 +158,8 @@ def test_prefetch_limits_what_is_out() -> None:
     assert channel.bodies() == [b"0", b"1"]
     world.ack(channel.out[0])
     assert channel.bodies() == [b"2"]
-    world.verbs.set_prefetch(consumer, 4)
+    consumer.prefetch = 4
+    world.verbs.wake(consumer)
     world.settle()
     assert channel.bodies() == [b"3", b"4"]
 
@@ -168,6 +182,101 @@ def test_equal_consumers_take_turns() -> None:
     second, _ = world.consume(tag="b")
     world.publish("q", *FIVE, b"5")
     assert (first.bodies(), second.bodies()) == ([b"0", b"2", b"4"], [b"1", b"3", b"5"])
+
+
+def expected_shares(prefetches: list[int], priorities: list[int], count: int) -> list[list[int]]:
+    """Who is given which message, if each is given out alone: to the highest who have room, in turn."""
+    shares: list[list[int]] = [[] for _ in prefetches]
+    order = sorted(range(len(prefetches)), key=lambda index: -priorities[index])
+    for message in range(count):
+        able = [index for index in order if not prefetches[index] or len(shares[index]) < prefetches[index]]
+        if not able:
+            break
+        taker = next(index for index in able if priorities[index] == priorities[able[0]])
+        shares[taker].append(message)
+        order.remove(taker)
+        order.append(taker)
+        order.sort(key=lambda index: -priorities[index])
+    return shares
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 6, 7, 30])
+@pytest.mark.parametrize(
+    ("prefetches", "priorities"),
+    [
+        ([0], [0]),
+        ([3], [0]),
+        ([0, 0, 0], [0, 0, 0]),
+        ([1, 5, 2], [0, 0, 0]),
+        ([2, 0, 4, 1], [0, 0, 9, 9]),
+        ([7, 1, 1, 1], [1, 1, 2, 0]),
+    ],
+)
+def test_messages_are_shared_out_as_if_each_came_alone(
+    prefetches: list[int], priorities: list[int], count: int
+) -> None:
+    world = World()
+    world.queue()
+    channels = [
+        world.consume(tag=f"c{index}", prefetch=prefetch, priority=priority)[0]
+        for index, (prefetch, priority) in enumerate(zip(prefetches, priorities, strict=True))
+    ]
+    world.publish("q", *(b"%d" % number for number in range(count)))
+    got = [[int(body) for body in channel.bodies()] for channel in channels]
+    assert got == expected_shares(prefetches, priorities, count)
+    # The next one goes to whose turn it is, however many were given out together.
+    world.publish("q", b"%d" % count)
+    following = [
+        share[len(before) :]
+        for share, before in zip(expected_shares(prefetches, priorities, count + 1), got, strict=True)
+    ]
+    assert [[int(body) for body in channel.bodies()] for channel in channels] == following
+
+
+def test_what_is_acknowledged_together_counts_for_each_consumer() -> None:
+    world = World()
+    queue = world.queue()
+    channel = Channel()
+    for tag in ("a", "b"):
+        world.consume(tag=tag, channel=channel, prefetch=2)
+    world.publish("q", *FIVE)
+    assert channel.bodies() == [b"0", b"2", b"1", b"3"]
+    world.verbs.ack([*channel.out[:3], channel.out[0]])  # one of them twice
+    world.settle()
+    assert channel.bodies() == [b"4"]
+    assert (queue.ready_count, len(queue.deliveries)) == (0, 2)
+    world.restart()
+    assert world.verbs.queue(CALLER, "q", OWNER).ready_count == 2
+
+
+@pytest.mark.parametrize("arguments", [{}, {"max_length_bytes": 1_000_000}, {"max_priority": 3}])
+def test_busy_consumers_are_not_asked_again_before_they_are_done(arguments: dict[str, int]) -> None:
+    asked = 0
+
+    class Asked(Channel):
+        @property  # type: ignore[override]
+        def can_take(self) -> bool:
+            nonlocal asked
+            asked += 1
+            return True
+
+        @can_take.setter
+        def can_take(self, value: bool) -> None:
+            pass
+
+    world = World()
+    world.queue(**arguments)
+    channel = Asked()
+    for number in range(100):
+        world.consume(tag=f"c{number}", channel=channel, prefetch=1)
+    world.publish("q", *[b"%d" % number for number in range(150)])
+    assert len(channel.out) == 100
+    assert asked <= 400
+    asked = 0
+    for delivery in channel.out[50:]:
+        world.ack(delivery)
+    assert len(channel.out) == 150
+    assert asked <= 150
 
 
 def test_a_consumer_of_lower_priority_has_what_the_higher_cannot_take() -> None:
@@ -266,6 +375,37 @@ def test_many_messages_are_given_out_over_several_turns() -> None:
     assert channel.bodies() == [b"%d" % number for number in range(2500)]
 
 
+def pass_without_turns(world: World, milliseconds: int) -> None:
+    until_ms = world.time.now_ms() + milliseconds
+    while world.time.step(until_ms):
+        pass
+
+
+def test_many_expired_messages_leave_over_several_turns_also_with_a_consumer() -> None:
+    world = World()
+    queue = world.queue(message_ttl=1000)
+    world.publish("q", *[b"%d" % number for number in range(3500)])
+    channel = Channel()
+    pass_without_turns(world, 1000)
+    world.verbs.subscribe(CALLER, "q", OWNER, Subscription("c", channel))
+    world.runner.end_pass()
+    assert 0 < queue.ready_count < 3500
+    world.settle()
+    assert queue.ready_count == 0
+    assert channel.bodies() == []
+
+
+def test_who_asks_for_one_message_has_the_first_that_is_not_expired() -> None:
+    world = World()
+    world.queue()
+    world.publish("q", *[b"expired"] * 2500, expiration="1000")
+    world.publish("q", b"alive")
+    pass_without_turns(world, 1000)
+    found = world.get()
+    assert found is not None
+    assert found.message.body == b"alive"
+
+
 # -- writes that fail
 
 
@@ -293,3 +433,69 @@ def test_purged_messages_are_gone_but_for_those_that_are_out() -> None:
     world.publish("q", b"new")
     world.restart()
     assert world.drain() == [b"0", b"new"]
+
+
+# -- limits that consumers share
+
+
+def shared_limit(world: World, most: int, *queues: str) -> tuple[Channel, Allowance]:
+    """A channel with a consumer on each queue, and one limit for all of them."""
+    allowance = Allowance()
+    allowance.most = most
+    channel = Channel()
+    for queue in queues:
+        world.verbs.subscribe(CALLER, queue, OWNER, Subscription(queue, channel, allowance=allowance))
+    world.settle()
+    return channel, allowance
+
+
+def two_queues() -> World:
+    world = World()
+    for name in ("a", "b"):
+        world.queue(name)
+        world.publish(name, *FIVE)
+    return world
+
+
+def test_a_limit_that_consumers_share_counts_over_their_queues() -> None:
+    world = two_queues()
+    channel, allowance = shared_limit(world, 3, "a", "b")
+    assert len(channel.bodies()) == 3
+    world.ack(channel.out.pop())
+    assert len(channel.bodies()) == 1
+    world.verbs.allow(allowance, 5)
+    world.settle()
+    assert len(channel.bodies()) == 2
+    world.verbs.allow(allowance, 0)
+    world.settle()
+    assert len(channel.bodies()) == 4
+    assert allowance.in_flight == 9
+
+
+def test_a_message_that_is_settled_in_one_queue_makes_room_for_another_queue() -> None:
+    world = two_queues()
+    channel, _ = shared_limit(world, 5, "a", "b")
+    assert {delivery.queue.name for delivery in channel.out} == {"a"}
+    channel.bodies()
+    world.ack(*channel.out)
+    assert [tag for tag, _, _ in channel.seen] == ["b"] * 5
+
+
+def test_what_a_deleted_queue_gave_does_not_count_any_more() -> None:
+    world = two_queues()
+    channel, allowance = shared_limit(world, 5, "a", "b")
+    channel.bodies()
+    world.verbs.delete_queue(CALLER, "a", False, False, OWNER)
+    world.settle()
+    assert channel.bodies() == FIVE
+    assert allowance.in_flight == 5
+    assert len(allowance.consumers) == 1
+
+
+def test_who_does_not_acknowledge_has_no_part_in_a_shared_limit() -> None:
+    world = two_queues()
+    channel, allowance = shared_limit(world, 1, "a")
+    world.verbs.subscribe(CALLER, "b", OWNER, Subscription("b", channel, no_ack=True, allowance=allowance))
+    world.settle()
+    assert len(channel.bodies()) == 6
+    assert allowance.in_flight == 1

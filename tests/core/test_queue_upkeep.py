@@ -9,7 +9,7 @@ INTERVAL_MS = 300_000
 
 def segment_of(world: World, queue: str, segment_bytes: int = 4000) -> None:
     log = world.verbs.queue(CALLER, queue, OWNER).logs[0]
-    log._parts = log._parts._replace(segment_bytes=segment_bytes)
+    log.segment_bytes = segment_bytes
 
 
 def test_a_segment_that_one_message_pins_is_compacted_when_it_was_seen_twice() -> None:

@@ -20,9 +20,10 @@ from trimq.core.queue_refusals import (
     UnknownExchange,
     UnknownQueue,
 )
-from trimq.errors import OtherHome, Refusal
+from trimq.errors import DiskFull, OtherHome, Refusal, WriteFailed
 from trimq.formats.field_tables import Short, Value
 from trimq.model import Caller, Home
+from trimq.storage.passes import Ticket
 
 
 def test_a_server_named_queue_has_a_name_of_its_own() -> None:
@@ -218,6 +219,16 @@ def test_an_unused_queue_goes_when_it_says_so() -> None:
     assert not world.exists()
 
 
+def test_an_unused_queue_goes_after_a_restart_too() -> None:
+    world = World()
+    world.queue(expires=1000)
+    world.restart()
+    world.advance(999)
+    assert world.exists()
+    world.advance(2)
+    assert not world.exists()
+
+
 def test_a_queue_comes_back_if_its_deletion_could_not_be_written() -> None:
     world = World()
     world.queue()
@@ -294,6 +305,44 @@ def test_copies_go_to_their_keys_and_blind_ones_are_not_seen() -> None:
         assert delivery.message.key == b"q"
         assert b"BCC" not in delivery.header
         assert b"CC" in delivery.header
+
+
+def test_what_is_declared_again_before_it_is_durable_is_waited_for() -> None:
+    """Or one who declared it first would be refused, and another believe in it."""
+    world = World()
+
+    def declare() -> list[Ticket | None]:
+        binding = Binding("x", "q", True, "", {})
+        return [
+            world.verbs.declare_exchange(CALLER, "x", "fanout", True, False, False, {}),
+            world.verbs.declare_queue(CALLER, "q", True, False, False, {}, OWNER).ticket,
+            world.verbs.bind(CALLER, binding, OWNER),
+        ]
+
+    first = declare()
+    world.files.room_bytes = 10
+    assert declare() == first
+    world.settle()
+    assert [type(ticket.refusal) for ticket in first if ticket is not None] == [WriteFailed] * 3
+    world.files.room_bytes = None
+    assert None not in declare()
+    world.settle()
+    assert declare() == [None] * 3
+
+
+def test_what_is_there_may_be_declared_on_a_full_disk() -> None:
+    """Consumers that come back declare their queues, and go on."""
+    world = World()
+    world.exchange("x", "fanout")
+    world.queue("q")
+    world.bind("x", "q")
+    world.memory._total_bytes = 1
+    world.advance(10_000)  # somebody has looked
+    world.exchange("x", "fanout")
+    world.bind("x", "q")
+    assert world.queue("q").ready_count == 0
+    with pytest.raises(DiskFull):
+        world.queue("another")
 
 
 def test_a_fan_out_reaches_every_queue_and_waits_once() -> None:

@@ -94,7 +94,7 @@ def test_a_filter_leaves_out_what_is_not_asked_for() -> None:
 def test_the_oldest_segments_go_by_size() -> None:
     world = stream_world(max_length_bytes=1000)
     log = world.verbs.queue(CALLER, "s", OWNER).logs[0]
-    log._parts = log._parts._replace(segment_bytes=400)
+    log.segment_bytes = 400
     for number in range(50):
         world.publish("s", b"%d" % number)
     kept = read_from(world, "first")

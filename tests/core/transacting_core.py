@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from doubles import FaultyFiles, PassRunner
+from no_rocketmq import NO_ROCKETMQ
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
@@ -41,7 +42,13 @@ class TransactingCore:
         self.runner = PassRunner(self.files)
         clock = Clock(self.time, self.time)
         self.core = open_core(
-            Settings(), self.files, self.runner.passes, clock, self.runner.offload, random.Random(1), Metrics()
+            Settings(rocketmq=NO_ROCKETMQ),
+            self.files,
+            self.runner.passes,
+            clock,
+            self.runner.offload,
+            random.Random(1),
+            Metrics(),
         )
         self.runner.settle()
         self.core.start()

@@ -9,19 +9,26 @@ from trimq.formats.content import (
     FOOTER_BYTES,
     HEAD_BYTES,
     NEVER,
+    SHARED,
     TRANSIENT,
     Content,
     Footer,
+    blob_of,
     check,
     encode,
+    encode_all,
     encode_footer,
+    encode_references,
     from_record,
     iterate,
     read_footer,
     read_head,
+    read_references,
     read_stored,
     record_bytes,
+    references_bytes,
     seal,
+    seal_reference,
     to_record,
 )
 from trimq.formats.property_list import write_properties
@@ -36,6 +43,19 @@ def test_what_was_stored_is_read_again() -> None:
     assert end == len(data)
     assert stored.content == CONTENT
     assert (stored.offset, stored.expires_ms, stored.is_transient) == (7, 99, True)
+
+
+def test_contents_in_a_row_are_stored_as_each_of_them_alone() -> None:
+    contents = [
+        CONTENT,
+        CONTENT._replace(body=b""),
+        CONTENT._replace(body=b"x" * 5000, published_ms=-1),
+        CONTENT._replace(header=write_properties(delivery_mode=1)),
+        CONTENT._replace(key=b"a"),
+        CONTENT._replace(exchange=b"", key=b"ordersa"),
+    ]
+    alone = [encode(seal(content), 7 + index, 99, TRANSIENT) for index, content in enumerate(contents)]
+    assert encode_all(contents, 7, 99, TRANSIENT) == alone
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 4095, b"x" * 4096, b"x" * 100_000])
@@ -73,7 +93,7 @@ def test_iteration_ends_at_the_first_bytes_that_are_no_record() -> None:
 
 
 def test_a_footer_is_told_from_a_content() -> None:
-    footer = Footer(3, 1, 10, 14, 500, NEVER, 1, 9)
+    footer = Footer(3, 1, 0, 10, 14, 500, NEVER, 1, 9)
     data = encode_footer(footer)
     assert len(data) == FOOTER_BYTES
     assert read_footer(data) == footer
@@ -81,6 +101,29 @@ def test_a_footer_is_told_from_a_content() -> None:
     assert len(body_of_same_size) == FOOTER_BYTES
     assert read_footer(body_of_same_size) is None
     assert read_footer(data[:-1]) is None
+
+
+def test_a_reference_stands_for_a_body_and_its_length() -> None:
+    data = encode(seal_reference(CONTENT, 1 << 40), 7, 99, SHARED)
+    head = check(data, 0) or pytest.fail("not whole")
+    assert (head.blob, head.body_bytes, head.end) == (1 << 40, len(CONTENT.body), len(data))
+    stored, end = read_stored(data, 0) or pytest.fail("not whole")
+    assert end == len(data)
+    assert blob_of(stored) == 1 << 40
+    assert stored.content._replace(body=CONTENT.body) == CONTENT
+    with pytest.raises(InvalidRecords):
+        blob_of(stored._replace(content=CONTENT))
+
+
+def test_references_of_a_segment_are_read_again() -> None:
+    pairs = [(0, 5), (7, 1 << 63), (4_000_000_000, 9)]
+    data = encode_references(pairs, 8)
+    assert len(data) == references_bytes(len(pairs))
+    assert read_references(data) == pairs
+    assert read_references(data[:-1]) is None
+    assert read_references(encode(seal(CONTENT), 7)) is None
+    assert read_footer(data) is None
+    assert references_bytes(0) == 0
 
 
 def test_a_record_gives_the_same_content_back() -> None:

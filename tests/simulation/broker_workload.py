@@ -12,6 +12,7 @@ from broker_promises import BrokerPromises, Creation, FoundTopic
 from clients import ORDERED_PORT, UNORDERED_PORT, Client, sent_ms
 from idempotent_writer import IdempotentWriter
 from kafka_clients import KAFKA_PORT, PARTITIONS, KafkaConsumer, KafkaProducer
+from no_rocketmq import NO_ROCKETMQ
 from simulated_trace import SimulationFailure
 from simulation import Death
 from small_clients import Administrator, Bully, CursorKeeper, Pulse, Reader, Writer
@@ -19,8 +20,7 @@ from small_front_end import SmallFrontEnd
 from stream_promises import StreamPromises
 from surroundings import Surroundings
 
-from trimq.config import Address, Settings
-from trimq.config.settings import Http, Kafka, Limits, Storage
+from trimq.config import Address, Amqp, Http, Kafka, Limits, Settings, Storage
 from trimq.core.streams import Stream
 from trimq.core.topics import Topic
 from trimq.errors import DamagedSegment
@@ -39,6 +39,8 @@ def choose_settings(random: Random) -> Settings:
         flush=choose(("sync",) * 6 + ("async",)),
         flush_interval_ms=choose((5, 200, 2_000)),
         kafka=Kafka(listen=Address("127.0.0.1", KAFKA_PORT), num_partitions=PARTITIONS),
+        amqp=Amqp(listen=None),
+        rocketmq=NO_ROCKETMQ,
         http=Http(listen=None),
         storage=Storage(
             segment_bytes=choose((1_024, 3_000, 20_000)),

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from client_connection import ClientConnection, Lost
 from simulated_trace import SimulationFailure
+from simulated_wires import Peer
 from small_protocol import List, Refused, Request, decode_response, encode_request
 from surroundings import Surroundings
 
@@ -78,8 +79,12 @@ class Client:
             except ConnectionRefusedError:
                 await asyncio.sleep(0.01 + self.random.random())
                 continue
-            self._connection = ClientConnection(loop, peer, self.keeps_order, self.surroundings.outdated())
+            self._connection = self.make_connection(peer)
         return self._connection
+
+    def make_connection(self, peer: Peer) -> ClientConnection:
+        surroundings = self.surroundings
+        return ClientConnection(surroundings.loop, peer, self.keeps_order, surroundings.outdated())
 
     def note(self, event: str) -> None:
         self.surroundings.loop.trace.note(f"{self.name} {event}")

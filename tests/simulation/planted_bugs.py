@@ -24,6 +24,7 @@ from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_segment import PartitionSegment
 from trimq.storage.partition_store import ROOT
 from trimq.storage.producer_snapshot import ProducerStates
+from trimq.storage.segment import Segment
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -62,7 +63,7 @@ def undone_pass_left_in_file(patch: pytest.MonkeyPatch) -> None:
 
     def forget(self: Any, refusal: Any, *_: Any) -> None:
         ticket, chunks = self._ticket, self._chunks
-        self._ticket, self._chunks, self._folder_changed = None, [], False
+        self._ticket, self._chunks, self._folder_changed = None, (), False
         ticket.refusal = refusal
         for segment, *_ in chunks:
             segment.size = segment.file.size()
@@ -71,12 +72,18 @@ def undone_pass_left_in_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "undo_pass", forget)
 
 
+def room_left_in_sealed_file(patch: pytest.MonkeyPatch) -> None:
+    """The zeros behind the data stay where they are when the next segment begins."""
+    patch.setattr(Segment, "give_back_room", lambda self: None)
+
+
 STORAGE_BUGS: dict[str, Plant] = {
     "the flusher's wait is removed": flushers_wait_removed,
     "a folder is not synced": folder_not_synced,
     "the tail is not cut": tail_not_cut,
     "a failed sync is ignored": failed_sync_ignored,
     "an undone pass stays in the file": undone_pass_left_in_file,
+    "a sealed file keeps its room": room_left_in_sealed_file,
 }
 
 
@@ -122,7 +129,7 @@ def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
 
 def _settle_once(settle: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
     def settle_once(self: Any, number: int) -> None:
-        if self._unsettled:
+        if self._awaited is not None:
             settle(self, number)
 
     return settle_once

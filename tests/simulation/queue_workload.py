@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -14,12 +15,13 @@ from simulation import Death, Environment
 from storage_workload import Cut
 
 from trimq.errors import Refusal
-from trimq.formats.content import TRANSIENT, Content, seal
+from trimq.formats.content import NO_BLOB, TRANSIENT, Content, Sealed, seal, seal_reference
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.flusher import SyncFlusher
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.queue_compaction import SegmentCompaction, is_worth_it
 from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_segment import QueueSegment
 from trimq.storage.queue_store import QueueStore
 from trimq.storage.table import open_table
 
@@ -96,27 +98,56 @@ class QueueBroker:
         store.open(names)
         files.sync_folder("")
         self.logs: list[QueueLog] = [store.recover(name) for name in names]
+        store.sweep()
+        self.blobs = store.blobs
 
     async def start(self) -> None:
         while not self.passes.is_idle:
             await asyncio.sleep(0.001)
 
     def append(self, queue: int, body: bytes, is_transient: bool) -> asyncio.Future[int]:
+        content = Content(b"x", b"key", b"\0\0", body, 5)
+        return self._append(queue, seal(content), TRANSIENT if is_transient else 0)
+
+    def _append(self, queue: int, sealed: Sealed, flags: int) -> asyncio.Future[int]:
         log = self.logs[queue]
         offset = log.end
-        content = Content(b"x", b"key", b"\0\0", body, 5)
-        ticket = log.append(seal(content), flags=TRANSIENT if is_transient else 0)
+        ticket = log.append(sealed, flags=flags)
         answer = self._environment.loop.create_future()
         self._waiting.append((ticket, offset, answer))
         return answer
 
-    def compact(self, queue: int) -> None:
-        log = self.logs[queue]
+    def share(self, queues: list[int], body: bytes) -> dict[int, asyncio.Future[int]]:
+        """One body for several queues; none of them has it if bodies cannot be shared yet."""
+        blob = self.blobs.put(body, False, 5)
+        if blob == NO_BLOB:
+            return {}
+        sealed = seal_reference(Content(b"x", b"key", b"\0\0", body, 5), blob)
+        answers: dict[int, asyncio.Future[int]] = {}
+        for queue in queues:
+            with suppress(Refusal):
+                answers[queue] = self._append(queue, sealed, 0)
+        self.blobs.drop_unheld(blob)
+        return answers
+
+    def check_blobs(self) -> None:
+        """What live messages refer to is there, and nothing else."""
+        held = {blob for log in self.logs for part in log.segments for _, blob in part.live_blobs()}
+        there = {blob for log in self.blobs.logs for part in log.segments for blob in _live_offsets(part)}
+        if held != there or len(self.blobs) != len(held):
+            raise SimulationFailure(
+                f"bodies without a message: {sorted(there - held)[:5]}, messages without a body: "
+                f"{sorted(held - there)[:5]}, counted: {len(self.blobs)} of {len(held)}"
+            )
+
+    def compact(self, log: QueueLog) -> None:
         if self._work is None or self._work.is_over:
             segment = next(filter(is_worth_it, log.segments), None)
             if segment is not None:
                 files, passes = self._environment.files, self.passes
-                self._work = SegmentCompaction(files, passes, self._checkpoints, log, segment)
+                self._work = SegmentCompaction(
+                    files, passes, self._checkpoints, log, segment, self._environment.offload
+                )
                 self._work.start()
 
     def _answer(self) -> None:
@@ -144,10 +175,17 @@ class QueueBroker:
                 answer.set_exception(Cut())
 
     async def stop(self) -> None:
-        for log in self.logs:
+        for log in (*self.logs, *self.blobs.logs):
             log.close()
         while not self.passes.is_idle:
             await asyncio.sleep(0.001)
+
+
+def _live_offsets(segment: QueueSegment) -> Iterator[int]:
+    offset = segment.next_live(segment.base)
+    while offset < segment.end:
+        yield offset
+        offset = segment.next_live(offset + 1)
 
 
 class QueueWorkload:
@@ -158,6 +196,7 @@ class QueueWorkload:
         self._memory_bytes = random.choice((0, 3_000, 1 << 20))
         self._body_bytes = random.choice((10, 300, 3_000))
         self._transient_share = random.choice((0.0, 0.0, 0.3))
+        self._shared_share = random.choice((0.0, 0.2, 0.8))
         self._promises = [QueuePromises(name) for name in self._names]
         self._broker: QueueBroker | None = None
         self._latest: QueueBroker | None = None
@@ -195,6 +234,7 @@ class QueueWorkload:
             promises.check_recovered(found, self._last_death is Death.STOP and self._stopped_whole)
             if broker.logs[number].live != len(found):
                 raise SimulationFailure(f"{len(found)} messages are readable, {broker.logs[number].live} are counted")
+        broker.check_blobs()
         self._broker = self._latest = broker
         self._changed.set()
 
@@ -246,16 +286,18 @@ class QueueWorkload:
     async def _write(self, writer: int, count: int) -> None:
         for number in range(count):
             broker = await self._current()
-            queue = self._random.randrange(len(self._names))
-            asked: list[tuple[bytes, asyncio.Future[int]]] = []
+            queues = self._random.sample(range(len(self._names)), self._random.randint(1, len(self._names)))
+            asked: list[tuple[int, bytes, asyncio.Future[int]]] = []
+            is_shared = self._random.random() < self._shared_share
             for part in range(self._random.choice((1, 1, 5, 30))):
                 body = f"{writer}/{number}/{part} ".encode() + self._random.randbytes(
                     self._random.randint(0, self._body_bytes)
                 )
-                answer = self._ask(broker, queue, body)
-                if answer is not None:
-                    asked.append((body, answer))
-            for body, answer in asked:
+                if is_shared:
+                    asked += [(queue, body, answer) for queue, answer in self._share(broker, queues, body).items()]
+                elif (answer := self._ask(broker, queues[0], body)) is not None:
+                    asked.append((queues[0], body, answer))
+            for queue, body, answer in asked:
                 try:
                     self._promises[queue].seen(await answer, body, "acknowledged")
                 except Refusal:
@@ -274,6 +316,13 @@ class QueueWorkload:
             return None
         self._promises[queue].asked(body, is_transient)
         return answer
+
+    def _share(self, broker: QueueBroker, queues: list[int], body: bytes) -> dict[int, asyncio.Future[int]]:
+        if self._broker is not broker:
+            return {}
+        for queue in queues:
+            self._promises[queue].asked(body, False)
+        return broker.host.run(broker.share, queues, body)
 
     async def _read(self) -> None:
         while not self._finishing.is_set():
@@ -295,6 +344,7 @@ class QueueWorkload:
                     broker.host.run(log.settle, offset)
             for _, body in chosen:
                 promises.settled(body)
+            broker.check_blobs()
             if self._random.random() < 0.3:
-                broker.host.run(broker.compact, queue)
+                broker.host.run(broker.compact, self._random.choice([log, *broker.blobs.logs]))
             await self._think(0.05)

@@ -13,13 +13,13 @@ from clients import Client
 from committed_readers import Auditor, CommittedReader, CursorReader
 from group_promises import AssignedPromises, ClassicPromises, GroupPromises
 from kafka_clients import KAFKA_PORT
+from no_rocketmq import NO_ROCKETMQ
 from session_clients import PARTITIONS
 from surroundings import Surroundings
 from transaction_clients import TransactionalProducer
 from transaction_promises import TransactionPromises
 
-from trimq.config import Address, Settings
-from trimq.config.settings import Http, Kafka, Storage
+from trimq.config import Address, Amqp, Http, Kafka, Settings, Storage
 from trimq.model import SYSTEM
 from trimq.server.front_ends import configured_front_ends
 from trimq.server.node import Node
@@ -34,6 +34,8 @@ def choose_settings(random: Random) -> Settings:
             num_partitions=PARTITIONS,
             group_initial_rebalance_delay_ms=choose((0, 0, 3_000)),
         ),
+        amqp=Amqp(listen=None),
+        rocketmq=NO_ROCKETMQ,
         http=Http(listen=None),
         storage=Storage(
             segment_bytes=choose((1_024, 3_000, 20_000)),

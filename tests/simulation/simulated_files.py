@@ -58,6 +58,25 @@ class SimulatedFile(MemoryFile):
 
         return sync_or_fail
 
+    def begin_reserve(self, size: int) -> Callable[[], None]:
+        reserve = super().begin_reserve(size)
+
+        def reserve_or_fail() -> None:
+            self._check_alive()
+            self._files.resizing(self.name)
+            if self._files.is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
+            reserve()
+
+        return reserve_or_fail
+
+    def begin_fill(self, position: int, length: int) -> Callable[[], None]:
+        def fill() -> None:
+            self.write(position, (bytes(length),))
+            self.begin_sync()()
+
+        return fill
+
     def _check_alive(self) -> None:
         if self._generation != self._files.generation:
             raise OSError(errno.EBADF, "the process that opened this file is dead", self.name)

@@ -12,8 +12,10 @@ from simulated_trace import SimulationFailure
 from simulation import Outcome, Simulation
 
 from trimq.storage.ack_writing import AckWriting
+from trimq.storage.blobs import Blobs
 from trimq.storage.flusher import _Rounds
 from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_segment import QueueSegment
 
 SEEDS_TO_CATCH_A_BUG = 100
 
@@ -62,12 +64,57 @@ def undone_messages_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QueueLog, "pass_undone", lambda self: setattr(self, "_mark", None))
 
 
+def bodies_freed_with_the_first_who_lets_go(patch: pytest.MonkeyPatch) -> None:
+    def release(self: Any, blob: int) -> None:
+        shelf = self._shelf(blob)
+        shelf.counts.take(blob)
+        shelf.log.settle(blob)
+
+    patch.setattr(Blobs, "release", release)
+
+
+def holders_not_counted_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """So the sweep takes bodies that queues have."""
+    patch.setattr(Blobs, "recover", lambda self, blob: self._lasting.log.is_live(blob))
+
+
+def references_without_bodies_believed(patch: pytest.MonkeyPatch) -> None:
+    """After a power cut that took the body and left the reference."""
+
+    def recover(self: Any, blob: int) -> bool:
+        self._lasting.counts.add(blob)
+        return True
+
+    patch.setattr(Blobs, "recover", recover)
+
+
+def leaks_not_swept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Blobs, "sweep", lambda self: None)
+
+
+def lost_bodies_not_heard_of(patch: pytest.MonkeyPatch) -> None:
+    """Of a pass whose bodies could not be written, the references stay."""
+    patch.setattr(Blobs, "_undone", lambda self: None)
+
+
+def sealed_without_references(patch: pytest.MonkeyPatch) -> None:
+    """A restart does not know what a sealed segment refers to."""
+    footer = QueueSegment.footer
+    patch.setattr(QueueSegment, "footer", lambda self: footer(self)._replace(shared=0))
+
+
 BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "written is taken for durable": written_taken_for_durable,
     "folders are not synced": folders_not_synced,
     "a segment is unlinked before it is forgotten": unlinked_before_it_is_forgotten,
     "acks are not written": acks_forgotten,
     "undone messages stay": undone_messages_stay,
+    "bodies are freed with the first who lets go": bodies_freed_with_the_first_who_lets_go,
+    "holders are not counted after a restart": holders_not_counted_after_a_restart,
+    "references without bodies are believed": references_without_bodies_believed,
+    "leaks are not swept": leaks_not_swept,
+    "lost bodies are not heard of": lost_bodies_not_heard_of,
+    "segments are sealed without their references": sealed_without_references,
 }
 
 

@@ -13,6 +13,7 @@ from doubles import FaultyFiles, PassRunner
 from trimq.formats.unit import Draft, Unit, check_unit, encode_unit
 from trimq.formats.unit_hosts import pack_host
 from trimq.formats.unit_properties import find_property, tags_code, write_properties
+from trimq.storage.commit_care import FileCare, care_for
 from trimq.storage.commit_checkpoint import CommitCheckpoints
 from trimq.storage.commit_log import Placed
 from trimq.storage.commit_lookup import find_key
@@ -68,13 +69,16 @@ class TornPages:
 
 
 class CommitBench:
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, care: Sequence[str] = (), **changes: Any) -> None:
+        """`care`: what is to be done for the files of the log, as `care_for` has it."""
+        self._care = {name: name in care for name in ("preallocates", "warms", "locks")}
         self.memory = MemoryFiles()
         self.settings = replace(SETTINGS, **changes)
         self.now_ms = START_MS
         self.files: FaultyFiles
         self.runner: PassRunner
         self.store: CommitStore
+        self.care: FileCare | None
         self.open()
 
     def open(self) -> None:
@@ -85,7 +89,13 @@ class CommitBench:
         self.store = CommitStore(
             self.files, self.runner.passes, CommitCheckpoints(table), self.settings, lambda: self.now_ms, code_of
         )
+        care = self.care = care_for(self.files, ROOT, self.settings.file_bytes, self.runner.offload, **self._care)
+        if care is not None:
+            self.store.log.take_care(care)
+            care.open()
         self.store.open()
+        if care is not None:
+            care.begin(self.store.log.journal.active.file)
         self.settle()
 
     def settle(self) -> None:
@@ -124,6 +134,8 @@ class CommitBench:
     def stop(self) -> None:
         """In order."""
         self.store.close()
+        if self.care is not None:
+            self.care.close()
         self.settle()
 
     def crash(self, survivors: Survivors | None = None) -> None:

@@ -198,7 +198,7 @@ class LogBench:
         return {
             "end": log.end,
             "segments": [(each.segment.base, each.segment.size, each.end_offset) for each in log.segments],
-            "files": {name: self.contents(name) for name in self.names(".log")},
+            "files": {name: self.contents(name).rstrip(b"\0") for name in self.names(".log")},  # room may go
             "producers": dict(log.producers.items()),
             "first open": log.producers.first_open_offset(),
             "epochs": list(log.epochs),

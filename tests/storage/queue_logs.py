@@ -6,6 +6,7 @@ from doubles import FaultyFiles, PassRunner
 
 from trimq.formats.content import NEVER, TRANSIENT, Content, seal
 from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.files import Files
 from trimq.storage.memory_files import MemoryFiles, Survivors
 from trimq.storage.passes import Ticket
 from trimq.storage.queue_log import QueueLog
@@ -22,9 +23,9 @@ def content(body: bytes, key: bytes = b"key") -> Content:
 class QueueLogs:
     """One machine: `restart` stops or crashes it and opens everything again."""
 
-    def __init__(self, segment_bytes: int = 1000, memory_bytes: int = 0) -> None:
+    def __init__(self, segment_bytes: int = 1000, memory_bytes: int = 0, files: Files | None = None) -> None:
         self.memory = MemoryFiles()
-        self.files = FaultyFiles(self.memory)
+        self.files = FaultyFiles(files or self.memory)
         self._segment_bytes = segment_bytes
         self._memory_bytes = memory_bytes
         self._names: list[str] = []
@@ -40,6 +41,7 @@ class QueueLogs:
         )
         self.store.open(self._names)
         self.logs = {name: self.store.recover(name) for name in self._names}
+        self.store.sweep()
         self.files.sync_folder("")
         self.runner.settle()
 
@@ -68,7 +70,7 @@ class QueueLogs:
         self.runner.settle()
 
     def stop(self) -> None:
-        for log in self.logs.values():
+        for log in (*self.logs.values(), *self.store.blobs.logs):
             log.close()
         self.runner.settle()
         self._start()

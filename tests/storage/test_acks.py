@@ -30,6 +30,10 @@ def test_neighbours_are_told_together() -> None:
     assert len(encode_runs(range(1000))) == len(encode_runs([5]))
 
 
+def test_what_is_told_twice_does_not_stand_for_another() -> None:
+    assert replay(encode_runs([3, 1, 1]), 5).flags == bytearray([0, 1, 0, 1, 0])
+
+
 @pytest.mark.parametrize("record", [encode_runs([1, 2, 7]), encode_bitmap(bytearray([1] * 8)), encode_attempts({7: 2})])
 def test_what_is_said_of_messages_that_are_not_there_is_told(record: bytes) -> None:
     found = replay(record, 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from dataclasses import replace
 
 import pytest
 from storage.commit_bench import HOST, START_MS, CommitBench, TornPages, draft_of, unit_of
@@ -179,6 +180,19 @@ def test_queues_that_were_deleted_are_built_anew() -> None:
     assert bench.bodies("a", 0) == [b"%d" % number for number in range(0, 20, 2)]
 
 
+def test_queues_with_files_of_another_size_are_built_anew() -> None:
+    bench = CommitBench(queue_file_entries=8)
+    bodies = [b"%d" % number for number in range(30)]
+    bench.put("t", 0, *bodies)
+    bench.stop()
+    bench.settings = replace(bench.settings, queue_file_entries=5)
+    bench.open()
+    assert bench.bodies("t", 0) == bodies
+    bench.stop()
+    bench.open()
+    assert bench.bodies("t", 0) == bodies
+
+
 def test_an_index_that_was_deleted_is_built_anew() -> None:
     bench = CommitBench()
     for number in range(20):
@@ -229,6 +243,19 @@ def test_an_index_that_a_crash_caught_half_written_finds_everything(seed: int) -
     assert bench.find("a", "k") == expected
 
 
+def test_keys_are_found_wherever_their_slots_lie() -> None:
+    """Slots are written by blocks where several of one have changed, and alone where one has."""
+    bench = CommitBench(index_slots=5000, index_entries=4000, file_bytes=1 << 20)
+    for first in (0, 1500, 1501, 2900):
+        bodies = [b"%04d" % number for number in range(first, {0: 1500, 1500: 1501, 1501: 2900, 2900: 3000}[first])]
+        bench.put("t", 0, *bodies)
+        bench.store.checkpoint()
+        bench.settle()
+    bench.stop()
+    bench.open()
+    assert all(bench.find("t", f"U{number:04d}") == [b"%04d" % number] for number in range(3000))
+
+
 def test_a_rolled_back_unit_is_in_no_queue_and_no_index() -> None:
     bench = CommitBench()
     bench.append("a", 0, b"half", keys="k", sys_flag=TRANSACTION_PREPARED)
@@ -267,6 +294,17 @@ def test_files_that_a_restart_would_look_for_stay() -> None:
     bench = CommitBench()
     bench.put("a", 0, *(b"x" * 700 for _ in range(12)))
     assert bench.store.expire(START_MS + 1_000_000) is None
+    assert bench.names("commitlog")[0] == f"{0:020d}"
+
+
+def test_files_that_are_due_go_at_the_next_look_though_nothing_more_is_written() -> None:
+    bench = CommitBench()
+    bench.put("a", 0, *(b"x" * 700 for _ in range(12)))
+    bench.store.expire(START_MS + 1_000_000)
+    bench.settle()
+    assert bench.store.expire(START_MS + 1_000_001) is not None
+    bench.settle()
+    assert bench.names("commitlog")[0] == f"{bench.store.log.start:020d}" != f"{0:020d}"
 
 
 def test_a_queue_is_searched_by_time() -> None:

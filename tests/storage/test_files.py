@@ -14,7 +14,8 @@ import pytest
 
 from trimq.errors import StartMistake
 from trimq.model import Buffer
-from trimq.storage.files import DiskFiles, FolderLock
+from trimq.storage.files import DiskFiles
+from trimq.storage.folder_lock import FolderLock
 
 LIMIT = 4
 LARGE = 256 * 1024  # well above what is copied rather than mapped
@@ -374,7 +375,7 @@ def test_a_folder_has_one_owner_who_is_named(tmp_path: Path) -> None:
 
 OWNER = """
 import sys
-from trimq.storage.files import FolderLock
+from trimq.storage.folder_lock import FolderLock
 lock = FolderLock(sys.argv[1])
 print("locked", flush=True)
 sys.stdin.read()
@@ -396,3 +397,33 @@ def test_the_lock_falls_with_an_owner_that_is_killed(tmp_path: Path) -> None:
         lock = FolderLock(root)
         assert (Path(root) / FolderLock.NAME).read_text() == f"{os.getpid()}\n"
         lock.release()
+
+
+def test_room_that_is_reserved_is_taken_from_the_disk_and_holds_zeros(tmp_path: Path) -> None:
+    files = DiskFiles(str(tmp_path))
+    file = files.open("f", create=True)
+    file.begin_reserve(1 << 20)()
+    assert file.size() == 1 << 20
+    assert (tmp_path / "f").stat().st_blocks * 512 >= 1 << 20
+    file.begin_fill(4096, 8192)()
+    assert file.read(0, 1 << 20) == bytes(1 << 20)
+    files.close()
+
+
+def test_what_is_locked_counts_as_locked_until_it_is_released(tmp_path: Path) -> None:
+    def locked_kib() -> int:
+        (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmLck")]
+        return int(line.split()[1])
+
+    files = DiskFiles(str(tmp_path))
+    file = files.open("f", create=True)
+    file.resize(8192)
+    before = locked_kib()
+    release = file.begin_lock(8192)()
+    assert locked_kib() == before + 8
+    release()
+    assert locked_kib() == before
+    with pytest.raises(OSError, match=r"RLIMIT_MEMLOCK is .*65536 are needed"):
+        file.begin_lock(65536)()  # more than there is of it
+    assert locked_kib() == before
+    files.close()

@@ -27,7 +27,9 @@ def pinned() -> tuple[QueueLogs, QueueLog, QueueSegment]:
 
 
 def compact(machine: QueueLogs, log: QueueLog, segment: QueueSegment) -> SegmentCompaction:
-    work = SegmentCompaction(machine.files, machine.runner.passes, machine.checkpoints, log, segment)
+    work = SegmentCompaction(
+        machine.files, machine.runner.passes, machine.checkpoints, log, segment, machine.runner.offload
+    )
     work.start()
     machine.runner.settle()
     return work
@@ -67,7 +69,9 @@ def test_a_restart_finds_what_was_compacted() -> None:
 def test_a_power_cut_at_any_step_loses_nothing(steps: int) -> None:
     machine, log, segment = pinned()
     end = segment.end
-    SegmentCompaction(machine.files, machine.runner.passes, machine.checkpoints, log, segment).start()
+    SegmentCompaction(
+        machine.files, machine.runner.passes, machine.checkpoints, log, segment, machine.runner.offload
+    ).start()
     for _ in range(steps):
         machine.runner.end_pass()
         machine.runner.offload.run_one()
@@ -83,7 +87,9 @@ def test_a_power_cut_at_any_step_loses_nothing(steps: int) -> None:
 
 def test_what_is_settled_meanwhile_stays_settled() -> None:
     machine, log, segment = pinned()
-    work = SegmentCompaction(machine.files, machine.runner.passes, machine.checkpoints, log, segment)
+    work = SegmentCompaction(
+        machine.files, machine.runner.passes, machine.checkpoints, log, segment, machine.runner.offload
+    )
     work.start()
     machine.runner.end_pass()
     log.settle(3)
@@ -95,7 +101,9 @@ def test_what_is_settled_meanwhile_stays_settled() -> None:
 
 def test_a_segment_that_dies_meanwhile_is_not_compacted() -> None:
     machine, log, segment = pinned()
-    work = SegmentCompaction(machine.files, machine.runner.passes, machine.checkpoints, log, segment)
+    work = SegmentCompaction(
+        machine.files, machine.runner.passes, machine.checkpoints, log, segment, machine.runner.offload
+    )
     work.start()
     machine.settle(log, 3, 5)
     assert work.is_over

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import tracemalloc
+from pathlib import Path
 
 import pytest
 from doubles import TornTails
 from storage.queue_logs import QueueLogs, bodies, content
 
 from trimq.errors import Damage, DamagedSegment, WriteFailed
-from trimq.formats.content import TRANSIENT, seal
+from trimq.formats.content import FOOTER_BYTES, TRANSIENT, seal
+from trimq.storage.files import DiskFiles
 from trimq.storage.queue_reading import first_damage
 
 
@@ -362,3 +365,41 @@ def test_memory_for_readers_that_keep_up_is_given_back() -> None:
         assert log.take(offset).content.body == numbered(offset, offset + 1)[0]
     machine.settle(log, *range(100))
     assert log._parts.budget.left == 2000
+
+
+def test_a_restart_reads_footers_and_acks_and_the_last_segment_only() -> None:
+    machine = QueueLogs(segment_bytes=20_000)
+    log = machine.make()
+    machine.append(log, *numbered(0, 5000, size=100))
+    machine.settle(log, *range(0, 5000, 3))
+    machine.stop()
+    reopened = machine.logs["q"]
+    backlog = sum(segment.segment.size for segment in reopened.segments)
+    machine.files.read_bytes = 0
+    machine.stop()
+    tail = machine.logs["q"].segments[-1]
+    acks = sum(segment.acks_bytes for segment in machine.logs["q"].segments)
+    footers = len(machine.logs["q"].segments) * FOOTER_BYTES
+    tables = 100_000  # of marks, and whatever else is opened
+    assert machine.files.read_bytes < tail.segment.size * 2 + acks + footers + tables
+    assert backlog > 5 * machine.files.read_bytes
+
+
+def test_a_backlog_takes_disk_and_not_memory(tmp_path: Path) -> None:
+    machine = QueueLogs(segment_bytes=1 << 20, memory_bytes=0, files=DiskFiles(str(tmp_path)))
+    log = machine.make()
+
+    def pile_up(messages: int) -> None:
+        for _ in range(messages // 1000):
+            machine.append(log, *[b"x" * 100] * 1000)
+
+    pile_up(10_000)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        pile_up(40_000)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(log.segments) > 5
+    assert (after - before) / 40_000 < 2, "bytes of memory for each message of 100 bytes"

@@ -1,15 +1,19 @@
 """What may be set, and how it is given. See `settings` for the settings themselves."""
 
 from trimq.config.address import Address, Advertised, parse_address, told_address
+from trimq.config.amqp import Amqp
 from trimq.config.declaration import Declaration, declarations
+from trimq.config.kafka import Kafka
 from trimq.config.loading import load, suggest_flag
-from trimq.config.settings import Amqp, Http, Kafka, Limits, RocketMQ, Settings, Storage
+from trimq.config.rocketmq import RocketMQ
+from trimq.config.settings import Failures, Http, Limits, Settings, Storage
 
 __all__ = [
     "Address",
     "Advertised",
     "Amqp",
     "Declaration",
+    "Failures",
     "Http",
     "Kafka",
     "Limits",

@@ -10,7 +10,16 @@ import msgspec
 from msgspec import Meta
 
 from trimq.config.address import OFF, Address, Advertised, parse_advertised, parse_listen
-from trimq.config.settings import DAY_MS, GIB, HOUR_MS, INT64, KIB, MIB, Settings
+from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT64, KIB, MIB
+from trimq.config.settings import Settings
+
+
+def variable_of(key: str) -> str:
+    return "TRIMQ_" + key.replace(".", "_").upper()
+
+
+def flag_of(key: str) -> str:
+    return "--" + key.replace(".", "-").replace("_", "-")
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -21,7 +30,6 @@ class Declaration(msgspec.Struct, frozen=True):
     type: Any
     default: Any
     help: str
-    absent_front_end: str | None
 
     @property
     def key(self) -> str:
@@ -29,11 +37,11 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def variable(self) -> str:
-        return "TRIMQ_" + self.key.replace(".", "_").upper()
+        return variable_of(self.key)
 
     @property
     def flag(self) -> str:
-        return "--" + self.key.replace(".", "-").replace("_", "-")
+        return flag_of(self.key)
 
     @property
     def unit(self) -> str:
@@ -159,5 +167,4 @@ def declarations() -> tuple[Declaration, ...]:
 
 def _declare(section: str, field: msgspec.structs.FieldInfo) -> Declaration:
     meta: Meta = get_args(field.type)[-1]
-    absent = (meta.extra or {}).get("absent_front_end")
-    return Declaration(section, field.name, field.type, field.default, meta.description or "", absent)
+    return Declaration(section, field.name, field.type, field.default, meta.description or "")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trimq.config.address import Address
-from trimq.config.declaration import Declaration, declarations
-from trimq.config.settings import Settings
+from trimq.config.declaration import Declaration, declarations, flag_of, variable_of
+from trimq.config.settings import RENAMED, Settings
 from trimq.errors import StartMistake
 
 EVERY_INTERFACE = ("0.0.0.0", "::")
@@ -31,15 +31,16 @@ def load(
     *,
     file_name: str = "the settings file",
     mistakes: Iterable[str] = (),
+    missing: Iterable[str] = (),
 ) -> Settings:
     """The settings, all checked. `flags` are by key (`kafka.listen`); `mistakes` were found earlier, and are reported
-    together with those found here, in one StartMistake."""
+    together with those found here, in one StartMistake. The listeners `missing` are off unless somebody gave them."""
     found = list(mistakes)
     by_key = {declaration.key: declaration for declaration in declarations()}
     given = _given_in_file(file_text, file_name, by_key, found)
     given |= _given_in_environment(environment, by_key, found)
     given |= {key: _Given(value, by_key[key].flag, typed=False) for key, value in flags.items()}
-    values = _convert(given, by_key, found)
+    values = dict.fromkeys(missing) | _convert(given, by_key, found)
     settings = _build(values)
     found += _contradictions(settings, by_key)
     if found:
@@ -65,7 +66,7 @@ def _given_in_file(text: str, name: str, by_key: Mapping[str, Declaration], foun
         elif key in sections:
             found.append(f"{key} in {name} is a section: write [{key}] and its settings below")
         else:
-            found.append(f"{key} in {name} is not a setting{_suggest(key, by_key)}")
+            found.append(f"{key} in {name} is not a setting{_now_called(RENAMED, key) or _suggest(key, by_key)}")
     return given
 
 
@@ -81,13 +82,14 @@ def _given_in_environment(
     environment: Mapping[str, str], by_key: Mapping[str, Declaration], found: list[str]
 ) -> dict[str, _Given]:
     by_variable = {declaration.variable: declaration.key for declaration in by_key.values()}
+    renamed = {variable_of(old): variable_of(new) for old, new in RENAMED.items()}
     given = {}
     for variable, value in environment.items():
         if not variable.startswith("TRIMQ_") or not value:
             continue  # set but empty is how scripts and compose files spell "not set"
         if variable in by_variable:
             given[by_variable[variable]] = _Given(value, variable, typed=False)
-        elif suggestion := _suggest(variable, by_variable, likeness=0.9):
+        elif suggestion := _now_called(renamed, variable) or _suggest(variable, by_variable, likeness=0.9):
             # Others put names with our prefix here too (Kubernetes does, for a service called trimq), so only what
             # is nearly one of ours is taken for a slip.
             found.append(f"{variable} is not a setting{suggestion}")
@@ -103,7 +105,12 @@ def _suggest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
 
 def suggest_flag(flag: str) -> str:
     """What to add to the sentence about a flag that does not exist."""
-    return _suggest(flag, [declaration.flag for declaration in declarations()])
+    renamed = {flag_of(old): flag_of(new) for old, new in RENAMED.items()}
+    return _now_called(renamed, flag) or _suggest(flag, [declaration.flag for declaration in declarations()])
+
+
+def _now_called(renamed: Mapping[str, str], name: str) -> str:
+    return f" any more: it is called {renamed[name]} now" if name in renamed else ""
 
 
 def _convert(given: Mapping[str, _Given], by_key: Mapping[str, Declaration], found: list[str]) -> dict[str, Any]:
@@ -116,12 +123,6 @@ def _convert(given: Mapping[str, _Given], by_key: Mapping[str, Declaration], fou
             found.append(f"{name}: expected {declaration.form}, got {_shorten(value)}")
         except ValueError as error:
             found.append(f"{name}: expected {declaration.form}, got {_shorten(value)}: {error}")
-        else:
-            if declaration.absent_front_end and values.pop(key) is not None:
-                found.append(
-                    f"the {declaration.absent_front_end} front-end is not part of this version; "
-                    f"leave {name} out or set it to off"
-                )
     return values
 
 
@@ -161,11 +162,13 @@ def _contradictions(settings: Settings, by_key: Mapping[str, Declaration]) -> It
 
 def _unreachable_listeners(settings: Settings, by_key: Mapping[str, Declaration]) -> Iterator[str]:
     taken: dict[Address, str] = {}
+    is_reachable = False
     for key, declaration in by_key.items():
         section = getattr(settings, declaration.section, None)
         address = getattr(section, declaration.field) if declaration.is_listener else None
         if address is None:
             continue
+        is_reachable = True
         if address.port and taken.setdefault(address, key) != key:
             yield f"{taken[address]} and {key} are both {address}"
         if address.host in EVERY_INTERFACE and getattr(section, "advertise", ()) is None:
@@ -173,6 +176,8 @@ def _unreachable_listeners(settings: Settings, by_key: Mapping[str, Declaration]
                 f"{key} is {address}, every interface, which clients cannot be told to connect to; set "
                 f"{declaration.section}.advertise to the name or address by which they reach this machine"
             )
+    if not is_reachable:
+        yield "every listener is off, so nobody could reach the broker; give one of them an address"
 
 
 def _report(mistakes: list[str]) -> str:

@@ -1,5 +1,6 @@
-"""Every setting of the broker, declared once: type, check, help and default. From these lines come the key in the file,
-the environment variable, the flag and the documentation. Values are passed down, never global."""
+"""Every setting of the broker, declared once: type, check, help and default; those of a protocol in its module. From
+these lines come the key in the file, the environment variable, the flag and the documentation. Values are passed down,
+never global."""
 
 from __future__ import annotations
 
@@ -8,157 +9,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from trimq.config.address import Address, Advertised
-
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-INT32 = 2**31 - 1  # Kafka's positions in a segment, sizes of a batch and of a frame are signed 32-bit numbers
-INT64 = 2**63 - 1
-
-Listen = Address | None
-Path = Annotated[str, Meta(pattern=r"^[^\x00]+$")]
-Name = Annotated[
-    str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,100}$", extra={"form": "letters, digits, _ and -", "placeholder": "NAME"})
-]
-
-DelayLevels = Annotated[
-    str,
-    Meta(
-        pattern=r"^[1-9][0-9]{0,6}[smhd]( [1-9][0-9]{0,6}[smhd]){0,99}$",
-        extra={"form": "times like 10s 5m 2h 1d, with a blank between", "placeholder": "TIMES"},
-    ),
-]
-
-
-class Kafka(msgspec.Struct, frozen=True, kw_only=True):
-    listen: Annotated[Listen, Meta(description="Where Kafka clients connect.")] = Address("127.0.0.1", 9092)
-    advertise: Annotated[
-        Advertised | None, Meta(description="What Kafka clients are told to connect to, if not what was bound.")
-    ] = None
-    num_partitions: Annotated[
-        int, Meta(ge=1, le=100_000, description="Partitions of a topic whose creator leaves the number to the broker.")
-    ] = 1
-    auto_create_topics: Annotated[
-        bool, Meta(description="Create a topic when a client that allows it asks for one that does not exist.")
-    ] = True
-    group_initial_rebalance_delay_ms: Annotated[
-        int,
-        Meta(ge=0, le=INT32, description="How long the first member of an empty group waits for others to join it."),
-    ] = 0
-    record_validation: Annotated[
-        Literal["full", "header"],
-        Meta(
-            description="full: check each record that is produced. header: only the batch around them, except where a "
-            "topic is compacted or limits the times of its records."
-        ),
-    ] = "full"
-    received_bytes: Annotated[
-        int,
-        Meta(
-            ge=MIB,
-            le=INT64,
-            description="How much memory requests of Kafka clients that have come in part may take together; beyond "
-            "it, connections that send large ones are closed.",
-        ),
-    ] = GIB
-
-
-class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
-    listen: Annotated[Listen, Meta(description="Where RocketMQ clients find the name server.")] = None
-    broker_listen: Annotated[Listen, Meta(description="Where RocketMQ clients send and pull messages.")] = None
-    grpc_listen: Annotated[
-        Listen,
-        Meta(description="Where RocketMQ 5 clients connect with gRPC.", extra={"absent_front_end": "RocketMQ"}),
-    ] = None
-    old_clients: Annotated[
-        bool, Meta(description="Also listen two ports below broker_listen, where clients before 4.5 send.")
-    ] = True
-    advertise: Annotated[
-        Advertised | None,
-        Meta(description="What RocketMQ clients are told to send to and pull from, if not what was bound."),
-    ] = None
-    cluster_name: Annotated[Name, Meta(description="The name of the cluster that RocketMQ's tools show.")] = (
-        "DefaultCluster"
-    )
-    broker_name: Annotated[Name, Meta(description="The name by which RocketMQ clients know this broker.")] = "broker-a"
-    auto_create_topics: Annotated[
-        bool, Meta(description="Create a topic when a RocketMQ producer sends to one that does not exist.")
-    ] = True
-    default_queues: Annotated[
-        int, Meta(ge=1, le=1000, description="How many queues a topic gets at most that is created by sending to it.")
-    ] = 8
-    delay_levels: Annotated[
-        DelayLevels, Meta(description="How long messages of each level of delay wait: s, m, h or d behind a number.")
-    ] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    max_delay_ms: Annotated[
-        int, Meta(ge=1000, le=INT64, description="How long a message may wait whose producer names its time.")
-    ] = 3 * DAY_MS
-    transaction_timeout_ms: Annotated[
-        int,
-        Meta(ge=1, le=INT64, description="How long a transaction may be undecided before its producer is asked."),
-    ] = 6000
-    transaction_check_interval_ms: Annotated[
-        int, Meta(ge=1, le=INT64, description="How often the broker looks for transactions that are undecided.")
-    ] = 30_000
-    transaction_check_max: Annotated[
-        int, Meta(ge=1, le=INT32, description="How often a producer is asked before a transaction is rolled back.")
-    ] = 15
-    message_bytes: Annotated[
-        int, Meta(ge=1, le=INT32, description="The longest body of a RocketMQ message that is accepted.")
-    ] = 4 * MIB
-    frame_bytes: Annotated[
-        int, Meta(ge=KIB, le=INT32, description="The largest frame of a RocketMQ client; a larger one closes it.")
-    ] = 16 * MIB
-    header_bytes: Annotated[
-        int, Meta(ge=KIB, le=16 * MIB - 1, description="The largest header of a frame; a larger one closes it.")
-    ] = MIB
-    commit_file_bytes: Annotated[
-        int, Meta(ge=64 * KIB, le=GIB, description="The size of each file of the commit log.")
-    ] = GIB
-    index_keys: Annotated[
-        int, Meta(ge=100, le=100_000_000, description="How many keys each file of the key index has room for.")
-    ] = 20_000_000
-    retention_ms: Annotated[
-        int, Meta(ge=1, le=INT64, description="How long a full file of the commit log is kept.")
-    ] = 72 * HOUR_MS
-
-
-class Amqp(msgspec.Struct, frozen=True, kw_only=True):
-    listen: Annotated[Listen, Meta(description="Where AMQP 0-9-1 clients connect.")] = None
-    message_bytes: Annotated[
-        int, Meta(ge=1, le=INT32, description="The largest message that is accepted; a larger one closes its channel.")
-    ] = 128 * MIB
-    frame_max: Annotated[int, Meta(ge=4096, le=INT32, description="The largest frame that clients are offered.")] = (
-        128 * KIB
-    )
-    channel_max: Annotated[
-        int, Meta(ge=0, le=65535, description="How many channels of a connection clients are offered. 0: any.")
-    ] = 2047
-    unacked_bytes: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=INT64,
-            description="How much a channel may hold unacknowledged before nothing more is delivered to it.",
-        ),
-    ] = 256 * MIB
-    heartbeat_s: Annotated[
-        int, Meta(ge=0, le=65535, description="How often a sign of life is suggested to clients. 0: never.")
-    ] = 60
-    handshake_ms: Annotated[
-        int, Meta(ge=1, le=HOUR_MS, description="A connection that is not open after this time is closed.")
-    ] = 10_000
-    consumer_timeout_ms: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=INT64,
-            description="How long a consumer may take to acknowledge a message before it loses it. 0: any time.",
-        ),
-    ] = 1_800_000
+from trimq.config.address import Address
+from trimq.config.amqp import Amqp
+from trimq.config.kafka import Kafka
+from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, Listen, Path
+from trimq.config.rocketmq import RocketMQ
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,10 +87,33 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     ] = 2  # measured: docs/performance.md
 
 
+class Failures(msgspec.Struct, frozen=True, kw_only=True):
+    retention_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64,
+            description="How much is kept of messages that were given up, the newest first. 0: they are only counted.",
+        ),
+    ] = 64 * MIB
+    retention_ms: Annotated[
+        int, Meta(ge=1, le=INT64, description="For how long messages that were given up are kept to be looked at.")
+    ] = 3 * DAY_MS
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: Annotated[
         int, Meta(ge=1, le=INT32, description="How many connections each listener accepts at once.")
     ] = 10_000
+    memory_percent: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="Writes are refused, and AMQP publishers blocked, while the broker takes more than this part "
+            "of the machine's memory, or of its container's.",
+        ),
+    ] = 60
     frame_bytes: Annotated[
         int, Meta(ge=KIB, le=INT32, description="The largest request that is read; a larger one closes its connection.")
     ] = 100 * MIB
@@ -306,4 +184,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     amqp: Amqp = Amqp()
     http: Http = Http()
     storage: Storage = Storage()
+    failures: Failures = Failures()
     limits: Limits = Limits()
+
+
+RENAMED = {"amqp.failures_bytes": "failures.retention_bytes", "amqp.failures_ms": "failures.retention_ms"}
+"""Keys that settings had in earlier versions: what they are now."""

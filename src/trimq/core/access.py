@@ -80,8 +80,11 @@ class Access:
         self._catalogue = catalogue
         self._random_bytes = random_bytes
         self._users: dict[str, User] = {}
+        self._removed: list[Callable[[str], None]] = []
         self._rights: dict[tuple[str, str], _Patterns] = {}
         self._decisions: dict[tuple[str, Action, Resource], bool] = {}
+        self.revision = 0
+        """Grows with every change of users and rights."""
         # Who tries a name that does not exist waits as long as everybody else, and so learns nothing from the time.
         self._nobody = unknown_password(random_bytes)
         for key, definition in catalogue.all(_USER):
@@ -136,10 +139,19 @@ class Access:
 
     def define_user(self, name: str, password: str, is_administrator: bool = False) -> Ticket:
         """Make a user, or give one another password. Takes 50 ms, as `verify` does."""
-        if not name:
+        return self.put_user(User(name, hash_password(password, self.new_salt()), is_administrator))
+
+    def new_salt(self) -> bytes:
+        return self._random_bytes(SALT_BYTES)
+
+    def put_user(self, user: User) -> Ticket:
+        if not user.name:
             raise InvalidSetting("user", "a user needs a name")
-        user = User(name, hash_password(password, self._random_bytes(SALT_BYTES)), is_administrator)
-        return self._put(_USER, name, user)
+        return self._put(_USER, user.name, user)
+
+    def on_removed(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the name of every user who is removed."""
+        self._removed.append(listener)
 
     def remove_user(self, name: str) -> Ticket:
         """Remove the user with all rights. With the last one, everyone is allowed everything again."""
@@ -174,14 +186,20 @@ class Access:
     # -- what the catalogue tells
 
     def _user_changed(self, key: str, definition: Definition | None) -> None:
-        self._decisions.clear()
+        self._forget_decisions()
         if definition is None:
             self._users.pop(key, None)
+            for listener in self._removed:
+                listener(key)
         else:
             self._users[key] = msgspec.convert(definition.value, User)
 
-    def _right_changed(self, key: str, definition: Definition | None) -> None:
+    def _forget_decisions(self) -> None:
         self._decisions.clear()
+        self.revision += 1
+
+    def _right_changed(self, key: str, definition: Definition | None) -> None:
+        self._forget_decisions()
         principal, namespace = msgspec.json.decode(key, type=tuple[str, str])
         if definition is None:
             self._rights.pop((principal, namespace), None)

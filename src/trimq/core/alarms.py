@@ -1,5 +1,5 @@
-"""What queues wait for, on the one index of timers: the expiry of a head, of an unused queue, of a delivery. Knows
-queues by their ids."""
+"""What queues wait for, on the one index of timers: the expiry of a head, of an unused queue, of a delivery, the next
+try of what came back and of what could not be written. Knows queues by their ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimq.clock import Timeline
 from trimq.core.timers import Pending, TimerEntry, TimerId, Timers
 from trimq.model import StreamId
 
-HEAD_EXPIRY, QUEUE_EXPIRY, DELIVERY_TIMEOUT = 0, 1, 2
+HEAD_EXPIRY, QUEUE_EXPIRY, DELIVERY_TIMEOUT, RETRY, HELD = KINDS = 0, 1, 2, 3, 4
 
 
 class Alarms:
@@ -38,7 +38,7 @@ class Alarms:
             self._set[queue, kind] = id, due_ms
 
     def forget(self, queue: UUID) -> None:
-        for kind in (HEAD_EXPIRY, QUEUE_EXPIRY, DELIVERY_TIMEOUT):
+        for kind in KINDS:
             self.set(queue, kind, None)
 
     def _fire(self, pending: Pending) -> None:

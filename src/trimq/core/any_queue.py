@@ -3,7 +3,7 @@ no message."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -13,14 +13,19 @@ from trimq.core.alarms import QUEUE_EXPIRY, Alarms
 from trimq.core.consumers import Consumer, Consumers, Subscription
 from trimq.core.failures import Reason
 from trimq.core.pump import Pump
-from trimq.core.queue_arguments import QueueSettings
-from trimq.core.queue_refusals import ExclusiveUse
-from trimq.formats.content import Sealed, Stored
+from trimq.core.queue_arguments import CLASSIC, CONSUMER_ARGUMENTS, MAX_MILLISECONDS, QueueSettings
+from trimq.core.queue_refusals import ArgumentNotForKind, ExclusiveUse, InvalidArgument
+from trimq.errors import ColdRead
+from trimq.formats.content import Content, Sealed, Stored
 from trimq.formats.field_tables import Table, read_table
+from trimq.offload import Offload
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.queue_log import QueueLog
 
 Owner = Hashable
+
+# Where memory is so short that what was read is gone again before it is used, the loop reads for itself.
+_MOST_WARMINGS = 3
 
 
 class QueueDefinition(msgspec.Struct, frozen=True):
@@ -32,8 +37,11 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     created_ms: int
 
 
+NO_PRIORITY = -1
+
+
 class Publication(NamedTuple):
-    """A content, and what queues want to know of it."""
+    """A content, and what queues want to know of it. `priority` NO_PRIORITY: it has none."""
 
     sealed: Sealed
     is_transient: bool
@@ -66,6 +74,7 @@ class Around(NamedTuple):
     unused: Callable[[AnyQueue], object]
     """It has lost its last consumer, or was unused for too long, and is to go."""
     consumer_timeout_ms: int
+    offload: Offload
 
 
 class AnyQueue:
@@ -83,6 +92,8 @@ class AnyQueue:
         self.has_had_consumers = False
         self.consumers = Consumers(settings.is_single_active)
         self._around = around
+        self._is_warming = False
+        self._warmings = 0
 
     @property
     def kind(self) -> str:
@@ -100,14 +111,26 @@ class AnyQueue:
     # -- consumers
 
     def subscribe(self, subscription: Subscription) -> Consumer:
+        for argument in subscription.arguments:
+            if CONSUMER_ARGUMENTS.get(argument, self.kind) != self.kind:
+                raise ArgumentNotForKind(argument, self.name, self.namespace, self.kind)
         if self.consumers.has_exclusive or (subscription.is_exclusive and self._excludes_exclusive()):
             raise ExclusiveUse(self.name, self.namespace)
         consumer = Consumer(self, subscription)
+        consumer.timeout_ms = self._timeout_of(subscription)
         self.consumers.add(consumer)
         self.has_had_consumers = True
         self.touch()
         self._around.pump.due(self)
         return consumer
+
+    def _timeout_of(self, subscription: Subscription) -> int | None:
+        asked = subscription.arguments.get("x-consumer-timeout")
+        if asked is None:
+            return None
+        if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= MAX_MILLISECONDS:
+            raise InvalidArgument("x-consumer-timeout", "queue", self.name, self.namespace, "no number", asked)
+        return int(asked)
 
     def _excludes_exclusive(self) -> bool:
         return len(self.consumers) > 0 or self.settings.is_single_active
@@ -121,6 +144,19 @@ class AnyQueue:
             self._around.unused(self)
         else:
             self.touch()
+
+    def wake(self, consumer: Consumer) -> None:
+        """A consumer of this queue may have room again."""
+        self.consumers.resume(consumer)
+        self._around.pump.due(self)
+
+    def _took(self, consumer: Consumer, count: int = 1) -> None:
+        """It is done with so many messages: it, or others who share its limit, may be given more."""
+        consumer.in_flight -= count
+        self.wake(consumer)
+        if consumer.allowance is not None:
+            for other in consumer.allowance.settle(count):
+                other.queue.wake(other)
 
     # -- being used
 
@@ -141,6 +177,10 @@ class AnyQueue:
     def logs(self) -> list[QueueLog]:
         raise NotImplementedError
 
+    def numbered_logs(self) -> dict[int, QueueLog]:
+        """By priority, where it keeps one log for each."""
+        return dict(enumerate(self.logs))
+
     @property
     def ready_count(self) -> int:
         """What was published is counted even if it is not readable yet."""
@@ -151,9 +191,28 @@ class AnyQueue:
         """It takes nothing more; one that makes room by itself is never full."""
         return False
 
+    def keeps(self, is_transient: bool) -> bool:
+        """Whether a restart finds a message again."""
+        return not self.is_volatile and not (is_transient and self.kind == CLASSIC)
+
     def publish(self, publication: Publication) -> tuple[Ticket, bool]:
         """The ticket, and whether its pass must be synced."""
         raise NotImplementedError
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether `publish_all` does what `publish` of each would."""
+        return False
+
+    def publish_all(
+        self, contents: Sequence[Content], is_transient: bool, expiration_ms: int | None, priority: int
+    ) -> tuple[Ticket, bool]:
+        """As `publish`, for contents that came together and ask for the same."""
+        raise NotImplementedError
+
+    def cold_head(self) -> ColdRead | None:
+        """Why the next message that is given out would have to be waited for: it is on disk only."""
+        return None
 
     def unreadable(self) -> Wait | None:
         """What was published and cannot be read yet."""
@@ -163,7 +222,25 @@ class AnyQueue:
         return Wait(max(log.latest_ticket().number for log in logs), not self.is_volatile)
 
     def pump(self) -> None:
-        """Serve consumers."""
+        """Serve consumers. What is on disk only is read into memory off the event loop first."""
+        if self.is_deleted or self._is_warming:
+            return
+        try:
+            self._pump(may_wait=self._warmings >= _MOST_WARMINGS)
+        except ColdRead as cold:
+            self._is_warming = True
+            self._warmings += 1
+            self._around.offload(cold.warm, self._warmed)
+        else:
+            self._warmings = 0
+
+    def _warmed(self, nothing: object, error: BaseException | None) -> None:
+        """If the disk failed, that is heard of when it is read."""
+        self._is_warming = False
+        self._around.pump.due(self)
+
+    def _pump(self, may_wait: bool) -> None:
+        """ColdRead: there is more to do, after a wait."""
         raise NotImplementedError
 
     def change_settings(self, settings: QueueSettings) -> None:
@@ -174,6 +251,9 @@ class AnyQueue:
 
     def time_out(self) -> None:
         """Deliveries that were out for too long come back, and their consumers go."""
+
+    def retry(self) -> None:
+        """What came back and had to wait is ready again."""
 
     def end(self) -> None:
         """It is deleted."""

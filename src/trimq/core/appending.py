@@ -15,6 +15,7 @@ from trimq.formats.sealing import from_records
 from trimq.metrics import Counter
 from trimq.model import Buffer, Record
 from trimq.storage.files import Space
+from trimq.storage.memory_guard import MemoryGuard
 from trimq.storage.space import SpaceGuard
 from trimq.storage.stalls import StallGuard
 
@@ -23,6 +24,7 @@ class Appending:
     def __init__(
         self,
         guard: SpaceGuard,
+        memory: MemoryGuard,
         stalls: StallGuard,
         cluster: Cluster,
         admission: Admission,
@@ -30,6 +32,7 @@ class Appending:
         bytes_in: Counter,
     ) -> None:
         self._guard = guard
+        self._memory = memory
         self._stalls = stalls
         self._cluster = cluster
         self._admission = admission
@@ -41,23 +44,34 @@ class Appending:
         if not self.is_running:
             raise NotRunning
         self._guard.check()
+        self._memory.check()
         self._stalls.check()
 
     def stop(self) -> None:
         """Refuse what is new."""
         self.is_running = False
         self._stalls.stop()
+        self._memory.stop()
+
+    def check_memory(self) -> None:
+        """MemoryFull: for what is passed on without being stored."""
+        self._memory.check()
 
     def admit(self, size: int) -> None:
         """So many bytes of a message are about to be appended to queues."""
         if not self.is_running:
             raise NotRunning
         self._guard.check()
+        self._memory.check()
         self._guard.spend(size)
         self._bytes_in.value += size
 
     def space(self) -> Space:
         return self._guard.space()
+
+    def pressure(self) -> int:
+        """How many bytes must go until the disk is no fuller than it may be."""
+        return self._guard.pressure()
 
     def count(self, size: int) -> None:
         """`size` bytes of one message are about to be appended elsewhere."""
@@ -65,10 +79,17 @@ class Appending:
         self._batches.value += 1
         self._bytes_in.value += size
 
+    def count_all(self, messages: int, size: int) -> None:
+        """As `count`, for several messages."""
+        self._guard.spend(size)
+        self._batches.value += messages
+        self._bytes_in.value += size
+
     def append(self, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
         if not self.is_running:
             raise NotRunning
         self._guard.check()
+        self._memory.check()
         self._stalls.check()
         self._cluster.require_owner(stream.id)
         if not stream.rules.takes_writes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import heapq
 import logging
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from trimq.errors import DamagedSegment
-from trimq.formats.content import NEVER, Sealed, Stored
+from trimq.errors import ColdRead, DamagedSegment
+from trimq.formats.content import NEVER, Content, Sealed, Stored
 from trimq.storage.passes import Ticket
 from trimq.storage.queue_log import QueueLog
 
@@ -22,13 +23,15 @@ class Tries(NamedTuple):
     failed: int = 0
 
 
-_NEVER_TRIED = Tries()
+NEVER_TRIED = Tries()
 
 
 class Backlog:
-    """A message is ready, out, or settled. `ready` counts what was appended too and is not readable yet."""
+    """A message is ready, out, or settled. `ready` counts what was appended too and is not readable yet.
+    `returns` numbers what comes back, which then stands in that order; None: in that of the offsets."""
 
-    def __init__(self, log: QueueLog, level: int) -> None:
+    def __init__(self, log: QueueLog, level: int, returns: Iterator[int] | None = None) -> None:
+        self._returns = returns
         self.log = log
         self.level = level
         self.cursor = 0
@@ -38,7 +41,7 @@ class Backlog:
         self.counts_bytes = False
         self.leaving: set[int] = set()  # out, and settled when their next place has them
         self.seen_end = 0  # what lies behind it has become readable since consumers were last served
-        self._returned: list[int] = []  # a heap of offsets before the cursor
+        self._returned: list[tuple[int, int]] = []  # a heap of places and offsets, of what is before the cursor
         self._tries: dict[int, Tries] = {}
 
     def append(self, sealed: Sealed, expires_ms: int, flags: int) -> Ticket:
@@ -47,6 +50,17 @@ class Backlog:
         if self.counts_bytes:
             self.ready_bytes += len(sealed.content.body)
         return ticket
+
+    def append_all(self, contents: Sequence[Content], expires_ms: int, flags: int) -> Ticket:
+        """As `append` of each, at least one."""
+        first = self.log.end
+        try:
+            return self.log.append_all(contents, expires_ms, flags)
+        finally:
+            count = self.log.end - first  # fewer, if a file for the rest could not be made
+            self.ready += count
+            if self.counts_bytes:
+                self.ready_bytes += sum(len(content.body) for content in contents[:count])
 
     def recount(self, out_bytes: int) -> None:
         """A pass was undone: what it appended is not there. All that was out before still is."""
@@ -61,17 +75,18 @@ class Backlog:
 
     # -- out and back
 
-    def peek(self) -> Stored | None:
-        """The next one that is ready and readable, which stays."""
-        while (offset := self._next()) is not None:
-            try:
-                return self.log.peek(offset)
-            except DamagedSegment as damage:
-                self._skip(offset, damage)
-        return None
+    @property
+    def readable(self) -> int:
+        """How many can be taken, at most."""
+        return len(self._returned) + max(self.log.readable_end - self.cursor, 0)
 
     def _next(self) -> int | None:
-        return self._returned[0] if self._returned else self.log.next_live(self.cursor)
+        return self._returned[0][1] if self._returned else self.log.next_live(self.cursor)
+
+    @property
+    def first_return(self) -> int | None:
+        """The place of the first that came back."""
+        return self._returned[0][0] if self._returned else None
 
     def _skip(self, offset: int, damage: DamagedSegment) -> None:
         """It is never served, and not settled either: whoever mends the file has it again after a restart."""
@@ -86,11 +101,12 @@ class Backlog:
         else:
             self.cursor = offset + 1
 
-    def take(self) -> Stored | None:
-        """The next one, which is out until it is settled or given back."""
+    def take(self, may_wait: bool) -> Stored | None:
+        """The next one, which is out until it is settled or given back. ColdRead: it is on disk only, stays, and the
+        caller may not wait for it."""
         while (offset := self._next()) is not None:
             try:
-                stored = self.log.take(offset)
+                stored = self.log.take(offset, may_wait)
             except DamagedSegment as damage:
                 self._skip(offset, damage)
                 continue
@@ -102,28 +118,57 @@ class Backlog:
             return stored
         return None
 
+    def take_run(self, most: int, most_bytes: int, now_ms: int) -> list[Stored]:
+        """As `take`, of several that are at hand: up to so many, and about so many bytes. Empty: the next one is a
+        special case, or there is none."""
+        if self._returned or self.counts_bytes:
+            return []
+        run = self.log.take_run(self.cursor, most, most_bytes, now_ms)
+        if run:
+            self.cursor = run[-1].offset + 1
+            self.ready -= len(run)
+            self.out += len(run)
+        return run
+
+    def cold_head(self) -> ColdRead | None:
+        """None: there is no next one, or it can be had at once."""
+        offset = self._next()
+        try:
+            if offset is not None:
+                self.log.peek(offset, may_wait=False)
+        except ColdRead as cold:
+            return cold
+        except DamagedSegment:
+            pass  # it is left out when it is taken
+        return None
+
     def tries(self, offset: int) -> Tries:
-        return self._tries.get(offset, _NEVER_TRIED)
+        return self._tries.get(offset, NEVER_TRIED)
 
     def remembered_tries(self, offset: int) -> Tries:
         """As `tries`, and what was kept over a restart."""
+        if self._tries and (tries := self._tries.get(offset)) is not None:
+            return tries
         failed = self.log.attempts(offset)
-        return self._tries.get(offset) or Tries(failed, failed)
+        return Tries(failed, failed) if failed else NEVER_TRIED
 
     def give_back(self, stored: Stored, tries: Tries) -> None:
         """It goes to where it was."""
         self._tries[stored.offset] = tries
-        heapq.heappush(self._returned, stored.offset)
+        if self._returns is None and tries.taken and not self.log.is_volatile:
+            self.log.note_attempts(stored.offset, tries.taken)  # it is marked as redelivered after a restart, too
+        place = stored.offset if self._returns is None else next(self._returns)
+        heapq.heappush(self._returned, (place, stored.offset))
         self.ready += 1
         self.out -= 1
         if self.counts_bytes:
             self.ready_bytes += len(stored.content.body)
 
-    def settle(self, offset: int) -> None:
-        """One that is out is done with."""
-        self.log.settle(offset)
-        self.out -= 1
-        if self._tries:
+    def settle(self, offsets: Sequence[int]) -> None:
+        """Those that are out are done with, at least one."""
+        self.log.settle_each(offsets)
+        self.out -= len(offsets)
+        for offset in offsets if self._tries else ():
             self._tries.pop(offset, None)
 
     def purge(self, out: set[int]) -> int:
@@ -135,6 +180,17 @@ class Backlog:
         self.ready -= purged
         return purged
 
-    def head_expiry_ms(self) -> int:
-        head = self.peek()
-        return NEVER if head is None else head.expires_ms
+    def head_expiry_ms(self, may_wait: bool) -> int:
+        """When the next one that is ready and readable expires; NEVER: it does not, or there is none."""
+        while (offset := self._next()) is not None:
+            try:
+                return self.log.expiry_ms(offset, may_wait)
+            except DamagedSegment as damage:
+                self._skip(offset, damage)
+        return NEVER
+
+
+def returned_first(backlogs: list[Backlog]) -> list[Backlog]:
+    """Those to which something came back, in that order; then all."""
+    returned = [(place, backlog) for backlog in backlogs if (place := backlog.first_return) is not None]
+    return [*(backlog for _, backlog in sorted(returned, key=lambda pair: pair[0])), *backlogs]

@@ -8,11 +8,24 @@ from typing import NamedTuple, Protocol
 
 from trimq.core.consistent_hash import HashRing
 from trimq.core.header_matching import check_arguments, matches
-from trimq.core.queue_refusals import InvalidWeight, UnknownExchangeKind
+from trimq.core.queue_refusals import InvalidHash, InvalidWeight, UnknownExchangeKind
 from trimq.core.topic_trie import TopicTrie
 from trimq.formats.field_tables import Table, Value, write_table
+from trimq.formats.property_list import read_property
 
-Headers = Callable[[], Mapping[str, Value]]
+
+class MessageHeaders(dict[str, Value]):
+    """The headers of a message, and its other properties for those who ask: `header` is the list of all, raw."""
+
+    def __init__(self, headers: Mapping[str, Value], header: bytes) -> None:
+        super().__init__(headers)
+        self._header = header
+
+    def property(self, name: str) -> Value:
+        return read_property(self._header, name)
+
+
+Headers = Callable[[], MessageHeaders]
 """Reads the headers of a message, which most exchanges do not ask for."""
 
 
@@ -138,16 +151,26 @@ class ByHeaders:
         self._bindings.pop(binding.identity, None)
 
     def match(self, key: str, headers: Headers) -> Iterable[Destination]:
-        found = headers() if self._bindings else {}
+        found: Mapping[str, Value] = headers() if self._bindings else {}
         return [binding.target for binding in self._bindings.values() if matches(binding.arguments, found)]
 
 
+_HASH_HEADER, _HASH_PROPERTY = "hash-header", "hash-property"
+_HASHED_PROPERTIES = ("correlation_id", "message_id", "timestamp")
+
+
 class ConsistentHash:
-    """One of the bindings, whose keys are their weights: by the message's key, or by the header that is named."""
+    """One of the bindings, whose keys are their weights: by the message's key, or by the header or the property that is
+    named."""
 
     def __init__(self, arguments: Mapping[str, Value]) -> None:
-        self._header = arguments.get("hash-header")
-        self.looks_at_headers = isinstance(self._header, str)
+        self._header = arguments.get(_HASH_HEADER)
+        self._property = arguments.get(_HASH_PROPERTY)
+        if self._property is not None and (self._header is not None or self._property not in _HASHED_PROPERTIES):
+            raise InvalidHash(self._property)
+        if self._header is not None and not isinstance(self._header, str):
+            raise InvalidHash(self._header)
+        self.looks_at_headers = self._header is not None or self._property is not None
         self._ring: HashRing[Destination] = HashRing()
 
     def check(self, binding: Binding) -> None:
@@ -161,8 +184,12 @@ class ConsistentHash:
         self._ring.remove(_ring_name(binding))
 
     def match(self, key: str, headers: Headers) -> Iterable[Destination]:
-        hashed = str(headers().get(self._header, "")) if isinstance(self._header, str) else key
-        found = self._ring.find(hashed)
+        hashed: Value = key
+        if isinstance(self._property, str):
+            hashed = headers().property(self._property)
+        elif isinstance(self._header, str):
+            hashed = headers().get(self._header, "")
+        found = self._ring.find("" if hashed is None else str(hashed))
         return () if found is None else (found,)
 
 

@@ -18,6 +18,7 @@ from trimq.core.streams import Appended, Stream
 from trimq.core.topic_settings import TopicSettings
 from trimq.core.topics import Topic, Topics
 from trimq.core.transacting import Transacting
+from trimq.core.users import Users
 from trimq.formats.batch import BatchHeader
 from trimq.model import Buffer, Caller, Home, Record, StreamId, TopicName
 from trimq.offload import Offload
@@ -46,6 +47,7 @@ class Broker:
         self.membership = membership
         self.transactions = transactions
         self.queueing = queueing
+        self.users = Users(access, offload)
         self._topics = topics
         self._cursors = cursors
         self._access = access

@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 # Where the newest revision is kept when the definition that carried it was deleted. No kind is empty.
 _REVISION_KEY = "/"
 
+# So many changes are remembered before those that are durable are forgotten.
+_PENDING = 256
+
 
 class Definition(msgspec.Struct, frozen=True, array_like=True):
     """`value` is made of dicts, lists, strings, numbers and None, and must not be changed in place. `version` is
@@ -35,8 +38,12 @@ class Catalogue:
     """A change is seen at once and pending like an append: it counts when the ticket's pass is durable. When that pass
     is refused the definitions go back, and watchers hear of it as of any other change."""
 
-    def __init__(self, table: DurableMap[Definition]) -> None:
+    def __init__(self, table: DurableMap[Definition], is_durable: Callable[[int], bool] = lambda number: False) -> None:
+        """`is_durable` says of the number of a pass whether it is."""
         self._table = table
+        self._is_durable = is_durable
+        self._pending: dict[str, Ticket] = {}
+        self._pending_limit = _PENDING
         self._kinds: dict[str, dict[str, Definition]] = {}
         self._watchers: dict[str, list[Listener]] = {}
         self._untold: deque[tuple[str, str, Definition | None]] = deque()
@@ -63,9 +70,22 @@ class Catalogue:
         definition = Definition(value, self._revision + 1)
         ticket = self._table.put(name, definition)
         self._revision += 1
+        self._pending[name] = ticket
+        if len(self._pending) > self._pending_limit:
+            self._forget_durable()
         self._set(kind, key, definition)
         self._tell()
         return ticket
+
+    def pending(self, kind: str, key: str) -> Ticket | None:
+        """Of the last change of this definition, if it does not count yet: whoever relies on it waits for that. It may
+        have been refused, of which not everybody has heard."""
+        ticket = self._pending.get(_name(kind, key))
+        return None if ticket is None or self._is_durable(ticket.number) else ticket
+
+    def _forget_durable(self) -> None:
+        self._pending = {name: ticket for name, ticket in self._pending.items() if not self._is_durable(ticket.number)}
+        self._pending_limit = max(_PENDING, 2 * len(self._pending))
 
     def delete(self, kind: str, key: str, expected: int) -> Ticket:
         """`Changed` unless its version is `expected`."""

@@ -3,7 +3,9 @@ Knows neither messages nor the wire."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trimq.formats.field_tables import Value
@@ -25,12 +27,33 @@ class Receiver(Protocol):
     def cancelled(self, consumer: Consumer) -> None:
         """The queue is gone, and the consumer with it."""
 
-    def timed_out(self, consumer: Consumer, delivery: Delivery) -> None:
-        """A message was out for too long. It is back in its queue, and the consumer is gone."""
+    def timed_out(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        """Messages were out for too long. They are back in their queue, and the consumer is gone."""
+
+
+class Allowance:
+    """How many messages several consumers may have unsettled together, whichever queues they take from. `most` 0: any
+    number."""
+
+    __slots__ = ("consumers", "in_flight", "most")
+
+    def __init__(self) -> None:
+        self.most = 0
+        self.in_flight = 0
+        self.consumers: set[Consumer] = set()
+
+    @property
+    def room(self) -> int:
+        return self.most - self.in_flight if self.most else _NO_LIMIT
+
+    def settle(self, count: int) -> Iterable[Consumer]:
+        """One of them is done with so many messages. Those who may be given more now."""
+        self.in_flight -= count
+        return self.consumers if self.in_flight < self.most <= self.in_flight + count else ()
 
 
 class Subscription(NamedTuple):
-    """`prefetch` 0: no limit. Who does not acknowledge has no limit at all."""
+    """`prefetch` 0: no limit. Who does not acknowledge has no limit at all. `allowance`: a limit that it shares."""
 
     tag: str
     receiver: Receiver
@@ -39,10 +62,12 @@ class Subscription(NamedTuple):
     is_exclusive: bool = False
     priority: int = 0
     arguments: Mapping[str, Value] = {}
+    allowance: Allowance | None = None
 
 
 class Consumer:
     __slots__ = (
+        "allowance",
         "arguments",
         "in_flight",
         "is_exclusive",
@@ -53,6 +78,7 @@ class Consumer:
         "queue",
         "receiver",
         "tag",
+        "timeout_ms",
     )
 
     def __init__(self, queue: AnyQueue, subscription: Subscription) -> None:
@@ -64,7 +90,9 @@ class Consumer:
         self.is_exclusive = subscription.is_exclusive
         self.priority = subscription.priority
         self.arguments = subscription.arguments
+        self.allowance = None if subscription.no_ack else subscription.allowance
         self.in_flight = 0
+        self.timeout_ms: int | None = None  # None: the queue's
         self.position = 0  # of those who read without taking: the next offset
 
     @property
@@ -72,19 +100,24 @@ class Consumer:
         """How many more it takes now."""
         if not self.receiver.can_take:
             return 0
-        if self.no_ack or not self.prefetch:
-            return _NO_LIMIT
-        return self.prefetch - self.in_flight
+        room = _NO_LIMIT if self.no_ack or not self.prefetch else self.prefetch - self.in_flight
+        if self.allowance is not None:
+            room = min(room, self.allowance.room)
+        return room
 
 
 _NO_LIMIT = 1 << 30
 
 
 class Consumers:
+    """Who was found to have no room is not asked again before `resume`, so that thousands of busy ones cost nothing."""
+
     def __init__(self, is_single_active: bool) -> None:
         self.is_single_active = is_single_active
-        self._all: list[Consumer] = []  # in the order in which they came
-        self._turns: dict[int, list[Consumer]] = {}  # by priority, highest first; each list is rotated
+        self._all: OrderedDict[Consumer, None] = OrderedDict()  # in the order in which they came
+        self._turns: dict[int, OrderedDict[Consumer, None]] = {}  # by priority, highest first; each is rotated
+        self._full: set[Consumer] = set()
+        self._exclusive = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -97,42 +130,82 @@ class Consumers:
 
     @property
     def has_exclusive(self) -> bool:
-        return any(consumer.is_exclusive for consumer in self._all)
+        return self._exclusive > 0
 
     def add(self, consumer: Consumer) -> None:
-        self._all.append(consumer)
-        self._turns.setdefault(consumer.priority, []).append(consumer)
-        self._turns = dict(sorted(self._turns.items(), reverse=True))
+        self._all[consumer] = None
+        self._exclusive += consumer.is_exclusive
+        if consumer.allowance is not None:
+            consumer.allowance.consumers.add(consumer)
+        self._queue_up(consumer)
+
+    def _queue_up(self, consumer: Consumer) -> None:
+        if consumer.priority not in self._turns:
+            self._turns[consumer.priority] = OrderedDict()
+            self._turns = dict(sorted(self._turns.items(), reverse=True))
+        self._turns[consumer.priority][consumer] = None
 
     def remove(self, consumer: Consumer) -> bool:
         if consumer not in self._all:
             return False
-        self._all.remove(consumer)
-        turns = self._turns[consumer.priority]
-        turns.remove(consumer)
-        if not turns:
-            del self._turns[consumer.priority]
+        del self._all[consumer]
+        self._exclusive -= consumer.is_exclusive
+        if consumer.allowance is not None:
+            consumer.allowance.consumers.discard(consumer)
+        if consumer in self._full:
+            self._full.discard(consumer)
+        else:
+            self._step_out(consumer)
         return True
 
+    def _step_out(self, consumer: Consumer) -> None:
+        turns = self._turns[consumer.priority]
+        del turns[consumer]
+        if not turns:
+            del self._turns[consumer.priority]
+
+    def resume(self, consumer: Consumer) -> None:
+        """It may have room again."""
+        if consumer in self._full:
+            self._full.discard(consumer)
+            self._queue_up(consumer)
+
     def is_active(self, consumer: Consumer) -> bool:
-        return not self.is_single_active or (bool(self._all) and self._all[0] is consumer)
+        return not self.is_single_active or self._first() is consumer
 
-    def next(self) -> tuple[Consumer, int] | None:
-        """Whose turn it is, and for how many messages. None: nobody has room."""
+    def _first(self) -> Consumer | None:
+        return next(iter(self._all), None)
+
+    def next(self, most: int) -> tuple[list[Consumer], int]:
+        """Whose turns they are, for `most` messages, and how many each of them takes. Nobody: there is no room."""
         if self.is_single_active:
-            first = self._all[0] if self._all else None
-            return None if first is None or first.room <= 0 else (first, first.room)
-        for turns in self._turns.values():
-            for consumer in turns:
+            first = self._first()
+            return ([], 0) if first is None or first.room <= 0 else ([first], first.room)
+        while self._turns:
+            turns = next(iter(self._turns.values()))
+            found: list[Consumer] = []
+            least = _NO_LIMIT
+            for consumer in tuple(islice(turns, most)):
                 room = consumer.room
-                if room > 0:
-                    # With others of its rank it takes one at a time.
-                    return consumer, room if len(turns) == 1 else 1
-        return None
+                if room <= 0:
+                    self._full.add(consumer)
+                    self._step_out(consumer)
+                elif consumer.allowance is not None:  # what the next one takes is less by what this one is given
+                    return (found, 1) if found else ([consumer], room if len(turns) == 1 else 1)
+                else:
+                    found.append(consumer)
+                    least = min(least, room)
+            if found:
+                # Those of one rank take one at a time. Whoever is not asked has its turn before their second.
+                return found, least if len(found) == len(turns) else 1
+        return [], 0
 
-    def served(self, consumer: Consumer) -> None:
-        """It has had its turn; others of its rank are next."""
-        turns = self._turns.get(consumer.priority)
-        if turns is not None and len(turns) > 1 and not self.is_single_active:
-            turns.remove(consumer)
-            turns.append(consumer)
+    def served(self, consumers: Sequence[Consumer], count: int) -> None:
+        """They have been given so many messages in turns; others of their rank are next."""
+        turns = self._turns.get(consumers[0].priority)
+        if turns is None or self.is_single_active:
+            return
+        rest = count % len(consumers) if len(consumers) == len(turns) else count
+        for consumer in consumers[:rest]:
+            if consumer in turns:
+                turns.move_to_end(consumer)

@@ -11,18 +11,21 @@ from trimq.clock import Timeline
 from trimq.core.exchanges import Exchange, Exchanges
 from trimq.core.publishing import JointTicket, Published, Publishing
 from trimq.core.queue_arguments import MAX_MILLISECONDS
+from trimq.core.routing import copied_keys
 from trimq.core.timers import Pending, TimerEntry, Timers
-from trimq.errors import DamagedSegment, WriteFailed
+from trimq.errors import ColdRead, DamagedSegment, Refusal, WriteFailed
 from trimq.formats.content import TRANSIENT, Content, seal
-from trimq.formats.field_tables import BadField
+from trimq.formats.field_tables import BadField, Value
 from trimq.formats.property_list import FLAGS, flags_of, read_headers, replace
 from trimq.model import StreamId
+from trimq.offload import Offload
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.queue_log import QueueLog
 
 log = logging.getLogger(__name__)
 
 _DELAY = "x-delay"
+_AGAIN_MS = 1000  # after which what could not be written is tried again
 
 
 class Delays:
@@ -37,8 +40,10 @@ class Delays:
         timeline: Timeline,
         id: UUID,
         make_log: Callable[[], QueueLog],
+        offload: Offload,
     ) -> None:
         self._exchanges = exchanges
+        self._offload = offload
         self._publishing = publishing
         self._passes = passes
         self._timeline = timeline
@@ -72,6 +77,8 @@ class Delays:
         if delay_ms <= 0:
             return None
         facts = self._publishing.facts_of(header)
+        if facts.has_copies:
+            copied_keys(read_headers(header))  # InvalidHeader: it could not be routed when its time has come
         if self._log is None:
             self._take_log(self._make_log())
         assert self._log is not None
@@ -93,19 +100,39 @@ class Delays:
         while offset is not None:
             self._timed_to = offset + 1
             try:
-                due_ms = self._log.peek(offset).expires_ms
+                due_ms = self._log.expiry_ms(offset)
             except DamagedSegment as damage:
                 log.error("a delayed message is left out: %s", damage)
             else:
                 self._timers.schedule(due_ms, TimerEntry(StreamId(self._id, 0), offset))
             offset = self._log.next_live(offset + 1)
 
-    def _fire(self, pending: Pending) -> None:
+    def _fire(self, pending: Pending, may_wait: bool = False) -> None:
         """Publish, and settle when that is durable. A crash between the two publishes it again."""
         held, offset = self._log, pending.entry.position
         if held is None or not held.is_live(offset):
             return
-        content = held.take(offset).content
+        try:
+            content = held.take(offset, may_wait).content
+        except ColdRead as cold:
+            self._offload(cold.warm, lambda _, error: self._fire_warm(pending))
+        except DamagedSegment as damage:
+            log.error("a delayed message is left out: %s", damage)
+        else:
+            self._publish(held, content, pending)
+
+    def _fire_warm(self, pending: Pending) -> None:
+        try:
+            self._fire(pending, may_wait=True)
+        except Refusal as refusal:
+            log.warning("a delayed message is tried again: %s", refusal)
+            self._try_later(pending)
+
+    def _try_later(self, pending: Pending) -> None:
+        self._timers.schedule(self._timeline.now_ms() + _AGAIN_MS, pending.entry)
+
+    def _publish(self, held: QueueLog, content: Content, pending: Pending) -> None:
+        offset = pending.entry.position
         namespace, _, name = content.exchange.decode("utf-8", "surrogateescape").partition("\0")
         exchange = self._exchanges.find(namespace, name)
         if exchange is None:
@@ -123,7 +150,7 @@ class Delays:
             if ticket.refusal is None:
                 held.settle(offset)
             else:
-                self._timers.schedule(self._timeline.now_ms() + 1000, pending.entry)
+                self._try_later(pending)
 
         self._passes.afterwards(JointTicket(published.tickets), done)
 
@@ -135,6 +162,8 @@ def _delay_of(header: bytes) -> int:
         delay = read_headers(header).get(_DELAY)
     except BadField:
         return 0
+    if isinstance(delay, str) and delay.isascii() and delay.isdigit():
+        delay = int(delay)
     if isinstance(delay, bool) or not isinstance(delay, int):
         return 0
     return min(int(delay), MAX_MILLISECONDS)
@@ -144,5 +173,7 @@ def _after_delay(header: bytes) -> bytes:
     """As the plugin has it, the header is negative from now on: it has been waited for."""
     headers = read_headers(header)
     delay = headers[_DELAY]
-    assert isinstance(delay, int)
-    return replace(header, headers={**headers, _DELAY: type(delay)(-delay)})
+    waited: Value = f"-{delay}" if isinstance(delay, str) else delay
+    if isinstance(delay, int):
+        waited = type(delay)(-delay)
+    return replace(header, headers={**headers, _DELAY: waited})

@@ -1,13 +1,16 @@
 """Messages of one queue that are out for delivery, with the same time to settle each. Leases of the plainest kind:
-since all last equally long they end in the order in which they were granted, so one timer watches the first of them."""
+since all last equally long they end in the order in which they were granted, so one timer watches the first of them.
+Those of the few consumers that asked for another time are looked at one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trimq.core.backlog import Backlog, Tries
 from trimq.formats.content import Content, Stored
+from trimq.formats.field_tables import BadField, Table
+from trimq.formats.property_list import read_headers, replace
 
 if TYPE_CHECKING:
     from trimq.core.any_queue import AnyQueue
@@ -60,8 +63,9 @@ class Deliveries:
     def __init__(self, timeout_ms: int, watch: Watch) -> None:
         self.timeout_ms = timeout_ms
         self._watch = watch
-        self._watched = False
+        self._watched_ms: int | None = None
         self._out: dict[Delivery, None] = {}
+        self._own: dict[Delivery, int | None] = {}  # those whose consumers have another time, and when it is over
 
     def __len__(self) -> int:
         return len(self._out)
@@ -69,11 +73,21 @@ class Deliveries:
     def __iter__(self) -> Iterator[Delivery]:
         return iter(tuple(self._out))
 
-    def grant(self, delivery: Delivery) -> None:
-        self._out[delivery] = None
-        if not self._watched and self.timeout_ms:
-            self._watched = True
-            self._watch(delivery.granted_ms + self.timeout_ms)
+    def grant(self, deliveries: Sequence[Delivery]) -> None:
+        """Those of one consumer that go out at one time, at least one."""
+        self._out.update(dict.fromkeys(deliveries))
+        consumer, granted_ms = deliveries[0].consumer, deliveries[0].granted_ms
+        if consumer is not None and consumer.timeout_ms is not None:
+            due_ms = granted_ms + consumer.timeout_ms if consumer.timeout_ms else None
+            self._own.update(dict.fromkeys(deliveries, due_ms))
+            if due_ms is not None and (self._watched_ms is None or due_ms < self._watched_ms):
+                self._watch_until(due_ms)
+        elif self._watched_ms is None and self.timeout_ms:
+            self._watch_until(granted_ms + self.timeout_ms)
+
+    def _watch_until(self, due_ms: int) -> None:
+        self._watched_ms = due_ms
+        self._watch(due_ms)
 
     def settle(self, delivery: Delivery) -> bool:
         """It is no longer out. False: it was not, any more."""
@@ -81,20 +95,43 @@ class Deliveries:
         if delivery not in out:
             return False
         del out[delivery]
+        if self._own:
+            self._own.pop(delivery, None)
         return True
+
+    def settle_all(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """They are no longer out. Those that were."""
+        out = self._out
+        found = [delivery for delivery in deliveries if out.pop(delivery, delivery) is None]
+        for delivery in found if self._own else ():
+            self._own.pop(delivery, None)
+        return found
 
     def overdue(self, now_ms: int) -> list[Delivery]:
         """Those whose time is over; they stay out. To be called when the watched time has come."""
         found: list[Delivery] = []
-        self._watched = False
-        for delivery in self._out:
+        later_ms = [due_ms for due_ms in self._own.values() if due_ms is not None and due_ms > now_ms]
+        for delivery in self._out if self.timeout_ms else ():
+            if delivery in self._own:
+                continue
             due_ms = delivery.granted_ms + self.timeout_ms
             if due_ms > now_ms:
-                self._watched = True
-                self._watch(due_ms)
+                later_ms.append(due_ms)
                 break
             found.append(delivery)
+        found += [delivery for delivery, due_ms in self._own.items() if due_ms is not None and due_ms <= now_ms]
+        self._watched_ms = None
+        if later_ms:
+            self._watch_until(min(later_ms))
         return found
 
-    def clear(self) -> None:
-        self._out.clear()
+
+def with_counts(content: Content, tries: Tries) -> bytes:
+    """Properties that tell how often a message was tried."""
+    counts: Table = {"x-acquired-count": tries.taken}
+    if tries.failed:
+        counts["x-delivery-count"] = tries.failed
+    try:
+        return replace(content.header, headers={**read_headers(content.header), **counts})
+    except BadField:
+        return content.header

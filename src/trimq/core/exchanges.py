@@ -84,6 +84,8 @@ class Exchanges:
         self._namespaces: set[str] = set()
         self.changed: Callable[[], None] = lambda: None
         """Called when routes are no longer what they were."""
+        self.appeared: Callable[[Exchange], None] = lambda exchange: None
+        """Called for each that is new, before anything is routed through it."""
         self.deleted: Callable[[Exchange], None] = lambda exchange: None
         catalogue.watch(_EXCHANGE, self._exchange_went_back)
         catalogue.watch(_BINDING, self._binding_went_back)
@@ -98,6 +100,10 @@ class Exchanges:
         return iter(list(self._exchanges.values()))
 
     # -- looking
+
+    def has_binding(self, namespace: str, binding: Binding) -> bool:
+        source = self.find(namespace, binding.source)
+        return source is not None and binding.identity in source.bindings
 
     def find(self, namespace: str, name: str) -> Exchange | None:
         found = self._exchanges.get((namespace, name))
@@ -116,8 +122,8 @@ class Exchanges:
         self._namespaces.add(namespace)
         nothing = write_table({})
         for name, kind in {DEFAULT: "direct", **_PREDECLARED}.items():
-            definition = ExchangeDefinition(namespace, name, kind, True, False, False, nothing)
-            self._exchanges.setdefault((namespace, name), Exchange(definition))
+            exchange = Exchange(ExchangeDefinition(namespace, name, kind, True, False, False, nothing))
+            self.appeared(self._exchanges.setdefault((namespace, name), exchange))
 
     # -- exchanges
 
@@ -131,7 +137,7 @@ class Exchanges:
         is_internal: bool,
         arguments: Table,
     ) -> Ticket | None:
-        """None: it is there already, or need not outlive a restart."""
+        """None: it is there already and is durable, or need not outlive a restart."""
         if name == DEFAULT:
             raise DefaultExchange
         definition = ExchangeDefinition(
@@ -141,7 +147,7 @@ class Exchanges:
         found = self.find(namespace, name)
         if found is not None:
             _require_equivalent(found, declared)
-            return None
+            return self._catalogue.pending(_EXCHANGE, _key(namespace, name))
         if name.startswith(RESERVED_PREFIX):
             raise ReservedName("exchange", name)
         if _ALTERNATE in arguments and declared.alternate is None:
@@ -173,18 +179,27 @@ class Exchanges:
         self.deleted(exchange)
         return self._unkeep(_EXCHANGE, _key(exchange.namespace, exchange.name)) or ticket
 
+    def delete_all(self, namespace: str) -> None:
+        """The namespace goes."""
+        for exchange in self:
+            if exchange.namespace == namespace and self._exchanges.get((namespace, exchange.name)) is exchange:
+                self._delete(exchange)
+        self._namespaces.discard(namespace)
+
     def _remember(self, exchange: Exchange) -> None:
         self.find(exchange.namespace, DEFAULT)
         self._exchanges[exchange.namespace, exchange.name] = exchange
+        self.appeared(exchange)
         self.changed()
 
     # -- bindings
 
     def bind(self, namespace: str, binding: Binding) -> Ticket | None:
-        """None: it is there already, or need not outlive a restart. That its queue exists was seen to."""
+        """None: it is there already and is durable, or need not outlive a restart. That its queue exists was seen
+        to."""
         source = self._bindable(namespace, binding)
         if binding.identity in source.bindings:
-            return None
+            return self._catalogue.pending(_BINDING, _binding_key(namespace, binding))
         source.matcher.check(binding)
         self._add(source, binding)
         if not self._is_durable(source, binding):

@@ -25,6 +25,7 @@ class Reason(Enum):
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery-limit"
     OVERFLOW = "overflow"
+    UNDECIDED = "undecided"
 
 
 @dataclass(slots=True, frozen=True)

@@ -56,6 +56,15 @@ class Logins:
 
         self._offload(lambda: matches(password, hashed), compared)
 
+    @property
+    def are_needed(self) -> bool:
+        """While no user is defined, nobody has to say who they are."""
+        return bool(self._access.users())
+
+    def on_removed(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the name of every user who is removed."""
+        self._access.on_removed(listener)
+
     def may_enter(self, name: str, namespace: str) -> bool:
         """Whether a user may do anything at all there. While nobody is defined, everyone may."""
         users = {user.name: user for user in self._access.users()}

@@ -52,6 +52,9 @@ class Membership:
             if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
         ]
 
+    def has(self, group: str) -> bool:
+        return group in self._groups.names()
+
     def describe(self, caller: Caller, group: str) -> GroupDescription:
         self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
         return self._groups.describe(group)

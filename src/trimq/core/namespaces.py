@@ -14,9 +14,12 @@ _KIND = "namespace"
 
 
 class Namespaces:
-    def __init__(self, catalogue: Catalogue) -> None:
+    """`empty(name)` removes all that is in one."""
+
+    def __init__(self, catalogue: Catalogue, empty: Callable[[str], None]) -> None:
         self._catalogue = catalogue
-        self.deleted: Callable[[str], None] = lambda name: None
+        self._empty = empty
+        self._deleted: list[Callable[[str], None]] = []
 
     def all(self) -> list[str]:
         return [DEFAULT_NAMESPACE, *(key for key, _ in self._catalogue.all(_KIND))]
@@ -37,5 +40,11 @@ class Namespaces:
         known = self._catalogue.get(_KIND, name)
         if known is None:
             raise UnknownNamespace(name, "")
-        self.deleted(name)
-        return self._catalogue.delete(_KIND, name, known.version)
+        self._empty(name)
+        ticket = self._catalogue.delete(_KIND, name, known.version)
+        for listener in self._deleted:
+            listener(name)
+        return ticket
+
+    def on_deleted(self, listener: Callable[[str], None]) -> None:
+        self._deleted.append(listener)

@@ -42,6 +42,7 @@ from trimq.offload import Offload
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.compaction import Effort
 from trimq.storage.files import Files
+from trimq.storage.memory_guard import MemoryGuard
 from trimq.storage.partition_store import ROOT, PartitionStore
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.segment_checksums import SegmentChecksums
@@ -111,11 +112,18 @@ def new_id(chance: random.Random) -> UUID:
 
 
 def open_appending(
-    settings: Settings, guard: SpaceGuard, passes: Passes, cluster: Cluster, clock: Clock, metrics: Metrics
+    settings: Settings,
+    files: Files,
+    guard: SpaceGuard,
+    passes: Passes,
+    cluster: Cluster,
+    clock: Clock,
+    metrics: Metrics,
 ) -> Appending:
     now_ms, limits = clock.message.now_ms, settings.limits
     return Appending(
         guard,
+        MemoryGuard(files, clock.liveness, limits.memory_percent),
         StallGuard(passes, clock.liveness, settings.storage.busy_after_ms),
         cluster,
         Admission(
@@ -139,6 +147,11 @@ def open_upkeep(
     compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
     checksums = SegmentChecksums(checkpoints, offload)
     return Upkeep(topics, guard, compacting, checksums, clock.message, settings.storage.retention_check_ms)
+
+
+def _open_catalogue(files: Files, passes: Passes, offload: Offload) -> Catalogue:
+    table = open_table(files, TABLES, "catalogue", passes, Definition, offload)
+    return Catalogue(table, lambda number: number <= passes.durable)
 
 
 def open_groups(
@@ -194,6 +207,37 @@ def _open_guard(settings: Settings, files: Files, clock: Clock) -> SpaceGuard:
     return SpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
 
 
+def _open_shared(
+    settings: Settings,
+    files: Files,
+    passes: Passes,
+    clock: Clock,
+    offload: Offload,
+    catalogue: Catalogue,
+    topics: Topics,
+    access: Access,
+    appending: Appending,
+    queues: OpenQueues,
+    chance: random.Random,
+) -> SharedLog | None:
+    """What is given up in the shared log is told of beside what queues give up."""
+    return open_shared_log(
+        settings,
+        files,
+        passes,
+        clock,
+        offload,
+        catalogue,
+        topics,
+        access,
+        appending,
+        queues.parts.burying,
+        queues.ledger,
+        TABLES,
+        partial(new_id, chance),
+    )
+
+
 def open_core(
     settings: Settings,
     files: Files,
@@ -207,7 +251,7 @@ def open_core(
     _make_folders(files)
     now_ms = clock.message.now_ms
     checkpoints = Checkpoints(open_table(files, TABLES, "checkpoints", passes, list, offload))
-    catalogue = Catalogue(open_table(files, TABLES, "catalogue", passes, Definition, offload))
+    catalogue = _open_catalogue(files, passes, offload)
     cursors = Cursors(open_table(files, TABLES, "cursors", passes, Cursor, offload), clock.message)
     facts = open_table(files, TABLES, "cluster", passes, _FACT, offload)
     cluster = Cluster(facts, Node(settings.node_id), chance.randbytes)
@@ -218,16 +262,16 @@ def open_core(
     topics.on_deleted(cursors.delete_topic)
     topics.open()
     cursors.delete_strays({topic.id for topic in topics})
-    queues = open_queues(settings, files, passes, clock, catalogue, checkpoints, topics, chance, metrics)
+    queues = open_queues(settings, files, passes, clock, catalogue, checkpoints, topics, chance, metrics, offload)
     guard = _open_guard(settings, files, clock)
-    appending = open_appending(settings, guard, passes, cluster, clock, metrics)
+    appending = open_appending(settings, files, guard, passes, cluster, clock, metrics)
     upkeep = open_upkeep(settings, topics, checkpoints, passes, offload, guard, clock)
     kept = open_table(files, TABLES, "transactions", passes, Transaction, offload)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance, transactions)
     logins = Logins(access, offload, chance.randbytes)
-    shared_log = open_shared_log(
-        settings, files, passes, clock, offload, catalogue, topics, access, appending, TABLES, partial(new_id, chance)
+    shared_log = _open_shared(
+        settings, files, passes, clock, offload, catalogue, topics, access, appending, queues, chance
     )
     broker = Broker(
         settings,

@@ -4,17 +4,20 @@ these parts needs which."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from trimq.clock import Clock
 from trimq.config import Settings
-from trimq.core.alarms import DELIVERY_TIMEOUT, HEAD_EXPIRY, QUEUE_EXPIRY, Alarms
+from trimq.core.alarms import DELIVERY_TIMEOUT, HEAD_EXPIRY, HELD, QUEUE_EXPIRY, RETRY, Alarms
 from trimq.core.any_queue import Around
 from trimq.core.burying import Burying
 from trimq.core.catalogue import Catalogue
 from trimq.core.delays import Delays
 from trimq.core.exchanges import Exchanges
+from trimq.core.failure_ledger import FailureLedger
 from trimq.core.namespaces import Namespaces
 from trimq.core.policies import Policies
 from trimq.core.publishing import Publishing
@@ -26,22 +29,31 @@ from trimq.core.routing import Routing
 from trimq.core.topics import Topics
 from trimq.metrics import Metrics
 from trimq.model import Home, TopicName
+from trimq.offload import Offload
+from trimq.storage.blobs import Blobs
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.files import Files
 from trimq.storage.passes import Passes
+from trimq.storage.queue_compaction import SegmentCompaction
 from trimq.storage.queue_store import ROOT, VOLATILE_ROOT, QueueStore
 
 QUEUE_ROOTS = (ROOT, VOLATILE_ROOT)
 
-# The log of delayed messages stands beside those of queues, whose ids are random and never this.
+# These logs stand beside those of queues, whose ids are random and never so small.
 _DELAYS = UUID(int=0)
 _DELAYS_LOG = f"{_DELAYS.hex}-0"
+_LEDGER_LOG = f"{UUID(int=1).hex}-0"
+
+OTHER_LOGS = {_DELAYS_LOG: "(delayed messages)", _LEDGER_LOG: "(failures)"}
+"""Logs that are no queue's, and what is in them."""
 
 
 @dataclass(slots=True)
 class OpenQueues:
     parts: QueueingParts
     upkeep: QueueUpkeep
+    ledger: FailureLedger
+    blobs: Blobs
 
     def start(self) -> None:
         self.upkeep.start()
@@ -53,7 +65,7 @@ class OpenQueues:
         """What was settled reaches the disk with the pass that this begins."""
         for log in self.parts.queues.logs():
             log.close()
-        for log in self.parts.delays.logs:
+        for log in (*self.parts.delays.logs, *self.ledger.logs, *self.blobs.logs):
             log.close()
 
 
@@ -67,6 +79,7 @@ def open_queues(
     topics: Topics,
     chance: random.Random,
     metrics: Metrics,
+    offload: Offload,
 ) -> OpenQueues:
     now_ms = clock.message.now_ms
     storage = settings.storage
@@ -74,51 +87,79 @@ def open_queues(
     queues = Queues(catalogue, store, passes, chance.randbytes, lambda: UUID(int=chance.getrandbits(128), version=4))
     exchanges = Exchanges(catalogue, queues.is_durable)
     routing = Routing(exchanges)
-    publishing = Publishing(routing, queues.find, now_ms)
-    burying = Burying(exchanges, routing, publishing, queues.find_by_id, passes, clock.message, metrics)
+    publishing = Publishing(routing, queues.find, store.blobs, settings.amqp.shared_body_bytes, now_ms)
+    ledger = _make_ledger(settings, store, now_ms)
+    burying = Burying(exchanges, routing, publishing, queues.find_by_id, ledger, passes, clock.message, metrics)
     publishing.overflowed = burying.give_up
     pump = Pump(passes.soon)
     alarms = Alarms(clock.message, lambda id, kind: _ring(queues, pump, id, kind))
+    timeout_ms = settings.amqp.consumer_timeout_ms
     queues.around = Around(
-        passes,
-        pump,
-        alarms,
-        now_ms,
-        burying.give_up,
-        queues.make_log,
-        queues.delete,
-        settings.amqp.consumer_timeout_ms,
+        passes, pump, alarms, now_ms, burying.give_up, queues.make_log, queues.delete, timeout_ms, offload
     )
     policies = Policies(catalogue, exchanges)
     queues.apply_policy = policies.apply
     queues.gone = lambda queue: exchanges.unbind_queue(queue.namespace, queue.name)
-    delays = Delays(
-        exchanges, publishing, passes, clock.message, _DELAYS, lambda: store.make(_DELAYS_LOG, is_volatile=False)
+    make_log = partial(store.make, _DELAYS_LOG, is_volatile=False)
+    delays = Delays(exchanges, publishing, passes, clock.message, _DELAYS, make_log, offload)
+    _find_again(store, queues, exchanges, policies, delays, ledger)
+    _share_names(topics, queues)
+    compact = partial(SegmentCompaction, files, passes, checkpoints, offload=offload)
+    namespaces = Namespaces(catalogue, partial(_empty, queues, exchanges, policies))
+    interval_ms = storage.retention_check_ms
+    upkeep = QueueUpkeep(compact, queues, lambda: [*delays.logs, *store.blobs.logs], ledger, clock.message, interval_ms)
+    parts = QueueingParts(exchanges, queues, publishing, burying, delays, policies, namespaces, pump, offload)
+    return OpenQueues(parts, upkeep, ledger, store.blobs)
+
+
+def _make_ledger(settings: Settings, store: QueueStore, now_ms: Callable[[], int]) -> FailureLedger:
+    kept = settings.failures
+    return FailureLedger(
+        lambda: store.make(_LEDGER_LOG, is_volatile=False), now_ms, kept.retention_bytes, kept.retention_ms
     )
-    has_delayed = _DELAYS_LOG in store.names()
-    queues.open(others=[_DELAYS_LOG])
+
+
+def _find_again(
+    store: QueueStore,
+    queues: Queues,
+    exchanges: Exchanges,
+    policies: Policies,
+    delays: Delays,
+    ledger: FailureLedger,
+) -> None:
+    """Everything that is on disk."""
+    found = store.names()
+    queues.open(others=[_DELAYS_LOG, _LEDGER_LOG])
     exchanges.open()
     policies.apply_to_exchanges()
     policies.changed = queues.apply_policies
-    delays.open(store.recover(_DELAYS_LOG) if has_delayed else None)
-    _share_names(topics, queues)
-    upkeep = QueueUpkeep(
-        files, passes, checkpoints, queues, lambda: delays.logs, clock.message, storage.retention_check_ms
-    )
-    parts = QueueingParts(exchanges, queues, publishing, delays, policies, Namespaces(catalogue), pump)
-    return OpenQueues(parts, upkeep)
+    delays.open(store.recover(_DELAYS_LOG) if _DELAYS_LOG in found else None)
+    ledger.open(store.recover(_LEDGER_LOG) if _LEDGER_LOG in found else None)
+    store.sweep()  # they were the last
+
+
+def _empty(queues: Queues, exchanges: Exchanges, policies: Policies, namespace: str) -> None:
+    """A namespace goes, with everything in it."""
+    for queue in queues:
+        if queue.namespace == namespace:
+            queues.delete(queue)
+    exchanges.delete_all(namespace)
+    for policy in policies.all(namespace):
+        policies.delete(namespace, policy.name)
 
 
 def _ring(queues: Queues, pump: Pump, id: UUID, kind: int) -> None:
     queue = queues.find_by_id(id)
     if queue is None:
         return
-    if kind == HEAD_EXPIRY:
+    if kind in (HEAD_EXPIRY, HELD):
         pump.due(queue)
     elif kind == QUEUE_EXPIRY:
         queue.expire()
     elif kind == DELIVERY_TIMEOUT:
         queue.time_out()
+    elif kind == RETRY:
+        queue.retry()
 
 
 def _share_names(topics: Topics, queues: Queues) -> None:

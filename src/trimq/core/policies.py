@@ -11,8 +11,8 @@ import msgspec
 
 from trimq.core.catalogue import Catalogue
 from trimq.core.catalogue import Definition as Kept
-from trimq.core.exchanges import Exchanges
-from trimq.core.queue_arguments import QueueSettings, lesser, read_settings
+from trimq.core.exchanges import Exchange, Exchanges
+from trimq.core.queue_arguments import RETRY_DISABLED, STREAM, QueueSettings, lesser, read_settings
 from trimq.errors import InvalidSetting
 from trimq.storage.passes import Ticket
 
@@ -30,7 +30,13 @@ _OF_QUEUES = {
     "delivery-limit": "x-delivery-limit",
     "max-age": "x-max-age",
     "consumer-timeout": "x-consumer-timeout",
+    "message-deduplication": "x-message-deduplication",
+    "delayed-retry-type": "x-delayed-retry-type",
+    "delayed-retry-min": "x-delayed-retry-min",
+    "delayed-retry-max": "x-delayed-retry-max",
 }
+_OF_QUORUM = {"x-delivery-limit", "x-consumer-timeout", *(name for name in _OF_QUEUES.values() if "retry" in name)}
+_BOOLEAN = ("message-deduplication",)
 _ALTERNATE = "alternate-exchange"
 APPLY_TO = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
 
@@ -53,6 +59,7 @@ class Policies:
         for key, kept in catalogue.all(_KIND):
             self._take(key, kept)
         catalogue.watch(_KIND, self._policy_changed)
+        exchanges.appeared = self._apply_to
 
     def all(self, namespace: str) -> list[Policy]:
         return [policy for policy, _ in self._policies.values() if policy.namespace == namespace]
@@ -82,8 +89,8 @@ class Policies:
         for key, value in policy.definition.items():
             if key != _ALTERNATE and key not in _OF_QUEUES:
                 raise InvalidSetting(key, "this broker cannot enforce it in a policy")
-            if isinstance(value, bool) or not isinstance(value, str | int):
-                raise InvalidSetting(key, f"{value!r} is neither a number nor a text")
+            if isinstance(value, bool) != (key in _BOOLEAN) or not isinstance(value, str | int):
+                raise InvalidSetting(key, f"{value!r} is not what it can be")
         _arguments(policy)
 
     # -- what holds
@@ -107,14 +114,21 @@ class Policies:
             delivery_limit=asked.delivery_limit if "delivery-limit" in said else own.delivery_limit,
             max_age_ms=lesser(own.max_age_ms, asked.max_age_ms, min),
             consumer_timeout_ms=lesser(own.consumer_timeout_ms, asked.consumer_timeout_ms, min),
+            retry_type=asked.retry_type if own.retry_type == RETRY_DISABLED else own.retry_type,
+            retry_min_ms=asked.retry_min_ms if own.retry_min_ms is None else own.retry_min_ms,
+            retry_max_ms=asked.retry_max_ms if own.retry_max_ms is None else own.retry_max_ms,
+            takes_ids_once=own.takes_ids_once or (asked.takes_ids_once and own.kind != STREAM),
         )
 
     def apply_to_exchanges(self) -> None:
         for exchange in self._exchanges:
-            policy = self._find(exchange.namespace, exchange.name, ("all", "exchanges"))
-            alternate = None if policy is None else policy.definition.get(_ALTERNATE)
-            exchange.policy_alternate = alternate if isinstance(alternate, str) else None
+            self._apply_to(exchange)
         self._exchanges.changed()
+
+    def _apply_to(self, exchange: Exchange) -> None:
+        policy = self._find(exchange.namespace, exchange.name, ("all", "exchanges"))
+        alternate = None if policy is None else policy.definition.get(_ALTERNATE)
+        exchange.policy_alternate = alternate if isinstance(alternate, str) else None
 
     def _find(self, namespace: str, name: str, kinds: tuple[str, ...]) -> Policy | None:
         found = [
@@ -143,7 +157,7 @@ def _arguments(policy: Policy) -> QueueSettings:
     kind = "classic"
     if "x-max-age" in said:
         kind = "stream"
-    elif "x-delivery-limit" in said or "x-consumer-timeout" in said:
+    elif _OF_QUORUM & said.keys():
         kind = "quorum"
     limits = read_settings(policy.name, policy.namespace, {**said, "x-queue-type": kind})
     return limits if "x-delivery-limit" in said else limits._replace(delivery_limit=None)

@@ -3,18 +3,19 @@ queue. Knows neither who publishes nor who reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
-from trimq.core.any_queue import AnyQueue, Publication
+from trimq.core.any_queue import NO_PRIORITY, AnyQueue, Publication
+from trimq.core.bindings import MessageHeaders
 from trimq.core.exchanges import Exchange
 from trimq.core.failures import Reason
-from trimq.core.queue_arguments import DROP_HEAD, MAX_MILLISECONDS, REJECT_PUBLISH_DLX
+from trimq.core.queue_arguments import DROP_HEAD, MAX_MILLISECONDS, REJECT_PUBLISH_DLX, STREAM
 from trimq.core.queue_refusals import InvalidExpiration, InvalidHeader
 from trimq.core.routing import Route, Routing, copied_keys
 from trimq.errors import Refusal
-from trimq.formats.content import Content, Sealed, Stored, seal
-from trimq.formats.field_tables import BadField, Table, Value
+from trimq.formats.content import MAX_RECORD_BYTES, NO_BLOB, Content, Sealed, Stored, seal, seal_reference
+from trimq.formats.field_tables import BadField, Table
 from trimq.formats.property_list import FLAGS, PERSISTENT, flags_of, read_headers, read_property, replace
 from trimq.storage.passes import Ticket
 
@@ -76,14 +77,33 @@ class JointTicket(Ticket):
         """It follows from the others."""
 
 
+class Bodies(Protocol):
+    """Where a body is kept once for several queues."""
+
+    def put(self, body: bytes, is_volatile: bool, now_ms: int) -> int: ...
+
+    def drop_unheld(self, blob: int) -> None: ...
+
+
 FindQueue = Callable[[str, str], AnyQueue | None]
 Overflowed = Callable[[AnyQueue, Stored, Reason, int], Ticket | None]
 
 
 class Publishing:
-    def __init__(self, routing: Routing, find_queue: FindQueue, now_ms: Callable[[], int]) -> None:
+    """Bodies of `shared_bytes` and more that reach several queues are kept once, in `bodies`; 0: none is."""
+
+    def __init__(
+        self,
+        routing: Routing,
+        find_queue: FindQueue,
+        bodies: Bodies,
+        shared_bytes: int,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._routing = routing
         self._find_queue = find_queue
+        self._bodies = bodies
+        self._shared_bytes = shared_bytes or MAX_RECORD_BYTES
         self._now_ms = now_ms
         self._facts: dict[bytes, Facts] = {}
         self.overflowed: Overflowed = lambda queue, stored, reason, attempts: None
@@ -106,8 +126,83 @@ class Publishing:
         publication = _new_tuple(Publication, (seal(content), facts[0], facts[1], facts[2], 0))
         return self.deliver(exchange.namespace, names, publication)
 
+    def publish_all(
+        self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[Published, int]]:
+        """Messages with one key, given as their headers and bodies, in this order: what became of them, and of how many
+        each time. A refusal concerns the one after those."""
+        for facts, alike in self._alike(contents):
+            published = self._publish_alike(exchange, key, facts, alike)
+            if published is not None:
+                yield published, len(alike)
+            else:
+                for header, body in alike:
+                    yield self.publish(exchange, key, header, body), 1
+
+    def _alike(self, contents: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[Facts, Sequence[tuple[bytes, bytes]]]]:
+        """Those in a row that ask for the same."""
+        start = 0
+        known = contents[0][0]
+        facts = self.facts_of(known)
+        for index, (header, _) in enumerate(contents):
+            if header is known:
+                continue
+            known = header
+            try:
+                other = self.facts_of(header)
+            except Refusal:
+                yield facts, contents[start:index]
+                raise
+            if other != facts:
+                yield facts, contents[start:index]
+                start, facts = index, other
+        yield facts, contents[start:]
+
+    def _publish_alike(
+        self, exchange: Exchange, key: str, facts: Facts, alike: Sequence[tuple[bytes, bytes]]
+    ) -> Published | None:
+        """None: one by one."""
+        names = None if facts.has_copies else self._routing.known(exchange.namespace, exchange.name, key)
+        if names is None:
+            return None
+        if len(names) > 1 and any(len(body) >= self._shared_bytes for _, body in alike):
+            return None
+        queues = [queue for name in names if (queue := self._find_queue(exchange.namespace, name)) is not None]
+        if not all(queue.takes_runs for queue in queues):
+            return None
+        published = Published(bool(queues))
+        name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()
+        contents = [_new_tuple(Content, (name, encoded_key, header, body, now_ms)) for header, body in alike]
+        for queue in queues:
+            published.add(*queue.publish_all(contents, facts.is_transient, facts.expiration_ms, facts.priority))
+        return published
+
     def deliver(self, namespace: str, names: Sequence[str], publication: Publication) -> Published:
         """To the queues of these names that there are."""
+        if len(names) > 1 and len(publication.sealed.content.body) >= self._shared_bytes:
+            return self._deliver_shared(namespace, names, publication)
+        return self._deliver(namespace, names, publication, publication)
+
+    def _deliver_shared(self, namespace: str, names: Sequence[str], publication: Publication) -> Published:
+        """As `deliver`, with the body in a blob, if that can be. Streams, which go by their bytes, have their own."""
+        found = [self._find_queue(namespace, name) for name in names]
+        sharing = [queue for queue in found if queue is not None and queue.kind != STREAM]
+        blob = NO_BLOB
+        content = publication.sealed.content
+        if len(sharing) > 1:
+            is_volatile = not any(queue.keeps(publication.is_transient) for queue in sharing)
+            blob = self._bodies.put(content.body, is_volatile, content.published_ms)
+        if blob == NO_BLOB:
+            return self._deliver(namespace, names, publication, publication)
+        try:
+            shared = publication._replace(sealed=seal_reference(content, blob))
+            return self._deliver(namespace, names, shared, publication)
+        finally:
+            self._bodies.drop_unheld(blob)  # no queue had room
+
+    def _deliver(
+        self, namespace: str, names: Sequence[str], publication: Publication, to_streams: Publication
+    ) -> Published:
         published = Published(False)
         for name in names:
             queue = self._find_queue(namespace, name)
@@ -118,9 +213,10 @@ class Publishing:
                 published.is_refused = True
                 self._refuse(queue, publication.sealed)
             else:
-                ticket, needs_sync = queue.publish(publication)
+                ticket, needs_sync = queue.publish(to_streams if queue.kind == STREAM else publication)
                 published.tickets.append(ticket)
-                published.number = ticket.number  # all are of one pass
+                if ticket.number > published.number:  # a repeated message may have been stored in an earlier pass
+                    published.number = ticket.number
                 if needs_sync:
                     published.needs_sync = True
         return published
@@ -146,12 +242,12 @@ def read_facts(header: bytes) -> Facts:
     expiration_ms: int | None = None
     if flags & FLAGS["expiration"]:
         expiration_ms = _expiration_ms(str(read_property(header, "expiration")))
-    priority = read_property(header, "priority") if flags & FLAGS["priority"] else 0
+    priority = read_property(header, "priority") if flags & FLAGS["priority"] else NO_PRIORITY
     has_headers = bool(flags & FLAGS["headers"])
     return Facts(
         read_property(header, "delivery_mode") != PERSISTENT,
         expiration_ms,
-        priority if isinstance(priority, int) else 0,
+        priority if isinstance(priority, int) else NO_PRIORITY,
         has_headers and (b"\x02CC" in header or b"\x03BCC" in header),
     )
 
@@ -169,9 +265,9 @@ def _without_blind_copies(header: bytes, headers: Table) -> bytes:
     return replace(header, headers=kept)
 
 
-def _headers_of(header: bytes) -> Mapping[str, Value]:
+def _headers_of(header: bytes) -> MessageHeaders:
     try:
-        return read_headers(header)
+        return MessageHeaders(read_headers(header), header)
     except BadField as error:
         raise InvalidHeader("headers", str(error)) from error
 

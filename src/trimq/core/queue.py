@@ -1,29 +1,57 @@
-"""One queue: what is published to it, who is given it, and what becomes of what comes back. Decides; where messages lie
-is its backlog's matter, where dead ones go is told to it."""
+"""One queue: who is given its messages, and what becomes of what comes back. Decides; where messages lie is its
+backlog's matter, where dead ones go is told to it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
 from uuid import UUID
 
-from trimq.core.alarms import DELIVERY_TIMEOUT, HEAD_EXPIRY
-from trimq.core.any_queue import AnyQueue, Around, Owner, Publication, QueueDefinition
-from trimq.core.backlog import Backlog, Tries
+from trimq.core.alarms import HEAD_EXPIRY, HELD, RETRY
+from trimq.core.any_queue import Around, Owner, QueueDefinition
+from trimq.core.backlog import NEVER_TRIED, Backlog, Tries, returned_first
 from trimq.core.consumers import Consumer
-from trimq.core.deliveries import Deliveries, Delivery
+from trimq.core.deliveries import Delivery, with_counts
 from trimq.core.failures import Reason
-from trimq.core.queue_arguments import CLASSIC, DROP_HEAD, QUORUM, QueueSettings
-from trimq.formats.content import NEVER, RETURNED, TRANSIENT, Content, Stored
-from trimq.formats.field_tables import BadField, Table
-from trimq.formats.property_list import read_headers, replace
-from trimq.storage.passes import Ticket
+from trimq.core.filled_queue import FilledQueue
+from trimq.core.leaving import Leaving
+from trimq.core.queue_arguments import (
+    DROP_HEAD,
+    QUORUM,
+    QueueSettings,
+)
+from trimq.core.retries import Retries, delay_ms
+from trimq.errors import ColdRead
+from trimq.formats.content import RETURNED, Stored
 from trimq.storage.queue_log import QueueLog
 
 # What one turn of the loop gives out of one queue: others have their turn too.
 _MESSAGES_PER_TURN = 1000
 _BYTES_PER_TURN = 1 << 20
+_NO_LIMIT = 1 << 60
+
+_RETURNED_ONCE = Tries(1, 0)
+
+_place_of = attrgetter("consumer", "backlog")  # of a delivery
 
 
-class Queue(AnyQueue):
+class _Turn:
+    """What may still be given out."""
+
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self, messages: int, bytes: int) -> None:
+        self.messages = messages
+        self.bytes = bytes
+
+
+def _first_try(stored: Stored) -> Tries:
+    """Of a message that was never out of this queue: it may have been out of another."""
+    return _RETURNED_ONCE if stored[1] & RETURNED else NEVER_TRIED
+
+
+class Queue(FilledQueue):
     def __init__(
         self,
         id: UUID,
@@ -33,176 +61,156 @@ class Queue(AnyQueue):
         around: Around,
         logs: dict[int, QueueLog],
     ) -> None:
-        super().__init__(id, definition, settings, owner, around)
-        self._backlogs: list[Backlog] = []  # the highest priority first
-        self._lowest: Backlog
-        self._may_expire = settings.ttl_ms is not None
-        self.deliveries = Deliveries(
-            settings.consumer_timeout_ms or around.consumer_timeout_ms,
-            lambda due_ms: around.alarms.set(id, DELIVERY_TIMEOUT, due_ms),
+        super().__init__(id, definition, settings, owner, around, logs)
+        self._leaving = Leaving(
+            lambda stored, reason, attempts: around.give_up(self, stored, reason, attempts),
+            around.passes.afterwards,
+            self._give_back,
+            around.now_ms,
+            lambda due_ms: around.alarms.set(id, HELD, due_ms),
         )
-        for level, log in logs.items():
-            self._add_level(level, log)
-            self._may_expire = self._may_expire or any(part.earliest_expiry_ms >= 0 for part in log.segments)
-
-    def _add_level(self, level: int, log: QueueLog) -> Backlog:
-        backlog = Backlog(log, level)
-        if self.settings.max_bytes is not None:
-            backlog.count_bytes(0)
-        log.grown = self._log_grown
-        log.undone = lambda: backlog.recount(self._out_bytes(backlog))
-        self._backlogs.append(backlog)
-        self._backlogs.sort(key=lambda backlog: -backlog.level)
-        self._lowest = self._backlogs[-1]
-        return backlog
-
-    def _log_grown(self) -> None:
-        self._around.pump.due(self)
-
-    def change_settings(self, settings: QueueSettings) -> None:
-        self._may_expire = self._may_expire or settings.ttl_ms is not None
-        self.deliveries.timeout_ms = settings.consumer_timeout_ms or self._around.consumer_timeout_ms
-        for backlog in self._backlogs:
-            if settings.max_bytes is not None and not backlog.counts_bytes:
-                backlog.count_bytes(self._out_bytes(backlog))
-        super().change_settings(settings)
-
-    def _out_bytes(self, backlog: Backlog) -> int:
-        return sum(len(delivery.message.body) for delivery in self.deliveries if delivery.backlog is backlog)
-
-    @property
-    def logs(self) -> list[QueueLog]:
-        return [backlog.log for backlog in self._backlogs]
-
-    @property
-    def ready_count(self) -> int:
-        if len(self._backlogs) == 1:
-            return self._lowest.ready
-        return sum(backlog.ready for backlog in self._backlogs)
-
-    @property
-    def ready_bytes(self) -> int:
-        return sum(backlog.ready_bytes for backlog in self._backlogs)
-
-    # -- publishing
-
-    @property
-    def is_full(self) -> bool:
-        settings = self.settings
-        if settings.overflow == DROP_HEAD:
-            return False
-        return (settings.max_length is not None and self.ready_count >= settings.max_length) or (
-            settings.max_bytes is not None and self.ready_bytes >= settings.max_bytes
-        )
-
-    def publish(self, publication: Publication) -> tuple[Ticket, bool]:
-        sealed, is_transient, expiration_ms, priority, flags = publication
-        settings = self.settings
-        ttl_ms = settings.ttl_ms
-        if expiration_ms is not None:
-            ttl_ms = expiration_ms if ttl_ms is None or expiration_ms < ttl_ms else ttl_ms
-        expires_ms = NEVER
-        if ttl_ms is not None:
-            expires_ms = sealed.content.published_ms + ttl_ms
-            self._may_expire = True
-        if is_transient and settings.kind == CLASSIC:
-            flags |= TRANSIENT
-        backlog = self._level(priority) if settings.max_priority else self._lowest
-        ticket = backlog.append(sealed, expires_ms, flags)
-        return ticket, not (flags & TRANSIENT or backlog.log.is_volatile)
-
-    def _level(self, priority: int) -> Backlog:
-        wanted = min(priority, self.settings.max_priority)
-        for backlog in self._backlogs:
-            if backlog.level == wanted:
-                return backlog
-        return self._add_level(wanted, self._around.make_log(self.id, wanted, self.is_volatile))
+        self._retries = Retries(self._give_back, around.now_ms, lambda due_ms: around.alarms.set(id, RETRY, due_ms))
 
     # -- giving out
 
-    def pump(self) -> None:
+    def _pump(self, may_wait: bool) -> None:
         """Serve consumers; then let go what nobody took and that may not stay."""
-        if self.is_deleted:
-            return
+        self._leaving.go_on()
         if len(self.consumers):
-            self._serve()
-        if self.settings.overflow == DROP_HEAD:
-            self._drop_excess()
+            self._serve(may_wait)
+        if self.settings.overflow == DROP_HEAD and self._is_too_long():
+            self._drop_excess(may_wait)
         for backlog in self._backlogs:
             backlog.seen_end = backlog.log.readable_end
         if self._may_expire:
-            self._expire_heads()
+            self._expire_heads(may_wait)
 
-    def _serve(self) -> None:
-        now_ms = self._around.now_ms()
-        messages, size = 0, 0
+    def _serve(self, may_wait: bool) -> None:
         batches: dict[Consumer, list[Delivery]] = {}
-        is_more = True
-        while is_more and (turn := self.consumers.next()) is not None:
-            consumer, room = turn
-            batch = batches.setdefault(consumer, [])
-            for _ in range(room):
-                if messages >= _MESSAGES_PER_TURN or size >= _BYTES_PER_TURN:
-                    self._around.pump.due(self)
-                    is_more = False
-                    break
-                taken = self._take(now_ms)
-                if taken is None:
-                    is_more = False
-                    break
-                messages += 1
-                size += len(taken[1].content.body)
-                batch.append(self._grant(*taken, consumer, consumer.no_ack, now_ms))
-            if is_more:
-                self.consumers.served(consumer)
-        for consumer, batch in batches.items():
-            if batch:
-                consumer.receiver.deliver(consumer, batch)
+        try:
+            self._fill(batches, may_wait)
+        finally:
+            for consumer, batch in batches.items():
+                if batch:
+                    self._warmings = 0
+                    consumer.receiver.deliver(consumer, batch)
 
-    def _take(self, now_ms: int) -> tuple[Backlog, Stored] | None:
-        for backlog in self._backlogs:
-            while (stored := backlog.take()) is not None:
+    def _fill(self, batches: dict[Consumer, list[Delivery]], may_wait: bool) -> None:
+        """What each consumer is given in this turn."""
+        now_ms = self._around.now_ms()
+        turn = _Turn(_MESSAGES_PER_TURN, _BYTES_PER_TURN)
+        is_run = True
+        while (most := min(turn.messages, sum(backlog.readable for backlog in self._backlogs))) > 0 < turn.bytes:
+            # Where messages go one by one, so are consumers asked: there may be thousands of them.
+            consumers, room = self.consumers.next(most if is_run else 1)
+            if not consumers:
+                break
+            given = self._take_run(min(most, len(consumers) * room), turn, now_ms)
+            is_run = bool(given)
+            if not is_run:
+                taken = self._take(now_ms, may_wait, turn)
+                if taken is None:
+                    break
+                given = [self._remembered(*taken, now_ms)]
+            for index, consumer in enumerate(consumers[: len(given)]):
+                own = given[index :: len(consumers)]
+                self._grant(own, consumer, consumer.no_ack)
+                batches.setdefault(consumer, []).extend(own)
+            self.consumers.served(consumers, len(given))
+        if min(turn.messages, turn.bytes) <= 0:  # this turn is over, not the messages
+            self._around.pump.due(self)
+
+    def _take_run(self, most: int, turn: _Turn, now_ms: int) -> list[Delivery]:
+        """Up to so many that were never out, if nothing but their order has to be looked at."""
+        if len(self._backlogs) > 1 or self._waiting_ids is not None or self._leaving.is_full:
+            return []
+        backlog = self._lowest
+        run = backlog.take_run(most, turn.bytes, now_ms)
+        turn.messages -= len(run)
+        turn.bytes -= sum([len(stored[3].body) for stored in run])
+        return [Delivery(self, backlog, stored, None, stored[3].header, _first_try(stored), now_ms) for stored in run]
+
+    def _take(self, now_ms: int, may_wait: bool, turn: _Turn) -> tuple[Backlog, Stored] | None:
+        """The next that is not expired; each that is counts in this turn."""
+        backlogs = [] if self._leaving.is_full else self._backlogs
+        if len(backlogs) > 1 and self.settings.kind == QUORUM:
+            backlogs = returned_first(backlogs)
+        for backlog in backlogs:
+            while (stored := self._take_from(backlog, may_wait)) is not None:
+                turn.messages -= 1
                 expires_ms = stored.expires_ms
                 if expires_ms < 0 or expires_ms > now_ms or self._is_for_now(backlog, stored):
+                    turn.bytes -= len(stored.content.body)
                     return backlog, stored
-                self._give_up(backlog, stored, Reason.EXPIRED, backlog.tries(stored.offset))
+                leave = self._leaving.hold if self._leaving.is_patient else self._leaving.give_up
+                leave(backlog, stored, Reason.EXPIRED, backlog.tries(stored.offset))
+                if turn.messages <= 0 or self._leaving.is_full:
+                    return None
         return None
+
+    def _take_from(self, backlog: Backlog, may_wait: bool) -> Stored | None:
+        stored = backlog.take(may_wait)
+        if stored is not None and self._waiting_ids is not None:
+            self._waiting_ids.forget(stored.content, stored.offset)
+        return stored
+
+    def _give_back(self, backlog: Backlog, stored: Stored, tries: Tries) -> None:
+        """It waits again, at its old place."""
+        backlog.give_back(stored, tries)
+        if self._waiting_ids is not None:
+            self._waiting_ids.add(stored.content, backlog, stored.offset)
+        self._around.pump.due(self)
 
     def _is_for_now(self, backlog: Backlog, stored: Stored) -> bool:
         """A message that may not wait at all goes to a consumer who is ready when it becomes readable."""
         return stored.expires_ms == stored.content.published_ms and stored.offset >= backlog.seen_end
 
-    def _grant(
-        self, backlog: Backlog, stored: Stored, consumer: Consumer | None, no_ack: bool, now_ms: int
-    ) -> Delivery:
-        kind = self.settings.kind
-        tries = backlog.tries(stored.offset) if kind == CLASSIC else backlog.remembered_tries(stored.offset)
+    def _remembered(self, backlog: Backlog, stored: Stored, now_ms: int) -> Delivery:
+        """With how often it was out before."""
+        tries = backlog.remembered_tries(stored.offset)
         header = stored.content.header
-        if kind == QUORUM and tries.taken:
-            header = _with_counts(stored.content, tries)
-        if stored.flags & RETURNED and not tries.taken:
-            tries = Tries(1, 0)
-        delivery = Delivery(self, backlog, stored, consumer, header, tries, now_ms)
-        if no_ack:
-            backlog.settle(stored.offset)
-        else:
-            self.deliveries.grant(delivery)
-            if consumer is not None:
-                consumer.in_flight += 1
-        return delivery
+        if tries.taken and self.settings.kind == QUORUM:
+            header = with_counts(stored.content, tries)
+        return Delivery(self, backlog, stored, None, header, tries if tries.taken else _first_try(stored), now_ms)
+
+    def _grant(self, deliveries: list[Delivery], consumer: Consumer | None, no_ack: bool) -> None:
+        """Of one backlog, at least one."""
+        backlog = deliveries[0].backlog
+        for delivery in deliveries:
+            delivery.consumer = consumer
+        if no_ack and backlog is not None:
+            backlog.settle([delivery.stored.offset for delivery in deliveries])
+            return
+        self.deliveries.grant(deliveries)
+        if consumer is not None:
+            consumer.in_flight += len(deliveries)
+            if consumer.allowance is not None:
+                consumer.allowance.in_flight += len(deliveries)
 
     def get(self, no_ack: bool) -> Delivery | None:
-        """The next message, for one who asks."""
+        """The next message, for one who asks; read from the disk now, if need be."""
         self.touch()
         now_ms = self._around.now_ms()
-        taken = self._take(now_ms)
-        return None if taken is None else self._grant(*taken, None, no_ack, now_ms)
+        taken = self._take(now_ms, True, _Turn(_NO_LIMIT, _NO_LIMIT))
+        if taken is None:
+            return None
+        delivery = self._remembered(*taken, now_ms)
+        self._grant([delivery], None, no_ack)
+        return delivery
+
+    def cold_head(self) -> ColdRead | None:
+        return next((cold for backlog in self._backlogs if (cold := backlog.cold_head()) is not None), None)
 
     # -- coming back
 
-    def ack(self, delivery: Delivery) -> None:
-        if self._settle(delivery) and delivery.backlog is not None:
-            delivery.backlog.settle(delivery.stored.offset)
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        settled = self.deliveries.settle_all(deliveries)
+        for (consumer, backlog), own in groupby(settled, _place_of):
+            offsets = [delivery.stored.offset for delivery in own]
+            if consumer is not None:
+                self._took(consumer, len(offsets))
+            if backlog is not None and not self.is_deleted:
+                backlog.settle(offsets)
 
     def requeue(self, delivery: Delivery, counts: bool) -> None:
         """To where it was. `counts`: it failed, and may do so only so often."""
@@ -212,101 +220,89 @@ class Queue(AnyQueue):
         limit = self.settings.delivery_limit
         if limit is not None and counts:
             if tries.failed > limit:
-                self._give_up(delivery.backlog, delivery.stored, Reason.DELIVERY_LIMIT, tries)
+                self._leaving.give_up(delivery.backlog, delivery.stored, Reason.DELIVERY_LIMIT, tries)
                 return
             delivery.backlog.log.note_attempts(delivery.offset, tries.failed)
-        delivery.backlog.give_back(delivery.stored, tries)
-        self._around.pump.due(self)
+        wait_ms = delay_ms(self.settings, tries, counts)
+        if wait_ms:
+            self._retries.wait(wait_ms, delivery.backlog, delivery.stored, tries)
+        else:
+            self._give_back(delivery.backlog, delivery.stored, tries)
+
+    def retry(self) -> None:
+        self._retries.go_on()
 
     def reject(self, delivery: Delivery) -> None:
         if self._settle(delivery) and delivery.backlog is not None:
-            self._give_up(delivery.backlog, delivery.stored, Reason.REJECTED, delivery.tries)
+            tries = delivery.tries
+            self._leaving.give_up(
+                delivery.backlog, delivery.stored, Reason.REJECTED, tries, Tries(tries.taken + 1, tries.failed)
+            )
 
     def _settle(self, delivery: Delivery) -> bool:
         if not self.deliveries.settle(delivery):
             return False
-        consumer = delivery.consumer
-        if consumer is not None:
-            consumer.in_flight -= 1
-            self._around.pump.due(self)
+        if delivery.consumer is not None:
+            self._took(delivery.consumer)
         return not self.is_deleted
 
     # -- going
 
-    def _give_up(self, backlog: Backlog, stored: Stored, reason: Reason, tries: Tries) -> None:
-        """It is out, and comes back only if its next place cannot be written."""
-        ticket = self._around.give_up(self, stored, reason, tries.taken)
-        if ticket is None:
-            backlog.settle(stored.offset)
-            return
-        backlog.leaving.add(stored.offset)
-
-        def settled(done: Ticket) -> None:
-            backlog.leaving.discard(stored.offset)
-            if self.is_deleted:
+    def _drop_excess(self, may_wait: bool) -> None:
+        """In one turn more than came since the last, so that it ends, but not many more: others have their turn too."""
+        came = sum(backlog.log.readable_end - backlog.seen_end for backlog in self._backlogs)
+        for _ in range(came + _MESSAGES_PER_TURN):
+            if not self._is_too_long() or self._leaving.is_patient:
                 return
-            if done.refusal is None:
-                backlog.settle(stored.offset)
+            for backlog in reversed(self._backlogs):
+                if (stored := self._take_from(backlog, may_wait)) is not None:
+                    self._leaving.give_up(backlog, stored, Reason.OVERFLOW, backlog.tries(stored.offset))
+                    break
             else:
-                backlog.give_back(stored, tries)
-                self._around.pump.due(self)
-
-        self._around.passes.afterwards(ticket, settled)
-
-    def _drop_excess(self) -> None:
-        settings = self.settings
-        while (settings.max_length is not None and self.ready_count > settings.max_length) or (
-            settings.max_bytes is not None and self.ready_bytes > settings.max_bytes
-        ):
-            backlog = next((backlog for backlog in reversed(self._backlogs) if backlog.peek() is not None), None)
-            stored = None if backlog is None else backlog.take()
-            if backlog is None or stored is None:
                 return
-            self._give_up(backlog, stored, Reason.OVERFLOW, backlog.tries(stored.offset))
+        self._around.pump.due(self)
 
-    def _expire_heads(self) -> None:
+    def _expire_heads(self, may_wait: bool) -> None:
         now_ms = self._around.now_ms()
         due_ms: int | None = None
         for backlog in self._backlogs:
             for _ in range(_MESSAGES_PER_TURN):
-                expires_ms = backlog.head_expiry_ms()
-                if not 0 <= expires_ms <= now_ms:
+                expires_ms = backlog.head_expiry_ms(may_wait)
+                if not 0 <= expires_ms <= now_ms or self._leaving.is_patient:
                     break
-                stored = backlog.take()
+                stored = self._take_from(backlog, may_wait)
                 if stored is not None:
-                    self._give_up(backlog, stored, Reason.EXPIRED, backlog.tries(stored.offset))
+                    self._leaving.give_up(backlog, stored, Reason.EXPIRED, backlog.tries(stored.offset))
             if expires_ms >= 0:
                 due_ms = expires_ms if due_ms is None else min(due_ms, expires_ms)
+        if due_ms is not None:
+            due_ms = max(due_ms, self._leaving.patient_until_ms)
         self._around.alarms.set(self.id, HEAD_EXPIRY, due_ms)
 
     def purge(self) -> int:
         """Everything that is ready and readable goes, and is nobody's dead letter."""
         purged = 0
         for backlog in self._backlogs:
-            out = {delivery.offset for delivery in self.deliveries if delivery.backlog is backlog}
-            purged += backlog.purge(out | backlog.leaving)
+            purged += backlog.purge(self._out_of(backlog))
             if backlog.counts_bytes:
                 backlog.count_bytes(self._out_bytes(backlog))
+        if self._waiting_ids is not None:
+            self._waiting_ids.keep(lambda place: place.offset >= place.backlog.log.readable_end)
         return purged
 
     def time_out(self) -> None:
+        overdue: dict[Consumer, list[Delivery]] = {}
         for delivery in self.deliveries.overdue(self._around.now_ms()):
             consumer = delivery.consumer
             self.requeue(delivery, counts=True)
             if consumer is not None and consumer in self.consumers:
-                self.unsubscribe(consumer)
-                consumer.receiver.timed_out(consumer, delivery)
+                overdue.setdefault(consumer, []).append(delivery)
+        for consumer, deliveries in overdue.items():
+            self.unsubscribe(consumer)
+            consumer.receiver.timed_out(consumer, deliveries)
 
     def end(self) -> None:
         super().end()
-        self.deliveries.clear()
-
-
-def _with_counts(content: Content, tries: Tries) -> bytes:
-    counts: Table = {"x-acquired-count": tries.taken}
-    if tries.failed:
-        counts["x-delivery-count"] = tries.failed
-    try:
-        return replace(content.header, headers={**read_headers(content.header), **counts})
-    except BadField:
-        return content.header
+        self._leaving.end()
+        for delivery in self.deliveries:  # nobody can settle them any more, and they must not count for ever
+            self._settle(delivery)

@@ -23,6 +23,21 @@ _OVERFLOWS = (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)
 MAX_MILLISECONDS = 315_360_000_000
 DEFAULT_DELIVERY_LIMIT = 20
 MAX_PRIORITY = 255
+QUORUM_PRIORITIES = 32
+QUORUM_DEFAULT_PRIORITY = 4  # of a message that names none
+
+RETRY_ALL, RETRY_FAILED, RETRY_RETURNED, RETRY_DISABLED = _RETRIES = ("all", "failed", "returned", "disabled")
+
+_LOCATORS = ("client-local", "balanced", "random", "least-leaders", "min-masters")  # there is one node to choose from
+_MAX_STREAM_SEGMENT_BYTES = 3_000_000_000
+
+# Arguments of consumers that only one kind of queue takes. All others are for all, or for nobody.
+CONSUMER_ARGUMENTS = {
+    "x-consumer-timeout": QUORUM,
+    "x-stream-offset": STREAM,
+    "x-stream-filter": STREAM,
+    "x-stream-match-unfiltered": STREAM,
+}
 
 _AGE_UNITS_MS = {
     "Y": 31_536_000_000,
@@ -52,6 +67,11 @@ class QueueSettings(NamedTuple):
     delivery_limit: int | None = None
     max_age_ms: int | None = None
     consumer_timeout_ms: int | None = None
+    takes_ids_once: bool = False
+    segment_bytes: int | None = None
+    retry_type: str = RETRY_DISABLED
+    retry_min_ms: int | None = None
+    retry_max_ms: int | None = None
 
 
 class Arguments:
@@ -136,9 +156,14 @@ _KNOWN: dict[str, tuple[str, ...]] = {
     "x-initial-cluster-size": (STREAM,),
     "x-quorum-initial-group-size": (QUORUM,),
     "x-queue-leader-locator": _ALL,
+    "x-max-in-memory-length": (QUORUM,),  # without effect in RabbitMQ too, as is the next
+    "x-max-in-memory-bytes": (QUORUM,),
+    "x-consumer-disconnected-timeout": (QUORUM,),  # about other nodes
+    "x-delayed-retry-type": (QUORUM,),
+    "x-delayed-retry-min": (QUORUM,),
+    "x-delayed-retry-max": (QUORUM,),
+    "x-message-deduplication": _NOT_STREAM,  # of a plugin, whose name and header we keep
 }
-
-_COMPARED = [name for name in _KNOWN if name not in ("x-queue-mode", "x-queue-version", "x-queue-leader-locator")]
 
 
 def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> QueueSettings:
@@ -155,10 +180,11 @@ def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> Queu
     arguments.choice("x-dead-letter-strategy", ("at-most-once", "at-least-once"), "at-most-once")
     overflow = arguments.choice("x-overflow", _OVERFLOWS, DROP_HEAD)
     if overflow == REJECT_PUBLISH_DLX and kind == QUORUM:
-        raise arguments.refuse("x-overflow", "unknown")
-    limit = arguments.number("x-delivery-limit")
-    for size in ("x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes"):
-        arguments.number(size)
+        overflow = DROP_HEAD  # so it is there
+    arguments.number("x-stream-filter-size-bytes", least=16, most=255)
+    arguments.choice("x-queue-leader-locator", _LOCATORS, _LOCATORS[0])
+    if table.get("x-queue-version", 2) != 2:
+        raise arguments.refuse("x-queue-version", "unknown")
     return QueueSettings(
         kind,
         arguments.number("x-message-ttl", most=MAX_MILLISECONDS),
@@ -168,12 +194,25 @@ def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> Queu
         overflow,
         exchange,
         key,
-        arguments.number("x-max-priority", most=MAX_PRIORITY) or 0,
+        QUORUM_PRIORITIES - 1 if kind == QUORUM else arguments.number("x-max-priority", most=MAX_PRIORITY) or 0,
         arguments.boolean("x-single-active-consumer"),
-        DEFAULT_DELIVERY_LIMIT if limit is None and kind == QUORUM else limit,
+        _delivery_limit(arguments, kind, table),
         arguments.age_ms("x-max-age"),
         arguments.number("x-consumer-timeout", least=1, most=MAX_MILLISECONDS),
+        arguments.boolean("x-message-deduplication"),
+        arguments.number("x-stream-max-segment-size-bytes", most=_MAX_STREAM_SEGMENT_BYTES) or None,
+        arguments.choice("x-delayed-retry-type", _RETRIES, RETRY_DISABLED),
+        arguments.number("x-delayed-retry-min", most=MAX_MILLISECONDS),
+        arguments.number("x-delayed-retry-max", most=MAX_MILLISECONDS),
     )
+
+
+def _delivery_limit(arguments: Arguments, kind: str, table: Mapping[str, Value]) -> int | None:
+    """-1: there is none."""
+    if table.get("x-delivery-limit") == -1:
+        return None
+    limit = arguments.number("x-delivery-limit")
+    return DEFAULT_DELIVERY_LIMIT if limit is None and kind == QUORUM else limit
 
 
 def check_properties(
@@ -193,7 +232,7 @@ def check_properties(
 
 def require_equivalent(name: str, namespace: str, now: Mapping[str, Value], wanted: Mapping[str, Value]) -> None:
     """Arguments that mean something are compared by value; the width of a number does not matter."""
-    for argument in _COMPARED:
+    for argument in _KNOWN:
         received, current = wanted.get(argument), now.get(argument)
         if argument == "x-queue-type":
             received, current = received or CLASSIC, current or CLASSIC
@@ -206,3 +245,15 @@ def lesser(first: T | None, second: T | None, least: Callable[[T, T], T]) -> T |
     if first is None or second is None:
         return second if first is None else first
     return least(first, second)
+
+
+def level_of(priority: int, settings: QueueSettings) -> int:
+    """Which log of a queue with priorities has the messages of this one: in a quorum queue, those without a priority
+    are in the first."""
+    wanted = min(priority, settings.max_priority)
+    return (wanted - QUORUM_DEFAULT_PRIORITY) % QUORUM_PRIORITIES if settings.kind == QUORUM else wanted
+
+
+def rank_of(level: int, settings: QueueSettings) -> int:
+    """The priority of what is in the log of this level."""
+    return (level + QUORUM_DEFAULT_PRIORITY) % QUORUM_PRIORITIES if settings.kind == QUORUM else level

@@ -173,6 +173,16 @@ class InvalidMatch(Refusal):
 
 
 @dataclass(eq=False)
+class InvalidHash(Refusal):
+    """What an exchange is asked to hash."""
+
+    value: Any
+
+    def __str__(self) -> str:
+        return f"a hash is of one header, or of correlation_id, message_id or timestamp, not of {self.value!r}"
+
+
+@dataclass(eq=False)
 class InvalidWeight(Refusal):
     """The key of a binding of an x-consistent-hash exchange."""
 

@@ -6,31 +6,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from trimq.clock import Timeline, Timer
+from trimq.core.failure_ledger import FailureLedger
 from trimq.core.queues import Queues
 from trimq.core.stream_queue import StreamQueue
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.files import Files
-from trimq.storage.passes import Passes
 from trimq.storage.queue_compaction import SegmentCompaction, is_worth_it
 from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_segment import QueueSegment
 
 
 class QueueUpkeep:
     def __init__(
         self,
-        files: Files,
-        passes: Passes,
-        checkpoints: Checkpoints,
+        compact: Callable[[QueueLog, QueueSegment], SegmentCompaction],
         queues: Queues,
         others: Callable[[], Iterable[QueueLog]],
+        ledger: FailureLedger,
         timeline: Timeline,
         interval_ms: int,
     ) -> None:
-        self._files = files
-        self._passes = passes
-        self._checkpoints = checkpoints
+        self._compact = compact
         self._queues = queues
         self._others = others
+        self._ledger = ledger
         self._timeline = timeline
         self._interval_ms = interval_ms
         self._timer: Timer | None = None
@@ -50,6 +47,7 @@ class QueueUpkeep:
         for queue in self._queues:
             if isinstance(queue, StreamQueue):
                 queue.trim()
+        self._ledger.trim()
         if self._work is None or self._work.is_over:
             self._compact_one()
 
@@ -66,5 +64,5 @@ class QueueUpkeep:
         self._seen = pinned
         if chosen is not None:
             log, place = chosen
-            self._work = SegmentCompaction(self._files, self._passes, self._checkpoints, log, log.segments[place])
+            self._work = self._compact(log, log.segments[place])
             self._work.start()

@@ -3,27 +3,33 @@ asks whether the caller may, then delegates; there is no logic here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind
 from trimq.core.any_queue import AnyQueue, Owner
 from trimq.core.appending import Appending
 from trimq.core.bindings import Binding
-from trimq.core.consumers import Consumer, Subscription
+from trimq.core.burying import Burying
+from trimq.core.consumers import Allowance, Consumer, Subscription
 from trimq.core.delays import Delays
 from trimq.core.deliveries import Delivery
 from trimq.core.exchanges import Exchange, Exchanges
+from trimq.core.failures import Failure, FailureId
 from trimq.core.namespaces import Namespaces
 from trimq.core.policies import Policies, Policy
 from trimq.core.publishing import Published, Publishing
 from trimq.core.pump import Pump
 from trimq.core.queue import Queue
-from trimq.core.queue_refusals import InternalExchange, NotForStreams, UnknownQueue
+from trimq.core.queue_refusals import InternalExchange, NotForStreams, UnknownNamespace, UnknownQueue
 from trimq.core.queues import Declaration, Declared, Queues
 from trimq.core.stream_queue import StreamQueue
+from trimq.errors import ColdRead
 from trimq.formats.field_tables import Table
 from trimq.model import Caller
+from trimq.offload import Offload
 from trimq.storage.passes import Ticket
 
 
@@ -38,10 +44,12 @@ class QueueingParts(NamedTuple):
     exchanges: Exchanges
     queues: Queues
     publishing: Publishing
+    burying: Burying
     delays: Delays
     policies: Policies
     namespaces: Namespaces
     pump: Pump
+    offload: Offload
 
 
 class Queueing:
@@ -49,9 +57,10 @@ class Queueing:
         self._exchanges = parts.exchanges
         self._queues = parts.queues
         self._publishing = parts.publishing
+        self._burying = parts.burying
         self._delays = parts.delays
         self._policies = parts.policies
-        self._pump = parts.pump
+        self._offload = parts.offload
         self.namespaces = parts.namespaces
         self._access = access
         self._appending = appending
@@ -69,12 +78,9 @@ class Queueing:
         arguments: Table,
     ) -> Ticket | None:
         self._access.require(caller, Action.CONFIGURE, _exchange(caller, name))
-        self._appending.require_writable()
-        ticket = self._exchanges.declare(
-            caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments
-        )
-        self._policies.apply_to_exchanges()
-        return ticket
+        if self._exchanges.find(caller.namespace, name) is None:  # what is there may be declared on a full disk, too
+            self._appending.require_writable()
+        return self._exchanges.declare(caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments)
 
     def exchange(self, caller: Caller, name: str) -> Exchange:
         """UnknownExchange: there is none."""
@@ -91,7 +97,8 @@ class Queueing:
         self._require_binding(caller, binding)
         if binding.to_queue:
             self._queues.get(caller.namespace, binding.destination, owner)
-        self._appending.require_writable()
+        if not self._exchanges.has_binding(caller.namespace, binding):
+            self._appending.require_writable()
         return self._exchanges.bind(caller.namespace, binding)
 
     def unbind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
@@ -119,7 +126,8 @@ class Queueing:
     ) -> Declared:
         """With an empty name one is found."""
         self._access.require(caller, Action.CONFIGURE, _queue(caller, name))
-        self._appending.require_writable()
+        if self._queues.find(caller.namespace, name) is None:
+            self._appending.require_writable()
         dead_letters = arguments.get("x-dead-letter-exchange")
         if isinstance(dead_letters, str):
             self._access.require(caller, Action.READ, _queue(caller, name))
@@ -133,7 +141,26 @@ class Queueing:
         return self._queues.get(caller.namespace, name, owner)
 
     def queues(self, caller: Caller) -> list[AnyQueue]:
-        return [queue for queue in self._queues if queue.namespace == caller.namespace]
+        """Those of the caller's namespace that the caller may see."""
+        return [
+            queue
+            for queue in self._queues
+            if queue.namespace == caller.namespace
+            and self._access.allowed(caller, Action.DESCRIBE, _queue(caller, queue.name))
+        ]
+
+    def describe_queue(self, caller: Caller, name: str) -> AnyQueue:
+        """As `queue`, for one who only looks, whoever owns it."""
+        self._access.require(caller, Action.DESCRIBE, _queue(caller, name))
+        found = self._queues.find(caller.namespace, name)
+        if found is None:
+            raise UnknownQueue(name, caller.namespace)
+        return found
+
+    def browsable(self, caller: Caller, name: str) -> AnyQueue:
+        """The queue, for a caller who may read it without taking anything. Locked: it is its owner's alone."""
+        self._access.require(caller, Action.READ, _queue(caller, name))
+        return self._queues.get(caller.namespace, name, None)
 
     def delete_queue(
         self, caller: Caller, name: str, if_unused: bool, if_empty: bool, owner: Owner
@@ -165,10 +192,7 @@ class Queueing:
 
     def publish(self, caller: Caller, exchange: str, key: str, header: bytes, body: bytes) -> Published:
         """Append to every queue that the routes lead to. Pending, as its result says."""
-        found = self._exchanges.get(caller.namespace, exchange)
-        self._access.require(caller, Action.WRITE, found.resource)
-        if found.definition.is_internal:
-            raise InternalExchange(exchange, caller.namespace)
+        found = self._writable_exchange(caller, exchange)
         self._appending.admit(len(header) + len(body))
         if found.is_delayed:
             held = self._delays.hold(found, key, header, body)
@@ -176,10 +200,50 @@ class Queueing:
                 return held
         return self._publishing.publish(found, key, header, body)
 
+    def publish_all(
+        self, caller: Caller, exchange: str, key: str, contents: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[Published, int]]:
+        """As `publish` of messages that came together, given as their headers and bodies: what became of them, and of
+        how many each time. A refusal concerns the next one; DiskFull and MemoryFull come before the first."""
+        found = self._writable_exchange(caller, exchange)
+        self._appending.admit(sum([len(header) + len(body) for header, body in contents]))
+        if not found.is_delayed:
+            return self._publishing.publish_all(found, key, contents)
+        return self._publish_delayed(found, key, contents)
+
+    def _publish_delayed(
+        self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[Published, int]]:
+        for header, body in contents:
+            held = self._delays.hold(exchange, key, header, body)
+            yield held or self._publishing.publish(exchange, key, header, body), 1
+
+    def check_publish(self, caller: Caller, exchange: str, header: bytes) -> None:
+        """Refuse what `publish` would refuse now: for what is published later, together with others."""
+        self._writable_exchange(caller, exchange)
+        self._appending.admit(0)
+        self._publishing.facts_of(header)
+
+    def check_memory(self) -> None:
+        """MemoryFull: for messages that go straight to a client, and wait in memory while it does not read."""
+        self._appending.check_memory()
+
+    def _writable_exchange(self, caller: Caller, name: str) -> Exchange:
+        found = self._exchanges.get(caller.namespace, name)
+        self._access.require(caller, Action.WRITE, found.resource)
+        if found.definition.is_internal:
+            raise InternalExchange(name, caller.namespace)
+        return found
+
     def get(self, caller: Caller, name: str, owner: Owner, no_ack: bool) -> Got:
+        """What is on disk only is waited for, unless it was warmed before: see `AnyQueue.cold_head`."""
         self._access.require(caller, Action.READ, _queue(caller, name))
         queue = self._giving(caller, name, owner, "get")
         return Got(queue.get(no_ack), queue.ready_count)
+
+    def warm(self, cold: ColdRead, done: Callable[[], None]) -> None:
+        """Read into memory what is on disk only, off the event loop. If the disk failed, the next read tells."""
+        self._offload(cold.warm, lambda _, error: done())
 
     def subscribe(self, caller: Caller, name: str, owner: Owner, subscription: Subscription) -> Consumer:
         """Its receiver is given messages from the end of this turn on."""
@@ -193,20 +257,22 @@ class Queueing:
     def wake(self, consumer: Consumer) -> None:
         """It has room again, or may take more than before."""
         if not consumer.queue.is_deleted:
-            self._pump.due(consumer.queue)
+            consumer.queue.wake(consumer)
 
-    def set_prefetch(self, consumer: Consumer, prefetch: int) -> None:
-        consumer.prefetch = prefetch
-        self.wake(consumer)
+    def allow(self, allowance: Allowance, most: int) -> None:
+        """Consumers that share it may have so many messages from now on; 0: any number."""
+        allowance.most = most
+        for consumer in allowance.consumers:
+            self.wake(consumer)
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
         """Done with. One that is no longer out is passed over."""
-        for delivery in deliveries:
-            queue = delivery.queue
+        for queue, own in groupby(deliveries, attrgetter("queue")):
             if isinstance(queue, Queue):
-                queue.ack(delivery)
+                queue.ack(own)
             elif isinstance(queue, StreamQueue):
-                queue.settle(delivery)
+                for delivery in own:
+                    queue.settle(delivery)
 
     def requeue(self, deliveries: Iterable[Delivery], counts: bool) -> None:
         """Each goes to where it was. `counts`: it failed, where a limit on that is kept."""
@@ -226,9 +292,51 @@ class Queueing:
             elif isinstance(queue, StreamQueue):
                 queue.settle(delivery)
 
+    # -- messages that were given up
+
+    def failures(self, caller: Caller, from_id: FailureId = 0) -> Iterator[Failure]:
+        """Those of the caller's namespace, oldest first, as far back as the ledger goes."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        found = self._burying.all(from_id)
+        return (failure for failure in found if failure.entry.origin.topic.namespace == caller.namespace)
+
+    def redrive_failure(self, caller: Caller, id: FailureId) -> Ticket:
+        """Send the message again to the queue that it was in, or to the group that gave it up."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._appending.require_writable()
+        return self._burying.redrive(caller, id)
+
+    # -- namespaces
+
+    def all_namespaces(self, caller: Caller) -> list[str]:
+        """Those that the caller has a right in."""
+        found = self.namespaces.all()
+        if self._access.allowed(caller, Action.ADMINISTER, BROKER):
+            return found
+        entered = {right.namespace for right in self._access.rights() if right.principal == caller.principal}
+        return [name for name in found if name in entered]
+
+    def require_namespace(self, name: str) -> None:
+        if name not in self.namespaces:
+            raise UnknownNamespace(name, "")
+
+    def define_namespace(self, caller: Caller, name: str) -> Ticket | None:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self.namespaces.define(name)
+
+    def delete_namespace(self, caller: Caller, name: str) -> Ticket:
+        """With all that is in it, and all rights to it; its connections are closed."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        ticket = self.namespaces.delete(name)
+        for right in self._access.rights():
+            if right.namespace == name:
+                self._access.revoke(right.principal, name)
+        return ticket
+
     # -- policies
 
     def policies(self, caller: Caller) -> list[Policy]:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
         return self._policies.all(caller.namespace)
 
     def define_policy(self, caller: Caller, policy: Policy) -> Ticket:

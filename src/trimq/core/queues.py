@@ -47,7 +47,7 @@ _KIND = "queue"
 
 
 class Declared(NamedTuple):
-    """`ticket` None: it was there already, or need not outlive a restart."""
+    """`ticket` None: it was there already and is durable, or need not outlive a restart."""
 
     queue: AnyQueue
     ticket: Ticket | None
@@ -96,12 +96,16 @@ class Queues:
         """Find everything again that was on disk. `others`: logs that are somebody else's."""
         found = {UUID(key): msgspec.convert(kept.value, QueueDefinition) for key, kept in self._catalogue.all(_KIND)}
         names = self._store.names()
-        levels: dict[UUID, list[str]] = {id: [name for name in names if name.startswith(id.hex)] for id in found}
+        levels: dict[str, list[str]] = {id.hex: [] for id in found}
+        for name in names:
+            levels.get(name.partition("-")[0], []).append(name)
         self._store.open({*others, *(name for known in levels.values() for name in known)})
         for id, definition in found.items():
-            folders = levels[id] or [_folder(id, 0)]
+            folders = levels[id.hex] or [_folder(id, 0)]
             logs = {int(folder.rpartition("-")[2]): self._store.recover(folder) for folder in folders}
-            self._remember(self._make(id, definition, None, logs))
+            queue = self._make(id, definition, None, logs)
+            self._remember(queue)
+            queue.touch()  # nobody could use it meanwhile
 
     def make_log(self, id: UUID, level: int, is_volatile: bool) -> QueueLog:
         return self._store.make(_folder(id, level), is_volatile)
@@ -151,7 +155,7 @@ class Queues:
         if found is not None:
             _require_same(found, declaration, owner)
             found.touch()
-            return Declared(found, None)
+            return Declared(found, self._catalogue.pending(_KIND, str(found.id)))
         if not name:
             if settings.kind != CLASSIC:
                 raise ServerNamed(settings.kind)

@@ -27,6 +27,10 @@ class SharedGroup(msgspec.Struct, frozen=True):
     retry_limit: int = 16
     is_told_of_members: bool = True
     settings: dict[str, str] = {}
+    is_orderly: bool = False
+
+
+_ANY = SharedGroup("")
 
 
 class SharedGroups:
@@ -42,6 +46,10 @@ class SharedGroups:
 
     def find(self, name: str) -> SharedGroup | None:
         return self._groups.get(name)
+
+    def retry_limit(self, name: str) -> int:
+        """How often a message may come back to a group, be it known or not."""
+        return self._groups.get(name, _ANY).retry_limit
 
     def define(self, group: SharedGroup) -> Ticket:
         if not group.name:

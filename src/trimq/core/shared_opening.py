@@ -5,25 +5,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from trimq.clock import Clock, Timeline, Timer
 from trimq.config import Settings
 from trimq.core.access import Access
 from trimq.core.appending import Appending
+from trimq.core.burying import Burying
 from trimq.core.catalogue import Catalogue
 from trimq.core.cursors import Cursor, Cursors
+from trimq.core.durable_map import DurableMap
+from trimq.core.failure_ledger import FailureLedger
+from trimq.core.group_roll import GroupRoll
 from trimq.core.notes import Notes
+from trimq.core.own_topics import oldest_dead_letter
+from trimq.core.popping import Popping
+from trimq.core.shared_config import SharedConfig
+from trimq.core.shared_failures import SharedFailures
 from trimq.core.shared_groups import SharedGroups
 from trimq.core.shared_topics import SharedTopics
 from trimq.core.sharing import Sharing
+from trimq.core.taken import Kept
 from trimq.core.topics import Topics
 from trimq.errors import Refusal
 from trimq.formats.unit_schedule import parse_levels, queue_code
 from trimq.model import Home
 from trimq.offload import Offload
+from trimq.storage.commit_care import FileCare, care_for
 from trimq.storage.commit_checkpoint import CommitCheckpoints
-from trimq.storage.commit_settings import CommitSettings
+from trimq.storage.commit_config import CommitConfig
+from trimq.storage.commit_lookup import find_key
+from trimq.storage.commit_settings import HOUR_MS, CommitSettings
 from trimq.storage.commit_store import ROOT, CommitStore
 from trimq.storage.files import Files
 from trimq.storage.passes import Passes
@@ -34,24 +47,48 @@ log = logging.getLogger(__name__)
 # A name has to fit its length field, and those of topics that are made of it.
 _NAME_LENGTH = 255
 
+_ALL_HOURS = frozenset(range(24))
+
 
 def is_wanted(settings: Settings, files: Files) -> bool:
     """Whether anybody can use the shared log, or something is kept in it."""
     rocketmq = settings.rocketmq
-    return any((rocketmq.listen, rocketmq.broker_listen)) or bool(files.names(f"{ROOT}/commitlog"))
+    return any((rocketmq.listen, rocketmq.broker_listen, rocketmq.grpc_listen)) or bool(
+        files.names(f"{ROOT}/commitlog")
+    )
 
 
 class SharedLog:
     """The parts that the broker starts and stops."""
 
-    def __init__(self, sharing: Sharing, store: CommitStore, timeline: Timeline, interval_ms: int) -> None:
+    def __init__(
+        self,
+        sharing: Sharing,
+        store: CommitStore,
+        topics: SharedTopics,
+        care: FileCare | None,
+        pressure: Callable[[], int],
+        timeline: Timeline,
+        settings: Settings,
+    ) -> None:
         self.sharing = sharing
         self._store = store
+        self._topics = topics
+        self._care = care
+        self._pressure = pressure
         self._timeline = timeline
-        self._interval_ms = interval_ms
+        self._interval_ms = settings.storage.retention_check_ms
+        self._retention_ms = settings.rocketmq.retention_ms
+        self._dead_retention_ms = settings.rocketmq.dead_letter_retention_ms
+        hours = settings.rocketmq.delete_when
+        self._hours = frozenset(int(hour) for hour in hours.split(";")) if hours else _ALL_HOURS
         self._timer: Timer | None = None
 
     def start(self) -> None:
+        self.sharing.failures.start()
+        self._arm()
+
+    def _arm(self) -> None:
         self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._expire)
 
     def stop(self) -> None:
@@ -62,22 +99,36 @@ class SharedLog:
 
     def close(self) -> None:
         self._store.close()
+        if self._care is not None:
+            self._care.close()
 
     def _expire(self) -> None:
+        """What was kept long enough goes in its hours; on a disk that is nearly full the oldest goes at any time."""
+        now_ms = self._timeline.now_ms()
         try:
-            self._store.expire(self._timeline.now_ms())
+            if now_ms // HOUR_MS % 24 in self._hours:
+                self._store.expire(now_ms, self._kept_from(now_ms))
+            if (excess_bytes := self._pressure()) > 0 and (freed := self._store.expire_oldest(excess_bytes)):
+                log.warning("the disk is nearly full: %d bytes of the oldest messages were removed", freed)
         except (Refusal, OSError) as error:
             log.warning("expiry of the commit log failed, it is tried again: %s", error)
-        self.start()
+        self._arm()
+
+    def _kept_from(self, now_ms: int) -> int | None:
+        """Where the oldest dead letter stands that is kept longer than all else. None: there is none."""
+        if self._dead_retention_ms <= self._retention_ms:
+            return None  # each is younger than the end of its file
+        return oldest_dead_letter(self._topics, now_ms - self._dead_retention_ms)
 
 
 def _open_store(
     settings: Settings, files: Files, passes: Passes, offload: Offload, tables: str, now_ms: Callable[[], int]
-) -> CommitStore:
+) -> tuple[CommitStore, FileCare | None]:
     rocketmq = settings.rocketmq
     checkpoints = CommitCheckpoints(open_table(files, tables, "commit", passes, list, offload))
     kept = CommitSettings(
         file_bytes=rocketmq.commit_file_bytes,
+        queue_file_entries=rocketmq.queue_file_entries,
         index_slots=rocketmq.index_keys // 4,  # as RocketMQ has it by default
         index_entries=rocketmq.index_keys,
         checkpoint_bytes=settings.storage.checkpoint_bytes,
@@ -85,8 +136,45 @@ def _open_store(
     )
     levels_ms = parse_levels(rocketmq.delay_levels)
     store = CommitStore(files, passes, checkpoints, kept, now_ms, lambda unit: queue_code(unit, levels_ms))
+    care = care_for(
+        files,
+        ROOT,
+        rocketmq.commit_file_bytes,
+        offload,
+        preallocates=rocketmq.commit_preallocate,
+        warms=rocketmq.commit_warm,
+        locks=rocketmq.commit_lock_memory,
+    )
+    if care is not None:
+        store.log.take_care(care)
+        care.open()
     store.open()
-    return store
+    if care is not None:
+        care.begin(store.log.journal.active.file)
+    return store, care
+
+
+def _open_topics(
+    settings: Settings,
+    catalogue: Catalogue,
+    store: CommitStore,
+    passes: Passes,
+    topics: Topics,
+    now_ms: Callable[[], int],
+    new_id: Callable[[], UUID],
+) -> SharedTopics:
+    shared = SharedTopics(
+        catalogue,
+        store,
+        passes,
+        lambda name: topics.other_home(name) if (found := topics.find(name)) is None else found.home,
+        now_ms,
+        new_id,
+        _NAME_LENGTH,
+        settings.limits.streams_per_topic,
+    )
+    shared.open()
+    return shared
 
 
 def open_shared_log(
@@ -99,38 +187,83 @@ def open_shared_log(
     topics: Topics,
     access: Access,
     appending: Appending,
+    burying: Burying,
+    ledger: FailureLedger,
     tables: str,
     new_id: Callable[[], UUID],
 ) -> SharedLog | None:
     """None: nobody can use it, and nothing is kept in it."""
     if not is_wanted(settings, files):
         return None
-    now_ms = clock.message.now_ms
-    store = _open_store(settings, files, passes, offload, tables, now_ms)
-    shared = SharedTopics(
-        catalogue,
-        store,
-        passes,
-        lambda name: topics.other_home(name) if (found := topics.find(name)) is None else found.home,
-        now_ms,
-        new_id,
-        _NAME_LENGTH,
-        settings.limits.streams_per_topic,
-    )
-    shared.open()
+    message = clock.message
+    store, care = _open_store(settings, files, passes, offload, tables, message.now_ms)
+    shared = _open_topics(settings, catalogue, store, passes, topics, message.now_ms, new_id)
     topics.shared_home = lambda name: Home.COMMIT_LOG if name in shared else None
-    cursors = Cursors(open_table(files, tables, "shared-cursors", passes, Cursor, offload), clock.message)
-    shared.on_deleted(cursors.delete_topic)
-    cursors.delete_strays({topic.id for topic in shared})
+    cursors = _open_cursors(open_table(files, tables, "shared-cursors", passes, Cursor, offload), message, shared)
+    groups = SharedGroups(catalogue)
+    failures = burying.shared = SharedFailures(shared, store.log.unit_at, burying.failures.give_up, ledger)
+    taken = open_table(files, tables, "taken", passes, Kept, offload)
+    popping = _open_popping(
+        settings, shared, cursors, taken, access, appending, message, passes, store, groups, failures
+    )
+    config = _open_config(files, catalogue, shared, cursors, passes)
     sharing = Sharing(
         shared,
         store,
         cursors,
-        SharedGroups(catalogue),
+        groups,
         Notes(catalogue),
+        config,
         access,
         appending,
         settings.rocketmq.message_bytes,
+        popping,
+        failures,
+        GroupRoll(shared, groups, cursors, access, popping.forget_group),
         passes.afterwards,
     )
-    return SharedLog(sharing, store, clock.message, settings.storage.retention_check_ms)
+    return SharedLog(sharing, store, shared, care, appending.pressure, message, settings)
+
+
+def _open_popping(
+    settings: Settings,
+    shared: SharedTopics,
+    cursors: Cursors,
+    taken: DurableMap[Kept],
+    access: Access,
+    appending: Appending,
+    timeline: Timeline,
+    passes: Passes,
+    store: CommitStore,
+    groups: SharedGroups,
+    failures: SharedFailures,
+) -> Popping:
+    return Popping(
+        shared,
+        cursors,
+        taken,
+        access,
+        appending,
+        timeline,
+        passes.afterwards,
+        settings.rocketmq.pop_out_limit,
+        partial(find_key, store.log, store.keys),
+        groups.retry_limit,
+        failures,
+    )
+
+
+def _open_cursors(table: DurableMap[Cursor], timeline: Timeline, shared: SharedTopics) -> Cursors:
+    cursors = Cursors(table, timeline)
+    shared.on_deleted(cursors.delete_topic)
+    cursors.delete_strays({topic.id for topic in shared})
+    return cursors
+
+
+def _open_config(
+    files: Files, catalogue: Catalogue, shared: SharedTopics, cursors: Cursors, passes: Passes
+) -> SharedConfig:
+    config = SharedConfig(CommitConfig(files, ROOT), catalogue, shared, cursors, passes)
+    if config.is_ours:
+        shared.drop_strays()
+    return config

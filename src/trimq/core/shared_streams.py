@@ -10,8 +10,9 @@ from trimq.core.waiters import Waiters, Watch
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.unit import Draft, Unit, read_unit
 from trimq.formats.unit_records import to_record
+from trimq.formats.unit_runs import Lane
 from trimq.model import Record, StreamId
-from trimq.storage.commit_log import Placed
+from trimq.storage.commit_log import Placed, PlacedRun
 from trimq.storage.commit_lookup import find_time
 from trimq.storage.commit_store import CommitStore
 from trimq.storage.consume_queue import ENTRY
@@ -20,9 +21,27 @@ from trimq.storage.consume_queue import ENTRY
 _RECORDS_AT_ONCE = 100
 
 Appended = Placed
+AppendedRun = PlacedRun
 
 Wants = Callable[[int], bool]
 """Whether a reader wants messages with this code, before it has seen them."""
+
+
+class Interest(NamedTuple):
+    """What a reader wants: by the code of a message first, and then, for it costs more, by its properties. None:
+    whatever they are."""
+
+    code: Wants | None = None
+    properties: Callable[[bytes], bool] | None = None
+
+
+class Entry(NamedTuple):
+    """A message that was not looked at yet."""
+
+    offset: int
+    position: int
+    size: int
+    code: int
 
 
 class Fetched(NamedTuple):
@@ -33,34 +52,45 @@ class Fetched(NamedTuple):
     next_offset: int
 
 
+_EVERYTHING = Interest()
+
+
 class SharedStream:
     """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
 
     def __init__(self, id: StreamId, store: CommitStore, topic: str) -> None:
         self.id = id
         self._store = store
-        self._queue = store.queue(topic, id.number)
-        self._queue.settled = self._settled
+        self.queue = store.queue(topic, id.number)
+        self.queue.settled = self._settled
         self._waiters: Waiters | None = None
+        self._lane: Lane | None = None
 
     @property
     def start(self) -> int:
-        return self._queue.start
+        return self.queue.start
 
     @property
     def end(self) -> int:
-        return self._queue.end
+        return self.queue.end
 
     @property
     def readable_end(self) -> int:
         """With one replica, what is durable here may be read."""
-        return self._queue.durable_end
+        return self.queue.durable_end
 
     def append(self, draft: Draft, code: int, store_host: bytes) -> Placed:
-        return self._store.append(self._queue, draft, code, store_host)
+        return self._store.append(self.queue, draft, code, store_host)
+
+    @property
+    def lane(self) -> Lane:
+        """What all messages share that are appended to it, for those that are appended together."""
+        if self._lane is None:
+            self._lane = self._store.lane(self.queue)
+        return self._lane
 
     def read(
-        self, offset: int, max_count: int, max_bytes: int, max_scanned: int, wants: Wants | None = None
+        self, offset: int, max_count: int, max_bytes: int, max_scanned: int, interest: Interest | None = None
     ) -> Fetched:
         """Messages from `offset` on that are wanted: one at least if there is any among those that are looked at, even
         if it is larger than `max_bytes`."""
@@ -68,40 +98,56 @@ class SharedStream:
         if not self.start <= offset <= end:
             raise OffsetOutOfRange(offset, self.start, end)
         found = _Collected(self._store)
+        wants, accepts = interest or _EVERYTHING
         stop = min(end, offset + max_scanned)
         while offset < stop:
-            for position, size, code in ENTRY.iter_unpack(self._queue.entries(offset, stop - offset)):
-                if wants is None or wants(code):
+            for position, size, code in ENTRY.iter_unpack(self.queue.entries(offset, stop - offset)):
+                if (wants is None or wants(code)) and (accepts is None or accepts(self._properties(position, size))):
                     if found.count and (found.count >= max_count or found.size + size > max_bytes):
                         return Fetched(found.views(), found.count, offset)
                     found.add(position, size)
                 offset += 1
         return Fetched(found.views(), found.count, offset)
 
+    def entries(self, offset: int, count: int) -> Iterator[Entry]:
+        """Up to `count` readable messages from `offset` on."""
+        offset = max(offset, self.start)
+        stop = min(self.readable_end, offset + count)
+        while offset < stop:
+            for position, size, code in ENTRY.iter_unpack(self.queue.entries(offset, stop - offset)):
+                yield Entry(offset, position, size, code)
+                offset += 1
+
     def codes(self, offset: int) -> Iterator[tuple[int, int]]:
         """Offset and code of each readable message from `offset` on."""
         offset = max(offset, self.start)
         while offset < self.readable_end:
-            data = self._queue.entries(offset, self.readable_end - offset)
-            for _, _, code in ENTRY.iter_unpack(data):
-                yield offset, code
-                offset += 1
+            for entry in self.entries(offset, self.readable_end - offset):
+                yield entry.offset, entry.code
+                offset = entry.offset + 1
 
-    def has_wanted(self, offset: int, wants: Wants) -> bool:
+    def has_wanted(self, offset: int, interest: Interest) -> bool:
         """Whether any message from `offset` on is wanted."""
-        end = self.readable_end
-        while offset < end:
-            for _, _, code in ENTRY.iter_unpack(self._queue.entries(max(offset, self.start), end - offset)):
-                if wants(code):
-                    return True
-                offset += 1
-        return False
+        return any(self.is_wanted(entry, interest) for entry in self.entries(offset, self.readable_end - offset))
+
+    def is_wanted(self, entry: Entry, interest: Interest | None) -> bool:
+        wants, accepts = interest or _EVERYTHING
+        if wants is not None and not wants(entry.code):
+            return False
+        return accepts is None or accepts(self._properties(entry.position, entry.size))
+
+    def view(self, entry: Entry) -> memoryview:
+        """A message as it stands in the log."""
+        return self._store.log.view(entry.position, entry.size)
+
+    def _properties(self, position: int, size: int) -> bytes:
+        return read_unit(self._store.log.view(position, size)).properties
 
     def unit(self, offset: int) -> Unit:
         """One message. OffsetOutOfRange: it is not there."""
         if not self.start <= offset < self.readable_end:
             raise OffsetOutOfRange(offset, self.start, self.readable_end)
-        entry = self._queue.entry(offset)
+        entry = self.queue.entry(offset)
         return read_unit(self._store.log.view(entry.position, entry.size))
 
     def records(self, offset: int) -> Iterator[Record]:
@@ -119,7 +165,7 @@ class SharedStream:
 
     def find_time(self, time_ms: int) -> int:
         """The first offset that was not stored before this time; the end if there is none."""
-        return find_time(self._store.log, self._queue, time_ms)
+        return find_time(self._store.log, self.queue, time_ms)
 
     # -- those who wait
 

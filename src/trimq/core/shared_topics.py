@@ -59,6 +59,9 @@ class SharedTopic:
         self.definition = definition
         self.version = version
         self.raw_name = definition.name.encode()
+        self.creation: Ticket | None = None
+        """Until it is durable that there is this topic: whatever is stored in it before would be nobody's if it were
+        refused."""
         self._store = store
         self._streams: dict[int, SharedStream] = {}
 
@@ -100,13 +103,27 @@ class SharedTopics:
         self._by_id: dict[UUID, SharedTopic] = {}
         self._leaving: set[TopicName] = set()
         self._deleted_listeners: list[Callable[[UUID], object]] = []
+        self.revision = 0
+        """Grows with every change."""
         catalogue.watch(KIND, self._changed)
 
     def open(self) -> None:
-        """Find all that are defined. What is left of one that was deleted goes."""
+        """Find all that are defined."""
         for key, found in self._catalogue.all(KIND):
             self._changed(key, found)
-        for name in self._store.topics() - {name.name for name in self._by_name}:
+
+    def strays(self) -> dict[str, int]:
+        """The topics that are in the log and not defined, and how many streams were used of each."""
+        known = {name.name for name in self._by_name}
+        counts: dict[str, int] = {}
+        for name, number in self._store.queues():
+            if name not in known:
+                counts[name] = max(counts.get(name, 0), number + 1)
+        return counts
+
+    def drop_strays(self) -> None:
+        """What is left of topics that were deleted goes."""
+        for name in self.strays():
             self._store.drop(name)
 
     def __iter__(self) -> Iterator[SharedTopic]:
@@ -124,6 +141,9 @@ class SharedTopics:
                 raise OtherHome(str(name), home.value)
             raise UnknownTopic(str(name))
         return topic
+
+    def find_id(self, id: UUID) -> SharedTopic | None:
+        return self._by_id.get(id)
 
     def find(self, name: TopicName) -> SharedTopic | None:
         return self._by_name.get(name)
@@ -151,7 +171,10 @@ class SharedTopics:
             raise OtherHome(str(name), home.value)
         definition = msgspec.structs.replace(definition, created_ms=self._now_ms())
         ticket = self._catalogue.put(KIND, str(self._new_id()), msgspec.to_builtins(definition), None)
-        return self._by_name[name], ticket
+        topic = self._by_name[name]
+        topic.creation = ticket
+        self._passes.afterwards(ticket, lambda _: _created(topic))
+        return topic, ticket
 
     def change(self, topic: SharedTopic, definition: SharedDefinition) -> Ticket:
         """Streams that are no longer written or read keep their messages."""
@@ -191,6 +214,7 @@ class SharedTopics:
 
     def _changed(self, key: str, found: Stored | None) -> None:
         """The catalogue says what there is, also when a refused pass takes it back."""
+        self.revision += 1
         id = UUID(key)
         known = self._by_id.get(id)
         if found is None:
@@ -203,3 +227,7 @@ class SharedTopics:
             known = self._by_id[id] = SharedTopic(id, definition, found.version, self._store)
             self._by_name[known.name] = known
         known.definition, known.version = definition, found.version
+
+
+def _created(topic: SharedTopic) -> None:
+    topic.creation = None

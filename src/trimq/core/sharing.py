@@ -3,22 +3,48 @@ then delegates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind
 from trimq.core.appending import Appending
 from trimq.core.cursors import Cursor, Cursors
+from trimq.core.group_roll import GroupRoll
 from trimq.core.notes import Notes
+from trimq.core.popping import Popping
+from trimq.core.shared_config import SharedConfig
+from trimq.core.shared_failures import SharedFailures
 from trimq.core.shared_groups import SharedGroup, SharedGroups
 from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
 from trimq.errors import MessageTooLong
-from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit import Draft, Unit, draft_size
+from trimq.formats.unit_runs import Fresh, Lane
 from trimq.model import Caller, StreamId, TopicName
-from trimq.storage.commit_log import Placed
+from trimq.storage.commit_log import Placed, PlacedRun
 from trimq.storage.commit_lookup import find_key
 from trimq.storage.commit_store import CommitStore
+from trimq.storage.files import Space
 from trimq.storage.passes import Ticket
+
+
+class Outgoing(NamedTuple):
+    """A message for a stream; `code` is what readers compare before they look at it."""
+
+    topic: SharedTopic
+    stream: SharedStream
+    draft: Draft
+    code: int
+
+
+class OutgoingRun(NamedTuple):
+    """Messages that came together and ask for nothing but to be stored, and where they go. Each has a unique key; some,
+    by their numbers, have more."""
+
+    ways: Collection[tuple[SharedTopic, SharedStream, Lane]]
+    messages: Sequence[Fresh]
+    keys: Sequence[str]
+    more_keys: Mapping[int, str]
 
 
 class Sharing:
@@ -29,9 +55,13 @@ class Sharing:
         cursors: Cursors,
         groups: SharedGroups,
         notes: Notes,
+        config: SharedConfig,
         access: Access,
         appending: Appending,
         message_bytes: int,
+        popping: Popping,
+        failures: SharedFailures,
+        roll: GroupRoll,
         afterwards: Callable[[Ticket, Callable[[Ticket], object]], None],
     ) -> None:
         self._topics = topics
@@ -39,9 +69,18 @@ class Sharing:
         self._cursors = cursors
         self._groups = groups
         self._notes = notes
+        self.config = config
         self._access = access
         self._appending = appending
-        self._message_bytes = message_bytes
+        self.message_bytes = message_bytes
+        self.popping = popping
+        """What groups take out message by message; it asks for rights itself."""
+
+        self.failures = failures
+        """What was given up is noted there."""
+        self.roll = roll
+        """The groups as operators see them; it asks for rights itself."""
+
         self.afterwards = afterwards
         """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
 
@@ -52,10 +91,16 @@ class Sharing:
         self._stop_listeners.append(listener)
 
     def stop(self) -> None:
+        self.popping.stop()
         for listener in self._stop_listeners:
             listener()
 
     # -- topics
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever a topic or a right has changed."""
+        return self._topics.revision + self._access.revision
 
     def topics(self, caller: Caller) -> list[SharedTopic]:
         """Those of the caller's namespace that the caller may see."""
@@ -68,13 +113,13 @@ class Sharing:
 
     def topic(self, caller: Caller, name: str) -> SharedTopic:
         full = TopicName(caller.namespace, name)
-        self._access.require(caller, Action.DESCRIBE, _resource(full))
+        self._access.require_topic(caller, Action.DESCRIBE, full)
         return self._topics.get(full)
 
     def find(self, caller: Caller, name: str) -> SharedTopic | None:
         """The topic, unless there is none or it is kept in another home."""
         full = TopicName(caller.namespace, name)
-        self._access.require(caller, Action.DESCRIBE, _resource(full))
+        self._access.require_topic(caller, Action.DESCRIBE, full)
         return self._topics.find(full)
 
     def check_name(self, name: str) -> None:
@@ -107,10 +152,40 @@ class Sharing:
         self._access.require(caller, Action.WRITE, topic.resource)
         self._appending.require_writable()
         size = len(draft.body)
-        if size > self._message_bytes:
-            raise MessageTooLong(size, self._message_bytes)
+        if size > self.message_bytes:
+            raise MessageTooLong(size, self.message_bytes)
         self._appending.count(size)
         return stream.append(draft, code, store_host)
+
+    def append_all(self, caller: Caller, messages: Sequence[Outgoing], store_host: bytes) -> list[Placed]:
+        """Give several messages their places: all of them, or none, and all in one pass."""
+        for message in messages:
+            self._access.require(caller, Action.WRITE, message.topic.resource)
+        self._appending.require_writable()
+        sizes = [len(message.draft.body) for message in messages]
+        if max(sizes, default=0) > self.message_bytes:
+            raise MessageTooLong(max(sizes), self.message_bytes)
+        self._store.log.make_room(sum(draft_size(message.draft, store_host) for message in messages))
+        for size in sizes:
+            self._appending.count(size)
+        return [message.stream.append(message.draft, message.code, store_host) for message in messages]
+
+    def append_run(self, caller: Caller, run: OutgoingRun, born_host: bytes, store_host: bytes) -> PlacedRun:
+        """Give several messages their places, in one pass, where each of them alone could be given one."""
+        queues = []
+        for topic, stream, _ in run.ways:
+            self._access.require(caller, Action.WRITE, topic.resource)
+            queues.append(stream.queue)
+        self._appending.require_writable()
+        sizes = [len(message[1]) for message in run.messages]
+        if max(sizes) > self.message_bytes:
+            raise MessageTooLong(max(sizes), self.message_bytes)
+        placed = self._store.append_run(queues, run.messages, run.keys, run.more_keys, born_host, store_host)
+        self._appending.count_all(len(placed.places), sum(sizes[: len(placed.places)]))
+        return placed
+
+    def may_write(self, caller: Caller, topic: SharedTopic) -> bool:
+        return self._access.allowed(caller, Action.WRITE, topic.resource)
 
     def readable(self, caller: Caller, topic: SharedTopic, number: int) -> SharedStream:
         """The stream, for a caller who may read it."""
@@ -123,6 +198,25 @@ class Sharing:
         name = TopicName(caller.namespace, unit.topic.decode("utf-8", "replace"))
         self._access.require(caller, Action.READ, _resource(name))
         return unit
+
+    def log_ends(self) -> tuple[int, int, int]:
+        """Positions: of the first byte that is kept, behind the last that is durable, and behind the last."""
+        log = self._store.log
+        return log.start, log.durable_end, log.end
+
+    def space(self) -> Space:
+        """Of the disk. Asks it."""
+        return self._appending.space()
+
+    def expire(self, caller: Caller, now_ms: int) -> Ticket | None:
+        """Let go now what has been kept long enough. None: nothing has."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._store.expire(now_ms)
+
+    def drop_strays(self, caller: Caller) -> None:
+        """Let go what is left of topics that are no more."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._topics.drop_strays()
 
     def find_key(self, caller: Caller, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Unit]:
         """Messages of a topic that have this key and were stored between these times, newest first."""
@@ -146,7 +240,11 @@ class Sharing:
         """None: nothing had to change."""
         self._access.require(caller, Action.CONFIGURE, Resource(ResourceKind.GROUP, caller.namespace, name))
         forgotten = self._cursors.delete(name) if forgets_cursors else None
+        self.popping.forget_group(name)
         return self._groups.delete(name) or forgotten
+
+    def require_administrator(self, caller: Caller) -> None:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
 
     # -- notes
 
@@ -167,7 +265,9 @@ class Sharing:
     def commit(self, caller: Caller, group: str, topic: SharedTopic, number: int, offset: int) -> Ticket:
         """Remember that `group` has read a stream up to `offset`."""
         self._access.require(caller, Action.READ, topic.resource)
-        return self._cursors.commit(group, StreamId(topic.id, number), offset)
+        stream = StreamId(topic.id, number)
+        self.popping.moved(group, stream, offset)
+        return self._cursors.commit(group, stream, offset)
 
     def cursor(self, caller: Caller, group: str, topic: SharedTopic, number: int) -> Cursor | None:
         self._access.require(caller, Action.DESCRIBE, topic.resource)

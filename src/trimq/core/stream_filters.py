@@ -23,17 +23,17 @@ def find_start(log: QueueLog, asked: Value, now_ms: int) -> int | None:
     if asked == "last":
         return max(log.end - 1, log.segments[0].base)
     if isinstance(asked, Timestamp):
-        return _find_time(log, int(asked) * 1000)
+        return find_time(log, int(asked) * 1000)
     if isinstance(asked, int) and not isinstance(asked, bool):
         return max(int(asked), 0)
     if isinstance(asked, str):
         number, unit = asked[:-1], asked[-1:]
         if number.isascii() and number.isdigit() and unit in _UNITS_MS:
-            return _find_time(log, now_ms - int(number) * _UNITS_MS[unit])
+            return find_time(log, now_ms - int(number) * _UNITS_MS[unit])
     return None
 
 
-def _find_time(log: QueueLog, time_ms: int) -> int:
+def find_time(log: QueueLog, time_ms: int) -> int:
     """The first message that was published at this time or later: by segments, then one by one."""
     for segment in log.segments:
         if segment.newest_ms < time_ms:

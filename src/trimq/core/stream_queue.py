@@ -12,7 +12,7 @@ from trimq.core.deliveries import Delivery
 from trimq.core.queue_arguments import QueueSettings
 from trimq.core.queue_refusals import AcknowledgementNeeded, InvalidStreamOffset, PrefetchNeeded
 from trimq.core.stream_filters import StreamFilter, find_start
-from trimq.errors import DamagedSegment
+from trimq.errors import ColdRead, DamagedSegment
 from trimq.formats.content import NEVER, Stored
 from trimq.formats.field_tables import BadField
 from trimq.formats.property_list import read_headers, replace
@@ -32,6 +32,8 @@ class StreamQueue(AnyQueue):
         self._log = log
         self._filters: dict[Consumer, StreamFilter] = {}
         log.grown = self._log_grown
+        if settings.segment_bytes is not None:
+            log.segment_bytes = settings.segment_bytes
 
     def _log_grown(self) -> None:
         self.trim()
@@ -75,15 +77,25 @@ class StreamQueue(AnyQueue):
 
     # -- giving out
 
-    def pump(self) -> None:
-        if self.is_deleted:
-            return
+    def _pump(self, may_wait: bool) -> None:
+        cold: list[ColdRead] = []
         for consumer in self.consumers:
-            self._serve(consumer)
+            batch: list[Delivery] = []
+            try:
+                self._fill(consumer, batch, may_wait)
+            except ColdRead as found:
+                cold.append(found)
+            if batch:
+                self._warmings = 0
+                consumer.in_flight += len(batch)
+                if consumer.allowance is not None:
+                    consumer.allowance.in_flight += len(batch)
+                consumer.receiver.deliver(consumer, batch)
+        if cold:
+            raise ColdRead.joined(cold)
 
-    def _serve(self, consumer: Consumer) -> None:
+    def _fill(self, consumer: Consumer, batch: list[Delivery], may_wait: bool) -> None:
         now_ms = self._around.now_ms()
-        batch: list[Delivery] = []
         size = seen = 0
         wanted = self._filters[consumer]
         while len(batch) < consumer.room and (offset := self._log.next_live(consumer.position)) is not None:
@@ -91,25 +103,22 @@ class StreamQueue(AnyQueue):
                 self._around.pump.due(self)
                 break
             seen += 1
-            consumer.position = offset + 1
             try:
-                stored = self._log.peek(offset)
+                stored = self._log.peek(offset, may_wait)
             except DamagedSegment:
+                consumer.position = offset + 1
                 continue  # never served; the others are
+            consumer.position = offset + 1
             if wanted.matches(stored.content):
                 size += len(stored.content.body)
                 batch.append(Delivery(self, None, stored, consumer, _with_offset(stored), _NEVER_TRIED, now_ms))
-        if batch:
-            consumer.in_flight += len(batch)
-            consumer.receiver.deliver(consumer, batch)
 
     def settle(self, delivery: Delivery) -> None:
         """The consumer has room for another. Whether it acknowledged or rejected is the same."""
         consumer = delivery.consumer
         if consumer is not None and delivery.header:
             delivery.header = b""  # once
-            consumer.in_flight -= 1
-            self._around.pump.due(self)
+            self._took(consumer)
 
     # -- going
 

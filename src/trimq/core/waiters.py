@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -57,3 +57,22 @@ class Waiters:
             waiting, self._waiting = self._waiting, {}
             for watch in waiting:
                 watch._wake()
+
+
+class AnyWatch:
+    """One who waits for any of several things, and is woken once."""
+
+    __slots__ = ("_callback", "_watches")
+
+    def __init__(self, watches: Sequence[Callable[[Callback], Watch]], callback: Callback) -> None:
+        self._callback = callback
+        self._watches = [watch(self._woken) for watch in watches]
+
+    def _woken(self) -> None:
+        self.cancel()
+        self._callback()
+
+    def cancel(self) -> None:
+        """The callback will not be called. Harmless when it was called already."""
+        for watch in self._watches:
+            watch.cancel()

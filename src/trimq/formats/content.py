@@ -8,11 +8,13 @@ which queue it is in and who has had it is kept elsewhere.
 `length` counts what follows it; exchange, key and header in the head are lengths; times are milliseconds, -1 is never.
 The checksum covers the contents first and then the head behind `length`, so that of a content which goes to many queues
 it is computed once.
+
+Where a body is kept once for several queues, a reference stands in its place: | blob u64 | bytes u64 |.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
@@ -28,12 +30,21 @@ NEVER = -1
 
 TRANSIENT = 1  # gone after a restart
 RETURNED = 2  # it was delivered before, from another queue
+SHARED = 4  # a reference stands in place of the body
 FOOTER = 128  # the end of a sealed segment, no content
+
+NO_BLOB = -1
 
 _PREFIX = Struct(">II")
 _REST = Struct(">BBBBIQqq")
+_pack_prefix, _pack_rest = _PREFIX.pack, _REST.pack
 HEAD_BYTES = _PREFIX.size + _REST.size
 MAX_RECORD_BYTES = (1 << 32) - 1
+
+_REFERENCE = Struct(">QQ")
+REFERENCE_BYTES = _REFERENCE.size
+
+_NO_BODY = SHARED | FOOTER
 
 # Longer bodies are not copied to stand beside their names.
 _JOIN_BELOW = 4096
@@ -52,12 +63,13 @@ class Content(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A content ready to be appended to any number of logs."""
+    """A content ready to be appended to any number of logs. `blob`: where its body is, if not in `parts`."""
 
     content: Content
     parts: tuple[bytes, ...]
     size: int
     crc: int
+    blob: int = NO_BLOB
 
 
 class Stored(NamedTuple):
@@ -74,7 +86,8 @@ class Stored(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What scanning needs to know of a record without its contents. `end` is where the next one begins."""
+    """What scanning needs to know of a record without its contents. `end` is where the next one begins; `blob` is where
+    its body is, if not there."""
 
     offset: int
     flags: int
@@ -82,6 +95,7 @@ class Head(NamedTuple):
     published_ms: int
     body_bytes: int
     end: int
+    blob: int = NO_BLOB
 
 
 def seal(content: Content) -> Sealed:
@@ -90,13 +104,20 @@ def seal(content: Content) -> Sealed:
     names = exchange + key + header
     if len(body) < _JOIN_BELOW:
         joined = names + body
-        return _new_tuple(Sealed, (content, (joined,), len(joined), crc32c(joined)))
+        return _new_tuple(Sealed, (content, (joined,), len(joined), crc32c(joined), NO_BLOB))
     return Sealed(content, (names, body), len(names) + len(body), crc32c(body, crc32c(names)))
+
+
+def seal_reference(content: Content, blob: int) -> Sealed:
+    """As `seal`, for a content whose body is kept in a blob."""
+    exchange, key, header, body, _ = content
+    joined = exchange + key + header + _REFERENCE.pack(blob, len(body))
+    return Sealed(content, (joined,), len(joined), crc32c(joined), blob)
 
 
 def encode_head(sealed: Sealed, offset: int, expires_ms: int, flags: int) -> bytes:
     """What stands before the parts of `sealed` in one log."""
-    content, _, size, crc = sealed
+    content, _, size, crc, _ = sealed
     rest = _REST.pack(
         VERSION,
         flags,
@@ -108,6 +129,23 @@ def encode_head(sealed: Sealed, offset: int, expires_ms: int, flags: int) -> byt
         expires_ms,
     )
     return _PREFIX.pack(crc32c(rest, crc), len(rest) + size) + rest
+
+
+def encode_all(contents: Sequence[Content], offset: int, expires_ms: int, flags: int) -> list[bytes]:
+    """The whole records of contents that are stored one after the other, the first of them with this offset."""
+    records: list[bytes] = []
+    known: tuple[bytes, ...] = ()
+    for exchange, key, header, body, published_ms in contents:
+        if (exchange, key, header) != known:  # which all have in common, as a rule
+            known = (exchange, key, header)
+            names = exchange + key + header
+            names_crc, names_size = crc32c(names), _REST.size + len(names)
+            lengths = (len(exchange), len(key), len(header))
+        rest = _pack_rest(VERSION, flags, *lengths, offset, published_ms, expires_ms)
+        crc = crc32c(rest, crc32c(body, names_crc))
+        records.append(_pack_prefix(crc, names_size + len(body)) + rest + names + body)
+        offset += 1
+    return records
 
 
 def encode(sealed: Sealed, offset: int, expires_ms: int = NEVER, flags: int = 0) -> bytes:
@@ -128,6 +166,9 @@ def read_head(data: Buffer, position: int) -> Head | None:
     body_bytes = length - _REST.size - exchange - key - header
     if version != VERSION or body_bytes < 0:
         return None
+    if flags & _NO_BODY == SHARED and body_bytes == REFERENCE_BYTES:
+        blob, body_bytes = _REFERENCE.unpack_from(data, end - REFERENCE_BYTES)
+        return Head(offset, flags, expires_ms, published_ms, body_bytes, end, blob)
     return Head(offset, flags, expires_ms, published_ms, body_bytes, end)
 
 
@@ -154,18 +195,20 @@ def check(data: Buffer, position: int) -> Head | None:
 
 
 def read_stored(data: Buffer, position: int) -> tuple[Stored, int] | None:
-    """The content at `position`, and where the next one begins. None: there is no whole one. Copies what it needs."""
+    """The content at `position`, and where the next one begins. None: there is no whole one. Copies what it needs. The
+    body of one that is SHARED is its reference."""
     head = check(data, position)
     if head is None:
         return None
     _, _, exchange, key, header, _, published_ms, _ = _REST.unpack_from(data, position + _PREFIX.size)
     at = position + HEAD_BYTES
-    names = bytes(data[at : head.end - head.body_bytes])
+    names_end = at + exchange + key + header
+    names = bytes(data[at:names_end])
     content = Content(
         names[:exchange],
         names[exchange : exchange + key],
-        names[exchange + key : exchange + key + header],
-        bytes(data[head.end - head.body_bytes : head.end]),
+        names[exchange + key :],
+        bytes(data[names_end : head.end]),
         published_ms,
     )
     return Stored(head.offset, head.flags, head.expires_ms, content), head.end
@@ -178,17 +221,27 @@ def iterate(data: Buffer, position: int = 0) -> Iterator[tuple[int, Head]]:
         position = head.end
 
 
-# -- footers: the last record of a sealed segment
+def blob_of(stored: Stored) -> int:
+    """Where the body of a content is that was read as SHARED. InvalidRecords: there is no reference."""
+    if len(stored.content.body) != REFERENCE_BYTES:
+        raise InvalidRecords("a reference to a shared body is damaged")
+    blob: int = _REFERENCE.unpack(stored.content.body)[0]
+    return blob
 
-_FOOTER = Struct(">IIQQQqqq")
+
+# -- footers: the last record of a sealed segment, and before it the references of its messages, if they have any
+
+_FOOTER = Struct(">IIIqqQqqq")
 FOOTER_BYTES = HEAD_BYTES + _FOOTER.size
+_ENTRY = Struct(">IQ")
 
 
 class Footer(NamedTuple):
-    """What a restart need not count. Times NEVER: no record has one."""
+    """What a restart need not count. Times NEVER: no record has one. `shared`: how many bodies are blobs."""
 
     records: int
     transient: int
+    shared: int
     first: int
     last: int
     body_bytes: int
@@ -205,10 +258,30 @@ def encode_footer(footer: Footer) -> bytes:
 def read_footer(data: Buffer) -> Footer | None:
     """`data` is the last FOOTER_BYTES of a segment. None: it has no footer."""
     found = read_stored(data, 0)
-    if found is None or found[1] != len(data) or not found[0].flags & FOOTER:
+    if found is None or found[1] != len(data) or found[0].flags != FOOTER:
         return None
     body = found[0].content.body
     return Footer(*_FOOTER.unpack(body)) if len(body) == _FOOTER.size else None
+
+
+def encode_references(references: Iterable[tuple[int, int]], offset: int) -> bytes:
+    """Pairs of a message, by its number in the segment, and its blob."""
+    body = b"".join(_ENTRY.pack(message, blob) for message, blob in references)
+    return encode(seal(Content(b"", b"", b"", body, NEVER)), offset, NEVER, FOOTER | SHARED)
+
+
+def references_bytes(shared: int) -> int:
+    """How long the record of so many references is."""
+    return HEAD_BYTES + shared * _ENTRY.size if shared else 0
+
+
+def read_references(data: Buffer) -> list[tuple[int, int]] | None:
+    """None: these bytes are not the record of references that was written."""
+    found = read_stored(data, 0)
+    if found is None or found[1] != len(data) or found[0].flags != FOOTER | SHARED:
+        return None
+    body = found[0].content.body
+    return list(_ENTRY.iter_unpack(body)) if len(body) % _ENTRY.size == 0 else None
 
 
 # -- in no protocol's words

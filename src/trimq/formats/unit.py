@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ STORE_HOST_V6 = 32
 #   size · magic · body's crc · queue · flag · queue offset · position · system flag · born at · born host ·
 #   stored at · store host · reconsume times · prepared at · body's length
 _HEADS = {(born, store): Struct(f">iIiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
-_SHORT_HEAD = _HEADS[8, 8]
+SHORT_HEAD = _HEADS[8, 8]
 _PREFIX = Struct(">iIiiiqqi")  # up to the system flag
 _SIZE_AND_MAGIC = Struct(">iI")
 _OFFSETS = Struct(">qq")
@@ -42,7 +43,7 @@ _INT = Struct(">i")
 
 QUEUE_OFFSET_AT = 20
 BORN_HOST_AT = 48
-LEAST_BYTES = _SHORT_HEAD.size + 1 + 2  # of a unit without body, topic and properties
+LEAST_BYTES = SHORT_HEAD.size + 1 + 2  # of a unit without body, topic and properties
 
 _HOST_V4, _HOST_V6 = 8, 20
 
@@ -93,7 +94,7 @@ class Unit(NamedTuple):
 
 def draft_size(draft: Draft, store_host: bytes) -> int:
     """How long the unit of a draft will be."""
-    head = _SHORT_HEAD.size - 2 * _HOST_V4 + len(draft.born_host) + len(store_host)
+    head = SHORT_HEAD.size - 2 * _HOST_V4 + len(draft.born_host) + len(store_host)
     topic = len(draft.topic)
     return head + len(draft.body) + topic + (3 if topic <= LONGEST_SHORT_TOPIC else 4) + len(draft.properties)
 
@@ -104,18 +105,14 @@ def encode_unit(draft: Draft, queue_offset: int, position: int, store_ms: int, s
     topic_length = len(topic)
     if topic_length > LONGEST_TOPIC or len(properties) > LONGEST_PROPERTIES:
         raise BadUnit(f"a topic of {topic_length} bytes, properties of {len(properties)}")
-    head, born, store = _SHORT_HEAD, len(born_host), len(store_host)
+    head, born, store = SHORT_HEAD, len(born_host), len(store_host)
     sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     if born != _HOST_V4 or store != _HOST_V4:
         head = _HEADS[born, store]
         sys_flag |= (BORN_HOST_V6 if born == _HOST_V6 else 0) | (STORE_HOST_V6 if store == _HOST_V6 else 0)
-    if topic_length <= LONGEST_SHORT_TOPIC:
-        magic, topic_head = MAGIC, topic_length.to_bytes(1, "big")
-    else:
-        magic, topic_head = MAGIC_LONG_TOPIC, _LENGTH.pack(topic_length)
-    tail = b"".join((topic_head, topic, _LENGTH.pack(len(properties)), properties))
+    magic, field = topic_field(topic)
     packed = head.pack(
-        head.size + len(body) + len(tail),
+        head.size + len(body) + len(field) + 2 + len(properties),
         magic,
         zlib.crc32(body) & 0x7FFFFFFF,
         queue_id,
@@ -131,7 +128,15 @@ def encode_unit(draft: Draft, queue_offset: int, position: int, store_ms: int, s
         prepared,
         len(body),
     )
-    return b"".join((packed, body, tail))
+    return b"".join((packed, body, field, _LENGTH.pack(len(properties)), properties))
+
+
+@lru_cache(maxsize=4096)
+def topic_field(topic: bytes) -> tuple[int, bytes]:
+    """Which magic code its length asks for, and the topic behind its length."""
+    if len(topic) <= LONGEST_SHORT_TOPIC:
+        return MAGIC, len(topic).to_bytes(1, "big") + topic
+    return MAGIC_LONG_TOPIC, _LENGTH.pack(len(topic)) + topic
 
 
 def stamp(unit: bytearray | memoryview, queue_offset: int, position: int, store_ms: int) -> None:
@@ -174,7 +179,7 @@ def read_unit(data: Buffer, at: int = 0) -> Unit:
     looked at."""
     size = unit_size(data, at)
     magic, sys_flag = _SIZE_AND_MAGIC.unpack_from(data, at)[1], _INT.unpack_from(data, at + 36)[0]
-    head = _SHORT_HEAD
+    head = SHORT_HEAD
     if sys_flag & (BORN_HOST_V6 | STORE_HOST_V6):
         born = _HOST_V6 if sys_flag & BORN_HOST_V6 else _HOST_V4
         head = _HEADS[born, _HOST_V6 if sys_flag & STORE_HOST_V6 else _HOST_V4]

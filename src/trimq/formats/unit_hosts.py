@@ -34,6 +34,7 @@ def pack_host(address: str, port: int) -> bytes:
     return found.packed + _PORT.pack(port)
 
 
+@lru_cache(maxsize=4096)
 def unpack_host(packed: bytes) -> tuple[str, int]:
     if len(packed) not in _SIZES:
         raise ValueError(f"{len(packed)} bytes are no address and port")
@@ -42,7 +43,12 @@ def unpack_host(packed: bytes) -> tuple[str, int]:
 
 def offset_message_id(store_host: bytes, position: int) -> str:
     """The id that a client can find the message by: 32 characters, 56 with an IPv6 address."""
-    return (store_host + _POSITION.pack(position)).hex().upper()
+    return f"{_upper_hex(store_host)}{position:016X}"
+
+
+@lru_cache(maxsize=16)
+def _upper_hex(host: bytes) -> str:
+    return host.hex().upper()
 
 
 def read_message_id(id: str) -> MessagePlace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import mul
 
 NAME_ENDS = "\x01"
@@ -29,11 +29,39 @@ def read_properties(raw: bytes | str) -> dict[str, str]:
 def write_properties(properties: Mapping[str, str]) -> bytes:
     """Each name and value is followed by its separator, also the last. ValueError: one of them holds a separator, or a
     character that stands for bytes that were never written."""
-    for name, value in properties.items():
-        if not _CONTROL.isdisjoint(name) or not _CONTROL.isdisjoint(value):
-            raise ValueError(f"a separator inside of the property {name[:40]!r}")
-    text = "".join(f"{name}{NAME_ENDS}{value}{VALUE_ENDS}" for name, value in properties.items() if name and value)
+    text = "".join([f"{name}{NAME_ENDS}{value}{VALUE_ENDS}" for name, value in properties.items()])
+    if not is_plain(text, properties):  # it has other separators than those that were put there
+        for name, value in properties.items():
+            if not _CONTROL.isdisjoint(name) or not _CONTROL.isdisjoint(value):
+                raise ValueError(f"a separator inside of the property {name[:40]!r}")
+    if "" in properties or "" in properties.values():
+        text = "".join(f"{name}{NAME_ENDS}{value}{VALUE_ENDS}" for name, value in properties.items() if name and value)
     return text.encode("utf-8", "replace")
+
+
+def is_plain(text: str, properties: Mapping[str, str]) -> bool:
+    """Whether what `read_properties` has found in a text would be written as that text again, but for the separator at
+    its end."""
+    count = len(properties)
+    return (
+        text.count(NAME_ENDS) == count
+        and text.count(VALUE_ENDS) + (not text.endswith(VALUE_ENDS)) == count
+        and "\x00" not in text
+    )
+
+
+def read_plain_properties(text: str) -> dict[str, str] | None:
+    """As `read_properties`, of a text that is plain. None: it is not."""
+    items = text.split(VALUE_ENDS)
+    if not items[-1]:
+        del items[-1]
+    try:
+        found = dict([item.split(NAME_ENDS) for item in items])
+    except ValueError:  # one without a value, or with two
+        return None
+    if len(found) < len(items) or "" in found or "" in found.values() or "\x00" in text:
+        return None
+    return found
 
 
 # A torn write leaves zeros: by that a property string is known to be whole.
@@ -42,7 +70,7 @@ _CONTROL = frozenset((NAME_ENDS, VALUE_ENDS, "\x00"))
 
 def find_property(raw: bytes, name: str) -> str | None:
     """One value, without taking the whole string apart. The last one counts."""
-    wanted = name.encode() + b"\x01"
+    wanted = _as_name(name)
     at = len(raw)
     while True:
         at = raw.rfind(wanted, 0, at)
@@ -54,6 +82,11 @@ def find_property(raw: bytes, name: str) -> str | None:
             value = raw[begin : end if end >= 0 else len(raw)].decode("utf-8", "replace")
             if value:
                 return value
+
+
+@lru_cache(maxsize=256)
+def _as_name(name: str) -> bytes:
+    return name.encode() + b"\x01"
 
 
 # -- hashes, as Java's strings have them
@@ -68,9 +101,15 @@ def java_hash(text: str, seed: int = 0) -> int:
     total = seed & _MASK
     for begin in range(0, len(units), 256):
         part = units[begin : begin + 256]
-        count = len(part)
-        total = (total * pow(31, count, 1 << 32) + sum(map(mul, part, _POWERS[256 - count :]))) & _MASK
+        shift, powers = _powers(len(part))
+        total = (total * shift + sum(map(mul, part, powers))) & _MASK
     return total - (1 << 32) if total & 0x80000000 else total
+
+
+@cache
+def _powers(count: int) -> tuple[int, list[int]]:
+    """By what so many characters, up to 256, move what stands before them, and by what each of them counts."""
+    return pow(31, count, 1 << 32), _POWERS[256 - count :]
 
 
 def _utf16(text: str) -> memoryview:
@@ -84,9 +123,22 @@ def tags_code(tags: str) -> int:
     return java_hash(tags) if tags else 0
 
 
+# A key that a producer gives its message begins with what stands for the producer: all of its messages share that.
+_UNIQUE_KEY_LENGTH = 32
+_OF_ITS_PRODUCER = 20
+
+
+@lru_cache(maxsize=4096)
+def _begun_hash(topic_hash: int, beginning: str) -> int:
+    return java_hash(beginning, topic_hash)
+
+
 def key_hash(topic_hash: int, key: str) -> int:
     """The hash of a key of a topic, whose own hash is `java_hash` of its name and a '#'. Never negative."""
-    found = abs(java_hash(key, topic_hash))
+    if len(key) == _UNIQUE_KEY_LENGTH:
+        found = abs(java_hash(key[_OF_ITS_PRODUCER:], _begun_hash(topic_hash, key[:_OF_ITS_PRODUCER])))
+    else:
+        found = abs(java_hash(key, topic_hash))
     return 0 if found > 0x7FFFFFFF else found
 
 

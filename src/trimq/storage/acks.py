@@ -43,7 +43,10 @@ def encode_runs(messages: Iterable[int]) -> bytes:
     """A record that says that these are settled. Neighbours are told together."""
     pairs = array("I")
     first = previous = -2
-    for message in sorted(messages):
+    ordered = sorted(set(messages))
+    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:  # as a rule: then it is one run
+        return _frame(RUNS, _to_wire(array("I", (ordered[0], len(ordered)))))
+    for message in ordered:
         if message != previous + 1:
             if previous >= 0:
                 pairs.extend((first, previous - first + 1))

@@ -37,6 +37,10 @@ class CommitCheckpoints:
         value = self._table.get(_POINT)
         return CommitPoint() if value is None else CommitPoint(*value)
 
+    def is_empty(self) -> bool:
+        """Whether no checkpoint was ever made: the log is new, or another program wrote it."""
+        return self._table.get(_POINT) is None
+
     def indexes(self) -> list[IndexState]:
         return [IndexState(*state) for state in self._table.get(_INDEX) or []]
 

@@ -4,12 +4,14 @@ and the roll to the next file; which queue a unit belongs to is known to its lis
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from trimq.errors import DamagedSegment, MessageTooLong, OffsetOutOfRange, WriteFailed
+from trimq.errors import DamagedSegment, MessageTooLong, OffsetOutOfRange, Refusal, WriteFailed
 from trimq.formats.unit import FILLER_BYTES, BadUnit, Draft, Unit, check_unit, draft_size, encode_unit, filler
+from trimq.formats.unit_runs import Fresh, Place, encode_run
 from trimq.model import Buffer
+from trimq.storage.commit_care import FileCare
 from trimq.storage.files import Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
@@ -25,6 +27,15 @@ class Placed(NamedTuple):
     size: int
     store_ms: int
     ticket: Ticket
+
+
+class PlacedRun(NamedTuple):
+    """Where several units went; they count as one does. `refusal`: why those behind the last of them have no place."""
+
+    places: list[Place]
+    store_ms: int
+    ticket: Ticket
+    refusal: Refusal | None = None
 
 
 class CommitListener(Protocol):
@@ -61,6 +72,7 @@ class CommitLog:
         self.unverified_end = 0
         """What stands before it was written by an earlier process and not looked at since: checked when it is read."""
         self.last_store_ms = 0
+        self._care: FileCare | None = None
         self._tail: Segment
         self._parts: list[Buffer] = []
         self._ticket: Ticket | None = None
@@ -68,6 +80,11 @@ class CommitLog:
         self._unsettled: deque[int] = deque()
 
     # -- beginning
+
+    def take_care(self, care: FileCare) -> None:
+        """Before it is opened: whose files are taken, and who is told of how full they are."""
+        self._care = care
+        self.journal.take_ready = care.take
 
     def begin(self, position: int = 0) -> None:
         """A new log."""
@@ -91,8 +108,7 @@ class CommitLog:
         if size + FILLER_BYTES > self.file_bytes:
             raise MessageTooLong(size, self.file_bytes - FILLER_BYTES)
         if self._mark is None:
-            self._mark = (self.end, self.last_store_ms)
-            self.last_store_ms = max(self.last_store_ms, self._now_ms())
+            self._begin_pass()
         segment = self._tail
         if segment.size + size + FILLER_BYTES > self.file_bytes:
             segment = self._roll(segment)
@@ -105,6 +121,45 @@ class CommitLog:
         segment.size += size
         self.end = position + size
         return Placed(queue_offset, position, size, store_ms, self._ticket)
+
+    def append_run(self, run: Sequence[Fresh], born_host: bytes, store_host: bytes) -> PlacedRun:
+        """As `append`, for several messages. Where a file is full and another cannot be had, or one of them is too long
+        for any, the rest of them is refused."""
+        if self._mark is None:
+            self._begin_pass()
+        if self._ticket is None:
+            self._parts, self._ticket = self.journal.collect(self._tail)
+        places: list[Place] = []
+        while True:
+            segment = self._tail
+            position, room = segment.base + segment.size, self.file_bytes - FILLER_BYTES - segment.size
+            data, placed = encode_run(run, position, room, self.last_store_ms, born_host, store_host)
+            self._parts.append(data)
+            segment.size += len(data)
+            self.end = position + len(data)
+            places += placed
+            if len(placed) == len(run):
+                return PlacedRun(places, self.last_store_ms, self._ticket)
+            run = run[len(placed) :]
+            try:
+                if not segment.size:
+                    raise MessageTooLong(len(run[0][1]), room)
+                self._roll(segment)
+            except (MessageTooLong, WriteFailed) as refusal:
+                return PlacedRun(places, self.last_store_ms, self._ticket, refusal)
+
+    def make_room(self, size: int) -> None:
+        """So many bytes of units that follow will not need another file: none of them is refused for one."""
+        if size + FILLER_BYTES > self.file_bytes:
+            raise MessageTooLong(size, self.file_bytes - FILLER_BYTES)
+        if self._tail.size + size + FILLER_BYTES > self.file_bytes:
+            self._begin_pass()
+            self._roll(self._tail)
+
+    def _begin_pass(self) -> None:
+        if self._mark is None:
+            self._mark = (self.end, self.last_store_ms)
+            self.last_store_ms = max(self.last_store_ms, self._now_ms())
 
     def _roll(self, full: Segment) -> Segment:
         """What is left of a file without room for the next unit is filled, so that a reader knows where to go on."""
@@ -125,6 +180,8 @@ class CommitLog:
     def pass_written(self, number: int, dirty: Dirty) -> None:
         self._forget_pass()
         self._unsettled.append(self.end)
+        if self._care is not None:
+            self._care.look(self._tail.file, self._tail.size)
         self._listener.pass_written(number, dirty)
 
     def pass_undone(self) -> None:

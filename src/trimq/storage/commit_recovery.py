@@ -42,9 +42,12 @@ def _check_files(opened: CommitLog, start: int, point: int) -> None:
     journal = opened.journal
     if journal.segments[0].base > start and point > start:
         raise Damage(f"{opened.folder}/{segment_name(start, '')} is missing: restore it from a copy")
-    expected = journal.segments[0].base
+    expected = own_end = journal.segments[0].base
     for index, segment in enumerate(journal.segments):
         if segment.base != expected:
+            if segment.base == own_end:
+                before = journal.segments[index - 1]
+                raise _wrong_size(before, own_end - before.base, opened.file_bytes)
             if segment.base <= point and point > start:
                 raise Damage(f"{opened.folder}/{segment_name(expected, '')} is missing: restore it from a copy")
             log.warning("%s: %d files behind a gap are removed", opened.folder, len(journal.segments) - index)
@@ -52,12 +55,17 @@ def _check_files(opened: CommitLog, start: int, point: int) -> None:
                 journal.remove(later, ())
             break
         size = segment.file.size()
+        own_end = segment.base + size
         if size < opened.file_bytes and segment.base + opened.file_bytes > point:
             segment.file.resize(opened.file_bytes)  # a crash came before its size was on disk
         elif size != opened.file_bytes:
-            raise Damage(f"{segment.file.name} has {size} bytes, where the files of this log have {opened.file_bytes}")
+            raise _wrong_size(segment, size, opened.file_bytes)
         segment.size = opened.file_bytes
         expected += opened.file_bytes
+
+
+def _wrong_size(segment: Segment, size: int, file_bytes: int) -> Damage:
+    return Damage(f"{segment.file.name} has {size} bytes, where the files of this log have {file_bytes}")
 
 
 class _Scan:

@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from trimq.formats.unit import (
-    TRANSACTION_BITS,
-    TRANSACTION_COMMIT,
-    TRANSACTION_ROLLBACK,
-    Draft,
-    Unit,
-)
-from trimq.formats.unit_properties import KEYS, UNIQUE_KEY, find_property, java_hash, key_hash, split_keys
+from trimq.formats.unit import TRANSACTION_BITS, TRANSACTION_COMMIT, Draft, Unit, topic_field
+from trimq.formats.unit_runs import Fresh, Lane
+from trimq.storage.commit_adoption import forget_derived
 from trimq.storage.commit_checkpoint import CommitCheckpoints, CommitPoint, format_times
-from trimq.storage.commit_log import CommitLog, Placed
+from trimq.storage.commit_expiry import expired_to, relieved_to
+from trimq.storage.commit_keys import CommitKeys
+from trimq.storage.commit_log import CommitLog, Placed, PlacedRun
 from trimq.storage.commit_recovery import open_commit_log
 from trimq.storage.commit_settings import CommitSettings
 from trimq.storage.consume_queue import ConsumeQueue, QueueState
@@ -29,13 +26,16 @@ from trimq.storage.passes import Passes, Ticket
 log = logging.getLogger(__name__)
 
 ROOT = "store"
+LOCK = f"{ROOT}/lock"
 _ABORT = f"{ROOT}/abort"
-_LOCK = f"{ROOT}/lock"
 _TIMES = f"{ROOT}/checkpoint"
 _QUEUES = f"{ROOT}/consumequeue"
 
 # So many keys are written to the index together, between checkpoints: enough to be cheap, few enough not to be felt.
 _KEYS_AT_ONCE = 1024
+
+# And some of their slots, which lie anywhere in a table of 20 MB, when there are so many that they lie closer.
+_UNWRITTEN_SLOTS = 16 * 1024
 
 CodeOf = Callable[[Unit], int]
 """What readers of a queue compare before they look at a unit."""
@@ -44,12 +44,13 @@ CodeOf = Callable[[Unit], int]
 class _Saved:
     """A checkpoint on its way to the disk: what it will say."""
 
-    __slots__ = ("indexes", "point", "queues")
+    __slots__ = ("indexes", "point", "queues", "states")
 
     def __init__(self, point: CommitPoint, indexes: list[IndexState], queues: list[ConsumeQueue]) -> None:
         self.point = point
         self.indexes = indexes
-        self.queues = [(queue.topic, queue.number, QueueState(queue.start, queue.stored_end)) for queue in queues]
+        self.queues = queues
+        self.states = [(queue.topic, queue.number, QueueState(queue.start, queue.stored_end)) for queue in queues]
 
 
 class CommitStore:
@@ -69,8 +70,8 @@ class CommitStore:
         self._code_of = code_of
         self.log = CommitLog(files, f"{ROOT}/commitlog", passes, settings.file_bytes, now_ms, self)
         self.keys = KeyIndex(files, f"{ROOT}/index", settings.index_slots, settings.index_entries, now_ms)
+        self._keys_of = CommitKeys(self.keys)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._topic_hashes: dict[str, int] = {}
         self._touched: dict[ConsumeQueue, int] = {}
         self._recovered: dict[ConsumeQueue, None] = {}
         self._keys_mark = 0
@@ -82,6 +83,7 @@ class CommitStore:
         self._slots_due: _Saved | None = None
         self._has_slots_due = False
         self._is_closing = False
+        self._is_unknown = False
 
     # -- opening
 
@@ -90,6 +92,9 @@ class CommitStore:
         for folder in (ROOT, self.log.folder, _QUEUES, f"{ROOT}/index"):
             self._files.make_folder(folder)
         self._mark_running()
+        self._is_unknown = self._checkpoints.is_empty()
+        if self._is_unknown:
+            forget_derived(self._files, ROOT)
         self._point = point = self._checkpoints.point()
         has_keys = self.keys.load(self._checkpoints.indexes())
         has_queues = self._load_queues()
@@ -107,8 +112,13 @@ class CommitStore:
 
     def _mark_running(self) -> None:
         self._files.open(_ABORT, create=True)
-        self._files.open(_LOCK, create=True).write(0, [b"lock"])
-        for folder in ("", ROOT):
+        if "lock" not in self._files.names(ROOT):
+            # Whoever holds it would lose it when we close it.
+            lock = self._files.open(LOCK, create=True)
+            lock.write(0, [b"lock"])
+            lock.close()
+        # The files of the log too: a process that was killed may have left their names to the page cache alone.
+        for folder in ("", ROOT, self.log.folder):
             self._files.sync_folder(folder)
 
     def _load_queues(self) -> bool:
@@ -127,6 +137,10 @@ class CommitStore:
             return
         queue = self.queue(topic, unit.queue_id)
         if _is_queued(unit.sys_flag):
+            if self._is_unknown and unit.queue_offset < queue.end:
+                # Its topic was deleted and made again by a broker that left no word of it but this.
+                self._recovered.pop(queue, None)
+                queue = self._queues[topic, unit.queue_id] = self._new_queue(topic, unit.queue_id, QueueState(0, 0))
             if queue.end == queue.start == 0:
                 queue.begin_at(unit.queue_offset)
             if unit.queue_offset == queue.end:
@@ -135,7 +149,7 @@ class CommitStore:
             elif unit.queue_offset > queue.end:
                 log.warning("%s: offset %d is missing in the commit log", queue.folder, queue.end)
         if unit.position >= keyed_to:
-            self._index(topic, unit.sys_flag, unit.properties, unit.position, unit.store_ms)
+            self._keys_of.add(topic, unit.sys_flag, unit.properties, unit.position, unit.store_ms)
 
     # -- queues
 
@@ -149,9 +163,9 @@ class CommitStore:
     def _new_queue(self, topic: str, number: int, state: QueueState) -> ConsumeQueue:
         return ConsumeQueue(self._files, _QUEUES, topic, number, self.settings.queue_file_entries, state)
 
-    def topics(self) -> set[str]:
-        """The topics that have a queue."""
-        return {topic for topic, _ in (*self._queues, *self._checkpoints.queues())}
+    def queues(self) -> set[tuple[str, int]]:
+        """Topic and number of each that was ever used."""
+        return {*self._queues, *self._checkpoints.queues()}
 
     # -- appending
 
@@ -159,27 +173,40 @@ class CommitStore:
         """Give the message its place in the log and in its queue. Pending until its pass is durable."""
         is_queued = _is_queued(draft.sys_flag)
         placed = self.log.append(draft, queue.end if is_queued else 0, store_host)
-        if not self._touched:
-            self._keys_mark = len(self.keys)
-        if queue not in self._touched:
-            self._touched[queue] = queue.end
+        self._touch((queue,))
         if is_queued:
             queue.add(placed.position, placed.size, tags_code)
-        self._index(queue.topic, draft.sys_flag, draft.properties, placed.position, placed.store_ms)
+        self._keys_of.add(queue.topic, draft.sys_flag, draft.properties, placed.position, placed.store_ms)
         return placed
 
-    def _index(self, topic: str, sys_flag: int, properties: bytes, position: int, store_ms: int) -> None:
-        if sys_flag & TRANSACTION_BITS == TRANSACTION_ROLLBACK:
-            return
-        seed = self._topic_hashes.get(topic)
-        if seed is None:
-            seed = self._topic_hashes[topic] = java_hash(f"{topic}#")
-        unique = find_property(properties, UNIQUE_KEY)
-        if unique is not None:
-            self.keys.add(key_hash(seed, unique), position, store_ms)
-        if b"KEYS\x01" in properties and (keys := find_property(properties, KEYS)) is not None:
-            for key in split_keys(keys):
-                self.keys.add(key_hash(seed, key), position, store_ms)
+    def lane(self, queue: ConsumeQueue) -> Lane:
+        """For `append_run`: what the messages of this queue share."""
+        topic_hash = self._keys_of.topic_hash(queue.topic)
+        return Lane(queue.add, queue.number, *topic_field(queue.topic.encode()), topic_hash)
+
+    def append_run(
+        self,
+        queues: Iterable[ConsumeQueue],
+        run: Sequence[Fresh],
+        keys: Sequence[str],
+        more_keys: Mapping[int, str],
+        born_host: bytes,
+        store_host: bytes,
+    ) -> PlacedRun:
+        """As `append`, for several messages, which go to these queues and are no part of a transaction. `keys` are
+        their unique keys; what else names keys of some of them stands in `more_keys` by their numbers."""
+        self._touch(queues)
+        placed = self.log.append_run(run, born_host, store_host)
+        self._keys_of.add_run(run, placed.places, placed.store_ms, keys, more_keys)
+        return placed
+
+    def _touch(self, queues: Iterable[ConsumeQueue]) -> None:
+        """They are about to grow."""
+        if not self._touched:
+            self._keys_mark = len(self.keys)
+        for queue in queues:
+            if queue not in self._touched:
+                self._touched[queue] = queue.end
 
     # -- passes
 
@@ -213,12 +240,9 @@ class CommitStore:
     # -- checkpoints: entries, then what leads to them, then the word that both are there
 
     def _write_keys(self, number: int, dirty: Dirty) -> None:
-        if self._has_slots_due:
-            with suppress(OSError):  # they stay in memory, and are tried again
-                self.keys.write_slots(dirty)
-                self._has_slots_due = False
-            return
         try:
+            if self.keys.unwritten_slots >= _UNWRITTEN_SLOTS:
+                self.keys.write_some_slots(dirty)  # the entries that they lead to are on disk
             self.keys.write_entries(dirty)
         except OSError as error:
             log.warning("the key index could not be written, it is tried again: %s", error)
@@ -271,15 +295,18 @@ class CommitStore:
 
     def _save(self, saved: _Saved) -> None:
         point = saved.point._replace(start=self.log.start)
-        ticket = self._checkpoints.save(point, saved.indexes, saved.queues)
-        self._passes.when_on_disk(ticket, lambda done: self._saved(done, point))
+        ticket = self._checkpoints.save(point, saved.indexes, saved.states)
+        self._passes.when_on_disk(ticket, lambda done: self._saved(done, point, saved.queues))
 
-    def _saved(self, ticket: Ticket, point: CommitPoint) -> None:
+    def _saved(self, ticket: Ticket, point: CommitPoint, queues: list[ConsumeQueue]) -> None:
         self._under_way = False
-        if ticket.refusal is None:
-            self._point = point
-            if self._is_closing:
-                self._finish_close()
+        if ticket.refusal is not None:
+            # The next checkpoint must speak of them, whether or not they have grown by then.
+            self._unstored.update(dict.fromkeys(queue for queue in queues if not queue.is_removed))
+            return
+        self._point = point
+        if self._is_closing:
+            self._finish_close()
 
     def checkpoint(self) -> None:
         """Make a checkpoint with the pass that this takes part in."""
@@ -298,21 +325,31 @@ class CommitStore:
         if self._point.position < self.log.end or self._unstored or len(self.keys) or self._has_slots_due:
             self.checkpoint()
             return
-        with suppress(FileNotFoundError):
-            self._files.remove(_ABORT)
+        try:
+            with suppress(FileNotFoundError):
+                self._files.remove(_ABORT)
             self._files.sync_folder(ROOT)
+        except OSError as error:
+            self._passes.give_up(error)
 
     # -- what goes
 
-    def expire(self, now_ms: int) -> Ticket | None:
-        """Let files go that were full longer ago than units are kept. None: there are none."""
-        start = self.log.start
-        for segment in self.log.sealed():
-            sealed_ms = self.log.sealed_ms(segment)
-            if sealed_ms is None or now_ms - sealed_ms <= self.settings.retention_ms:
-                break
-            start = segment.base + self.log.file_bytes
+    def expire(self, now_ms: int, kept_from: int | None = None) -> Ticket | None:
+        """Let files go that were full longer ago than units are kept, but none from that of `kept_from` on. None: there
+        are none, or not before the next look."""
+        start = expired_to(self.log, now_ms, self.settings.retention_ms, kept_from)
+        if start > self._point.position:
+            self.checkpoint()  # else they would stay for as long as little is written
         return self.remove_head(start) if start > self.log.start else None
+
+    def expire_oldest(self, excess_bytes: int) -> int:
+        """Let the oldest full files go, however young, until so much is free. How much that is: a restart must still
+        find all that it will look for."""
+        before = self.log.start
+        start = relieved_to(self.log, excess_bytes, self._point.position)
+        if relieved_to(self.log, excess_bytes, self.log.end) > start:
+            self.checkpoint()  # at the next look more may go
+        return start - before if start > before and self.remove_head(start) is not None else 0
 
     def remove_head(self, start: int) -> Ticket | None:
         """Remove the files before `start`, with what was built from them, once it is on disk that they may go."""

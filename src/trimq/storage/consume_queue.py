@@ -16,6 +16,10 @@ from trimq.storage.segment import base_of, segment_name
 ENTRY = Struct(">qiq")  # position of the unit, its size, code of its tags
 ENTRY_BYTES = ENTRY.size
 
+# RocketMQ writes it in the place of entries that a file has no more use for: zeros would end its recovery.
+BLANK_SIZE = 2**31 - 1
+_BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
+
 _pack = ENTRY.pack
 
 
@@ -113,6 +117,8 @@ class ConsumeQueue:
                 file = self._files.open(name, create=True)
                 if file.size() != full:
                     file.resize(full)
+                    if (blanks := self.start - index * self._file_entries) > 0:
+                        file.write(0, [_BLANK * blanks])
                 dirty.folders.add(self.folder)
             if self._file is not None:
                 self._file.close()
@@ -161,7 +167,11 @@ class ConsumeQueue:
             return True
         full = self._file_entries * ENTRY_BYTES
         wanted = {offset // self._file_entries * full for offset in (self.start, self.stored_end - 1)}
-        return wanted <= {base for name in self._files.names(self.folder) if (base := base_of(name, "")) is not None}
+        there = {base: name for name in self._files.names(self.folder) if (base := base_of(name, "")) is not None}
+        # Files of another size were written with another setting: the same entries stand elsewhere.
+        return wanted <= there.keys() and all(
+            self._files.open(f"{self.folder}/{there[base]}").size() == full for base in wanted
+        )
 
     def remove_head(self, start: int) -> list[str]:
         """Offsets before `start` are gone. The names of the files that hold nothing else, which the caller removes."""

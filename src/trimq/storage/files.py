@@ -6,11 +6,12 @@ import ctypes
 import errno
 import mmap
 import os
+import resource
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from contextlib import suppress
+from typing import NamedTuple, Protocol, TypeVar
 
-from trimq.errors import StartMistake
 from trimq.model import Buffer
 
 # The kernel takes at most this many parts in one call (IOV_MAX on Linux).
@@ -28,8 +29,18 @@ _PROBE_BYTES = 128 * 1024
 _PROBE = [bytearray(1)]
 
 
+T = TypeVar("T")
+
+
 class Space(NamedTuple):
     free_bytes: int
+    total_bytes: int
+
+
+class Memory(NamedTuple):
+    """What this process takes for itself, files in the page cache aside, and how much there is for everybody."""
+
+    used_bytes: int
     total_bytes: int
 
 
@@ -56,6 +67,17 @@ class File(Protocol):
 
     def begin_sync(self) -> Callable[[], None]:
         """What to call, once, off the event loop: it returns when all that was written before survives a power cut."""
+
+    def begin_reserve(self, size: int) -> Callable[[], None]:
+        """What to call, once, off the event loop: the disk has room for so many bytes then, which are zeros. OSError:
+        it has not."""
+
+    def begin_fill(self, position: int, length: int) -> Callable[[], None]:
+        """What to call, once, off the event loop: zeros are here then, in the page cache and on disk."""
+
+    def begin_lock(self, length: int) -> Callable[[], Callable[[], None]]:
+        """What to call, once, off the event loop: the first bytes, which must be there, stay in memory until what it
+        gives back is called. OSError: the system does not allow it."""
 
     def resize(self, size: int) -> None: ...
 
@@ -85,6 +107,8 @@ class Files(Protocol):
         """Return when everything under the root survives a power cut: files, names, removals."""
 
     def space(self) -> Space: ...
+
+    def memory(self) -> Memory: ...
 
 
 class _Descriptors:
@@ -176,16 +200,12 @@ class DiskFile:
     def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
         if self._is_cached(position, length):
             return None
-        fd = os.dup(self._open())
 
-        def warm() -> None:
-            try:
-                for at in range(position, position + length, _WARM_BYTES):
-                    os.pread(fd, min(_WARM_BYTES, position + length - at), at)
-            finally:
-                os.close(fd)
+        def warm(fd: int) -> None:
+            for at in range(position, position + length, _WARM_BYTES):
+                os.pread(fd, min(_WARM_BYTES, position + length - at), at)
 
-        return warm
+        return self._off_the_loop(warm)
 
     def _is_cached(self, position: int, length: int) -> bool:
         fd = self._open()
@@ -202,16 +222,35 @@ class DiskFile:
         return True
 
     def begin_sync(self) -> Callable[[], None]:
-        # A descriptor of its own: the bound may close the shared one while the sync is under way.
+        def sync(fd: int) -> None:
+            os.fdatasync(fd)
+
+        return self._off_the_loop(sync)
+
+    def begin_reserve(self, size: int) -> Callable[[], None]:
+        return self._off_the_loop(lambda fd: os.posix_fallocate(fd, 0, size))
+
+    def begin_fill(self, position: int, length: int) -> Callable[[], None]:
+        def fill(fd: int) -> None:
+            _write_rest(fd, bytes(length), position)
+            os.fdatasync(fd)
+
+        return self._off_the_loop(fill)
+
+    def begin_lock(self, length: int) -> Callable[[], Callable[[], None]]:
+        return self._off_the_loop(lambda fd: _lock_pages(fd, length))
+
+    def _off_the_loop(self, work: Callable[[int], T]) -> Callable[[], T]:
+        # A descriptor of its own: the bound may close the shared one while the work is under way.
         fd = os.dup(self._open())
 
-        def sync() -> None:
+        def run() -> T:
             try:
-                os.fdatasync(fd)
+                return work(fd)
             finally:
                 os.close(fd)
 
-        return sync
+        return run
 
     def resize(self, size: int) -> None:
         fd = self._open()
@@ -291,8 +330,27 @@ class DiskFiles:
         found = os.statvfs(self.root)
         return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
+    def memory(self) -> Memory:
+        return _memory_of_process()
+
     def close(self) -> None:
         self._descriptors.close_all()
+
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def _memory_of_process() -> Memory:
+    """Where the system does not tell how much is taken, nothing is."""
+    total_bytes = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            _, resident, shared, *_ = statm.read().split()
+    except OSError:
+        return Memory(0, total_bytes)
+    with suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max", "rb") as limit:
+        total_bytes = min(total_bytes, int(limit.read()))  # a ValueError for `max`, which is none
+    return Memory((int(resident) - int(shared)) * _PAGE_BYTES, total_bytes)
 
 
 def is_folder(path: str) -> bool:
@@ -307,31 +365,34 @@ def split_path(path: str) -> tuple[str, str]:
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *3 * (ctypes.c_int,), ctypes.c_long)
+_libc.mlock.argtypes = _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
 def _syncfs(fd: int) -> None:
     if _libc.syncfs(fd) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise _last_error()
 
 
-class FolderLock:
-    """One broker per data folder. The lock names its owner's pid and falls with the owner, however that ends."""
+def _last_error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
 
-    NAME = "broker.lock"
 
-    def __init__(self, root: str) -> None:
-        import fcntl
+def _lock_pages(fd: int, length: int) -> Callable[[], None]:
+    address = _libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    if address == _MAP_FAILED:
+        raise _last_error()
+    if _libc.mlock(address, length) != 0:
+        error = _last_error()
+        _libc.munmap(address, length)
+        limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+        told = "none" if limit == resource.RLIM_INFINITY else f"{limit} bytes"
+        raise OSError(error.errno, f"{error.strerror} (the limit RLIMIT_MEMLOCK is {told}, {length} are needed)")
 
-        os.makedirs(root, exist_ok=True)
-        self._fd = os.open(os.path.join(root, self.NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(self._fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._fd)
-            raise StartMistake(f"the data folder {root} is in use by the broker with pid {owner}") from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+    def release() -> None:
+        _libc.munmap(address, length)
 
-    def release(self) -> None:
-        os.ftruncate(self._fd, 0)
-        os.close(self._fd)
+    return release

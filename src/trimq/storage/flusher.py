@@ -15,11 +15,13 @@ from trimq.storage.files import File, Files
 class Dirty:
     """What was written since the last round: files, and folders in which names came or went."""
 
-    __slots__ = ("files", "folders")
+    __slots__ = ("files", "folders", "wants_room")
 
     def __init__(self) -> None:
         self.files: set[File] = set()
         self.folders: set[str] = set()
+        self.wants_room = False
+        """A file that the present pass extends had better be extended by more than is needed now."""
 
     def __len__(self) -> int:
         return len(self.files) + len(self.folders)
@@ -36,6 +38,9 @@ OnFailure = Callable[[BaseException], None]
 class Flusher(Protocol):
     on_disk: int
     """The last pass that survives a power cut, whatever was acknowledged."""
+
+    room_for: int
+    """A pass of at most so many writers is quicker on disk where their files do not grow with it."""
 
     @property
     def dirty(self) -> Dirty:
@@ -116,6 +121,7 @@ class SyncFlusher:
         self._rounds.synced = self._synced
         self._durable = durable
         self.on_disk = 0
+        self.room_for = syncfs_threshold  # a sync of all waits for the file system's journal in any case
 
     @property
     def dirty(self) -> Dirty:
@@ -142,6 +148,8 @@ class SyncFlusher:
 
 class AsyncFlusher:
     """A pass is acknowledged from the page cache; what is dirty reaches the disk within the interval."""
+
+    room_for = 0
 
     def __init__(
         self,

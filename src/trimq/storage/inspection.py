@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from trimq.formats.batch import BadBatch, BatchHeader, check_stored
 from trimq.formats.checksum import crc32c
@@ -27,7 +27,7 @@ from trimq.storage.partition_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, 
 from trimq.storage.partition_recovery import remedy
 from trimq.storage.partition_store import ROOT
 from trimq.storage.producer_snapshot import ProducerStates
-from trimq.storage.segment import base_of, segment_name
+from trimq.storage.segment import base_of, is_room, segment_name
 from trimq.storage.table import Table
 from trimq.storage.table_records import iterate_frames
 from trimq.storage.table_recovery import Recovery
@@ -39,6 +39,8 @@ _INDEX_REMEDY = "Start the broker: it builds the index anew from the log."
 _COMPANION_REMEDY = "Start the broker: it builds the file anew, or names what must be restored."
 _TABLE_REMEDY = "Start the broker: it cuts a torn tail, or names what must be restored."
 _PIECE_BYTES = 1024 * 1024
+
+V = TypeVar("V")
 
 Progress = Callable[[int, int], None]
 
@@ -82,12 +84,18 @@ def segments(files: Files, folder: str) -> list[FoundSegment]:
 
 
 def batches(segment: FoundSegment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Position, header and bytes of every batch. BadBatch: the one after the last given is damaged or torn."""
+    """Position, header and bytes of every batch. BadBatch: the one after the last given is damaged or torn. Zeros at
+    the end of the log are the room that a broker has made there."""
     size = segment.file.size()
     view = segment.file.view(0, size) if size else memoryview(b"")
     position = 0
     while position < size:
-        header = check_stored(view, position)
+        try:
+            header = check_stored(view, position)
+        except BadBatch:
+            if segment.following is None and is_room(view[position:]):
+                return
+            raise
         yield position, header, view[position : position + header.size]
         position += header.size
 
@@ -96,7 +104,7 @@ def verify(files: Files, progress: Progress) -> Iterator[Finding]:
     """Everything that does not fit together."""
     tables = list(_verify_tables(files))
     yield from tables
-    checkpoints = None if tables else _read_checkpoints(files)
+    checkpoints = None if tables else read_checkpoints(files)
     found = [segment for name in files.names(ROOT) for segment in segments(files, f"{ROOT}/{name}")]
     total, done = sum(segment.file.size() for segment in found), 0
     progress(0, total)
@@ -109,15 +117,18 @@ def verify(files: Files, progress: Progress) -> Iterator[Finding]:
         yield from _verify_companions(files, f"{ROOT}/{name}")
 
 
-def _read_checkpoints(files: Files) -> Checkpoints:
-    """From a copy of the table: to open it would tidy up its files."""
+def read_table(files: Files, name: str, kind: type[V]) -> dict[str, V]:
+    """What a table holds, from a copy: to open it would tidy up its files."""
     copy = MemoryFiles()
     copy.make_folder(TABLES)
-    for name in files.names(TABLES):
-        if name.startswith(f"{_CHECKPOINTS}."):
-            copy.open(f"{TABLES}/{name}", create=True).write(0, [_read(files, f"{TABLES}/{name}")])
-    values = Recovery(copy, TABLES, _CHECKPOINTS, list).run().values
-    return Checkpoints(cast("Table[list[Any]]", values))  # which is only read
+    for short in files.names(TABLES):
+        if short.startswith(f"{name}."):
+            copy.open(f"{TABLES}/{short}", create=True).write(0, [_read(files, f"{TABLES}/{short}")])
+    return Recovery(copy, TABLES, name, kind).run().values
+
+
+def read_checkpoints(files: Files) -> Checkpoints:
+    return Checkpoints(cast("Table[list[Any]]", read_table(files, _CHECKPOINTS, list)))  # which is only read
 
 
 def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoints | None) -> Iterator[Finding]:
@@ -135,8 +146,12 @@ def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoint
                 return
             expected = header.next_offset
             position += header.size
+        if position < segment.file.size() and _is_durable(segment, position, checkpoints):
+            raise BadBatch("there are only zeros")
     except BadBatch as error:
-        is_tail = segment.following is None and not _is_durable(segment, position, checkpoints)
+        # Whoever died while it began the next segment may not have come to give back the room in this one.
+        is_last = segment.following is None or (mark is None and is_room(_rest(segment, position)))
+        is_tail = is_last and not _is_durable(segment, position, checkpoints)
         advice = _TAIL_REMEDY if is_tail else remedy(segment.name)
         yield Finding(segment.name, position, f"no whole batch is here: {error}", advice)
         return
@@ -148,6 +163,10 @@ def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoint
 def _is_durable(segment: FoundSegment, position: int, checkpoints: Checkpoints | None) -> bool:
     point = None if checkpoints is None else checkpoints.point(segment.folder)
     return point is not None and (segment.base, position) < (point.base, point.position)
+
+
+def _rest(segment: FoundSegment, position: int) -> memoryview:
+    return segment.file.view(position, segment.file.size() - position)
 
 
 def _sum(segment: FoundSegment) -> int:

@@ -4,13 +4,13 @@ and pass. Knows bytes and names; the layout on top of it knows offsets and recor
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
 from trimq.errors import Refusal, WriteFailed
 from trimq.model import Buffer
-from trimq.storage.files import Files
+from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.segment import Segment, base_of, segment_name
@@ -44,19 +44,36 @@ class Journal:
         "_folder",
         "_folder_changed",
         "_full_bytes",
+        "_gives_back_room",
+        "_is_first",
         "_owner",
         "_passes",
         "_suffix",
         "_ticket",
+        "makes_room",
         "segments",
         "settle_pass",
+        "take_ready",
     )
 
     def __init__(
-        self, files: Files, folder: str, suffix: str, passes: Passes, owner: JournalOwner, full_bytes: int = 0
+        self,
+        files: Files,
+        folder: str,
+        suffix: str,
+        passes: Passes,
+        owner: JournalOwner,
+        full_bytes: int = 0,
+        is_first: bool = False,
     ) -> None:
-        """`full_bytes`: every file has this size from the beginning on, and zeros behind its data. 0: it grows."""
+        """`full_bytes`: every file has this size from the beginning on, and zeros behind its data. 0: it grows.
+        `is_first`: it is written before others in each pass."""
         self._full_bytes = full_bytes
+        self._gives_back_room = False
+        self.makes_room = True
+        """Whether zeros may be written behind the data of a file, which may grow by that for a while: it is quicker to
+        sync then."""
+        self._is_first = is_first
         self._files = files
         self._folder = folder
         self._suffix = suffix
@@ -64,8 +81,10 @@ class Journal:
         self._owner = owner
         self.settle_pass = owner.pass_settled
         self.segments: list[Segment] = []
+        self.take_ready: Callable[[str], File | None] = lambda name: None
+        """Gives a file under this name that has its full size and nothing in it, if somebody has made one ahead."""
         self._ticket: Ticket | None = None
-        self._chunks: list[_Chunk] = []
+        self._chunks: tuple[_Chunk, ...] = ()
         self._folder_changed = False
 
     def path(self, name: str) -> str:
@@ -106,9 +125,9 @@ class Journal:
         part: whatever is added to the list must be added to the segment's size too."""
         chunks, ticket = self._chunks, self._ticket
         if not chunks:
-            chunks.append((active, active.size, [], False))
+            self._chunks = chunks = ((active, active.size, [], False),)
         if ticket is None:
-            self._ticket = ticket = self._passes.join(self)
+            self._ticket = ticket = self._passes.join(self, self._is_first)
         return chunks[-1][2], ticket
 
     def latest_ticket(self) -> Ticket:
@@ -120,22 +139,28 @@ class Journal:
         self._join_once()
         name = segment_name(base, self._suffix)
         try:
-            file = self._files.open(self.path(name), create=True)
-            if file.size():
-                file.resize(0)  # what is there would be taken for records behind the new ones
-            if self._full_bytes:
-                file.resize(self._full_bytes)
+            file = self.take_ready(self.path(name)) or self._make_file(self.path(name))
         except OSError as error:
             raise WriteFailed(str(error)) from error
+        if self.segments and self.segments[-1].room_to and not self._full_bytes:
+            self._touch(self.segments[-1])  # what is sealed has no room
         segment = Segment(base, file, 0)
         self.segments.append(segment)
-        self._chunks.append((segment, 0, [], True))
+        self._chunks += ((segment, 0, [], True),)
         self._folder_changed = True
         return segment
 
+    def _make_file(self, name: str) -> File:
+        file = self._files.open(name, create=True)
+        if file.size():
+            file.resize(0)  # what is there would be taken for records behind the new ones
+        if self._full_bytes:
+            file.resize(self._full_bytes)
+        return file
+
     def _join_once(self) -> Ticket:
         if self._ticket is None:
-            self._ticket = self._passes.join(self)
+            self._ticket = self._passes.join(self, self._is_first)
         return self._ticket
 
     # -- the pass
@@ -146,21 +171,42 @@ class Journal:
         for segment, position, parts, _ in self._chunks:
             file = segment.file
             if len(parts) > 1 and segment.size - position < _COPY_BELOW * len(parts):
-                file.write(position, (b"".join(parts),))
-            elif parts:
-                file.write(position, parts)
+                parts = [b"".join(parts)]
+            if parts:
+                if dirty.wants_room and segment.size > segment.room_to and self.makes_room:
+                    self._write_with_room(segment, position, parts)
+                else:
+                    file.write(position, parts)
+            if segment.room_to and not self._full_bytes:
+                self._use_room(segment)
             dirty.files.add(file)
         if self._folder_changed:
             dirty.folders.add(self._folder)
         self._owner.pass_written(ticket.number, dirty)
         self._ticket = None
-        self._chunks = []
+        self._chunks = ()
         self._folder_changed = False
+        self._gives_back_room = False
+
+    def _write_with_room(self, segment: Segment, position: int, parts: list[Buffer]) -> None:
+        room = segment.room_after(position, self._full_bytes) if segment is self.segments[-1] else None
+        if room:
+            try:
+                segment.file.write(position, [*parts, room])
+            except OSError:  # there may be enough of the disk left for the data alone
+                segment.give_back_room(self._full_bytes)
+            else:
+                return
+        segment.file.write(position, parts)
+
+    def _use_room(self, segment: Segment) -> None:
+        if self._gives_back_room or segment is not self.segments[-1]:
+            segment.give_back_room(self._full_bytes)
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         ticket, chunks, folder_changed = self._ticket, self._chunks, self._folder_changed
         self._ticket = None
-        self._chunks = []
+        self._chunks = ()
         self._folder_changed = False
         if ticket is not None:
             ticket.refusal = refusal
@@ -182,6 +228,7 @@ class Journal:
     def _cut_file(self, segment: Segment) -> None:
         """Nothing is left in the file behind the segment's data."""
         segment.file.resize(segment.size)
+        segment.room_to = 0
         if self._full_bytes:
             segment.file.resize(self._full_bytes)
 
@@ -192,7 +239,17 @@ class Journal:
         self._join_once()
         self._folder_changed = True
         for segment in self.segments[self.segments.index(first) :]:
-            self._chunks.append((segment, segment.size, [], False))
+            self._touch(segment)
+
+    def _touch(self, segment: Segment) -> None:
+        self._chunks += ((segment, segment.size, [], False),)
+
+    def give_back_room(self) -> None:
+        """The files end with their data when the pass that this takes part in is written."""
+        if self.segments and self.segments[-1].room_to > self.segments[-1].size:
+            self._join_once()
+            self._touch(self.segments[-1])
+            self._gives_back_room = True
 
     def touch(self) -> Ticket:
         """Take part in this pass without appending: companion files will be written with it."""
@@ -203,7 +260,7 @@ class Journal:
         self._join_once()
         self._folder_changed = True
         self.segments.remove(segment)
-        self._chunks = [chunk for chunk in self._chunks if chunk[0] is not segment]
+        self._chunks = tuple(chunk for chunk in self._chunks if chunk[0] is not segment)
         segment.file.close()
         for suffix in (self._suffix, *companions):
             with suppress(FileNotFoundError):
@@ -217,13 +274,13 @@ class Journal:
         if segment.file.size() > size:
             self._cut_file(segment)
         self._join_once()
-        self._chunks.append((segment, size, [], False))
+        self._touch(segment)
 
     def abandon(self, refusal: Refusal) -> None:
         """The folder goes: what was collected is not written."""
         if self._ticket is not None:
             self._ticket.refusal = refusal
-        self._chunks = []
+        self._chunks = ()
         self._folder_changed = False
         self.close()
 

@@ -3,25 +3,23 @@ reach a file before the slots that lead to them, so that a crash never leaves a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from struct import Struct
 from typing import NamedTuple
 
+from trimq.formats.key_hashes import TopicKey, key_hashes
 from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
+from trimq.storage.key_slots import SLOT, KeySlots
 
 HEADER = Struct(">qqqqii")  # times and positions of the first and the last key, slots in use, next number
 ENTRY = Struct(">iqii")  # hash, position, seconds since the first, number of the previous entry of the slot
-SLOT = Struct(">i")
 
 _LARGEST = 2**31 - 1
 
-
-class Key(NamedTuple):
-    hash: int
-    position: int
-    store_ms: int
+Key = tuple[int, int, int]
+"""Hash, position and time of storing: a plain tuple, since one is made for nearly every message."""
 
 
 class IndexState(NamedTuple):
@@ -47,8 +45,7 @@ class _IndexFile:
         self._entries_at = HEADER.size + slots * SLOT.size
         self._file: File | None = None
         self.state = state
-        self.heads: dict[int, int] = {}
-        """Of the slots that are not yet written."""
+        self.heads = KeySlots(HEADER.size, slots)
 
     @property
     def is_full(self) -> bool:
@@ -56,18 +53,19 @@ class _IndexFile:
 
     def _open(self) -> File:
         if self._file is None:
-            self._file = self._files.open(self._path, create=True)
+            file = self._files.open(self._path, create=self.state.next_number == 1)
             full = self._entries_at + self._entries * ENTRY.size
-            if self._file.size() != full:
-                self._file.resize(full)
+            if file.size() != full:
+                file.resize(full)
+            self._file = file  # not before it has its size
         return self._file
 
     def _head(self, slot: int) -> int:
         """The newest entry of a slot that is one of ours: a file may know of later ones, which a crash made void."""
-        head = self.heads.get(slot)
+        head = self.heads.unwritten(slot)
         if head is not None:
             return head
-        (head,) = SLOT.unpack(self._open().read(HEADER.size + slot * SLOT.size, SLOT.size))
+        head = self.heads.read(self._open(), slot)
         while head >= self.state.next_number:
             head = self._read(head)[3]
         return head
@@ -80,42 +78,71 @@ class _IndexFile:
 
     def add(self, keys: list[Key], dirty: Dirty) -> int:
         """Write as many entries as there is room for. Their slots follow with `write_slots`."""
-        before, kept_heads = self.state, dict(self.heads)
-        packed = []
-        for key in keys[: self._entries - before.next_number]:
-            packed.append(self._link(key))
-        try:
-            file = self._open()
-            file.write(self._entries_at + before.next_number * ENTRY.size, [b"".join(packed)])
-        except OSError:
-            self.state, self.heads = before, kept_heads
-            raise
+        taken = keys[: self._entries - self.state.next_number]
+        packed, heads, used_slots = self._link(taken)
+        state, (_, position, store_ms) = self.state, taken[-1]
+        file = self._open()
+        file.write(self._entries_at + state.next_number * ENTRY.size, [packed])
+        begin_ms, begin = self._begin(taken)
+        next_number = state.next_number + len(taken)
+        self.state = IndexState(state.name, begin_ms, store_ms, begin, position, used_slots, next_number)
+        self.heads.change(heads)
         dirty.files.add(file)
-        return len(packed)
+        return len(taken)
 
-    def _link(self, key: Key) -> bytes:
+    def _begin(self, keys: list[Key]) -> tuple[int, int]:
+        """Time and position of the first key."""
         state = self.state
-        number = state.next_number
-        begin_ms, begin = (state.begin_ms, state.begin_position) if number > 1 else (key.store_ms, key.position)
-        slot = key.hash % self._slots
-        previous = self._head(slot)
-        self.heads[slot] = number
-        seconds = min(max((key.store_ms - begin_ms) // 1000, 0), _LARGEST)
-        used = state.used_slots + (previous == 0)
-        self.state = IndexState(state.name, begin_ms, key.store_ms, begin, key.position, used, number + 1)
-        return ENTRY.pack(key.hash, key.position, seconds, previous)
+        return (state.begin_ms, state.begin_position) if state.next_number > 1 else (keys[0][2], keys[0][1])
+
+    def _link(self, keys: list[Key]) -> tuple[bytes, dict[int, int], int]:
+        """The entries, each with the number of the one before it in its slot; the slots that they change; and how many
+        are in use with them."""
+        first = number = self.state.next_number
+        used_slots = self.state.used_slots
+        begin_ms, _ = self._begin(keys)
+        slots, changed, width = self._slots, self.heads.changed, self.heads.width
+        stored = self.heads.stored(self._open())
+        in_use = stored.cast("i")  # zero in whatever order its bytes stand
+        fields: list[int] = []
+        heads: dict[int, int] = {}
+        last_ms = seconds = -1
+        for hash, position, store_ms in keys:
+            slot = hash % slots
+            previous = heads.get(slot) or changed[slot // width].get(slot)
+            if previous is None:
+                previous = 0
+                if in_use[slot]:
+                    (previous,) = SLOT.unpack_from(stored, slot * SLOT.size)
+                    while previous >= first:  # an entry that a crash made void
+                        previous = self._read(previous)[3]
+            if not previous:
+                used_slots += 1
+            heads[slot] = number
+            if store_ms != last_ms:
+                last_ms, seconds = store_ms, min(max((store_ms - begin_ms) // 1000, 0), _LARGEST)
+            fields += (hash, position, seconds, previous)
+            number += 1
+        return Struct(">" + "iqii" * len(keys)).pack(*fields), heads, used_slots
 
     def write_slots(self, dirty: Dirty) -> None:
+        self.heads.write(self._open())
+        self._finish_slots(dirty)
+
+    def write_some_slots(self, dirty: Dirty) -> None:
+        self.heads.write_some(self._open())
+        self._finish_slots(dirty)
+
+    def _finish_slots(self, dirty: Dirty) -> None:
         file = self._open()
-        for slot in sorted(self.heads):
-            file.write(HEADER.size + slot * SLOT.size, [SLOT.pack(self.heads[slot])])
         file.write(0, [HEADER.pack(*self.state[1:])])
         dirty.files.add(file)
-        self.heads = {}
 
     def find(self, hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Positions of units that may have the key, newest first."""
         state = self.state
+        if state.next_number == 1:
+            return  # there may not even be a file yet
         number = self._head(hash % self._slots)
         while number > 0:
             found, position, seconds, previous = self._read(number)
@@ -141,6 +168,7 @@ class KeyIndex:
         self._now_ms = now_ms
         self._indexes: list[_IndexFile] = []
         self._pending: list[Key] = []
+        self._unhashed: list[TopicKey] = []
         self._names_changed = False
 
     def load(self, states: list[IndexState]) -> bool:
@@ -157,13 +185,23 @@ class KeyIndex:
 
     def __len__(self) -> int:
         """How many keys are in memory alone."""
-        return len(self._pending)
+        return len(self._pending) + len(self._unhashed)
 
-    def add(self, hash: int, position: int, store_ms: int) -> None:
-        self._pending.append(Key(hash, position, store_ms))
+    def add(self, topic_hash: int, key: str, position: int, store_ms: int) -> None:
+        """A key of the topic whose name, with a '#' behind it, has this hash. It is hashed with others, later."""
+        self._unhashed.append((topic_hash, key, position, store_ms))
+
+    def add_all(self, keys: Iterable[TopicKey]) -> None:
+        self._unhashed.extend(keys)
+
+    def _hash(self) -> None:
+        unhashed, self._unhashed = self._unhashed, []
+        for hash, (_, _, position, store_ms) in zip(key_hashes(unhashed), unhashed, strict=True):
+            self._pending.append((hash, position, store_ms))
 
     def back_to(self, count: int) -> None:
         """What was added since is not kept."""
+        del self._unhashed[max(count - len(self._pending), 0) :]
         del self._pending[count:]
 
     def states(self) -> list[IndexState]:
@@ -177,6 +215,7 @@ class KeyIndex:
 
     def write_entries(self, dirty: Dirty) -> None:
         """Write the entries of the keys that are in memory. Their slots may be written once this is on disk."""
+        self._hash()
         while self._pending:
             if not self._indexes or self._indexes[-1].is_full:
                 self._indexes.append(self._new_index())
@@ -195,19 +234,30 @@ class KeyIndex:
             now_ms += 1
         return _IndexFile(self._files, self._folder, self._slots, self._entries, IndexState(name))
 
+    @property
+    def unwritten_slots(self) -> int:
+        return sum(len(index.heads) for index in self._indexes)
+
     def write_slots(self, dirty: Dirty) -> None:
         """Write the slots of entries that are on disk."""
         for index in self._indexes:
             if index.heads:
                 index.write_slots(dirty)
 
+    def write_some_slots(self, dirty: Dirty) -> None:
+        """As `write_slots`, of a part of those that are not written: all in turn, so that no pass takes long."""
+        for index in self._indexes:
+            if index.heads:
+                index.write_some_slots(dirty)
+
     # -- finding
 
     def find(self, hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Positions of units that may have a key of this hash and were stored between these times, newest first."""
-        for key in reversed(self._pending):
-            if key.hash == hash and begin_ms <= key.store_ms <= end_ms:
-                yield key.position
+        self._hash()
+        for found, position, store_ms in reversed(self._pending):
+            if found == hash and begin_ms <= store_ms <= end_ms:
+                yield position
         for index in reversed(self._indexes):
             if index.state.begin_ms <= end_ms and index.state.end_ms >= begin_ms:
                 yield from index.find(hash, begin_ms, end_ms)

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from trimq.model import Buffer
-from trimq.storage.files import Space
+from trimq.storage.files import Memory, Space
 
 _SMALLEST_BUFFER = 4096
 
@@ -187,6 +187,19 @@ class MemoryFile:
         mark = self._node.mark()
         return lambda: self._node.sync(mark)
 
+    def begin_reserve(self, size: int) -> Callable[[], None]:
+        return lambda: self._node.resize(max(size, self._node.size))
+
+    def begin_fill(self, position: int, length: int) -> Callable[[], None]:
+        def fill() -> None:
+            self._node.write(position, bytes(length))
+            self._node.sync(self._node.mark())
+
+        return fill
+
+    def begin_lock(self, length: int) -> Callable[[], Callable[[], None]]:
+        return lambda: lambda: None
+
     def resize(self, size: int) -> None:
         self._node.resize(size)
 
@@ -199,6 +212,8 @@ class MemoryFiles:
 
     def __init__(self, total_bytes: int = 1 << 40) -> None:
         self._total_bytes = total_bytes
+        self.taken = Memory(0, 1 << 40)
+        """What the process is said to take."""
         self._root = Folder()
 
     def _file(self, name: str, node: Node) -> MemoryFile:
@@ -269,6 +284,9 @@ class MemoryFiles:
     def space(self) -> Space:
         used = sum(entry.size for entry in _walk(self._root) if isinstance(entry, Node))
         return Space(max(self._total_bytes - used, 0), self._total_bytes)
+
+    def memory(self) -> Memory:
+        return self.taken
 
     def crash(self, survivors: Survivors | None = None) -> None:
         """Lose the page cache, as a power cut would: unsynced names and bytes but for what `survivors` keep."""

@@ -17,7 +17,8 @@ from trimq.storage.journal import Journal
 from trimq.storage.loaded_indexes import LoadedIndexes
 from trimq.storage.log_checkpoint import LogCheckpoint, Tail
 from trimq.storage.log_settings import LogSettings
-from trimq.storage.partition_index import MAX_POSITION, MAX_RELATIVE_OFFSET, IndexMark, SegmentIndex, StoredIndex
+from trimq.storage.log_tail import NO_PARTS, NO_ROOM, LogTail, Written
+from trimq.storage.partition_index import SegmentIndex, StoredIndex
 from trimq.storage.partition_segment import PartitionSegment, Place
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.producer_snapshot import ProducerStates
@@ -25,49 +26,27 @@ from trimq.storage.segment import Segment
 from trimq.storage.transaction_markers import apply_batch
 
 _stamp = PREFIX.pack_into
-_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor
-
-# Plain tuples, since one of each is made for every pass of every stream.
-_PassMark = tuple[int, PartitionSegment, IndexMark, int]
-"""Where a pass began, to go back to when it cannot be written: end, active segment, its indexes, epoch."""
-_Written = tuple[Place, int | None]
-"""What a pass left behind, which counts when it is durable: its end, and where the oldest open transaction begins."""
-
-_NO_ROOM = -1
 
 
-class PartitionLog:
+class PartitionLog(LogTail):
     __slots__ = (
         "_checkpoints",
+        "_durable",
         "_loaded",
-        "_mark",
         "_new",
-        "_newest_epoch",
-        "_parts",
         "_passes",
-        "_roll_bytes",
-        "_roll_offset",
-        "_room_to",
-        "_tail",
-        "_tail_index",
-        "_ticket",
-        "_unsettled",
         "checkpointing",
         "durable_end",
-        "durable_place",
-        "end",
         "epochs",
         "files",
         "folder",
         "has_point",
-        "is_removed",
         "journal",
         "needs_point",
         "now_ms",
         "places",
         "producers",
         "segments",
-        "settings",
         "settled",
         "start",
         "undecided_from",
@@ -83,10 +62,10 @@ class PartitionLog:
         now_ms: Callable[[], int],
         loaded: LoadedIndexes | None = None,
     ) -> None:
+        super().__init__(settings)
         self.files = files
         self.folder = folder
         self._passes = passes
-        self.settings = settings
         self._checkpoints = checkpoints
         self.now_ms = now_ms
         self._loaded = LoadedIndexes() if loaded is None else loaded
@@ -95,30 +74,27 @@ class PartitionLog:
         self.producers = ProducerStates()
         self.epochs: list[EpochStart] = []
         self.start = 0
-        self.end = 0
         self.durable_end = 0
         self.undecided_from: int | None = None  # where the oldest transaction begins without a durable marker
-        self.is_removed = False
         self.needs_point = False  # what was adopted is not one of ours before a point of it is on disk
         self.has_point: Callable[[], None] | None = None
         self.settled: Callable[[], None] | None = None
-        self.durable_place: Place
+        self._durable: Written
         self.places: dict[int, Place] = {}
-        self._room_to = _NO_ROOM  # where the active segment must end for an append to need nothing but a place in it
-        self._newest_epoch = -1
-        self._mark: _PassMark | None = None
-        self._parts: list[Buffer] = []
-        self._unsettled: list[_Written] = []
         self._new: Dirty | None = None
         self.checkpointing = LogCheckpoint(files, folder, passes, checkpoints, self._drop_head)
 
     def change_settings(self, settings: LogSettings) -> None:
         self.settings = settings
-        self._aim()
+        self._aim_at(self.segments[-1])
 
     @property
     def active(self) -> PartitionSegment:
         return self.segments[-1]
+
+    @property
+    def durable_place(self) -> Place:
+        return Place(*self._durable[:3])
 
     @property
     def size_bytes(self) -> int:
@@ -131,8 +107,8 @@ class PartitionLog:
         segment = self.journal.roll(self.start)
         self.segments.append(PartitionSegment.fresh(segment, self.settings.index_interval_bytes, self.now_ms()))
         self.note_new(metadata)
-        self.durable_place = Place(self.start, self.segments[0], 0)
-        self._aim()
+        self._durable = (self.start, self.segments[0], 0, None)
+        self._aim_at(self.segments[-1])
 
     def note_new(self, metadata: File | None) -> None:
         """The names of this log may be in the page cache alone: they are synced with the next pass."""
@@ -145,14 +121,15 @@ class PartitionLog:
         """An existing log was opened: it goes on at `end`. From `undurable` on it is synced before it is read."""
         active = self.segments[-1]
         self.end = end
+        self._has_producers = len(self.producers) > 0
         self.undecided_from = self.producers.keep_pass()
-        self._aim()
+        self._aim_at(self.segments[-1])
         if undurable is None:
             self.durable_end = end
-            self.durable_place = Place(end, active, active.segment.size)
+            self._durable = (end, active, active.segment.size, None)
         else:
             self.durable_end = self.start
-            self.durable_place = Place(self.start, active, 0)
+            self._durable = (self.start, active, 0, None)
             self.journal.resync(undurable.segment)
 
     # -- appending
@@ -176,6 +153,8 @@ class PartitionLog:
         self.end = last_offset + 1
         index = self._tail_index
         if position > index.due_after or header.max_timestamp_ms > index.largest_ms:
+            if self._index_mark is None:
+                self._index_mark = index.mark()
             index.note(last_offset, position, header.max_timestamp_ms)
         if leader_epoch > self._newest_epoch:
             self.note_epoch(leader_epoch, base_offset)
@@ -208,22 +187,15 @@ class PartitionLog:
         if not sealed.segment.size:
             return sealed  # the next would have the same name: the pass began with a roll by age
         segment = self.journal.roll(self.end)
+        self._rolls += 1
+        self._index_mark = self._index_mark or self._tail_index.mark()
         sealed.seal(self.end)
         self.checkpointing.note_sealed(sealed)
         self.checkpointing.note_snapshot(self.end, self.producers)
         active = PartitionSegment.fresh(segment, self.settings.index_interval_bytes, self.now_ms())
         self.segments.append(active)
-        self._aim()
+        self._aim_at(self.segments[-1])
         return active
-
-    def _aim(self) -> None:
-        """Have at hand what every append needs of the active segment."""
-        active = self.segments[-1]
-        self._tail = active.segment
-        self._tail_index = active.growing
-        self._room_to = _NO_ROOM
-        self._roll_offset = active.segment.base + MAX_RELATIVE_OFFSET
-        self._roll_bytes = min(self.settings.segment_bytes, MAX_POSITION)
 
     def index_of(self, segment: PartitionSegment) -> SegmentIndex | StoredIndex:
         """Where to look for offsets and times in one of the segments."""
@@ -245,6 +217,7 @@ class PartitionLog:
 
     def apply_producer(self, header: BatchHeader, batch: Buffer) -> None:
         """Keep the state of the batch's producer, and of its transaction, in step with the log."""
+        self._has_producers = True
         ended = apply_batch(self.producers, header, batch)
         if ended is not None and ended.is_aborted:
             self.segments[-1].note_aborted(ended)
@@ -252,45 +225,50 @@ class PartitionLog:
     def _begin_pass(self) -> None:
         if self.is_removed:
             raise UnknownTopic(self.folder)
-        active = self.segments[-1]
-        self._mark = (self.end, active, self._tail_index.mark(), self._newest_epoch)
+        self._mark = (self.end, self._newest_epoch)
         now_ms = self.now_ms()
-        if not active.segment.size:
-            active.created_ms = now_ms  # it ages from its first record on
-        elif now_ms - active.created_ms >= self.settings.segment_ms:
+        if not self._tail.size:
+            self._active.created_ms = now_ms  # it ages from its first record on
+            self._roll_at_ms = now_ms + self.settings.segment_ms
+        elif now_ms >= self._roll_at_ms:
             self.roll()
 
     # -- the journal's side: passes end
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
-        self._mark = None
-        self._room_to = _NO_ROOM
-        self._parts = []  # what is written must not keep alive the buffers that it was received in
+        self._mark = self._index_mark = None
+        self._rolls = 0
+        self._room_to = NO_ROOM
+        self._parts = NO_PARTS  # what is written must not keep alive the buffers that it was received in
         if self.is_removed:
             return
-        active = self.segments[-1]
-        size = active.segment.size
-        place = _new_tuple(Place, (self.end, active, size))
-        self._unsettled.append((place, self.producers.keep_pass()))
+        active, size = self._active, self._tail.size
+        written = (self.end, active, size, self.producers.keep_pass() if self._has_producers else None)
+        if self._awaited is None:
+            self._awaited = written
+        else:
+            self._await(written)
         if self._new is not None:
             dirty.merge(self._new)
             self._new = None
-        limit = self.settings.checkpoint_bytes
-        if self.checkpointing.has_work or size - active.checkpointed_to >= limit:
+        if self.checkpointing.has_work or size >= self._checkpoint_at:
             # Where the head was before it was cut, which may be refused yet: a cut saves its start itself.
             tail = Tail(self.segments[0].segment.base, self.end, active, self.producers, self.epochs)
-            self.checkpointing.write_pass(number, tail, limit, dirty)
+            self.checkpointing.write_pass(number, tail, self.settings.checkpoint_bytes, dirty)
+            self._aim_checkpoint()
 
     def pass_undone(self) -> None:
-        mark, self._mark = self._mark, None
-        self._parts = []
+        mark, index_mark, rolls = self._mark, self._index_mark, self._rolls
+        self._mark = self._index_mark = None
+        self._rolls = 0
+        self._parts = NO_PARTS
         if mark is None:
             return
-        self.end, active, index, self._newest_epoch = mark
-        while self.segments[-1] is not active and len(self.segments) > 1:
-            self.segments.pop()
-        self.segments[-1].back_to(index, self.end)
-        self._aim()
+        self.end, self._newest_epoch = mark
+        del self.segments[len(self.segments) - rolls :]
+        active = self.segments[-1]
+        active.back_to(index_mark or active.growing.mark(), self.end)
+        self._aim_at(self.segments[-1])
         while self.epochs and self.epochs[-1].epoch > self._newest_epoch:
             self.epochs.pop()
         self.producers.undo_pass()
@@ -299,9 +277,10 @@ class PartitionLog:
     def pass_settled(self, number: int) -> None:
         if self.is_removed:
             return
-        place, self.undecided_from = self._unsettled.pop(0)
-        self.durable_place = place
-        self.durable_end = place.offset
+        assert self._awaited is not None, "only what was written is settled"
+        self._durable = self._awaited
+        self._awaited = self._later.popleft() if self._later else None
+        self.durable_end, _, _, self.undecided_from = self._durable
         if self.settled is not None:
             self.settled()
 
@@ -315,6 +294,7 @@ class PartitionLog:
         active = self.segments[-1]
         if active.checkpointed_to < active.segment.size or self.checkpointing.has_work:
             self.checkpoint()
+        self.journal.give_back_room()
 
     # -- the head
 

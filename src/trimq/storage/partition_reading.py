@@ -96,7 +96,8 @@ def _stop(log: PartitionLog, segment: PartitionSegment, limit: int) -> int:
         return durable.position if segment is durable.segment else segment.segment.size
     if 0 <= segment.end_offset <= limit:
         return segment.segment.size
-    stop = log.durable_place.position if segment is log.durable_place.segment else segment.segment.size
+    durable = log.durable_place
+    stop = durable.position if segment is durable.segment else segment.segment.size
     return _first(log, segment, limit, stop, lambda header: header.base_offset >= limit)
 
 
@@ -119,7 +120,9 @@ def _first(
             found = position
             break
         next_offset = header.next_offset
-    if has_gap:  # by compaction, or by a damaged length that led past a batch
+    else:  # the segment ends before what was to be in it
+        has_gap = has_gap or next_offset >= 0
+    if has_gap:  # by compaction, or by a damaged length or offset that led past a batch
         segment.require_sound(entry.position, found)
     return found
 

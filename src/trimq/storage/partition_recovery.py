@@ -16,7 +16,7 @@ from trimq.storage.partition_index import MAX_RELATIVE_OFFSET
 from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_segment import PartitionSegment
 from trimq.storage.producer_snapshot import ProducerStates
-from trimq.storage.segment import Segment, base_of, segment_name
+from trimq.storage.segment import Segment, base_of, is_room, segment_name
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +218,7 @@ class _Scan:
             self._files, self._log.settings.index_interval_bytes, point.position, point.sums
         )
         pointed.trusted_from = pointed.checkpointed_to = point.position
-        if pointed.has_leftovers(self._files, point.sums):
+        if pointed.has_leftovers(self._files, names, point.sums):
             self._log.checkpointing.ask()
         if pointed.aborted is None or self._has_unknown_index():
             self._producers_from = 0  # the markers of aborted transactions must be found anew
@@ -337,10 +337,11 @@ class _Scan:
                 self._require_next(header, limit)
                 self._apply(active, position + at, header)
             except BadBatch as reason:
+                is_torn = following is not None or not is_room(view[at:])
                 del view
                 if self._is_adopted and following is not None:
                     raise DamagedSegment(segment.file.name, position + at) from None
-                self._cut(segment, position + at, reason)
+                self._cut(segment, position + at, reason if is_torn else None)
                 return False
             active.note(header, header.last_offset, position + at)
             self._next_offset = header.next_offset
@@ -371,11 +372,11 @@ class _Scan:
         if self._next_offset < self._log.start:
             raise DamagedSegment(segment.file.name, position)
 
-    def _cut(self, segment: Segment, position: int, reason: Exception) -> None:
+    def _cut(self, segment: Segment, position: int, reason: Exception | None) -> None:
         self._require_start(segment, position)
         journal = self._log.journal
         lost = segment.size - position + sum(later.size for later in journal.segments if later.base > segment.base)
-        if lost:
+        if lost and reason is not None:
             log.warning("%s: a torn tail of %d bytes is cut at byte %d: %s", segment.file.name, lost, position, reason)
         journal.truncate(segment, position, OF_A_SEGMENT)
         for base in self._checkpoints.marked(self._log.folder):

@@ -4,7 +4,7 @@ bytes are sound."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
@@ -25,7 +25,7 @@ from trimq.storage.partition_index import (
     StoredIndex,
 )
 from trimq.storage.producer_snapshot import EndedTransaction
-from trimq.storage.segment import Segment
+from trimq.storage.segment import Segment, segment_name
 from trimq.storage.transaction_index import ENTRY_BYTES as ABORTED_BYTES
 from trimq.storage.transaction_index import AbortedTransaction
 
@@ -137,13 +137,18 @@ class PartitionSegment:
         )
         return self.written
 
-    def has_leftovers(self, files: Files, sums: IndexSums | None) -> bool:
-        """Whether an index file goes on behind what is known of it: a crash came while it was written."""
+    def has_leftovers(self, files: Files, names: Collection[str], sums: IndexSums | None) -> bool:
+        """Whether an index file goes on behind what is known of it: a crash came while it was written. `names` is what
+        is in the folder: to ask the disk for files that are not there takes a fifth of the time to open a log."""
         known = sums or IndexSums()
-        return (
-            self._file_size(files, OFFSET_INDEX) > known.offsets * OFFSET_ENTRY_BYTES
-            or self._file_size(files, TIME_INDEX) > known.times * TIME_ENTRY_BYTES
-            or self._file_size(files, TRANSACTION_INDEX) > known.aborted * ABORTED_BYTES
+        sizes = {
+            OFFSET_INDEX: known.offsets * OFFSET_ENTRY_BYTES,
+            TIME_INDEX: known.times * TIME_ENTRY_BYTES,
+            TRANSACTION_INDEX: known.aborted * ABORTED_BYTES,
+        }
+        return any(
+            segment_name(self.segment.base, suffix) in names and self._file_size(files, suffix) > size
+            for suffix, size in sizes.items()
         )
 
     def _file_size(self, files: Files, suffix: str) -> int:

@@ -81,11 +81,15 @@ class Passes:
         """Call `listener` whenever `written` or `durable` moved, after every writer has been settled."""
         self._listeners.append(listener)
 
-    def join(self, writer: Writer) -> Ticket:
-        """`writer` will write in this pass: to be called once by each. The ticket is the writer's to share."""
+    def join(self, writer: Writer, is_first: bool = False) -> Ticket:
+        """`writer` will write in this pass: to be called once by each. The ticket is the writer's to share. `is_first`:
+        others want to know whether it could, before they write."""
         if not self._joined:
             self._call_soon(self.finish)
-        self._joined.append(writer)
+        if is_first:
+            self._joined.insert(0, writer)
+        else:
+            self._joined.append(writer)
         ticket = _new_ticket(Ticket)
         ticket.number, ticket.refusal = self.current, None
         return ticket
@@ -122,6 +126,7 @@ class Passes:
         self._joined = []
         self.current += 1
         dirty = self._flusher.dirty
+        dirty.wants_room = len(writers) <= self._flusher.room_for
         kept: list[Writer] | None = writers
         for writer in writers:
             try:

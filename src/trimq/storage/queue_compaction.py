@@ -6,14 +6,16 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from trimq.errors import Refusal
-from trimq.formats.content import FOOTER, check, encode_footer
+from trimq.errors import ColdRead, DamagedSegment, Refusal
+from trimq.formats.content import FOOTER, NO_BLOB, check, encode_footer, encode_references
+from trimq.offload import Offload
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.queue_log import QueueLog
 from trimq.storage.queue_reading import read_window
+from trimq.storage.queue_references import References
 from trimq.storage.queue_segment import CONTENTS, QueueSegment
 from trimq.storage.replacement import TEMPORARY
 from trimq.storage.segment import segment_name
@@ -33,8 +35,16 @@ class SegmentCompaction:
     restart expects the original's size by then."""
 
     def __init__(
-        self, files: Files, passes: Passes, checkpoints: Checkpoints, queue: QueueLog, segment: QueueSegment
+        self,
+        files: Files,
+        passes: Passes,
+        checkpoints: Checkpoints,
+        queue: QueueLog,
+        segment: QueueSegment,
+        offload: Offload,
     ) -> None:
+        self._offload = offload
+        self._may_wait = False
         self._files = files
         self._passes = passes
         self._checkpoints = checkpoints
@@ -47,6 +57,7 @@ class SegmentCompaction:
         self._records = 0
         self._transient = 0
         self._body_bytes = 0
+        self._references = References()
         self.is_over = False
 
     def start(self) -> None:
@@ -63,9 +74,14 @@ class SegmentCompaction:
             return
         try:
             is_end = self._copy_window()
-        except OSError as error:
+        except ColdRead as cold:
+            self._may_wait = True  # for what is read next
+            self._offload(cold.warm, lambda _, error: self._copy())
+            return
+        except (OSError, DamagedSegment) as error:
             self._give_up(str(error))
             return
+        self._may_wait = False
         if self.is_over:
             return
         if is_end:
@@ -76,7 +92,7 @@ class SegmentCompaction:
     def _copy_window(self) -> bool:
         """Whether it was the last."""
         assert self._file is not None
-        data = read_window(self._segment, self._read)
+        data = read_window(self._segment, self._read, self._may_wait)
         parts: list[bytes] = []
         at = 0
         while (head := check(data, at)) is not None and not head.flags & FOOTER:
@@ -85,6 +101,8 @@ class SegmentCompaction:
                 self._records += 1
                 self._transient += head.flags & 1
                 self._body_bytes += head.body_bytes
+                if head.blob != NO_BLOB:
+                    self._references.add(head.offset - self._segment.base, head.blob)
             at = head.end
         is_end = head is not None
         if is_end:
@@ -99,10 +117,12 @@ class SegmentCompaction:
         return is_end
 
     def _footer(self) -> bytes:
-        footer = self._segment.footer()
-        return encode_footer(
-            footer._replace(records=self._records, transient=self._transient, body_bytes=self._body_bytes)
+        shared = len(self._references)
+        footer = self._segment.footer()._replace(
+            records=self._records, transient=self._transient, shared=shared, body_bytes=self._body_bytes
         )
+        references = encode_references(self._references, footer.last + 1) if shared else b""
+        return references + encode_footer(footer)
 
     # -- the copy takes the place of the original
 
@@ -130,6 +150,7 @@ class SegmentCompaction:
         else:
             file = self._files.open(self._name)
             before = self._segment.segment.size
+            self._segment.references = self._references
             self._queue.take_copy(self._segment, file, self._written, self._records, self._body_bytes)
             log.info("%s was compacted from %d to %d bytes", self._name, before, self._written)
             self.is_over = True

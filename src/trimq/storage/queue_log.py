@@ -4,68 +4,63 @@ with nothing live; who gets a message, and when, is decided above."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
-from trimq.errors import OffsetOutOfRange, UnknownTopic, WriteFailed
-from trimq.formats.content import HEAD_BYTES, NEVER, TRANSIENT, Sealed, Stored, encode_footer, encode_head
-from trimq.storage.ack_writing import AckWriting
-from trimq.storage.checkpoints import Checkpoints, SealedMark
-from trimq.storage.files import File, Files
+from trimq.errors import UnknownTopic, WriteFailed
+from trimq.formats.content import (
+    NEVER,
+    NO_BLOB,
+    REFERENCE_BYTES,
+    SHARED,
+    TRANSIENT,
+    Content,
+    Sealed,
+    Stored,
+    blob_of,
+    encode_all,
+    encode_footer,
+    encode_head,
+    encode_references,
+    seal,
+)
+from trimq.storage.checkpoints import SealedMark
+from trimq.storage.files import File
 from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
-from trimq.storage.passes import Passes, Ticket
-from trimq.storage.queue_reading import Budget, Window, count_live_bytes
-from trimq.storage.queue_segment import ACKS, CONTENTS, QueueSegment, TailMark
+from trimq.storage.passes import Ticket
+from trimq.storage.queue_parts import QueueParts
+from trimq.storage.queue_reading import Recents, Window
+from trimq.storage.queue_segment import CONTENTS, QueueSegment
+from trimq.storage.queue_settling import PassMark, SettledSegments
 
-
-class QueueParts(NamedTuple):
-    """What every queue log of a broker shares. `budget`: of contents that are kept for readers that keep up."""
-
-    files: Files
-    passes: Passes
-    checkpoints: Checkpoints
-    acks: AckWriting
-    budget: Budget
-    segment_bytes: int
-
-
-_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every message
-
-# What a content takes in memory besides its bytes.
-_OBJECT_BYTES = 300
-
-_PassMark = tuple[int, QueueSegment, TailMark]
 _Written = tuple[int, int | None]
 """The end of a pass, and the first of its messages that must be synced before it is readable."""
 
 
-class QueueLog:
+class QueueLog(SettledSegments):
     """`end` (appended) >= `readable_end`. Of a volatile log, and of transient messages in another, what is written is
     readable; all else when it is durable, and everything in the order of the offsets."""
 
     def __init__(self, parts: QueueParts, folder: str, is_volatile: bool) -> None:
+        super().__init__()
         self.folder = folder
+        self.segment_bytes = parts.segment_bytes
         self.is_volatile = is_volatile
         self._parts = parts
-        self.journal = Journal(parts.files, folder, CONTENTS, parts.passes, self)
-        self.segments: list[QueueSegment] = []
-        self.live = 0
-        self.end = 0
-        self.readable_end = 0
+        self.journal = Journal(parts.files, folder, CONTENTS, parts.passes, self, is_first=parts.bodies is None)
+        self.journal.makes_room = not is_volatile  # which is never synced
         self.is_removed = False
         self.grown: Callable[[], None] | None = None
         """Called when `readable_end` has grown."""
         self.undone: Callable[[], None] | None = None
         """Called when messages were appended and then taken back."""
         self._written_end = 0
-        self._tail: QueueSegment
-        self._near: QueueSegment
-        self._mark: _PassMark | None = None
+        self._mark: PassMark | None = None
         self._first_synced: int | None = None
         self._has_rolled = False
         self._unsettled: deque[_Written] = deque()
-        self._recent: dict[int, Stored] = {}
+        self._has_new_references = False
+        self._recent = Recents(parts.budget)
         self._window = Window()
         self._new_folders: set[str] = set()
 
@@ -91,10 +86,6 @@ class QueueLog:
         """The last segment that was found is sealed: what is appended goes to another."""
         self._aim(QueueSegment(self.journal.roll(self.end)))
 
-    def _aim(self, segment: QueueSegment) -> None:
-        self.segments.append(segment)
-        self._tail = self._near = segment
-
     # -- appending
 
     def append(self, sealed: Sealed, expires_ms: int = NEVER, flags: int = 0) -> Ticket:
@@ -103,9 +94,12 @@ class QueueLog:
             self._begin_pass()
         offset = self.end
         tail = self._tail
+        blob = sealed.blob
+        if blob != NO_BLOB:
+            flags |= SHARED
         head = encode_head(sealed, offset, expires_ms, flags)
         size = len(head) + sealed.size
-        if tail.segment.size + size > self._parts.segment_bytes and tail.records:
+        if tail.segment.size + size > self.segment_bytes and tail.records:
             tail = self.roll()
         position = tail.segment.size
         content = sealed.content
@@ -123,31 +117,66 @@ class QueueLog:
             self._first_synced = offset
         self.end = offset + 1
         self.live += 1
-        budget = self._parts.budget
-        if budget.left > size:
-            budget.left -= size + _OBJECT_BYTES
-            self._recent[offset] = _new_tuple(Stored, (offset, flags, expires_ms, content))
+        if blob != NO_BLOB:
+            self._refer(tail, offset, blob)
+            size += len(content.body) - REFERENCE_BYTES
+        self._recent.keep(offset, flags, expires_ms, (content,), size)
         return ticket
+
+    def append_all(self, contents: Sequence[Content], expires_ms: int, flags: int) -> Ticket:
+        """As `append` of each: contents that were published at one time, at least one."""
+        records = encode_all(contents, self.end, expires_ms, flags)
+        size = sum(map(len, records))
+        if self._tail.segment.size + size > self.segment_bytes:
+            for content in contents:
+                ticket = self.append(seal(content), expires_ms, flags)
+            return ticket
+        if self._mark is None:
+            self._begin_pass()
+        tail, offset, count = self._tail, self.end, len(records)
+        parts, ticket = self.journal.collect(tail.segment)
+        parts += records
+        body_bytes = sum([len(content[3]) for content in contents])
+        tail.note(offset, tail.segment.size, body_bytes, expires_ms, contents[0].published_ms, count)
+        tail.segment.size += size
+        if flags & TRANSIENT:
+            tail.transient += count
+        elif self._first_synced is None and not self.is_volatile:
+            self._first_synced = offset
+        self.end = offset + count
+        self.live += count
+        self._recent.keep(offset, flags, expires_ms, contents, size)
+        return ticket
+
+    def _refer(self, tail: QueueSegment, offset: int, blob: int) -> None:
+        assert self._parts.bodies is not None, "bodies are not shared once more"
+        self._parts.bodies.hold(blob)
+        tail.refer(offset, blob)
+        self._has_new_references = True
 
     def latest_ticket(self) -> Ticket:
         return self.journal.latest_ticket()
 
-    def roll(self) -> QueueSegment:
-        """Seal the tail with a footer and begin the next segment."""
+    def roll(self, base: int | None = None) -> QueueSegment:
+        """Seal the tail with a footer and begin the next segment: with the next offset, or one behind it."""
         if self._mark is None:
             self._begin_pass()
         sealed = self._tail
+        base = self.end if base is None else base
         footer = encode_footer(sealed.footer())
+        if sealed.references is not None and sealed.shared:
+            footer = encode_references(sealed.references, sealed.end) + footer
         parts, _ = self.journal.collect(sealed.segment)
         parts.append(footer)
         sealed.segment.size += len(footer)
         try:
-            segment = QueueSegment(self.journal.roll(self.end))
+            segment = QueueSegment(self.journal.roll(base))
         except WriteFailed:
             parts.pop()  # what follows a footer would never be read
             sealed.segment.size -= len(footer)
             raise
         sealed.is_sealed = True
+        self.end = base
         self._has_rolled = True
         self._aim(segment)
         if not self.is_volatile:
@@ -179,6 +208,10 @@ class QueueLog:
     # -- the journal's side: passes end
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
+        if self._has_new_references and self._parts.bodies is not None:
+            if self._parts.bodies.undone_in == number:
+                raise OSError("the shared bodies of this pass could not be written")
+            self._has_new_references = False
         self._mark = None
         if self.is_removed or not self.segments:  # or it could not be opened
             return
@@ -201,14 +234,15 @@ class QueueLog:
 
     def pass_undone(self) -> None:
         mark, self._mark, self._first_synced, self._has_rolled = self._mark, None, None, False
+        self._has_new_references = False
         if mark is None:
             return
-        self.live -= self.end - mark[0]
-        for offset in range(mark[0], self.end):
-            self._forget_recent(offset)
+        self._recent.forget(mark[0], self.end)
         self.end, tail, tail_mark = mark
-        while self.segments[-1] is not tail:
-            self.segments.pop()
+        undone = self.segments[self.segments.index(tail) :]
+        self.live -= sum(segment.records for segment in undone) - tail_mark[1]
+        self._release(blob for segment in undone for offset, blob in segment.live_blobs() if offset >= self.end)
+        del self.segments[-len(undone) + 1 or len(self.segments) :]
         self._tail = self._near = tail
         tail.back_to(tail_mark)
         self._window.clear()
@@ -229,143 +263,43 @@ class QueueLog:
 
     # -- reading
 
-    def next_live(self, offset: int) -> int | None:
-        """The first live message from `offset` on that is readable."""
-        segment = self._near
-        if not segment.base <= offset < segment.end:
-            if offset >= self.readable_end:
-                return None
-            segment = self._near = self._segment_from(offset)
-            offset = max(offset, segment.base)
-        while True:
-            found = segment.next_live(offset)
-            if found < segment.end:
-                return found if found < self.readable_end else None
-            if segment is self._tail:
-                return None
-            segment = self._near = self._segment_from(segment.end)
-            offset = segment.base
+    def peek(self, offset: int, may_wait: bool = True) -> Stored:
+        """The content of a live message. DamagedSegment: its bytes are not what was written. ColdRead: they are on disk
+        only, and the caller may not wait for them."""
+        return self._recent.get(offset) or self._read(offset, may_wait)
 
-    def peek(self, offset: int) -> Stored:
-        """The content of a live message. DamagedSegment: its bytes are not what was written."""
-        return self._recent.get(offset) or self._window.read(self._segment_of(offset), offset)
-
-    def take(self, offset: int) -> Stored:
+    def take(self, offset: int, may_wait: bool = True) -> Stored:
         """As `peek`, for the reader whose turn it is: the content need not be kept at hand any longer."""
-        recent = self._recent.pop(offset, None)
+        recent = self._recent.take(offset)
         if recent is None:
-            return self._window.read(self._segment_of(offset), offset)
-        self._parts.budget.left += _memory_bytes(recent)
+            recent = self._read(offset, may_wait)
+            self._window.forget(offset)
         return recent
 
-    def _forget_recent(self, offset: int) -> None:
-        recent = self._recent.pop(offset, None)
-        if recent is not None:
-            self._parts.budget.left += _memory_bytes(recent)
-
-    def _segment_from(self, offset: int) -> QueueSegment:
-        """The first segment that ends behind `offset`."""
-        segments = self.segments
-        low, high = 0, len(segments) - 1
-        while low < high:
-            middle = (low + high) // 2
-            if segments[middle].end > offset:
-                high = middle
-            else:
-                low = middle + 1
-        return segments[low]
-
-    def _segment_of(self, offset: int) -> QueueSegment:
-        segment = self._segment_from(offset)
-        if not segment.base <= offset < segment.end:
-            raise OffsetOutOfRange(offset, self.segments[0].base, self.end)
-        return segment
-
-    # -- settling
-
-    def settle(self, offset: int) -> None:
-        """The message is done with. That is seen at once and written soon; a crash may undo it."""
-        segment = self._near
-        if not segment.base <= offset < segment.end:
-            segment = self._segment_from(offset)
-            if not segment.base <= offset < segment.end:
-                return  # of a segment that is gone
-        if not segment.settle(offset):
-            return
-        self.live -= 1
-        if offset in self._recent:
-            self._forget_recent(offset)
-        if not self.is_volatile:
-            self._parts.acks.touch(self)
-        elif segment.is_sealed and not segment.live:
-            self.drop_if_dead(segment)
-
-    def settle_all(self, first: int, end: int, but: Iterable[int] = ()) -> int:
-        """Settle every live message from `first` up to `end` but for some. How many that were."""
-        kept = set(but)
-        settled = 0
-        for segment in [segment for segment in self.segments if segment.base < end and segment.end > first]:
-            settled += segment.settle_range(max(first, segment.base), min(end, segment.end), kept)
-            if segment.is_sealed and not segment.live:
-                self.drop_if_dead(segment)
-        self.live -= settled
-        for offset in [offset for offset in self._recent if first <= offset < end and offset not in kept]:
-            self._forget_recent(offset)
-        if settled and not self.is_volatile:
-            self._parts.acks.touch(self)
-        return settled
-
-    def live_bytes(self) -> int:
-        """How long the bodies of all live messages are together. Reads segments of which some are settled."""
-        return sum(
-            segment.body_bytes if segment.live == segment.records else count_live_bytes(segment)
-            for segment in self.segments
+    def take_run(self, offset: int, most: int, most_bytes: int, now_ms: int) -> list[Stored]:
+        """As `take` of the live messages from `offset` on, as far as they lie one after the other, are at hand, were
+        never tried before and have not expired."""
+        first = self.next_live(offset)
+        if first is None or self._near.attempts:
+            return []
+        end = min(self._near.next_settled(first), self.readable_end, first + most)
+        return self._recent.take_run(first, end, most_bytes, now_ms) or self._window.take_run(
+            first, end, most_bytes, now_ms
         )
 
-    def is_live(self, offset: int) -> bool:
-        segment = self._segment_from(offset)
-        return segment.base <= offset < segment.end and segment.is_live(offset)
+    def expiry_ms(self, offset: int, may_wait: bool = True) -> int:
+        """Of a live message, whose body is not read if it is elsewhere."""
+        found = self._recent.get(offset) or self._window.read(self._segment_of(offset), offset, may_wait)
+        return found.expires_ms
 
-    def note_attempts(self, offset: int, attempts: int) -> None:
-        """Keep how often a message was tried, for a limit that holds after a restart too."""
-        segment = self._segment_of(offset)
-        segment.attempts[offset - segment.base] = segment.unwritten_attempts[offset - segment.base] = attempts
-        if not self.is_volatile:
-            self._parts.acks.touch(self)
+    def _read(self, offset: int, may_wait: bool) -> Stored:
+        stored = self._window.read(self._segment_of(offset), offset, may_wait)
+        if not stored.flags & SHARED or self._parts.bodies is None:
+            return stored
+        body = self._parts.bodies.read(blob_of(stored), may_wait)
+        return stored._replace(content=stored.content._replace(body=body))
 
-    def attempts(self, offset: int) -> int:
-        segment = self._segment_from(offset)
-        return segment.attempts.get(offset - segment.base, 0)
-
-    def drop_if_dead(self, segment: QueueSegment) -> None:
-        """Unlink a sealed segment with nothing live. A restart must not expect it by then."""
-        if segment.live or not segment.is_sealed or segment not in self.segments or segment is self._tail:
-            return
-        if self.is_volatile:
-            self._take_from_list(segment)
-            self._remove(segment)
-        elif segment.is_marked:
-            self._take_from_list(segment)
-            forgotten = self._parts.checkpoints.forget_marks(self.folder, [segment.base])
-            self._parts.passes.when_on_disk(forgotten, lambda ticket: self._unlink(segment, ticket))
-
-    def _take_from_list(self, segment: QueueSegment) -> None:
-        self.segments.remove(segment)
-        if self._near is segment:
-            self._near = self._tail
-
-    def _unlink(self, segment: QueueSegment, ticket: Ticket) -> None:
-        if self.is_removed:
-            return
-        if ticket.refusal is None:
-            self._remove(segment)
-        else:  # a restart expects it: it stays until something else of this queue is settled, or the log is closed
-            segment.unwritten = list(range(segment.end - segment.base))
-            self.segments.insert(self.segments.index(self._segment_from(segment.end)), segment)
-
-    def _remove(self, segment: QueueSegment) -> None:
-        segment.close_acks()
-        self.journal.remove(segment.segment, (ACKS,))
+    # -- compaction
 
     def take_copy(self, segment: QueueSegment, file: File, size: int, records: int, body_bytes: int) -> None:
         """A shorter file has taken the place of a segment's own: it holds what was live when it was made."""
@@ -383,17 +317,12 @@ class QueueLog:
         """What was settled reaches the disk with the pass that this begins."""
         if not self.is_removed and not self.is_volatile:
             self._parts.acks.close(self)
+            self.journal.give_back_room()
 
     def abandon(self) -> None:
         """Its folder goes: nothing more is written or said."""
+        self._release(blob for segment in self.segments for _, blob in segment.live_blobs())
         self.is_removed = True
-        for offset in list(self._recent):
-            self._forget_recent(offset)
+        self._recent.forget(0, self.end)
         self._window.clear()
         self.journal.abandon(UnknownTopic(self.folder))
-
-
-def _memory_bytes(stored: Stored) -> int:
-    """As much as `append` has charged."""
-    exchange, key, header, body, _ = stored.content
-    return _OBJECT_BYTES + HEAD_BYTES + len(exchange) + len(key) + len(header) + len(body)

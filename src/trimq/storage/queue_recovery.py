@@ -7,7 +7,15 @@ import logging
 from contextlib import suppress
 
 from trimq.errors import Damage
-from trimq.formats.content import FOOTER, FOOTER_BYTES, TRANSIENT, iterate, read_footer
+from trimq.formats.content import (
+    FOOTER,
+    FOOTER_BYTES,
+    TRANSIENT,
+    iterate,
+    read_footer,
+    read_references,
+    references_bytes,
+)
 from trimq.storage.acks import encode_attempts, encode_bitmap, replay
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.files import Files
@@ -15,7 +23,7 @@ from trimq.storage.queue_log import QueueLog
 from trimq.storage.queue_reading import first_damage, scan
 from trimq.storage.queue_segment import ACKS, CONTENTS, QueueSegment
 from trimq.storage.replacement import TEMPORARY, replace_file
-from trimq.storage.segment import Segment, base_of, segment_name
+from trimq.storage.segment import Segment, base_of, is_room, segment_name
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +41,7 @@ def open_queue_log(files: Files, opened: QueueLog, checkpoints: Checkpoints, nam
     _remove_stray_acks(files, opened, names)
     undurable = next((segment for segment in found if not segment.is_marked), found[-1])
     opened.resume(found, undurable)
+    opened.recover_references()
     if found[-1].is_sealed:  # a crash kept the footer, and lost the name of the segment after it
         opened.begin_tail()
     for segment in found:
@@ -83,6 +92,13 @@ def _take_footer(segment: Segment, entry: QueueSegment) -> bool:
     if footer is None:
         return False
     entry.take_footer(footer)
+    if footer.shared:
+        length = references_bytes(footer.shared)
+        references = read_references(segment.read(segment.size - FOOTER_BYTES - length, length))
+        if references is None:
+            raise Damage(f"{segment.file.name} is damaged at byte {segment.size - FOOTER_BYTES - length}: {_REMEDY}")
+        for message, blob in references:
+            entry.refer(entry.base + message, blob)
     if footer.transient or footer.records != footer.last + 1 - footer.first:
         flags = bytearray(b"\1" * (footer.last + 1 - segment.base))
         for _, head in scan(entry):
@@ -103,8 +119,10 @@ def _scan_tail(opened: QueueLog, entry: QueueSegment) -> None:
             entry.take_out(head.offset, head.offset + 1)
             entry.live -= 1
         size = head.end
-    if size < segment.size or segment is not opened.journal.segments[-1]:
-        log.warning("%s: the last %d bytes are torn and cut off", segment.file.name, segment.size - size)
+    is_last = segment is opened.journal.segments[-1]
+    if size < segment.size or not is_last:
+        if not is_last or not is_room(segment.view(size, segment.size - size)):
+            log.warning("%s: the last %d bytes are torn and cut off", segment.file.name, segment.size - size)
         opened.journal.truncate(segment, size, (ACKS,))
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from trimq.formats.content import NEVER, Footer, Head
+from trimq.formats.content import NEVER, NO_BLOB, Footer, Head
 from trimq.storage.files import File
+from trimq.storage.queue_references import References
 from trimq.storage.segment import Segment
 
 CONTENTS = ".contents"
@@ -17,7 +19,7 @@ ACKS = ".acks"
 # Between two entries of the index at least so many bytes of contents are.
 _INDEX_EVERY_BYTES = 32 * 1024
 
-TailMark = tuple[int, int, int, int, int, int, int, int, int]
+TailMark = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 class QueueSegment:
@@ -40,6 +42,7 @@ class QueueSegment:
         "newest_ms",
         "oldest_ms",
         "records",
+        "references",
         "segment",
         "transient",
         "unwritten",
@@ -62,6 +65,7 @@ class QueueSegment:
         self.acks_file: File | None = None
         self.is_sealed = False
         self.is_marked = False  # its sealing is on disk
+        self.references: References | None = None  # most have none
         self.indexed_to = 0
         self._entry_offsets = array("q")
         self._entry_positions = array("q")
@@ -72,11 +76,13 @@ class QueueSegment:
 
     # -- growing
 
-    def note(self, offset: int, position: int, body_bytes: int, expires_ms: int, published_ms: int) -> None:
-        """A message begins at `position`."""
-        self.end = offset + 1
-        self.records += 1
-        self.live += 1
+    def note(
+        self, offset: int, position: int, body_bytes: int, expires_ms: int, published_ms: int, count: int = 1
+    ) -> None:
+        """A message begins at `position`; or several, which have the rest in common."""
+        self.end = offset + count
+        self.records += count
+        self.live += count
         self.body_bytes += body_bytes
         if expires_ms >= 0 and (self.earliest_expiry_ms < 0 or expires_ms < self.earliest_expiry_ms):
             self.earliest_expiry_ms = expires_ms
@@ -96,6 +102,8 @@ class QueueSegment:
         """A message that a restart found."""
         gap_from = self.end
         self.note(head.offset, position, head.body_bytes, head.expires_ms, head.published_ms)
+        if head.blob != NO_BLOB:
+            self.refer(head.offset, head.blob)
         if head.offset > gap_from:
             self.take_out(gap_from, head.offset)
 
@@ -116,13 +124,16 @@ class QueueSegment:
             self.oldest_ms,
             self.newest_ms,
             len(self._entry_offsets),
+            self.shared,
         )
 
     def back_to(self, mark: TailMark) -> None:
         """Messages of a pass that is undone were never readable, so none of them was settled."""
         settled = self.records - self.live
         self.end, self.records, _, self.transient, self.body_bytes = mark[:5]
-        self.earliest_expiry_ms, self.oldest_ms, self.newest_ms, entries = mark[5:]
+        self.earliest_expiry_ms, self.oldest_ms, self.newest_ms, entries, references = mark[5:]
+        if self.references is not None:
+            self.references.cut(references)
         self.live = self.records - settled
         del self._entry_offsets[entries:], self._entry_positions[entries:]
         self.indexed_to = self._entry_positions[-1] + _INDEX_EVERY_BYTES if entries else 0
@@ -132,6 +143,7 @@ class QueueSegment:
         return Footer(
             self.records,
             self.transient,
+            self.shared,
             self.base,
             self.end - 1,
             self.body_bytes,
@@ -149,6 +161,22 @@ class QueueSegment:
         self.oldest_ms, self.newest_ms = footer.oldest_ms, footer.newest_ms
         self.is_sealed = True
 
+    @property
+    def shared(self) -> int:
+        """How many of its messages have their bodies elsewhere."""
+        return 0 if self.references is None else len(self.references)
+
+    def refer(self, offset: int, blob: int) -> None:
+        """The body of a message is in a blob."""
+        if self.references is None:
+            self.references = References()
+        self.references.add(offset - self.base, blob)
+
+    def live_blobs(self) -> list[tuple[int, int]]:
+        """Offsets and blobs of the live messages that have one."""
+        found = self.references or ()
+        return [(self.base + message, blob) for message, blob in found if self.is_live(self.base + message)]
+
     # -- settling
 
     def settle(self, offset: int) -> bool:
@@ -162,7 +190,25 @@ class QueueSegment:
         flags[message] = 1
         self.live -= 1
         self.unwritten.append(message)
+        if self.attempts:
+            self.attempts.pop(message, None)
         return True
+
+    def settle_each(self, offsets: Sequence[int], last: int) -> int:
+        """As `settle` of each, the highest of which is `last`. How many were not settled before."""
+        base, unwritten = self.segment.base, self.unwritten
+        flags = self._flags_up_to(last - base + 1)
+        before = len(unwritten)
+        for offset in offsets:
+            message = offset - base
+            if not flags[message]:
+                flags[message] = 1
+                unwritten.append(message)
+        for message in unwritten[before:] if self.attempts else ():
+            self.attempts.pop(message, None)
+        settled = len(unwritten) - before
+        self.live -= settled
+        return settled
 
     def settle_range(self, first: int, end: int, but: AbstractSet[int]) -> int:
         """As `settle` of each from `first` up to `end`, but for some. How many that were."""
@@ -211,6 +257,12 @@ class QueueSegment:
             return offset
         found = flags.find(0, offset - self.base)
         return self.base + (len(flags) if found < 0 else found)
+
+    def next_settled(self, offset: int) -> int:
+        """The first from `offset` on that is settled; `end`, if there is none."""
+        flags = self.flags
+        found = -1 if flags is None else flags.find(1, offset - self.base)
+        return self.end if found < 0 else self.base + found
 
     def compacted(self, records: int, body_bytes: int) -> None:
         """Its file holds fewer records than before."""

@@ -9,11 +9,13 @@ from contextlib import suppress
 
 from trimq.errors import Damage, Refusal, WriteFailed
 from trimq.storage.ack_writing import AckWriting
+from trimq.storage.blobs import Blobs
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.files import Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.passes import Passes, Ticket
-from trimq.storage.queue_log import QueueLog, QueueParts
+from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_parts import QueueParts
 from trimq.storage.queue_reading import Budget
 from trimq.storage.queue_recovery import open_queue_log
 
@@ -21,6 +23,7 @@ log = logging.getLogger(__name__)
 
 ROOT = "queues"
 VOLATILE_ROOT = "volatile"
+BLOBS = "shared"
 
 
 class QueueStore:
@@ -33,7 +36,9 @@ class QueueStore:
         self._passes = passes
         self._checkpoints = checkpoints
         acks = AckWriting(files, passes)
-        self._parts = QueueParts(files, passes, checkpoints, acks, Budget(memory_bytes), segment_bytes)
+        self._blob_parts = QueueParts(files, passes, checkpoints, acks, Budget(0), segment_bytes, None)
+        self.blobs = Blobs(passes, lambda is_volatile: self._make(self._blob_parts, BLOBS, is_volatile))
+        self._parts = self._blob_parts._replace(budget=Budget(memory_bytes), bodies=self.blobs)
         self._ticket: Ticket | None = None
 
     def open(self, known: Collection[str]) -> None:
@@ -41,17 +46,22 @@ class QueueStore:
         for name in self._files.names(VOLATILE_ROOT):
             self._remove_folder(f"{VOLATILE_ROOT}/{name}")
         for name in self._files.names(ROOT):
-            if name not in known:
+            if name not in known and name != BLOBS:
                 self._forget(f"{ROOT}/{name}")
                 self._remove_folder(f"{ROOT}/{name}")
         for root in (ROOT, VOLATILE_ROOT):
             self._files.make_folder(root)
         self._sync_root()
+        if BLOBS in self._files.names(ROOT):
+            self.blobs.open(self._recover(self._blob_parts, BLOBS))
 
     def make(self, name: str, is_volatile: bool) -> QueueLog:
         """A new log, durable with the pass that this takes part in."""
+        return self._make(self._parts, name, is_volatile)
+
+    def _make(self, parts: QueueParts, name: str, is_volatile: bool) -> QueueLog:
         folder = f"{VOLATILE_ROOT if is_volatile else ROOT}/{name}"
-        made = QueueLog(self._parts, folder, is_volatile)
+        made = QueueLog(parts, folder, is_volatile)
         try:
             self._files.make_folder(folder)
             made.begin()
@@ -64,18 +74,25 @@ class QueueStore:
 
     def recover(self, name: str) -> QueueLog:
         """A log that should be there. Damage: it is not what a crash may have left."""
+        return self._recover(self._parts, name)
+
+    def _recover(self, parts: QueueParts, name: str) -> QueueLog:
         folder = f"{ROOT}/{name}"
         names = self._files.names(folder)
         if not names and self._checkpoints.marked(folder):
             raise Damage(f"{folder} is missing: put it back from a copy")
         if not names:
-            return self.make(name, is_volatile=False)
-        opened = QueueLog(self._parts, folder, is_volatile=False)
+            return self._make(parts, name, is_volatile=False)
+        opened = QueueLog(parts, folder, is_volatile=False)
         open_queue_log(self._files, opened, self._checkpoints, names)
         return opened
 
+    def sweep(self) -> None:
+        """To be called once, when every known log was recovered: shared bodies that none of them has go."""
+        self.blobs.sweep()
+
     def names(self) -> list[str]:
-        return self._files.names(ROOT)
+        return [name for name in self._files.names(ROOT) if name != BLOBS]
 
     def remove(self, logs: Iterable[QueueLog]) -> None:
         """Their folders go. It must be on disk that nobody knows them any more, or a restart misses them."""

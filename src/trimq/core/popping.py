@@ -1,0 +1,392 @@
+"""Messages that groups take out one by one, whoever asks first: each is out for a time, is settled by its receipt, and
+comes back in a topic of the group's own when its time is over. What is out survives a restart. Knows no protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from trimq.clock import Timeline
+from trimq.core.access import Access, Action
+from trimq.core.appending import Appending
+from trimq.core.cursors import Cursors
+from trimq.core.durable_map import DurableMap
+from trimq.core.failures import Reason
+from trimq.core.own_topics import FindKey, OwnTopics
+from trimq.core.returning import Afterwards, RetryLimit, Returning
+from trimq.core.shared_failures import SharedFailures
+from trimq.core.shared_streams import Entry, Interest, SharedStream
+from trimq.core.shared_topics import SharedTopic, SharedTopics
+from trimq.core.taken import GroupQueue, GroupQueues, Kept
+from trimq.core.waiters import AnyWatch, Waiters
+from trimq.errors import LeaseGone, NotRunning, Refusal
+from trimq.formats.unit import Unit, read_unit
+from trimq.model import Caller, StreamId
+from trimq.storage.passes import Ticket
+
+_SCANNED = 4000  # messages of a queue that are looked at for one request
+_LOOKS_BACK_EVERY = 5  # so often what came back is looked at before what is new
+
+
+class Receipt(NamedTuple):
+    """By this a message that is out is known: whether it had come back before, its place there, and when it was
+    taken. Of a message that was taken again the earlier receipt is worth nothing."""
+
+    is_returned: bool
+    number: int
+    offset: int
+    taken_ms: int
+
+
+class Wish(NamedTuple):
+    """`numbers` are the streams to take from, in this order. `from_end`: a group that has never read begins at the
+    end, unless the stream still has its first message. In order: nothing more is given of a stream of which something
+    is out, except to the same `attempt_id`, who gets the same again."""
+
+    numbers: Sequence[int]
+    max_count: int
+    invisible_ms: int
+    interest: Interest | None = None
+    from_end: bool = False
+    is_ordered: bool = False
+    attempt_id: str = ""
+    max_bytes: int = 256 * 1024
+
+
+class Popped(NamedTuple):
+    """One message that is out. `data` is its unit as it stands in the log, of `topic`: the one that was asked for, or
+    the group's own of what came back. `tries` counts how often it was given in order before."""
+
+    receipt: Receipt
+    topic: SharedTopic
+    data: memoryview
+    deadline_ms: int
+    tries: int
+
+    def unit(self) -> Unit:
+        return read_unit(self.data)
+
+
+class Received(NamedTuple):
+    """`rest` counts what was not looked at. The messages are the caller's once the ticket's pass is durable; None:
+    nothing had to be kept."""
+
+    messages: list[Popped]
+    rest: int
+    ticket: Ticket | None
+
+
+class _Place(NamedTuple):
+    topic: SharedTopic
+    stream: SharedStream
+    is_returned: bool
+
+
+class Popping:
+    def __init__(
+        self,
+        topics: SharedTopics,
+        cursors: Cursors,
+        table: DurableMap[Kept],
+        access: Access,
+        appending: Appending,
+        timeline: Timeline,
+        afterwards: Afterwards,
+        out_limit: int,
+        find_key: FindKey,
+        retry_limit: RetryLimit,
+        failures: SharedFailures,
+    ) -> None:
+        self._topics = topics
+        self._cursors = cursors
+        self._access = access
+        self._appending = appending
+        self._timeline = timeline
+        self._afterwards = afterwards
+        self._out_limit = out_limit
+        self._find_key = find_key
+        self._retry_limit = retry_limit
+        self._failures = failures
+        self._queues = GroupQueues(table, timeline, self._expired)
+        self._waiters: dict[tuple[str, UUID], Waiters] = {}
+        self._own: OwnTopics | None = None
+        self._returning: Returning | None = None
+        self._turns = 0
+        self._is_stopped = False
+        topics.on_deleted(self._forget_topic)
+
+    def start(self, store_host: Callable[[], bytes]) -> None:
+        """What was out before is out again. `store_host` is what messages that come back say of where they are."""
+        if self._own is not None:
+            return
+        own = self._own = OwnTopics(self._topics, self._appending, self._find_key, store_host, self._failures)
+        self._returning = Returning(
+            self._queues,
+            self._topics,
+            own,
+            self._afterwards,
+            self._timeline,
+            self._retry_limit,
+            self._wake,
+            self._settled_in_order,
+        )
+        self._queues.load()
+        for queue in [queue for queue in self._queues if self._topics.find_id(queue.stream.topic) is None]:
+            self._queues.forget(queue)  # a crash came between its end and that of what is kept of it
+
+    def stop(self) -> None:
+        """Nothing comes back any more; the next start goes on."""
+        self._is_stopped = True
+
+    # -- taking
+
+    def receive(self, caller: Caller, group: str, topic: SharedTopic, wish: Wish) -> Received:
+        """Take what there is and is wanted."""
+        self._access.require(caller, Action.READ, topic.resource)
+        self._require_running()
+        messages: list[Popped] = []
+        now_ms = self._timeline.now_ms()  # of all of them, or a receipt might not be the one that is kept
+        rest, room, ticket = 0, wish.max_bytes, None
+        for place in self._places(group, topic, wish):
+            queue = self._open(group, place, wish.from_end)
+            if wish.is_ordered and queue.held:
+                entries = self._held_again(queue, place.stream, wish)
+            else:
+                entries = self._choose(queue, place.stream, wish, wish.max_count - len(messages), room)
+            if entries or not (wish.is_ordered and queue.held):
+                rest += max(place.stream.readable_end - queue.next_offset, 0)
+            for entry in entries:
+                messages.append(self._take(queue, place, entry, wish, now_ms))
+                room -= entry.size
+            ticket = self._keep_progress(queue, wish, bool(entries)) or ticket
+        return Received(messages, rest, ticket)
+
+    def _require_running(self) -> OwnTopics:
+        if self._own is None or self._is_stopped:
+            raise NotRunning
+        return self._own
+
+    def _places(self, group: str, topic: SharedTopic, wish: Wish) -> list[_Place]:
+        """Now and then what came back comes first, or it would wait for as long as there is anything new."""
+        new = [_Place(topic, topic.stream(number), False) for number in wish.numbers]
+        if wish.is_ordered:
+            return new
+        self._turns += 1
+        back = self._returned_places(group, topic)
+        return back + new if self._turns % _LOOKS_BACK_EVERY == 0 else new + back
+
+    def _returned_places(self, group: str, topic: SharedTopic) -> list[_Place]:
+        found = None if self._own is None else self._own.find_returned(group, topic)
+        return [] if found is None else [_Place(found, stream, True) for stream in found.streams()]
+
+    def _open(self, group: str, place: _Place, from_end: bool) -> GroupQueue:
+        stream = place.stream
+        queue = self._queues.find(group, stream.id)
+        if queue is None:
+            queue = self._queues.open(group, stream.id, self._first_offset(group, place, from_end))
+        queue.next_offset = min(max(queue.next_offset, stream.start), stream.readable_end)
+        return queue
+
+    def _first_offset(self, group: str, place: _Place, from_end: bool) -> int:
+        stream = place.stream
+        cursor = self._cursors.fetch(group, stream.id)
+        if cursor is not None and cursor.offset >= 0:
+            return cursor.offset
+        skips = from_end and stream.start > 0 and not place.is_returned
+        return stream.readable_end if skips else stream.start
+
+    def _choose(self, queue: GroupQueue, stream: SharedStream, wish: Wish, max_count: int, room: int) -> list[Entry]:
+        """What is to be taken: what came back in order first. Moves on behind the last that was looked at."""
+        if max_count <= 0 or room <= 0:
+            return []
+        chosen = [entry for offset in sorted(queue.back)[:max_count] for entry in stream.entries(offset, 1)]
+        max_count = min(max_count, self._out_limit - len(queue.taken) + len(chosen))
+        for entry in stream.entries(queue.next_offset, _SCANNED):
+            if len(chosen) >= max_count or (chosen and room < entry.size):
+                break
+            # After a reset, what is out already may lie ahead.
+            if entry.offset not in queue.taken and stream.is_wanted(entry, wish.interest):
+                chosen.append(entry)
+                room -= entry.size
+            queue.next_offset = entry.offset + 1
+        return chosen
+
+    def _held_again(self, queue: GroupQueue, stream: SharedStream, wish: Wish) -> list[Entry]:
+        if not wish.attempt_id or wish.attempt_id != queue.attempt_id:
+            return []
+        return [entry for offset in queue.held for entry in stream.entries(offset, 1)]
+
+    def _take(self, queue: GroupQueue, place: _Place, entry: Entry, wish: Wish, now_ms: int) -> Popped:
+        deadline_ms = now_ms + wish.invisible_ms
+        known = queue.taken.get(entry.offset)
+        # One who asks again for the same has not had it.
+        tries = 0 if known is None else known.tries + (known.lease is None)
+        self._queues.take(queue, entry.offset, Kept(deadline_ms, now_ms, tries, wish.is_ordered, True))
+        receipt = Receipt(place.is_returned, queue.stream.number, entry.offset, now_ms)
+        return Popped(receipt, place.topic, place.stream.view(entry), deadline_ms, tries)
+
+    def _keep_progress(self, queue: GroupQueue, wish: Wish, has_taken: bool) -> Ticket | None:
+        """After the messages: a power cut that keeps only some of it must not leave one out of both. They tell that
+        they are passed, so that none is in both either."""
+        if not has_taken and queue.next_offset == queue.kept_offset:
+            return None
+        if has_taken:
+            queue.attempt_id = wish.attempt_id
+        ticket = self._queues.go_on(queue, queue.next_offset)
+        self._afterwards(ticket, lambda done: self._follow(queue, done.refusal))
+        return ticket
+
+    def _follow(self, queue: GroupQueue, refusal: Refusal | None) -> None:
+        """The group's cursor stands where a reader of another kind would go on."""
+        if refusal is not None or self._queues.find(queue.group, queue.stream) is not queue:
+            return
+        offset = min(queue.taken, default=queue.next_offset) if queue.is_ordered else queue.next_offset
+        known = self._cursors.fetch(queue.group, queue.stream)
+        if known is None or known.offset != offset:
+            self._cursors.commit(queue.group, queue.stream, offset)
+
+    # -- looking only
+
+    def peek(self, caller: Caller, group: str, topic: SharedTopic, numbers: Sequence[int], max_count: int) -> Received:
+        """What is new in these streams, without taking it. The receipts are worth nothing."""
+        self._access.require(caller, Action.READ, topic.resource)
+        found: list[Popped] = []
+        rest = 0
+        for number in numbers:
+            place = _Place(topic, topic.stream(number), False)
+            offset = self._next_offset(group, place)
+            for entry in place.stream.entries(offset, max_count - len(found)):
+                found.append(Popped(Receipt(False, number, entry.offset, 0), topic, place.stream.view(entry), 0, 0))
+                offset += 1
+            rest += max(place.stream.readable_end - offset, 0)
+        return Received(found, rest, None)
+
+    def has_any(self, caller: Caller, group: str, topic: SharedTopic, numbers: Sequence[int]) -> bool:
+        """Whether there is something to receive, whoever wants it."""
+        self._access.require(caller, Action.READ, topic.resource)
+        places = [_Place(topic, topic.stream(number), False) for number in numbers]
+        for place in places + self._returned_places(group, topic):
+            queue = self._queues.find(group, place.stream.id)
+            if self._next_offset(group, place) < place.stream.readable_end or (queue is not None and queue.back):
+                return True
+        return False
+
+    def _next_offset(self, group: str, place: _Place) -> int:
+        queue = self._queues.find(group, place.stream.id)
+        offset = self._first_offset(group, place, from_end=False) if queue is None else queue.next_offset
+        return max(offset, place.stream.start)
+
+    def watch(self, group: str, topic: SharedTopic, numbers: Sequence[int], callback: Callable[[], None]) -> AnyWatch:
+        """Call back once, when there may be something new to receive."""
+        streams = [topic.stream(number) for number in numbers]
+        streams += [place.stream for place in self._returned_places(group, topic)]
+        waiters = self._waiters.setdefault((group, topic.id), Waiters())
+        return AnyWatch([*(stream.watch for stream in streams), waiters.watch], callback)
+
+    # -- settling
+
+    def ack(self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt) -> Ticket | None:
+        """The message is done with. None: it is not out under this receipt, which is no mistake."""
+        self._access.require(caller, Action.READ, topic.resource)
+        queue = self._find_taken(group, topic, receipt)
+        if queue is None:
+            return None
+        is_ordered = queue.taken[receipt.offset].is_ordered
+        ticket = self._queues.settle(queue, receipt.offset)
+        if is_ordered:
+            self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
+        return ticket
+
+    def change_invisible(
+        self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt, invisible_ms: int
+    ) -> tuple[Receipt, Ticket]:
+        """It is out for so long from now on, under another receipt. LeaseGone: it is not out under this one."""
+        self._access.require(caller, Action.READ, topic.resource)
+        queue = self._find_taken(group, topic, receipt)
+        if queue is None:
+            raise LeaseGone(receipt.offset)
+        now_ms = self._timeline.now_ms()
+        ticket = self._queues.extend(queue, receipt.offset, now_ms, now_ms + invisible_ms)
+        return receipt._replace(taken_ms=now_ms), ticket
+
+    def renew(
+        self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt, invisible_ms: int
+    ) -> Ticket | None:
+        """It is out for so long from now on, under the same receipt. None: it is not out under this one."""
+        self._access.require(caller, Action.READ, topic.resource)
+        queue = self._find_taken(group, topic, receipt)
+        if queue is None:
+            return None
+        deadline_ms = self._timeline.now_ms() + invisible_ms
+        return self._queues.extend(queue, receipt.offset, receipt.taken_ms, deadline_ms)
+
+    def dead_letters(self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt) -> SharedTopic:
+        """Where `forward_to_dlq` puts it: to be waited for, if it is just being made. LeaseGone: it is not out."""
+        self._access.require(caller, Action.READ, topic.resource)
+        if self._find_taken(group, topic, receipt) is None:
+            raise LeaseGone(receipt.offset)
+        return self._require_running().make_dead(group, topic)
+
+    def forward_to_dlq(self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt) -> Ticket:
+        """It goes to the dead letters of the group, which are there, and is settled when that is durable. LeaseGone: it
+        is not out."""
+        dead = self.dead_letters(caller, group, topic, receipt)
+        queue, where = self._find_taken(group, topic, receipt), self._where(group, topic, receipt)
+        if queue is None or where is None:
+            raise LeaseGone(receipt.offset)
+        unit = where.stream(receipt.number).unit(receipt.offset)
+        is_ordered = queue.taken[receipt.offset].is_ordered
+        ticket = self._require_running().append_dead(dead, group, topic, unit, Reason.REJECTED, is_ordered)
+        self._afterwards(ticket, lambda done: self._forwarded(queue, receipt, done.refusal))
+        return ticket
+
+    def _forwarded(self, queue: GroupQueue, receipt: Receipt, refusal: Refusal | None) -> None:
+        taken = queue.taken.get(receipt.offset)
+        if refusal is None and taken is not None and taken.taken_ms == receipt.taken_ms:
+            ticket = self._queues.settle(queue, receipt.offset)
+            if taken.is_ordered:
+                self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
+
+    def _where(self, group: str, topic: SharedTopic, receipt: Receipt) -> SharedTopic | None:
+        return self._require_running().find_returned(group, topic) if receipt.is_returned else topic
+
+    def _find_taken(self, group: str, topic: SharedTopic, receipt: Receipt) -> GroupQueue | None:
+        where = self._where(group, topic, receipt)
+        queue = None if where is None else self._queues.find(group, StreamId(where.id, receipt.number))
+        taken = None if queue is None else queue.taken.get(receipt.offset)
+        if taken is None or taken.lease is None or taken.is_over or taken.taken_ms != receipt.taken_ms:
+            return None
+        return queue
+
+    def _settled_in_order(self, queue: GroupQueue, refusal: Refusal | None) -> None:
+        self._follow(queue, refusal)
+        if not queue.held:
+            self._wake(queue.group, queue.stream.topic)
+
+    # -- coming back
+
+    def _expired(self, queue: GroupQueue, offset: int) -> None:
+        if self._returning is not None and not self._is_stopped:  # else the next start finds it
+            self._returning.expire(queue, offset)
+
+    def _wake(self, group: str, topic: UUID) -> None:
+        waiters = self._waiters.pop((group, topic), None)
+        if waiters is not None:
+            waiters.wake()
+
+    # -- others' doing
+
+    def moved(self, group: str, stream: StreamId, offset: int) -> None:
+        """Somebody has set the group's cursor: it goes on there."""
+        queue = self._queues.find(group, stream)
+        if queue is not None and offset >= 0:
+            self._queues.move(queue, offset)
+
+    def forget_group(self, group: str) -> None:
+        for queue in [queue for queue in self._queues if queue.group == group]:
+            self._queues.forget(queue)
+
+    def _forget_topic(self, topic: UUID) -> None:
+        for queue in [queue for queue in self._queues if queue.stream.topic == topic]:
+            self._queues.forget(queue)

@@ -1,0 +1,44 @@
+"""Which messages of one segment have their bodies in blobs. Twelve bytes for each; knows numbers, never the bytes."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from trimq.formats.content import NO_BLOB
+
+
+class References:
+    """Messages are numbered from the beginning of their segment, and are added in that order."""
+
+    __slots__ = ("_blobs", "_messages")
+
+    def __init__(self) -> None:
+        self._messages = array("I")
+        self._blobs = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._messages, self._blobs, strict=True)
+
+    def add(self, message: int, blob: int) -> None:
+        self._messages.append(message)
+        self._blobs.append(blob)
+
+    def blob_of(self, message: int) -> int:
+        place = bisect_left(self._messages, message)
+        if place < len(self._messages) and self._messages[place] == message:
+            return self._blobs[place]
+        return NO_BLOB
+
+    def between(self, low: int, high: int) -> list[tuple[int, int]]:
+        """Those of the messages from `low` up to `high`."""
+        first, end = bisect_left(self._messages, low), bisect_left(self._messages, high)
+        return list(zip(self._messages[first:end], self._blobs[first:end], strict=True))
+
+    def cut(self, length: int) -> None:
+        """Only the first so many stay."""
+        del self._messages[length:], self._blobs[length:]

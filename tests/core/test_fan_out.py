@@ -1,0 +1,221 @@
+"""A large message that reaches several queues is stored once, and goes with the last of them that is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from core.queueing_world import CALLER, OWNER, World
+
+from trimq.formats.field_tables import Value
+
+BIG = b"x" * 4096
+QUEUES = ("a", "b", "c")
+
+
+def fan_out(**arguments: Value) -> World:
+    """Three queues behind one exchange, in a broker that is ready to share."""
+    world = World()
+    world.exchange("all", "fanout")
+    for name in QUEUES:
+        world.queue(name, **arguments)
+        world.bind("all", name)
+    get_ready(world)
+    return world
+
+
+def get_ready(world: World) -> None:
+    world.publish("", b"!" + BIG, exchange="all")
+    for name in QUEUES:
+        world.drain(name)
+    assert stored(world) == 0
+
+
+def stored(world: World) -> int:
+    """How many bodies are shared. What is held and what is on disk agree."""
+    blobs = world.core.queues.blobs
+    on_disk = sum(log.live for log in blobs.logs)
+    assert on_disk == len(blobs)
+    return on_disk
+
+
+def test_each_queue_has_the_whole_message_and_the_disk_has_it_once() -> None:
+    world = fan_out()
+    (published,) = world.publish("", BIG, exchange="all", correlation_id="7")
+    assert published.needs_sync
+    assert len(published.tickets) == 3
+    assert stored(world) == 1
+    world.restart()
+    assert stored(world) == 1
+    assert [world.drain(name) for name in QUEUES] == [[BIG]] * 3
+    assert stored(world) == 0
+
+
+def test_below_the_limit_and_for_one_queue_nothing_is_shared() -> None:
+    world = fan_out()
+    world.publish("", BIG[1:], exchange="all")
+    world.publish("a", BIG)
+    assert stored(world) == 0
+    assert world.drain("a") == [BIG[1:], BIG]
+
+
+def test_until_the_log_of_bodies_is_on_disk_each_queue_stores_its_own() -> None:
+    world = World()
+    world.exchange("all", "fanout")
+    for name in QUEUES:
+        world.queue(name)
+        world.bind("all", name)
+    world.send("", b"1" + BIG, b"2" + BIG, exchange="all")
+    assert stored(world) == 0
+    world.settle()
+    world.publish("", b"3" + BIG, exchange="all")
+    assert stored(world) == 1
+    assert [world.drain(name) for name in QUEUES] == [[b"1" + BIG, b"2" + BIG, b"3" + BIG]] * 3
+
+
+def purge(world: World) -> None:
+    for name in QUEUES:
+        world.verbs.purge_queue(CALLER, name, OWNER)
+
+
+def delete(world: World) -> None:
+    for name in QUEUES:
+        world.verbs.delete_queue(CALLER, name, OWNER, False, False)
+
+
+def acknowledge(world: World) -> None:
+    for name in QUEUES:
+        delivery = world.get(name)
+        assert delivery is not None
+        world.requeue(delivery)
+        again = world.get(name)
+        assert again is not None
+        assert again.message.body == BIG
+        assert stored(world) == 1
+        world.ack(again)
+
+
+def reject(world: World) -> None:
+    for name in QUEUES:
+        delivery = world.get(name)
+        assert delivery is not None
+        world.reject(delivery)
+
+
+def take_without_acknowledging(world: World) -> None:
+    for name in QUEUES:
+        assert world.drain(name) == [BIG]
+
+
+def unbind_and_delete_one_by_one_over_restarts(world: World) -> None:
+    for name in QUEUES:
+        world.verbs.delete_queue(CALLER, name, OWNER, False, False)
+        world.settle()
+        world.restart()
+        assert stored(world) == (name != "c")
+
+
+ENDS = [
+    purge,
+    delete,
+    acknowledge,
+    reject,
+    take_without_acknowledging,
+    unbind_and_delete_one_by_one_over_restarts,
+]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_whatever_ends_a_message_lets_its_body_go(end: Callable[[World], None]) -> None:
+    world = fan_out()
+    world.publish("", BIG, exchange="all")
+    assert stored(world) == 1
+    end(world)
+    world.settle()
+    assert stored(world) == 0
+
+
+def test_what_expires_lets_its_body_go() -> None:
+    world = fan_out()
+    world.publish("", BIG, exchange="all", expiration="1000")
+    world.advance(999)
+    assert stored(world) == 1
+    world.advance(1)
+    assert stored(world) == 0
+
+
+def test_what_a_full_queue_drops_lets_its_body_go() -> None:
+    world = fan_out(max_length=2)
+    world.publish("", b"1" + BIG, b"2" + BIG, b"3" + BIG, exchange="all")
+    assert stored(world) == 2
+
+
+def test_what_no_queue_has_room_for_is_not_kept() -> None:
+    world = fan_out(max_length=1, overflow="reject-publish")
+    world.publish("", BIG, exchange="all")
+    (published,) = world.publish("", BIG, exchange="all")
+    assert published.is_refused
+    assert stored(world) == 1
+
+
+def test_priorities_share_as_others_do() -> None:
+    world = fan_out(max_priority=5)
+    world.publish("", b"low" + BIG, exchange="all", priority=1)
+    world.publish("", b"high" + BIG, exchange="all", priority=4)
+    assert stored(world) == 2
+    world.restart()
+    assert world.drain("a") == [b"high" + BIG, b"low" + BIG]
+    assert stored(world) == 2
+
+
+def test_dead_letters_that_reach_several_queues_share_again() -> None:
+    world = World()
+    world.exchange("dead", "fanout")
+    world.queue("q", dead_letter_exchange="dead")
+    world.exchange("all", "fanout")
+    for name in QUEUES:
+        world.queue(name)
+        world.bind("dead", name)
+        world.bind("all", name)
+    get_ready(world)
+    world.publish("q", BIG)
+    delivery = world.get("q")
+    assert delivery is not None
+    world.reject(delivery)
+    assert stored(world) == 1
+    assert [world.drain(name) for name in QUEUES] == [[BIG]] * 3
+    assert stored(world) == 0
+
+
+def test_a_stream_has_its_own_copy() -> None:
+    world = fan_out()
+    world.queue("s", queue_type="stream")
+    world.bind("all", "s")
+    world.publish("", BIG, exchange="all")
+    for name in QUEUES:
+        world.drain(name)
+    assert stored(world) == 0
+    stream = world.verbs.queues(CALLER)[-1]
+    (log,) = stream.logs
+    assert log.peek(log.end - 1).content.body == BIG
+
+
+def test_transient_messages_share_without_a_sync_and_are_gone_after_a_restart() -> None:
+    world = fan_out()
+    (published,) = world.publish("", BIG, exchange="all", delivery_mode=1)
+    assert not published.needs_sync
+    assert stored(world) == 1
+    world.restart()
+    assert stored(world) == 0
+    assert world.drain("a") == []
+
+
+def test_memory_for_messages_is_given_back() -> None:
+    world = fan_out()
+    budget = world.queue("a").logs[0]._parts.budget
+    before = budget.left
+    world.publish("", *[BIG] * 5, exchange="all")
+    assert budget.left < before
+    for name in QUEUES:
+        assert world.drain(name) == [BIG] * 5
+    assert budget.left == before

@@ -1,0 +1,76 @@
+"""Bugs that are planted in what groups rely on that pop, to see that the simulation catches each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from planted_rocketmq_bugs import Plant
+
+from trimq.core.own_topics import OwnTopics
+from trimq.core.taken import GroupQueue, GroupQueues, Kept
+
+
+def returned_again(patch: pytest.MonkeyPatch) -> None:
+    """After a crash nobody looks whether a message has come back already."""
+    patch.setattr(OwnTopics, "has_stored", lambda self, group, topic, unit, taken_ms, is_dead: False)
+
+
+def taken_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """After a crash a message that was out is neither out nor there."""
+
+    def take(self: Any, queue: GroupQueue, offset: int, kept: Any) -> None:
+        self._hold(queue, offset, kept)
+
+    patch.setattr(GroupQueues, "take", take)
+
+
+def settled_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """After a crash a message is out that was settled."""
+
+    def settle(self: Any, queue: GroupQueue, offset: int) -> Any:
+        self._drop(queue, offset)
+        return self.go_on(queue, queue.next_offset)
+
+    patch.setattr(GroupQueues, "settle", settle)
+
+
+def passed_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """After a power cut that kept what was taken, and not how far the group had got, it is taken once more."""
+    take = GroupQueues.take
+
+    def forgetful(self: Any, queue: GroupQueue, offset: int, kept: Kept) -> Any:
+        return take(self, queue, offset, msgspec.structs.replace(kept, is_passed=False))
+
+    patch.setattr(GroupQueues, "take", forgetful)
+
+
+def given_while_something_is_out(patch: pytest.MonkeyPatch) -> None:
+    """Of a queue that is read in order, one gets the next message while another has the one before."""
+    patch.setattr(GroupQueue, "held", property(lambda self: []))
+
+
+def over_too_soon(patch: pytest.MonkeyPatch) -> None:
+    """After a crash a message is out for a little less than was said."""
+    load = GroupQueues.load
+
+    def hurried(self: Any) -> None:
+        extend = self._extend_lease
+        load(self)
+        for queue in self:
+            for offset, taken in queue.taken.items():
+                kept = self._table.get(f"{queue.stream.topic.hex}/{queue.stream.number}/{offset}/{queue.group}")
+                extend(queue.group, taken, kept.number - 300)
+
+    patch.setattr(GroupQueues, "load", hurried)
+
+
+POPPING_BUGS: dict[str, Plant] = {
+    "what came back comes back again": returned_again,
+    "what is out is not kept": taken_not_kept,
+    "what is settled is not kept": settled_not_kept,
+    "what is passed is not kept": passed_not_kept,
+    "more is given while something is out": given_while_something_is_out,
+    "time is over too soon": over_too_soon,
+}

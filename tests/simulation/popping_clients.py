@@ -1,0 +1,189 @@
+"""Clients of the simulated broker that pop: they settle what they are given, keep it for longer, give it back or leave
+it, and at the end take all that is owed to their group."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from popping_promises import PoppingPromises, Receipt
+from rocketmq_clients import ASK_AGAIN, NOTHING, RocketMQClient
+from rocketmq_promises import DLQ_PREFIX, RocketMQPromises
+from simulated_trace import SimulationFailure
+from surroundings import Surroundings
+
+from trimq.formats.unit import read_unit, unit_size
+from trimq.formats.unit_properties import read_properties
+from trimq.protocols.rocketmq.codes import Code, Request
+
+INVISIBLE_MS = (1_000, 5_000, 60_000)
+
+
+class Popper(RocketMQClient):
+    """A member of a group."""
+
+    def __init__(
+        self,
+        name: str,
+        random: Random,
+        surroundings: Surroundings,
+        book: RocketMQPromises,
+        group: PoppingPromises,
+    ) -> None:
+        super().__init__(name, random, surroundings, book)
+        self._group = group
+        self._is_prepared = False
+        self._attempt_id = ""
+        self._held: list[Receipt] = []
+        self._dead_letters = 0
+
+    async def act(self) -> bool:
+        is_finishing = self.surroundings.is_finishing
+        if not await self._prepare():
+            return False
+        if self._held and (is_finishing or self.random.random() < 0.6):
+            return await self._settle_some() and not is_finishing
+        if not await self._pop(is_finishing):
+            return False
+        if not is_finishing:
+            return True
+        if self._held or not await self._read_dead_letters():
+            return False
+        if self.book.owed_to(self._group):
+            await asyncio.sleep(5)
+            return False
+        return True
+
+    async def _read_dead_letters(self) -> bool:
+        name = f"{DLQ_PREFIX}{self._group.group}"
+        while units := await self.pull(name, 0, self._dead_letters, self.name):
+            self._dead_letters += len(units)
+        return units is not None
+
+    async def _prepare(self) -> bool:
+        """See that the group is as it is meant to be, before anything is popped."""
+        if self._is_prepared:
+            return True
+        config = {"groupName": self._group.group, "retryMaxTimes": self._group.limit}
+        header, _ = await self.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(config).encode())
+        self.expect(header, Code.SUCCESS)
+        self._is_prepared = header["code"] == Code.SUCCESS
+        return self._is_prepared
+
+    async def _pop(self, is_finishing: bool) -> bool:
+        topic, queue = self.pick()
+        group = self._group
+        self._attempt_id = self._attempt_id or f"{self.random.getrandbits(60):x}"
+        fields = {
+            "consumerGroup": group.group,
+            "topic": topic,
+            "queueId": self.random.choice((-1, queue)),
+            "maxMsgNums": self.random.choice((1, 4, 32)),
+            "invisibleTime": self.random.choice(INVISIBLE_MS),
+            "pollTime": 0 if is_finishing else self.random.choice((0, 100, 10_000)),
+            "initMode": 0,
+            "order": group.is_ordered,
+            "attemptId": self._attempt_id,
+        }
+        header, body = await self.ask(Request.POP_MESSAGE, fields)
+        self._attempt_id = ""  # it has heard, and wants others; else it is given the same again, however many
+        if header["code"] != Code.SUCCESS:
+            self.expect(header, Code.POLLING_TIMEOUT, *NOTHING)
+            return header["code"] not in ASK_AGAIN
+        receipts = self._read(topic, header["extFields"], body)
+        if not group.is_ordered and len(receipts) > int(fields["maxMsgNums"]):
+            raise SimulationFailure(f"{self.name} wanted {fields['maxMsgNums']} messages and got {len(receipts)}")
+        group.given(receipts, int(header["extFields"]["popTime"]))
+        self._held += receipts
+        return True
+
+    def _read(self, topic: str, told: Mapping[str, str], body: bytes) -> list[Receipt]:
+        starts = {tuple(each.split(" ")[:2]): each.split(" ")[2] for each in told["startOffsetInfo"].split(";")}
+        deadline_ms = int(told["popTime"]) + int(told["invisibleTime"])
+        found = []
+        while body:
+            raw, body = body[: unit_size(body)], body[unit_size(body) :]
+            unit = read_unit(raw)
+            text = read_properties(unit.properties).get("POP_CK")
+            if text is None:
+                start = starts["0", str(unit.queue_id)]
+                text = f"{start} {told['popTime']} {told['invisibleTime']} {told['reviveQid']} 0"
+                text += f" broker-a {unit.queue_id} {unit.queue_offset}"
+                self.book.seen(topic, unit.queue_id, raw, self.surroundings.now_ms())
+            name = topic if text.split(" ")[4] == "0" else self.book.returned_topic(self._group, topic)
+            place = (name, int(text.split(" ")[6]), int(text.split(" ")[7]))
+            found.append(Receipt(bytes(unit.body), place, unit.reconsume_times, text, deadline_ms))
+        return found
+
+    # -- settling
+
+    async def _settle_some(self) -> bool:
+        count = self.random.choice((1, 3, 32))
+        chosen, self._held = self._held[:count], self._held[count:]
+        what = 0.0 if self.surroundings.is_finishing else self.random.random()
+        if what < 0.3:
+            return await self._ack_together(chosen)
+        if what < 0.7:
+            return all([await self._ack(receipt) for receipt in chosen])
+        if what < 0.9:
+            return all([await self._change(receipt) for receipt in chosen])
+        return True  # nobody says anything, and they come back
+
+    def _fields(self, receipt: Receipt) -> dict[str, Any]:
+        topic, queue, offset = receipt.place
+        fields = {"consumerGroup": self._group.group, "topic": topic, "queueId": queue, "offset": offset}
+        return {**fields, "extraInfo": receipt.text}
+
+    async def _ack(self, receipt: Receipt) -> bool:
+        await self.connection()
+        self._group.ack_asked(receipt)
+        return self._answered([receipt], (await self.ask(Request.ACK_MESSAGE, self._fields(receipt)))[0])
+
+    async def _ack_together(self, receipts: list[Receipt]) -> bool:
+        acks = []
+        for receipt in receipts:
+            start, taken, invisible, revive, mark, _, queue, offset = receipt.text.split(" ")
+            bits = (1 << int(offset) - int(start)).to_bytes(64, "little")
+            ack = {"c": self._group.group, "t": receipt.place[0], "r": mark, "so": int(start), "q": int(queue)}
+            times = {"rq": int(revive), "pt": int(taken), "it": int(invisible)}
+            acks.append({**ack, **times, "b": base64.b64encode(bits).decode()})
+        body = json.dumps({"brokerName": "broker-a", "acks": acks}).encode()
+        await self.connection()
+        for receipt in receipts:
+            self._group.ack_asked(receipt)
+        return self._answered(receipts, (await self.ask(Request.BATCH_ACK_MESSAGE, {}, body))[0])
+
+    def _answered(self, receipts: list[Receipt], header: Mapping[str, Any]) -> bool:
+        if header["code"] != Code.SUCCESS:
+            self.expect(header)  # whether it counts after all is for the next to see
+            return False
+        for receipt in receipts:
+            self._group.acked(receipt, self.surroundings.now_ms())
+        return True
+
+    async def _change(self, receipt: Receipt) -> bool:
+        """Keep it for longer, or give it back: in order not at once, or one that gets it in the same millisecond would
+        have the same receipt."""
+        group = self._group
+        invisible_ms = self.random.choice((int(group.is_ordered), *INVISIBLE_MS))
+        await self.connection()
+        before_ms = group.change_asked(receipt, self.surroundings.now_ms(), invisible_ms)
+        fields = {**self._fields(receipt), "invisibleTime": invisible_ms}
+        header, _ = await self.ask(Request.CHANGE_MESSAGE_INVISIBLETIME, fields)
+        if header["code"] == Code.NO_MESSAGE:
+            group.change_in_vain(receipt, before_ms, self.surroundings.now_ms())
+            return True
+        if header["code"] != Code.SUCCESS:
+            self.expect(header)
+            group.change_refused(receipt, before_ms)
+            return False
+        told = header["extFields"]
+        start, _, _, revive, mark, broker, queue, offset = receipt.text.split(" ")
+        text = f"{start} {told['popTime']} {invisible_ms} {revive} {mark} {broker} {queue} {offset}"
+        group.changed(receipt, text, int(told["popTime"]) + invisible_ms)
+        self._held.append(receipt)
+        return True

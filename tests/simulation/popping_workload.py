@@ -1,0 +1,34 @@
+"""Groups that pop with the real broker in the simulation: who asks first gets a message, in order or not, and what is
+not settled comes back or is given up."""
+
+from __future__ import annotations
+
+from clients import Client
+from popping_clients import Popper
+from popping_promises import PoppingPromises
+from rocketmq_clients import Auditor, Delayer, RocketMQClient, Sender
+from rocketmq_workload import RocketMQWorkload
+
+NEVER = 1_000_000
+"""So many tries no message has: one that is given in order is never given up."""
+
+
+class PoppingWorkload(RocketMQWorkload):
+    def _make_clients(self) -> list[Client]:
+        """A group of two, in order in every third world."""
+        senders: list[type[RocketMQClient]] = [Sender]
+        senders += [Delayer] if self._random.random() < 0.3 else []
+        clients: list[Client] = []
+        for number, kind in enumerate(senders):
+            name = f"{kind.__name__.lower()}{number}"
+            clients.append(kind(name, self._source(name), self._surroundings, self.book))
+        if self._random.random() < 0.33:
+            group = PoppingPromises("inorder", is_ordered=True, limit=NEVER)
+        else:
+            group = PoppingPromises("any", is_ordered=False, limit=self._random.choice((1, 16)))
+        self.book.pops(group)
+        for number in range(2):
+            name = f"popper-{group.group}{number}"
+            clients.append(Popper(name, self._source(name), self._surroundings, self.book, group))
+        clients.append(Auditor("auditor", self._source("auditor"), self._surroundings, self.book, []))
+        return clients

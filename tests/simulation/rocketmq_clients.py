@@ -1,0 +1,325 @@
+"""Clients of the simulated broker that speak RocketMQ's remoting: senders, pullers, those whose messages wait, those
+who decide later whether theirs count, and those who want messages back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from client_connection import ClientConnection, Lost
+from clients import Client
+from rocketmq_connection import ONE_WAY, RocketMQConnection, decode, encode
+from rocketmq_promises import DELAYED, HALF, PLAIN, Message, RocketMQPromises
+from simulated_trace import SimulationFailure
+from simulated_wires import Peer
+from surroundings import Surroundings
+
+from trimq.formats.unit import Unit, read_unit, unit_size
+from trimq.formats.unit_batch import Batched, write_batch
+from trimq.protocols.rocketmq.codes import Code, Request
+
+BROKER_PORT = 10911
+TOPICS = ("fruits", "nuts")
+QUEUES = 2
+PRODUCERS = "deciders"
+LEVELS_S = (1, 5, 10)
+COMMIT, ROLLBACK = 8, 12
+
+ASK_AGAIN = (Code.SYSTEM_ERROR, Code.SYSTEM_BUSY, Code.SERVICE_NOT_AVAILABLE)
+NOTHING = (Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY, Code.PULL_OFFSET_MOVED, Code.TOPIC_NOT_EXIST)
+
+Answer = tuple[dict[str, Any], bytes]
+
+
+class RocketMQClient(Client):
+    keeps_order = False
+
+    def __init__(self, name: str, random: Random, surroundings: Surroundings, book: RocketMQPromises) -> None:
+        super().__init__(name, random, surroundings)
+        self.port = BROKER_PORT
+        self.book = book
+        self._number = 0
+        self._introduced: ClientConnection | None = None
+
+    def make_connection(self, peer: Peer) -> ClientConnection:
+        surroundings = self.surroundings
+        return RocketMQConnection(surroundings.loop, peer, surroundings.outdated(), self._heard)
+
+    def begin(
+        self, connection: ClientConnection, code: int, fields: Mapping[str, object], body: bytes = b""
+    ) -> asyncio.Future[bytes]:
+        id = connection.next_id()
+        return connection.send(id, encode(code, id, fields, body))
+
+    async def ask(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> Answer:
+        connection = await self.connection()
+        return await self.settle(self.begin(connection, code, fields, body), code)
+
+    async def settle(self, answer: asyncio.Future[bytes], what: object) -> Answer:
+        header, body = decode(await self.answer(answer, what))
+        if header["code"] != Code.PULL_NOT_FOUND:
+            self.note(f"is answered {header['code']} to {what}: {header.get('extFields') or header.get('remark')}")
+        if header["code"] == Code.FLUSH_DISK_TIMEOUT:
+            raise Lost  # it may be there after a crash, or not: as if no answer had come
+        return header, body
+
+    def expect(self, header: Mapping[str, Any], *others: Code) -> None:
+        if header["code"] not in ASK_AGAIN and header["code"] not in others:
+            raise SimulationFailure(f"{self.name} was refused with {header['code']}: {header.get('remark')}")
+
+    def new_body(self) -> bytes:
+        self._number += 1
+        return f"{self.name} {self._number} ".encode() + self.random.randbytes(self.random.choice((1, 40, 400)))
+
+    def send_fields(self, topic: str, queue: int, **properties: object) -> dict[str, object]:
+        properties = {"UNIQ_KEY": f"{self.name}-{self._number}-{self.random.getrandbits(60):x}", **properties}
+        text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+        fields = {"a": PRODUCERS, "b": topic, "c": "TBW102", "d": QUEUES, "e": queue, "f": 0}
+        return {**fields, "g": self.surroundings.now_ms(), "h": 0, "i": text, "j": 0, "k": False, "m": False}
+
+    def pick(self) -> tuple[str, int]:
+        return self.random.choice(TOPICS), self.random.randrange(QUEUES)
+
+    async def pull(self, topic: str, queue: int, offset: int, group: str, wait_ms: int = 0) -> list[Unit] | None:
+        """What is there, looked at; None: it could not be told just now."""
+        fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "queueOffset": offset}
+        more = {"maxMsgNums": self.random.choice((1, 8, 32)), "sysFlag": 6 if wait_ms else 4, "commitOffset": 0}
+        last = {"suspendTimeoutMillis": wait_ms, "subscription": "*", "subVersion": 0, "expressionType": "TAG"}
+        header, body = await self.ask(Request.PULL_MESSAGE, {**fields, **more, **last})
+        if header["code"] != Code.SUCCESS:
+            self.expect(header, *NOTHING)
+            return [] if header["code"] in NOTHING else None
+        units = []
+        while body:
+            size = unit_size(body)
+            units.append(self.book.seen(topic, queue, body[:size], self.surroundings.now_ms()))
+            body = body[size:]
+        offsets = [unit.queue_offset for unit in units]
+        if offsets != list(range(offset, offset + len(units))):
+            raise SimulationFailure(f"{self.name} asked for {offset} of {topic}/{queue} and was given {offsets}")
+        if int(header["extFields"]["maxOffset"]) < offset + len(units):
+            raise SimulationFailure(f"{self.name} was given {offsets}, beyond the end {header['extFields']}")
+        return units
+
+    # -- producers that are asked what became of their halves
+
+    async def introduce(self) -> bool:
+        """Be known as a producer on this connection. False: not now."""
+        connection = await self.connection()
+        if connection is self._introduced:
+            return True
+        data = {"clientID": self.name, "producerDataSet": [{"groupName": PRODUCERS}], "consumerDataSet": []}
+        header, _ = await self.ask(Request.HEART_BEAT, {}, json.dumps(data).encode())
+        if header["code"] != Code.SUCCESS:
+            self.expect(header)
+            return False
+        self._introduced = connection
+        return True
+
+    def _heard(self, header: Mapping[str, Any], body: bytes) -> None:
+        if header["code"] != Request.CHECK_TRANSACTION_STATE:
+            return
+        unit = read_unit(body)
+        fields = header["extFields"]
+        counts = self.book.decision_asked(bytes(unit.body))
+        self.note(f"is asked about {bytes(unit.body[:20])!r}, which {'counts' if counts else 'does not count'}")
+        place = (int(fields["tranStateTableOffset"]), int(fields["commitLogOffset"]))
+        connection = self._connection
+        assert connection is not None
+        end = self.end_fields(*place, counts, asked=True)
+        connection.send_only(encode(Request.END_TRANSACTION, connection.next_id(), end, flag=ONE_WAY))
+
+    def end_fields(self, offset: int, position: int, counts: bool, asked: bool) -> dict[str, object]:
+        fields = {"producerGroup": PRODUCERS, "tranStateTableOffset": offset, "commitLogOffset": position}
+        return {**fields, "commitOrRollback": COMMIT if counts else ROLLBACK, "fromTransactionCheck": asked}
+
+
+class Sender(RocketMQClient):
+    """Sends single messages, some at a time, and batches."""
+
+    async def act(self) -> bool:
+        topic, queue = self.pick()
+        if self.random.random() < 0.2:
+            return await self._send_batch(topic, queue)
+        connection = await self.connection()
+        asked = []
+        for _ in range(self.random.choice((1, 1, 4))):
+            body = self.new_body()
+            self.book.asked(body, Message(topic, PLAIN))
+            fields = self.send_fields(topic, queue, KEYS=f"k{self._number % 3}")
+            asked.append((body, self.begin(connection, Request.SEND_MESSAGE_V2, fields, body)))
+        return all([await self._settle([body], answer) for body, answer in asked])
+
+    async def _send_batch(self, topic: str, queue: int) -> bool:
+        bodies = [self.new_body() for _ in range(self.random.choice((1, 3)))]
+        connection = await self.connection()
+        for body in bodies:
+            self.book.asked(body, Message(topic, PLAIN))
+        batch = write_batch([Batched(0, body, b"UNIQ_KEY\x01%x\x02" % self.random.getrandbits(60)) for body in bodies])
+        fields = {**self.send_fields(topic, queue), "m": True}
+        return await self._settle(bodies, self.begin(connection, Request.SEND_BATCH_MESSAGE, fields, batch))
+
+    async def _settle(self, bodies: list[bytes], answer: asyncio.Future[bytes]) -> bool:
+        try:
+            header, _ = await self.settle(answer, f"sending {bodies[0][:20]!r}")
+        except Lost:
+            return False
+        if header["code"] != Code.SUCCESS:
+            self.expect(header)
+            for body in bodies:
+                self.book.refused(body)
+            return False
+        fields = header["extFields"]
+        for number, body in enumerate(bodies):
+            self.book.acknowledged(body, int(fields["queueId"]), int(fields["queueOffset"]) + number)
+        return True
+
+
+class Delayer(RocketMQClient):
+    """Sends messages that are to come later, by level or at a time."""
+
+    async def act(self) -> bool:
+        topic, queue = self.pick()
+        body = self.new_body()
+        await self.connection()
+        now_ms = self.surroundings.now_ms()
+        if self.random.random() < 0.5:
+            level = self.random.randint(1, len(LEVELS_S))
+            earliest_ms, properties = now_ms + LEVELS_S[level - 1] * 1000, {"DELAY": level}
+        else:
+            earliest_ms = now_ms + self.random.choice((200, 3_000, 40_000))
+            properties = {"TIMER_DELIVER_MS": earliest_ms}
+        self.book.asked(body, Message(topic, DELAYED, earliest_ms))
+        self.note(f"sends {body[:20]!r} for {earliest_ms}")
+        header, _ = await self.ask(Request.SEND_MESSAGE_V2, self.send_fields(topic, queue, **properties), body)
+        if header["code"] != Code.SUCCESS:
+            self.expect(header)
+            self.book.refused(body)
+            return False
+        self.book.acknowledged(body, queue, -1)
+        return True
+
+
+class Decider(RocketMQClient):
+    """Sends halves, and says at once, when it is asked, or never whether they count."""
+
+    async def act(self) -> bool:
+        if not await self.introduce():
+            return False
+        topic, queue = self.pick()
+        body = self.new_body()
+        await self.connection()
+        self.book.asked(body, Message(topic, HALF, counts=self.random.random() < 0.6))
+        fields = self.send_fields(topic, queue, TRAN_MSG="true", PGROUP=PRODUCERS)
+        header, _ = await self.ask(Request.SEND_MESSAGE_V2, fields, body)
+        if header["code"] != Code.SUCCESS:
+            self.expect(header)
+            self.book.refused(body)
+            return False
+        self.book.acknowledged(body, queue, -1)
+        if self.random.random() < 0.6:
+            return await self._decide(body, header["extFields"])
+        return True
+
+    async def _decide(self, body: bytes, sent: Mapping[str, str]) -> bool:
+        await self.connection()
+        counts = self.book.decision_asked(body)
+        end = self.end_fields(int(sent["queueOffset"]), int(sent["msgId"][-16:], 16), counts, asked=False)
+        header, _ = await self.ask(Request.END_TRANSACTION, end)
+        if header["code"] != Code.SUCCESS:
+            self.expect(header)  # it may be decided already, by an answer to a question
+        return header["code"] == Code.SUCCESS
+
+
+class Puller(RocketMQClient):
+    """Follows queues, waits for what comes, and commits how far it is."""
+
+    def __init__(self, name: str, random: Random, surroundings: Surroundings, book: RocketMQPromises) -> None:
+        super().__init__(name, random, surroundings, book)
+        self._offsets: dict[tuple[str, int], int] = {}
+
+    async def act(self) -> bool:
+        topic, queue = self.pick()
+        if self.random.random() < 0.2:
+            return await self._commit(topic, queue)
+        offset = 0 if self.random.random() < 0.1 else self._offsets.get((topic, queue), 0)
+        wait_ms = 0 if self.surroundings.is_finishing else self.random.choice((0, 100, 10_000))
+        units = await self.pull(topic, queue, offset, self.name, wait_ms)
+        if units is None:
+            return False
+        self._offsets[topic, queue] = offset + len(units)
+        return True
+
+    async def _commit(self, topic: str, queue: int) -> bool:
+        promises = self.book.cursor(self.name, topic, queue)
+        offset = self.random.randrange(1000)
+        await self.connection()
+        promises.asked(offset)
+        fields = {"consumerGroup": self.name, "topic": topic, "queueId": queue, "commitOffset": offset}
+        header, _ = await self.ask(Request.UPDATE_CONSUMER_OFFSET, fields)
+        if header["code"] != Code.SUCCESS:
+            self.expect(header, Code.SUBSCRIPTION_GROUP_NOT_EXIST, Code.TOPIC_NOT_EXIST)
+            promises.refused(offset)
+            return header["code"] not in ASK_AGAIN
+        promises.acknowledged(offset)
+        return True
+
+
+class Retrier(RocketMQClient):
+    """Wants some of the messages back, later."""
+
+    async def act(self) -> bool:
+        topic, queue = self.pick()
+        units = await self.pull(topic, queue, self.random.choice((0, 3, 20)), self.name)
+        if not units:
+            return units is not None
+        unit = self.random.choice(units)
+        body, level = bytes(unit.body), self.random.randint(1, len(LEVELS_S))
+        await self.connection()
+        earliest_ms = self.surroundings.now_ms() + LEVELS_S[level - 1] * 1000
+        self.book.retry_asked(self.name, body, earliest_ms)
+        fields = {"offset": unit.position, "group": self.name, "delayLevel": level, "originTopic": topic}
+        header, _ = await self.ask(Request.CONSUMER_SEND_MSG_BACK, {**fields, "maxReconsumeTimes": 16})
+        if header["code"] != Code.SUCCESS:
+            self.expect(header)
+            self.book.retry_refused(self.name, body, earliest_ms)
+            return False
+        self.book.retry_acknowledged(self.name, body)
+        return True
+
+
+class Auditor(RocketMQClient):
+    """Looks at all queues, and does not rest at the end before all has come that must."""
+
+    def __init__(
+        self, name: str, random: Random, surroundings: Surroundings, book: RocketMQPromises, others: list[str]
+    ) -> None:
+        """`others`: topics of one queue that it looks at, too."""
+        super().__init__(name, random, surroundings, book)
+        self._noted = -1
+        places = [(topic, queue) for topic in TOPICS for queue in range(QUEUES)]
+        self._offsets = dict.fromkeys(places + [(topic, 0) for topic in others], 0)
+
+    async def act(self) -> bool:
+        is_finishing = self.surroundings.is_finishing
+        if not await self.introduce() or not await self._read_on():
+            return False
+        if is_finishing and self.book.owed():
+            if self._noted != len(self.book.owed()):
+                self._noted = len(self.book.owed())
+                self.note(f"waits for {[body[:20] for body in self.book.owed()]}")
+            await asyncio.sleep(5)
+            return False
+        return True
+
+    async def _read_on(self) -> bool:
+        for (topic, queue), offset in self._offsets.items():
+            while units := await self.pull(topic, queue, offset, self.name):
+                offset += len(units)
+            self._offsets[topic, queue] = offset
+            if units is None:
+                return False
+        return True

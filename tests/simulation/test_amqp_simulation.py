@@ -1,0 +1,73 @@
+"""AMQP's sessions, queues of every kind, with the whole broker under seeded crashes and faults."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from amqp_bugs import AMQP_BUGS
+from amqp_workload import AmqpWorkload
+from simulated_trace import SimulationFailure
+from simulation import Outcome, Simulation
+
+SEEDS_TO_CATCH_A_BUG = 300
+
+Record = Callable[[str, object], None]
+
+
+def simulate(seed: int) -> Outcome:
+    replay = f"pytest tests/simulation/{Path(__file__).name} -k until_it_is_acknowledged --seed {seed}"
+    return Simulation(seed, AmqpWorkload, replay).run()
+
+
+def report_of(seed: int) -> str | None:
+    """What is wrong, if anything is."""
+    try:
+        simulate(seed)
+    except SimulationFailure as failure:
+        return str(failure)
+    return None
+
+
+def test_what_is_confirmed_is_delivered_until_it_is_acknowledged(seeds: range, record_property: Record) -> None:
+    outcomes = [simulate(seed) for seed in seeds]
+    hours = sum(outcome.simulated_s for outcome in outcomes) / 3600
+    crashes = sum(outcome.crashes for outcome in outcomes)
+    record_property("simulation of AMQP's sessions", [len(outcomes), hours, crashes])
+
+
+@pytest.mark.parametrize("bug", AMQP_BUGS)
+def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch, record_property: Record) -> None:
+    AMQP_BUGS[bug](monkeypatch)
+    reports = (report_of(seed) for seed in range(SEEDS_TO_CATCH_A_BUG))
+    report = next((report for report in reports if report), None)
+    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}"
+    assert "TypeError" not in report, f"the code has changed in which it is planted that {bug}"
+    record_property("planted bug", f"AMQP: {bug}: caught by {report.splitlines()[0][:150]}")
+
+
+PRINT_DIGESTS = """
+from simulation import Simulation
+from amqp_workload import AmqpWorkload
+for seed in range(10):
+    print(Simulation(seed, AmqpWorkload).run())
+"""
+
+
+def test_a_seed_replays_exactly_in_any_process() -> None:
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", PRINT_DIGESTS],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert len(printed[0].splitlines()) == 10
+    assert printed[0] == printed[1]

@@ -1,0 +1,93 @@
+"""RocketMQ clients with the whole broker under seeded crashes and faults: what was acknowledged is there, in its place,
+once; nothing comes early, and nothing that does not count. Of groups that pop: what is out is nobody else's until its
+time is over, what was settled never comes again, and what was not comes back once, or is given up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from planted_popping_bugs import POPPING_BUGS
+from planted_rocketmq_bugs import LATE_SEEDS, ROCKETMQ_BUGS
+from popping_workload import PoppingWorkload
+from rocketmq_workload import RocketMQWorkload
+from simulated_trace import SimulationFailure
+from simulation import Outcome, Simulation
+
+SEEDS_TO_CATCH_A_BUG = 600
+
+Record = Callable[[str, object], None]
+
+
+TESTS: dict[type[RocketMQWorkload], str] = {RocketMQWorkload: "in_its_time", PoppingWorkload: "settled_or_comes_back"}
+BUGS = [(RocketMQWorkload, bug) for bug in ROCKETMQ_BUGS] + [(PoppingWorkload, bug) for bug in POPPING_BUGS]
+
+
+def simulate(workload: type[RocketMQWorkload], seed: int) -> Outcome:
+    replay = f"pytest tests/simulation/{Path(__file__).name} -k {TESTS[workload]} --seed {seed}"
+    return Simulation(seed, workload, replay).run()
+
+
+def report_of(workload: type[RocketMQWorkload], seed: int) -> str | None:
+    """What is wrong, if anything is."""
+    try:
+        simulate(workload, seed)
+    except SimulationFailure as failure:
+        return str(failure)
+    return None
+
+
+def test_what_was_acknowledged_comes_once_in_its_place_and_in_its_time(seeds: range, record_property: Record) -> None:
+    record_property("simulation of RocketMQ clients", covered(RocketMQWorkload, seeds))
+
+
+def test_every_popped_message_is_settled_or_comes_back_or_is_given_up(seeds: range, record_property: Record) -> None:
+    record_property("simulation of RocketMQ groups that pop", covered(PoppingWorkload, seeds))
+
+
+def covered(workload: type[RocketMQWorkload], seeds: range) -> list[float]:
+    """How many worlds, hours and crashes."""
+    outcomes = [simulate(workload, seed) for seed in seeds]
+    hours = sum(outcome.simulated_s for outcome in outcomes) / 3600
+    return [len(outcomes), hours, sum(outcome.crashes for outcome in outcomes)]
+
+
+@pytest.mark.parametrize(("workload", "bug"), BUGS)
+def test_a_planted_bug_is_caught(
+    workload: type[RocketMQWorkload], bug: str, monkeypatch: pytest.MonkeyPatch, record_property: Record
+) -> None:
+    {**ROCKETMQ_BUGS, **POPPING_BUGS}[bug](monkeypatch)
+    first = LATE_SEEDS.get(bug, 0)
+    reports = (report_of(workload, seed) for seed in range(first, first + SEEDS_TO_CATCH_A_BUG))
+    report = next((report for report in reports if report), None)
+    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}"
+    assert "TypeError" not in report, f"the code has changed in which it is planted that {bug}"
+    record_property("planted bug", f"RocketMQ: {bug}: caught by {report.splitlines()[0][:150]}")
+
+
+PRINT_DIGESTS = """
+from simulation import Simulation
+from popping_workload import PoppingWorkload
+from rocketmq_workload import RocketMQWorkload
+for seed in range(10):
+    print(Simulation(seed, PoppingWorkload if seed % 2 else RocketMQWorkload).run())
+"""
+
+
+def test_a_seed_replays_exactly_in_any_process() -> None:
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", PRINT_DIGESTS],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert len(printed[0].splitlines()) == 10
+    assert printed[0] == printed[1]
