@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from doubles import FaultyFiles, PassRunner
+from no_rocketmq import NO_ROCKETMQ
 from protocols.amqp.test_contents import frames_of
 from protocols.amqp.wires import command, publish
 
 from trimq.clock import Clock, ManualTime
-from trimq.config import Settings
-from trimq.config.settings import Amqp
+from trimq.config import Amqp, Settings, Storage
 from trimq.core.opening import open_core
 from trimq.errors import ProtocolError, Stopping
 from trimq.formats.property_list import EMPTY, write_properties
@@ -30,11 +30,11 @@ PERSISTENT = write_properties(delivery_mode=2)
 
 
 class Desk:
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, storage: Storage | None = None, **settings: Any) -> None:
         self.files = FaultyFiles(MemoryFiles())
         self.message_time, self.liveness = ManualTime(1_800_000_000_000), ManualTime(1_000_000)
         self.clock = Clock(self.message_time, self.liveness)
-        self.settings = Settings(amqp=Amqp(**settings))
+        self.settings = Settings(amqp=Amqp(**settings), rocketmq=NO_ROCKETMQ, storage=storage or Storage())
         self.runner = PassRunner(self.files)
         self.core = open_core(
             self.settings, self.files, self.runner.passes, self.clock, self.runner.offload, random.Random(7), Metrics()
@@ -84,6 +84,8 @@ class Client:
         self.sent = bytearray()
         self.is_congested = False
         self.is_closed = self.is_aborted = self.is_held = self.may_be_silent = False
+        self.share = 1 << 30
+        """So many events are handled in one turn; the next is when all is settled."""
         self.fault: ProtocolError | None = None
         self._owed = OwedReplies()
         self._conversation = desk.front_end.converse(address, self)
@@ -125,8 +127,10 @@ class Client:
 
     def go_on(self) -> None:
         self._release()
+        left = self.share
         try:
-            while not self.is_held and not self.is_closed and (event := self._conversation.next_event()) is not None:
+            while left and not self.is_held and not self.is_closed and (event := self._conversation.next_event()):
+                left -= 1
                 reply = self._conversation.handle(event)
                 if reply is not None:
                     self._accept(reply)

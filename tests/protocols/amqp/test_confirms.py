@@ -61,6 +61,15 @@ def test_what_needs_no_sync_is_confirmed_when_written_but_not_for_older_ones() -
     assert told(synced) == [BasicAck(1, False)]
 
 
+def test_what_comes_in_turns_is_two_batches_and_not_one_for_each_message() -> None:
+    confirms = Confirms(1)
+    synced = confirms.add(Published(7))
+    written = confirms.add(Published(7, needs_sync=False))
+    assert [confirms.add(Published(7, needs_sync=number % 2 == 0)) for number in range(4)] == [None] * 4
+    assert told(written) == [BasicAck(2, False), BasicAck(4, False), BasicAck(6, False)]
+    assert told(synced) == [BasicAck(5, True)]
+
+
 def test_a_refused_message_is_nacked_at_once() -> None:
     confirms = Confirms(1)
     waiting = confirms.add(Published(3))

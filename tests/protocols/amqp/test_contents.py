@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 from trimq.formats.property_list import write_properties
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.contents import DeliveryPrefix, write_command, write_content, write_get_ok
+from trimq.protocols.amqp.contents import DeliveryFrames, write_command, write_content, write_get_ok
 from trimq.protocols.amqp.frames import OVERHEAD, unpack_prefix
 from trimq.protocols.amqp.method_codec import read_method
 
@@ -23,12 +25,25 @@ def frames_of(raw: bytes) -> list[tuple[int, int, bytes]]:
     return found
 
 
-@pytest.mark.parametrize("is_redelivered", [False, True])
-def test_a_delivery_says_its_tag_and_names(is_redelivered: bool) -> None:
-    prefix = DeliveryPrefix(3, "tag", b"exchange", "schlüssel".encode())
-    ((kind, channel, payload),) = frames_of(prefix.write(2**40, is_redelivered))
-    expected = methods.BasicDeliver("tag", 2**40, is_redelivered, "exchange", "schlüssel")
-    assert (kind, channel, read_method(payload)) == (1, 3, expected)
+class Told(NamedTuple):
+    tag: int = 2**40
+    is_redelivered: bool = False
+    exchange: bytes = b"exchange"
+    key: bytes = "schlüssel".encode()
+    header: bytes = HEADER
+    body: bytes = b"one"
+
+
+def test_each_delivery_says_its_tag_and_names_and_has_its_own_content() -> None:
+    frames = DeliveryFrames(3, "tag", 4096)
+    others = [Told(1, body=b"two"), Told(is_redelivered=True), Told(exchange=b""), Told(key=b"x"), Told(header=b"\0\0")]
+    lengths = [Told(body=b"x" * size) for size in (0, 4088, 4089, 10_000)]
+    for told in [Told(), *others, *lengths, Told()]:
+        (kind, channel, payload), *content = frames_of(b"".join(frames.write(*told)))
+        names = told.exchange.decode(), told.key.decode()
+        assert (kind, channel) == (1, 3)
+        assert read_method(payload) == methods.BasicDeliver("tag", told.tag, told.is_redelivered, *names)
+        assert content == frames_of(b"".join(write_content(3, told.header, told.body, 4096)))
 
 
 def test_a_got_message_says_how_many_are_left() -> None:

@@ -8,12 +8,13 @@ import pytest
 from protocols.amqp.desk import PERSISTENT, Client, Content, Desk
 from protocols.amqp.wires import command, publish
 
+from trimq.config import Storage
 from trimq.core.access import Right
 from trimq.formats.property_list import read_property, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.codes import Code
 from trimq.protocols.amqp.frames import HEARTBEAT_FRAME
-from trimq.storage.files import Space
+from trimq.storage.files import Memory, Space
 
 
 def consumer(desk: Desk, queue: str = "q", **flags: Any) -> Client:
@@ -163,6 +164,72 @@ def test_a_return_comes_before_its_confirm() -> None:
     assert confirmed == methods.BasicAck(1, False)
 
 
+def test_messages_to_nowhere_that_come_together_are_all_returned_before_their_confirm() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.ask(1, methods.ConfirmSelect())
+    client.publish(1, "nowhere", b"first", is_mandatory=True)
+    client.publish(1, "nowhere", b"a", b"bb", b"", is_mandatory=True, header=PERSISTENT)
+    desk.settle()
+    heard = client.heard()
+    returned = [came.body if isinstance(came, Content) else came for came in heard]
+    assert returned == [b"first", methods.BasicAck(1, False), b"a", b"bb", b"", methods.BasicAck(4, True)]
+
+
+def test_a_refused_message_is_told_before_a_confirm_that_reaches_over_it_even_if_its_turn_ends_in_between() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "open")
+    client.declare(1, "full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    client.publish(1, "full", b"x")
+    client.ask(1, methods.ConfirmSelect())
+    method = methods.BasicPublish(routing_key="open")
+    headers = [write_properties(headers={"CC": [copy]}) for copy in ("nowhere", "full", "nowhere")]
+    client.share = 1
+    client.feed(b"".join(publish(1, method, b"x", header) for header in headers))
+    desk.settle()
+    desk.settle()
+    assert client.heard() == [methods.BasicNack(2, False, False), methods.BasicAck(3, True)]
+
+
+def test_a_message_that_cannot_be_kept_closes_its_channel_and_those_that_came_before_it_count() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.publish(1, "q", b"x")
+    times = ["60000", "50000", "never", "40000"]
+    method = methods.BasicPublish(routing_key="q")
+    client.feed(b"".join(publish(1, method, b"x", write_properties(expiration=time)) for time in times))
+    (close,) = client.heard()
+    assert close.reply_code == 406
+    desk.settle()
+    assert desk.client(1).ask(1, methods.QueueDeclare(queue="q", is_passive=True)).message_count == 3
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-length": 3}, {"x-max-length": 3, "x-overflow": "reject-publish"}])
+def test_messages_that_come_together_fill_every_queue_as_they_would_one_by_one(arguments: dict[str, Any]) -> None:
+    desk = Desk()
+    client = desk.client(1)
+    for name in ("q", "r"):
+        client.declare(1, name, arguments=arguments if name == "q" else {})
+        client.ask(1, methods.QueueBind(queue=name, exchange="amq.fanout"))
+    client.publish(1, "", b"the way is known from now on", exchange="amq.fanout")
+    for name in ("q", "r"):
+        client.ask(1, methods.QueuePurge(queue=name))
+    client.ask(1, methods.ConfirmSelect())
+    bodies = [b"%d" % number * (number + 1) for number in range(6)]
+    client.publish(1, "", *bodies, exchange="amq.fanout", header=PERSISTENT)
+    desk.settle()
+    refused = {came.delivery_tag for came in client.heard() if isinstance(came, methods.BasicNack)}
+    is_rejecting = "x-overflow" in arguments
+    assert refused == ({4, 5, 6} if is_rejecting else set())
+    kept = bodies if not arguments else bodies[:3] if is_rejecting else bodies[3:]
+    for name, expected in (("q", kept), ("r", bodies)):
+        client.tell(1, methods.BasicConsume(queue=name, no_ack=True, no_wait=True))
+        desk.settle()
+        assert client.bodies() == expected
+
+
 def test_what_comes_together_with_a_refused_message_counts_up_to_it() -> None:
     """A refusal that closes the channel, and what is ignored after it."""
     desk = Desk()
@@ -191,7 +258,7 @@ def test_messages_of_two_kinds_that_come_together_are_confirmed_each_in_its_time
     desk.end_pass()
     assert client.heard() == [methods.BasicAck(2, False)]
     desk.settle()
-    assert sorted(ack.delivery_tag for ack in client.heard()) == [1, 3]
+    assert client.heard() == [methods.BasicAck(3, True)]
 
 
 def test_a_channel_that_its_client_closes_is_answered_first_and_confirms_no_more() -> None:
@@ -275,6 +342,50 @@ def test_a_publisher_is_blocked_while_the_disk_is_full_and_loses_nothing(monkeyp
     assert not client.is_held
 
 
+def test_a_publisher_is_blocked_while_the_broker_takes_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.publish(1, "q", b"before", header=PERSISTENT)
+    client.ask(1, methods.ConfirmSelect())
+    monkeypatch.setattr(desk.files, "memory", lambda: Memory(61, 100))
+    pass_time(desk, 1000)
+    client.sent.clear()
+    client.publish(1, "q", b"a", header=PERSISTENT)
+    assert client.heard() == [methods.ConnectionBlocked("low on memory")]
+    other = consumer(desk)
+    desk.settle()
+    assert other.bodies() == [b"before"]
+    other.tell(1, methods.BasicAck(1))
+    assert (client.is_held, other.is_held) == (True, False)
+    monkeypatch.setattr(desk.files, "memory", lambda: Memory(57, 100))
+    for _ in range(3):
+        pass_time(desk, 1000)
+    assert client.heard() == [methods.ConnectionUnblocked(), methods.BasicAck(1)]
+
+
+def test_who_answers_directly_is_blocked_while_the_broker_takes_too_much_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk()
+    asking, answering = desk.client(1), desk.client(1)
+    asking.ask(1, methods.BasicConsume(queue="amq.rabbitmq.reply-to", consumer_tag="t", no_ack=True))
+    answering.declare(1, "questions")
+    asking.publish(1, "questions", b"?", header=write_properties(reply_to="amq.rabbitmq.reply-to"))
+    question = answering.ask(1, methods.BasicGet(queue="questions", no_ack=True))
+    address = read_property(question.header, "reply_to")
+    monkeypatch.setattr(desk.files, "memory", lambda: Memory(61, 100))
+    pass_time(desk, 1000)
+    answering.publish(1, address, b"!")
+    assert answering.heard() == [methods.ConnectionBlocked("low on memory")]
+    assert asking.heard() == []
+    monkeypatch.setattr(desk.files, "memory", lambda: Memory(50, 100))
+    for _ in range(3):
+        pass_time(desk, 1000)
+    assert answering.heard() == [methods.ConnectionUnblocked()]
+    assert [content.body for content in asking.heard()] == [b"!"]
+
+
 def test_clients_are_told_that_the_broker_stops() -> None:
     client = Desk().client(1)
     (close,) = client.farewell()
@@ -321,6 +432,35 @@ def test_what_a_channel_published_is_what_it_gets() -> None:
     got, empty = client.heard()
     assert got == Content(methods.BasicGetOk(1, False, "", "q", 0), PERSISTENT, b"mine")
     assert empty == methods.BasicGetEmpty()
+
+
+def test_a_message_that_is_on_disk_only_is_got_when_it_was_read_off_the_loop() -> None:
+    desk = Desk(storage=Storage(queue_memory_bytes=0))
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.publish(1, "q", b"old", header=PERSISTENT)
+    desk.settle()
+    desk.files.is_cold = True
+    client.tell(1, methods.BasicGet(queue="q", no_ack=True), methods.BasicGet(queue="q", no_ack=True))
+    assert (client.heard(), client.is_held) == ([], True)
+    desk.settle()
+    got, empty = client.heard()
+    assert got == Content(methods.BasicGetOk(1, False, "", "q", 0), PERSISTENT, b"old")
+    assert empty == methods.BasicGetEmpty()
+    assert (desk.files.waits, client.is_held) == (0, False)
+
+
+def test_a_client_that_leaves_while_its_message_is_read_leaves_it_in_the_queue() -> None:
+    desk = Desk(storage=Storage(queue_memory_bytes=0))
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.publish(1, "q", b"old", header=PERSISTENT)
+    desk.settle()
+    desk.files.is_cold = True
+    client.tell(1, methods.BasicGet(queue="q"))
+    client.lose()
+    desk.settle()
+    assert desk.client(1).ask(1, methods.BasicGet(queue="q")).body == b"old"
 
 
 def test_a_purge_takes_what_came_before_it_and_not_what_came_after() -> None:
@@ -370,7 +510,7 @@ def test_prefetch_holds_back_until_something_is_acknowledged() -> None:
     [methods.BasicAck(3, True), methods.BasicNack(3, True, False), methods.BasicReject(1), methods.BasicAck(1)],
 )
 def test_a_channel_that_never_acknowledges_is_held_back_until_it_does(settlement: methods.Method) -> None:
-    desk = Desk(unacked_bytes=25)
+    desk = Desk(unacked_bytes=1000)
     publisher = desk.client(1)
     publisher.declare(1, "q")
     client = consumer(desk)
@@ -589,3 +729,116 @@ def test_some_refusals_end_the_connection(method: methods.Method, code: int) -> 
 )
 def test_without_a_declared_queue_an_empty_name_means_none(method: methods.Method) -> None:
     assert Desk().client(1).ask(1, method).reply_code == 404
+
+
+@pytest.mark.parametrize(("channel_prefetch", "expected"), [(False, 4), (True, 3)])
+def test_a_global_prefetch_is_for_each_consumer_or_for_the_channel(channel_prefetch: bool, expected: int) -> None:
+    desk = Desk(channel_prefetch=channel_prefetch)
+    client = desk.client(1)
+    for name in ("q", "r"):
+        client.declare(1, name)
+        client.publish(1, name, *[b"x"] * 10, header=PERSISTENT)
+    client.ask(1, methods.BasicQos(prefetch_count=2))
+    if channel_prefetch:
+        client.ask(1, methods.BasicQos(prefetch_count=3, is_global=True))
+    for name in ("q", "r"):
+        client.tell(1, methods.BasicConsume(queue=name, consumer_tag=name))
+    desk.settle()
+    assert len(client.bodies()) == expected
+    client.ask(1, methods.BasicGet(queue="q"))  # is neither limited nor counted
+    client.tell(1, methods.BasicAck(delivery_tag=1))
+    desk.settle()
+    assert len(client.bodies()) == 1
+
+
+def test_a_channel_that_may_have_more_gets_it_at_once() -> None:
+    desk = Desk(channel_prefetch=True)
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.publish(1, "q", *[b"x"] * 10, header=PERSISTENT)
+    client.ask(1, methods.BasicQos(prefetch_count=1, is_global=True))
+    client.tell(1, methods.BasicConsume(queue="q"))
+    desk.settle()
+    assert len(client.bodies()) == 1
+    client.tell(1, methods.BasicQos(prefetch_count=4, is_global=True))
+    desk.settle()
+    assert len(client.bodies()) == 3
+
+
+def test_a_publish_that_cannot_be_closes_a_transaction_at_once_and_nothing_of_it_counts() -> None:
+    desk = Desk()
+    client = desk.client(1, 2)
+    client.declare(2, "q")
+    client.publish(2, "q", b"taken", header=PERSISTENT)
+    client.ask(1, methods.TxSelect())
+    got = client.ask(1, methods.BasicGet(queue="q"))
+    client.tell(1, methods.BasicAck(got.method.delivery_tag))
+    client.publish(1, "q", b"before", header=PERSISTENT)
+    client.publish(1, "q", b"wrong", exchange="nowhere")
+    desk.settle()
+    (closed,) = client.heard()
+    assert closed.reply_code == Code.NOT_FOUND
+    assert client.ask(2, methods.BasicGet(queue="q")).body == b"taken"
+    assert client.ask(2, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
+
+
+def test_a_commit_that_is_refused_gives_back_what_was_to_be_settled() -> None:
+    desk = Desk()
+    client = desk.client(1, 2)
+    client.declare(2, "q")
+    client.ask(2, methods.ExchangeDeclare(exchange="x", type="fanout"))
+    client.publish(2, "q", b"taken", header=PERSISTENT)
+    client.ask(1, methods.TxSelect())
+    got = client.ask(1, methods.BasicGet(queue="q"))
+    client.tell(1, methods.BasicAck(got.method.delivery_tag))
+    client.publish(1, "q", b"before", header=PERSISTENT)
+    client.publish(1, "q", b"wrong", exchange="x")
+    client.ask(2, methods.ExchangeDelete(exchange="x"))
+    assert client.ask(1, methods.TxCommit()).reply_code == Code.NOT_FOUND
+    assert client.ask(2, methods.BasicGet(queue="q")).body == b"taken"
+    assert client.ask(2, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
+
+
+def test_a_commit_is_refused_if_a_full_queue_refuses_one_of_its_messages() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    client.ask(1, methods.TxSelect())
+    client.publish(1, "q", b"a", b"b", header=PERSISTENT)
+    closed = client.ask(1, methods.TxCommit())
+    assert closed.reply_code == Code.PRECONDITION_FAILED
+    assert "partial tx completion" in closed.reply_text
+
+
+def test_a_channel_that_never_acknowledges_is_held_back_even_if_messages_are_empty() -> None:
+    desk = Desk(unacked_bytes=1000)
+    publisher = desk.client(1)
+    publisher.declare(1, "q")
+    client = consumer(desk)
+    desk.settle()
+    client.heard()
+    for _ in range(5):
+        publisher.publish(1, "q", b"")
+        desk.settle()
+    assert len(client.bodies()) == 3
+
+
+def test_messages_that_a_consumer_held_for_too_long_no_longer_hold_back_others_of_its_channel() -> None:
+    desk = Desk(unacked_bytes=1000, consumer_timeout_ms=60_000)
+    publisher = desk.client(1)
+    for name in ("slow", "quick"):
+        publisher.declare(1, name)
+    client = consumer(desk, "slow")
+    client.tell(1, methods.BasicConsume(queue="quick", no_ack=True))
+    desk.settle()
+    publisher.publish(1, "slow", b"1", b"2", b"3")
+    publisher.publish(1, "quick", b"a")
+    desk.settle()
+    client.heard()
+    publisher.publish(1, "quick", b"b")
+    desk.settle()
+    assert client.bodies() == []
+    while desk.message_time.step(desk.message_time.now_ms() + 60_000):
+        desk.settle()
+    desk.settle()
+    assert client.bodies() == [b"b"]

@@ -1,5 +1,5 @@
-"""A publisher whose message finds no room on the disk: it is told so, and not read until there is room again. Consumers
-and other connections go on."""
+"""A publisher whose message finds no room on the disk or in memory: it is told so, and not read until there is room
+again. Consumers and other connections go on."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Blocking:
         self._is_told = False
         self._timer: Timer | None = None
 
-    def postpone(self, event: Publish) -> None:
+    def postpone(self, event: Publish, reason: str) -> None:
         """As RabbitMQ, a client hears of it only when it publishes."""
         context = self._context
         self._postponed = event
         context.outlet.hold_intake()
         self._set_deaf(True)
         if not self._is_told and has_capability(context.client_properties, "connection.blocked"):
-            context.outlet.send([write_command(0, methods.ConnectionBlocked("low on disk"))])
+            context.outlet.send([write_command(0, methods.ConnectionBlocked(reason))])
         self._is_told = True
         liveness: Timeline = context.clock.liveness
         self._timer = liveness.call_at(liveness.now_ms() + _LOOK_MS, self._look)
@@ -38,11 +38,6 @@ class Blocking:
     def _look(self) -> None:
         self._timer = None
         self._context.outlet.resume_intake()
-
-    @property
-    def is_waiting(self) -> bool:
-        """A message waits for room, and whatever came after it must."""
-        return self._postponed is not None
 
     def take_postponed(self) -> Publish | None:
         """What is to be tried again, if it is time to."""

@@ -3,10 +3,11 @@ bytes nor the broker."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from trimq.core.consumers import Allowance
 from trimq.protocols.amqp.codes import Code, Failure
 from trimq.protocols.amqp.confirms import Confirms
 from trimq.protocols.amqp.events import Publish
@@ -14,6 +15,15 @@ from trimq.protocols.amqp.events import Publish
 if TYPE_CHECKING:
     from trimq.core.deliveries import Delivery
     from trimq.protocols.amqp.deliveries import Subscriber
+
+
+# What is remembered of a delivery beside its body: of those without one, too, a client may not hold any number.
+_DELIVERY_BYTES = 400
+
+
+def _size(deliveries: Collection[Delivery]) -> int:
+    bodies = sum([len(delivery.stored.content.body) for delivery in deliveries])
+    return bodies + _DELIVERY_BYTES * len(deliveries)
 
 
 class Settlement:
@@ -43,6 +53,7 @@ class Transaction:
 
 class Channel:
     __slots__ = (
+        "allowance",
         "confirms",
         "consumers",
         "is_full",
@@ -70,6 +81,7 @@ class Channel:
         """It holds as much as it may: nothing more is delivered to it until it settles something."""
         self.last_tag = 0
         self.prefetch = 0
+        self.allowance = Allowance()
         self.last_queue = ""
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
@@ -77,25 +89,32 @@ class Channel:
         """Where answers to what this channel asks by direct reply-to arrive; empty: nowhere."""
         self.reply_tag = ""
 
-    def remember(self, delivery: Delivery | None) -> int:
-        """The tag of the next delivery, which must be settled unless it is None."""
-        self.last_tag = tag = self.last_tag + 1
-        if delivery is not None:
-            self.unacked[tag] = delivery
-            self.unacked_bytes += len(delivery.message.body)
-        return tag
+    def next_tags(self, count: int) -> range:
+        """The tags of so many deliveries, which need not be settled."""
+        first = self.last_tag + 1
+        self.last_tag += count
+        return range(first, first + count)
+
+    def remember(self, deliveries: Sequence[Delivery]) -> range:
+        """The tags of the next deliveries, which must be settled."""
+        tags = self.next_tags(len(deliveries))
+        self.unacked.update(zip(tags, deliveries, strict=True))
+        self.unacked_bytes += _size(deliveries)
+        return tags
 
     def take(self, tags: Sequence[int]) -> tuple[list[Delivery], int | None]:
         """Those that the tags name, up to the first that is not out, which is told."""
         unacked = self.unacked
         taken: list[Delivery] = []
+        unknown: int | None = None
         for tag in tags:
             delivery = unacked.pop(tag, None)
             if delivery is None:
-                return taken, tag
-            self.unacked_bytes -= len(delivery.message.body)
+                unknown = tag
+                break
             taken.append(delivery)
-        return taken, None
+        self.unacked_bytes -= _size(taken)
+        return taken, unknown
 
     def settle(self, tag: int, is_multiple: bool) -> list[Delivery]:
         """The one with this tag, or all up to it. Failure: it is not out. A transaction can give them back."""
@@ -108,7 +127,7 @@ class Channel:
         else:
             tags = [tag]
         taken = {tag: self.unacked.pop(tag) for tag in tags}
-        self.unacked_bytes -= sum(len(delivery.message.body) for delivery in taken.values())
+        self.unacked_bytes -= _size(taken.values())
         if self.transaction is not None:
             self.transaction.taken.update(taken)
         return list(taken.values())
@@ -116,7 +135,7 @@ class Channel:
     def give_back(self, taken: dict[int, Delivery]) -> None:
         """They are unacknowledged again, as they were."""
         self.unacked = dict(sorted({**self.unacked, **taken}.items()))
-        self.unacked_bytes += sum(len(delivery.message.body) for delivery in taken.values())
+        self.unacked_bytes += _size(taken.values())
 
     def take_all(self) -> list[Delivery]:
         """Whatever is unacknowledged."""

@@ -27,9 +27,10 @@ class _Run:
 
     __slots__ = ("first", "last", "outcome")
 
-    def __init__(self, outcome: Outcome, tag: int) -> None:
+    def __init__(self, outcome: Outcome, first: int, last: int) -> None:
         self.outcome = outcome
-        self.first = self.last = tag
+        self.first = first
+        self.last = last
 
 
 class _Batch:
@@ -37,17 +38,17 @@ class _Batch:
 
     __slots__ = ("needs_sync", "number", "runs")
 
-    def __init__(self, outcome: Outcome, tag: int) -> None:
-        self.number = outcome.number
-        self.needs_sync = outcome.needs_sync
-        self.runs = [_Run(outcome, tag)]
+    def __init__(self, first: _Run) -> None:
+        self.number = first.outcome.number
+        self.needs_sync = first.outcome.needs_sync
+        self.runs = [first]
 
-    def add(self, outcome: Outcome, tag: int) -> None:
+    def add(self, run: _Run) -> None:
         last = self.runs[-1]
-        if last.outcome is outcome and last.last == tag - 1:
-            last.last = tag
+        if last.outcome is run.outcome and last.last == run.first - 1:
+            last.last = run.last
         else:
-            self.runs.append(_Run(outcome, tag))
+            self.runs.append(run)
 
 
 class Confirms:
@@ -63,22 +64,25 @@ class Confirms:
         """The channel is closed: nothing more is said on it, and its number may soon be another's."""
         self._is_silent = True
 
-    def add(self, outcome: Outcome) -> Reply | None:
-        """The next publish. None: a reply that was given out before tells of it too."""
-        self._tag += 1
-        tag = self._tag
+    def add(self, outcome: Outcome, count: int = 1) -> Reply | None:
+        """The next publishes, to which the same has happened. None: a reply that was given out before tells of them
+        too."""
+        first = self._tag + 1
+        self._tag = last = self._tag + count
         if outcome.is_refused:
-            return Reply.now([self._nack(tag)], lane=None)
+            return Reply.now([self._nack(tag) for tag in range(first, last + 1)], lane=None)
+        run = _Run(outcome, first, last)
         newest = self._waiting[-1] if self._waiting else None
         if outcome.number == 0:  # nothing to wait for; but after others, it does not need a frame of its own
             if newest is None:
-                return Reply.now([self._ack(tag, False)], lane=None)
-            newest.add(outcome, tag)
+                return Reply.now([self._ack(last, count > 1)], lane=None)
+            newest.add(run)
             return None
-        if newest is not None and newest.number == outcome.number and newest.needs_sync == outcome.needs_sync:
-            newest.add(outcome, tag)
-            return None
-        batch = _Batch(outcome, tag)
+        for batch in self._waiting[-2:]:  # of one pass, what must be synced and what need not be may come in turns
+            if batch.number == outcome.number and batch.needs_sync == outcome.needs_sync:
+                batch.add(run)
+                return None
+        batch = _Batch(run)
         self._waiting.append(batch)
         when = Reply.when_durable if outcome.needs_sync else Reply.when_written
         return when(outcome.number, lambda: self._tell(batch), lane=None)

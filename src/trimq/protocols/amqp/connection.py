@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from struct import Struct
 
 from trimq.formats.field_tables import BadField
-from trimq.formats.property_list import check
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.codes import Code, ConnectionFault, Dropped, WrongProtocol
@@ -27,17 +25,11 @@ from trimq.protocols.amqp.frames import (
     unpack_prefix,
 )
 from trimq.protocols.amqp.method_codec import BadMethod, UnknownMethod, method_id, read_method
+from trimq.protocols.amqp.runs import Messages, take_acks
 
 SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1, and 0-9, which is served as it
 DEFAULT_FRAME_MAX = 131_072
 DEFAULT_MESSAGE_BYTES = 128 * 1024 * 1024
-
-# The same publisher hardly ever changes what it says before a message: its last method frame is compared first.
-_unpack_content = Struct(">BHIHHQ").unpack_from  # a header frame up to the property flags
-_CONTENT_SIZE = 19
-_BASIC = 60
-_ACK_SIZE = 21
-_unpack_ack = Struct(">QB").unpack_from
 
 _CLASS_CONNECTION = 10
 
@@ -85,11 +77,8 @@ class AmqpConnection:
         self._channels: dict[int, _Channel] = {}
         self._max_message_bytes = max_message_bytes
         self._unfinished_bytes = 0
-        # What the last message and the last acknowledgement began with; channel 0: there is none.
-        self._publish_frame = self._ack_prefix = b""
-        self._publish_channel = self._ack_channel = 0
-        self._publish_method = methods.BasicPublish()
-        self._checked_header = b""
+        self._messages = Messages(self._received, max_message_bytes)
+        self._ack_channel, self._ack_prefix = 0, b""  # of the last acknowledgement; 0: there is none
         self.phase = Phase.GREETING
         self.frame_max = DEFAULT_FRAME_MAX
         self.channel_max = 0
@@ -137,7 +126,7 @@ class AmqpConnection:
             channel.content = None
 
     def _forget_paths(self) -> None:
-        self._publish_channel = self._ack_channel = 0
+        self._messages.channel = self._ack_channel = 0
 
     # -- events
 
@@ -145,30 +134,26 @@ class AmqpConnection:
         """The next command or message, or None until more bytes arrive."""
         received = self._received
         while True:
-            publish = self.next_publish()
+            publish = self._messages.take(self.frame_max)
             if publish is not None:
                 return publish
-            start = received.start
-            if self._ack_channel and received.data.startswith(self._ack_prefix, start):
-                acks = self._take_acks(start)
+            if self._ack_channel and received.data.startswith(self._ack_prefix, received.start):
+                acks = take_acks(received, self._ack_channel, self._ack_prefix)
                 if acks is not None:
                     return acks
             if self.phase is Phase.GREETING:
                 return self._take_greeting()
-            cut = self._cut_frame(start)
+            cut = self._cut_frame(received.start)
             if cut is None:
                 return None
             event = self._take_frame(*cut)
             if event is not None:
                 return event
 
-    def next_publish(self) -> Publish | None:
-        """The next event, if it is a whole message that says before its content what the last one said."""
-        received = self._received
-        start = received.start
-        if self._publish_channel and received.data.startswith(self._publish_frame, start):
-            return self._take_publish(start)
-        return None
+    def next_alike(self, publish: Publish, most: int) -> list[tuple[bytes, bytes]]:
+        """Properties and bodies of further messages, after the last event, that go the same way and have the same kinds
+        of properties."""
+        return self._messages.take_alike(publish.header[:2], most, self.frame_max)
 
     def _take_greeting(self) -> Greeting | None:
         received = self._received
@@ -313,9 +298,7 @@ class AmqpConnection:
         method = content.method
         if not isinstance(method, methods.BasicPublish):
             raise ConnectionFault(Code.COMMAND_INVALID, "unimplemented method", *method.class_and_method)
-        self._publish_frame = content.method_frame(number)
-        self._publish_method = method
-        self._publish_channel = number
+        self._messages.learn(number, method, content.method_frame(number))
         return Publish(
             number,
             method.exchange,
@@ -327,72 +310,7 @@ class AmqpConnection:
         )
 
     def _check_properties(self, header: bytes, method: methods.Method) -> None:
-        if header != self._checked_header:
-            try:
-                check(header)
-            except BadField as error:
-                raise ConnectionFault(Code.FRAME_ERROR, str(error), *method.class_and_method) from None
-            self._checked_header = header
-
-    # -- the paths that most messages and acknowledgements take
-
-    def _take_publish(self, start: int) -> Publish | None:
-        """A whole message that says before its content what the last one said. None: the long way."""
-        received = self._received
-        data, end = received.data, received.end
-        number = self._publish_channel
-        position = start + len(self._publish_frame)
-        if position + _CONTENT_SIZE > end:
-            return None
-        kind, channel, length, class_id, _, size = _unpack_content(data, position)
-        header_end = position + PREFIX_SIZE + length
-        if kind != HEADER or channel != number or class_id != _BASIC or length < 14 or header_end >= end:
-            return None
-        finish = header_end
-        body = b""
-        if size:
-            body_start = header_end + 1 + PREFIX_SIZE
-            if body_start > end:
-                return None
-            kind, channel, length = unpack_prefix(data, header_end + 1)
-            finish = body_start + length
-            if kind != BODY or channel != number or length != size or finish >= end:
-                return None
-            if length > self.frame_max or size > self._max_message_bytes:
-                return None
-            body = bytes(received.view[body_start:finish])
-        if data[header_end] != END or data[finish] != END or header_end - position - PREFIX_SIZE > self.frame_max:
-            return None
-        method = self._publish_method
-        header = bytes(received.view[position + _CONTENT_SIZE : header_end])
-        if header != self._checked_header:
-            try:
-                check(header)
-            except BadField:
-                return None
-            self._checked_header = header
-        received.start = finish + 1
-        return Publish(
-            number, method.exchange, method.routing_key, method.is_mandatory, method.is_immediate, header, body
-        )
-
-    def _take_acks(self, start: int) -> Acks | None:
-        """All acknowledgements of one channel that lie here one after the other."""
-        received = self._received
-        data, end, prefix = received.data, received.end, self._ack_prefix
-        tags: list[int] = []
-        finish = start + _ACK_SIZE
-        while finish <= end and data[finish - 1] == END and data.startswith(prefix, start):
-            tag, bits = _unpack_ack(data, start + 11)
-            if bits & 1:
-                if not tags:
-                    received.start = finish
-                    return Acks(self._ack_channel, [tag], True)
-                break
-            tags.append(tag)
-            start = finish
-            finish += _ACK_SIZE
-        if not tags:
-            return None
-        received.start = start
-        return Acks(self._ack_channel, tags, False)
+        try:
+            self._messages.check_header(header)
+        except BadField as error:
+            raise ConnectionFault(Code.FRAME_ERROR, str(error), *method.class_and_method) from None

@@ -3,6 +3,7 @@ nothing of who sends them or where they are kept."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as ShortOfBytes
 
@@ -86,20 +87,40 @@ def write_content(channel: int, header: bytes, body: bytes, frame_max: int) -> l
     return parts
 
 
-class DeliveryPrefix:
-    """The bytes of basic.deliver around the delivery tag, for one consumer, exchange and routing key: made once, since
-    most deliveries to a consumer differ in their tag only."""
+class DeliveryFrames:
+    """basic.deliver and its content, for one consumer. What stands around the delivery tag is made once for messages
+    that are alike: most that a consumer gets differ in their tag and their body only."""
 
-    __slots__ = ("_after", "_before")
+    __slots__ = ("_after", "_before", "_channel", "_frame_max", "_shape", "_tag")
 
-    def __init__(self, channel: int, consumer_tag: str, exchange: bytes, key: bytes) -> None:
-        tag = write_short_string(consumer_tag)
-        names = b"%c%b%c%b" % (len(exchange), exchange, len(key), key)
-        self._before = pack_prefix(METHOD, channel, 4 + len(tag) + 8 + 1 + len(names)) + _DELIVER + tag
-        self._after = (b"\0" + names + END_OCTET, b"\1" + names + END_OCTET)
+    def __init__(self, channel: int, consumer_tag: str, frame_max: int) -> None:
+        self._channel = channel
+        self._frame_max = frame_max
+        self._tag = write_short_string(consumer_tag)
+        self._shape: tuple[bool, bytes, bytes, bytes, int] | None = None
+        self._before = self._after = b""
 
-    def write(self, delivery_tag: int, is_redelivered: bool) -> bytes:
-        return self._before + delivery_tag.to_bytes(8, "big") + self._after[is_redelivered]
+    def write(
+        self, delivery_tag: int, is_redelivered: bool, exchange: bytes, key: bytes, header: bytes, body: bytes
+    ) -> Sequence[Buffer]:
+        size = len(body)
+        if size > self._frame_max - OVERHEAD or not size:
+            start = self._method(is_redelivered, exchange, key)
+            content = write_content(self._channel, header, body, self._frame_max)
+            return start[0], delivery_tag.to_bytes(8, "big"), start[1], *content
+        shape = (is_redelivered, exchange, key, header, size)
+        if shape != self._shape:
+            self._shape = shape
+            self._before, names = self._method(is_redelivered, exchange, key)
+            content_start = _pack_content(HEADER, self._channel, 12 + len(header), _BASIC, 0, size)
+            self._after = b"%b%b%b\xce%b" % (names, content_start, header, pack_prefix(BODY, self._channel, size))
+        return self._before, delivery_tag.to_bytes(8, "big"), self._after, body, END_OCTET
+
+    def _method(self, is_redelivered: bool, exchange: bytes, key: bytes) -> tuple[bytes, bytes]:
+        """The frame of the method, before and behind the delivery tag."""
+        names = b"%c%c%b%c%b\xce" % (is_redelivered, len(exchange), exchange, len(key), key)
+        prefix = pack_prefix(METHOD, self._channel, 4 + len(self._tag) + 8 + len(names) - 1)
+        return prefix + _DELIVER + self._tag, names
 
 
 def write_get_ok(

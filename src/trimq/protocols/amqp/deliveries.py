@@ -3,18 +3,23 @@ core delivers into frames, and tells it when the client reads too slowly."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trimq.formats.property_list import EMPTY
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
-from trimq.protocols.amqp.contents import DeliveryPrefix, write_command, write_content
+from trimq.protocols.amqp.contents import DeliveryFrames, write_command
 from trimq.protocols.contract import Outlet
 
 if TYPE_CHECKING:
     from trimq.core.consumers import Consumer
     from trimq.core.deliveries import Delivery
+
+
+# Where no body is longer, all frames are joined at once: that is cheaper than to handle many pieces.
+_JOINED_BYTES = 8 * 1024
 
 
 class Subscriber:
@@ -29,6 +34,7 @@ class Subscriber:
         frame_max: int,
         most_unacked_bytes: int,
         is_told_of_cancel: bool,
+        deliver_again: Callable[[Channel], None],
     ) -> None:
         self.can_take = True
         self.consumer: Consumer | None = None
@@ -36,43 +42,36 @@ class Subscriber:
         self._channel = channel
         self._no_ack = no_ack
         self._outlet = outlet
-        self._frame_max = frame_max
+        self._frames = DeliveryFrames(channel.number, tag, frame_max)
         self._most_unacked_bytes = most_unacked_bytes
         self._is_told_of_cancel = is_told_of_cancel
-        self._names = (b"", b"")
-        self._prefix = DeliveryPrefix(channel.number, tag, b"", b"")
+        self._deliver_again = deliver_again
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        channel, frame_max, no_ack = self._channel, self._frame_max, self._no_ack
+        channel, write = self._channel, self._frames.write
+        tags = channel.next_tags(len(deliveries)) if self._no_ack else channel.remember(deliveries)
         parts: list[Buffer] = []
-        for delivery in deliveries:
-            message = delivery.message
-            tag = channel.remember(None if no_ack else delivery)
-            parts.append(self._prefix_for(message.exchange, message.key).write(tag, delivery.redelivered))
-            parts += write_content(channel.number, delivery.header, message.body, frame_max)
-        self._outlet.send(parts)
+        longest = 0
+        for tag, delivery in zip(tags, deliveries, strict=True):
+            exchange, key, _, body, _ = delivery.stored.content
+            parts += write(tag, delivery.tries.taken > 0, exchange, key, delivery.header, body)
+            longest = max(longest, len(body))
+        self._outlet.send(parts if longest > _JOINED_BYTES else [b"".join(parts)])
         if channel.unacked_bytes >= self._most_unacked_bytes:
             channel.is_full = True
         self.can_take = not channel.is_full and not self._outlet.is_congested
-
-    def _prefix_for(self, exchange: bytes, key: bytes) -> DeliveryPrefix:
-        names = (exchange, key)
-        if names != self._names:
-            self._prefix = DeliveryPrefix(self._channel.number, self.tag, exchange, key)
-            self._names = names
-        return self._prefix
 
     def cancelled(self, consumer: Consumer) -> None:
         if self._channel.consumers.pop(self.tag, None) is not None and self._is_told_of_cancel:
             self._outlet.send([write_command(self._channel.number, methods.BasicCancel(self.tag, no_wait=True))])
 
-    def timed_out(self, consumer: Consumer, delivery: Delivery) -> None:
-        """The core has taken the message back: it can no longer be settled from here."""
-        channel = self._channel
-        for tag, unacked in list(channel.unacked.items()):
-            if unacked is delivery:
-                channel.take([tag])
+    def timed_out(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        """The core has taken the messages back: they can no longer be settled from here."""
+        channel, back = self._channel, set(deliveries)
+        channel.take([tag for tag, unacked in channel.unacked.items() if unacked in back])
         self.cancelled(consumer)
+        if channel.is_full:
+            self._deliver_again(channel)
 
 
 class ReplyReceiver:
@@ -82,13 +81,11 @@ class ReplyReceiver:
         self.channel = channel
         self.tag = tag
         self._outlet = outlet
-        self._frame_max = frame_max
+        self._frames = DeliveryFrames(channel.number, tag, frame_max)
 
     def deliver(self, address: str, header: bytes, body: bytes) -> None:
-        prefix = DeliveryPrefix(self.channel.number, self.tag, b"", address.encode())
-        tag = self.channel.remember(None)
-        content = write_content(self.channel.number, header or EMPTY, body, self._frame_max)
-        self._outlet.send([prefix.write(tag, False), *content])
+        (tag,) = self.channel.next_tags(1)
+        self._outlet.send(self._frames.write(tag, False, b"", address.encode(), header or EMPTY, body))
 
 
 class ReplyAddresses:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from trimq.protocols.amqp.methods import Method
@@ -28,6 +30,8 @@ class Publish(msgspec.Struct, gc=False):
     is_immediate: bool
     header: bytes
     body: bytes
+    following: Sequence[tuple[bytes, bytes]] = ()
+    """Headers and bodies of messages that came right after it, with the same method before them."""
 
 
 class Oversized(msgspec.Struct, frozen=True):

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 
 from trimq.clock import Clock
-from trimq.config.settings import Amqp
+from trimq.config import Amqp
 from trimq.core.logins import Logins
 from trimq.core.queueing import Queueing
-from trimq.errors import DiskFull, ProtocolError, Refusal, Stopping
+from trimq.errors import DiskFull, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.blocking import Blocking
@@ -31,8 +32,9 @@ _RUN = 256
 
 
 class AmqpConversation:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, forget: Callable[[AmqpConversation], None]) -> None:
         self._context = context
+        self._forget = forget
         self._connection = context.connection
         self._blocking = Blocking(context)
         self._further: deque[Reply | ProtocolError] = deque()
@@ -43,15 +45,12 @@ class AmqpConversation:
 
     def next_event(self) -> Event | Reply | None:
         if self._further:
-            found = self._further.popleft()
-            if isinstance(found, ProtocolError):
-                raise found
-            return found
+            return self._take_further()
         return self._blocking.take_postponed() or self._connection.next_event()
 
     def handle(self, event: object) -> Reply | None:
         if isinstance(event, Publish):
-            return self._publish_run(event)
+            return self._publish(event)
         if isinstance(event, Acks):
             return self._ack(event)
         if isinstance(event, Command):
@@ -63,42 +62,37 @@ class AmqpConversation:
         assert isinstance(event, Greeting)
         return greet(self._context)
 
-    def _publish_run(self, event: Publish) -> Reply | None:
+    def _publish(self, event: Publish) -> Reply | None:
         """This message, and those like it that have already come: they are cheaper together, and one pass writes them.
         What happens after the first answer waits until that has been given."""
-        first = self._publish(event)
-        for _ in range(_RUN):
-            if self._blocking.is_waiting:
-                break
-            following = self._connection.next_publish()
-            if following is None:
-                break
-            try:
-                reply = self._publish(following)
-            except ProtocolError as error:
-                self._further.append(error)
-                break
-            if first is None:
-                first = reply
-            elif reply is not None:
-                self._further.append(reply)
-        return first
-
-    def _publish(self, event: Publish) -> Reply | None:
-        context = self._context
+        context, further = self._context, self._further
         channel = context.channels.get(event.channel)
         if channel is None:  # closed while the message waited for room
             return None
         try:
-            reply = publishing.publish(context, channel, event)
-        except DiskFull:
-            self._blocking.postpone(event)
+            if not event.following and publishing.is_plain(channel, event):
+                event.following = self._connection.next_alike(event, _RUN)
+            if event.following:  # for one alone the way of many is longer
+                further.extend(publishing.publish_all(context, channel, event))
+            elif (reply := publishing.publish(context, channel, event)) is not None:
+                further.append(reply)
+        except (DiskFull, MemoryFull) as refusal:
+            self._blocking.postpone(event, "low on disk" if isinstance(refusal, DiskFull) else "low on memory")
             return None
         except Refusal as refusal:
-            parts = context.refuse(channel, refusal, methods.BasicPublish.ID)
-            reply = Reply.now(parts, lane=event.channel)
+            try:
+                parts = context.refuse(channel, refusal, methods.BasicPublish.ID)
+                further.append(Reply.now(parts, lane=event.channel))
+            except ProtocolError as error:
+                further.append(error)
         self._blocking.passed()
-        return reply
+        return self._take_further()
+
+    def _take_further(self) -> Reply | None:
+        found = self._further.popleft() if self._further else None
+        if isinstance(found, ProtocolError):
+            raise found
+        return found
 
     def _ack(self, event: Acks) -> Reply | None:
         context = self._context
@@ -154,7 +148,18 @@ class AmqpConversation:
             return write_fault(error)
         return []
 
+    def end_if(self, user: str | None, namespace: str | None, reason: str) -> None:
+        """Close it if it is that user's, or in that namespace, which are gone."""
+        caller = self._context.caller
+        if self._connection.phase is not Phase.RUNNING or (caller.principal != user and caller.namespace != namespace):
+            return
+        fault = ConnectionFault(Code.CONNECTION_FORCED, reason)
+        self._context.release_all()
+        self._context.outlet.send(write_fault(fault))
+        self._context.outlet.close()
+
     def closed(self) -> None:
+        self._forget(self)
         self._handshake.cancel()
         self._blocking.stop()
         if self._context.heartbeats is not None:
@@ -179,6 +184,9 @@ class AmqpFrontEnd:
         self._chance = chance
         self._cluster_name = cluster_name
         self._replies = ReplyAddresses()
+        self._conversations: set[AmqpConversation] = set()
+        logins.on_removed(self._user_removed)
+        queueing.namespaces.on_deleted(self._namespace_deleted)
 
     def converse(self, address: str, outlet: Outlet) -> AmqpConversation:
         context = Context(
@@ -193,4 +201,14 @@ class AmqpFrontEnd:
             replies=self._replies,
             cluster_name=self._cluster_name,
         )
-        return AmqpConversation(context)
+        conversation = AmqpConversation(context, self._conversations.discard)
+        self._conversations.add(conversation)
+        return conversation
+
+    def _user_removed(self, name: str) -> None:
+        for conversation in tuple(self._conversations):
+            conversation.end_if(name, None, f"user '{name}' was deleted")
+
+    def _namespace_deleted(self, name: str) -> None:
+        for conversation in tuple(self._conversations):
+            conversation.end_if(None, name, f"vhost '{name}' was deleted")

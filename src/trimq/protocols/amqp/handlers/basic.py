@@ -1,5 +1,6 @@
 """basic.*, but for publishing: qos, consume, cancel, get, ack, nack, reject and recover. Served: prefetch by number of
-messages, for each consumer. Not served: prefetch by size, no_local (as in RabbitMQ it is not looked at)."""
+messages, for each consumer, and for the whole channel where that is set. Not served: prefetch by size, no_local (as in
+RabbitMQ it is not looked at)."""
 
 from __future__ import annotations
 
@@ -21,10 +22,14 @@ _TAG_BYTES = 16
 
 
 def qos(context: Context, channel: Channel, method: methods.BasicQos) -> Reply:
-    """As RabbitMQ 4.3, `global` or not: for the consumers that come."""
+    """As RabbitMQ 4.3, `global` or not: for the consumers that come. Where channels have limits of their own, as they
+    had before 4.3, `global` is about that of the channel."""
     if method.prefetch_size:
         raise Failure(Code.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
-    channel.prefetch = method.prefetch_count
+    if method.is_global and context.settings.channel_prefetch:
+        context.queueing.allow(channel.allowance, method.prefetch_count)
+    else:
+        channel.prefetch = method.prefetch_count
     return context.answer(channel, methods.BasicQosOk())
 
 
@@ -44,6 +49,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
         context.connection.frame_max,
         context.settings.unacked_bytes,
         context.is_told_of_cancel,
+        context.deliver_again,
     )
     channel.consumers[tag] = subscriber
     subscription = Subscription(
@@ -54,6 +60,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
         method.is_exclusive,
         _priority(method.arguments),
         method.arguments,
+        channel.allowance if context.settings.channel_prefetch else None,
     )
 
     def act() -> Parts:
@@ -92,7 +99,8 @@ def cancel_ok(context: Context, channel: Channel, method: methods.BasicCancelOk)
 
 def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
     name = channel.queue_name(method.queue)
-    wait = context.queueing.queue(context.caller, name, context.owner).unreadable()
+    queue = context.queueing.queue(context.caller, name, context.owner)
+    wait = queue.unreadable()
 
     def act() -> Parts:
         got = context.queueing.get(context.caller, name, context.owner, method.no_ack)
@@ -100,10 +108,13 @@ def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
         if delivery is None:
             return [write_command(channel.number, methods.BasicGetEmpty())]
         message = delivery.message
-        tag = channel.remember(None if method.no_ack else delivery)
+        (tag,) = channel.next_tags(1) if method.no_ack else channel.remember([delivery])
         start = write_get_ok(channel.number, tag, delivery.redelivered, message.exchange, message.key, got.ready_count)
         return [start, *write_content(channel.number, delivery.header, message.body, context.connection.frame_max)]
 
+    cold = queue.cold_head() if wait is None else None
+    if cold is not None:
+        return context.ask_when_warm(channel, method, cold, act)
     return context.ask_when(channel, method, wait, act)
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trimq.clock import Clock
-from trimq.config.settings import Amqp
+from trimq.config import Amqp
 from trimq.core.any_queue import Wait
 from trimq.core.logins import Logins
 from trimq.core.queueing import Queueing
-from trimq.errors import Refusal
+from trimq.errors import ColdRead, Refusal
 from trimq.formats.field_tables import Table
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
@@ -100,6 +100,29 @@ class Context:
         number, needs_sync = (0, False) if wait is None else wait
         when = Reply.when_durable if needs_sync else Reply.when_written
         return when(number, go_on, lane=channel.number)
+
+    def ask_when_warm(self, channel: Channel, asked: methods.Method, cold: ColdRead, act: Callable[[], Parts]) -> Reply:
+        """Do it when what it needs was read from the disk, which must not keep others waiting."""
+        self.outlet.hold_intake()
+        build = self.guard(channel, asked, lambda: act() if channel.is_open else [])
+        is_waiting = True
+
+        def go_on() -> Parts:
+            self.outlet.resume_intake()
+            return build()
+
+        def forget() -> None:
+            nonlocal is_waiting
+            is_waiting = False
+
+        def answer() -> None:
+            if is_waiting:
+                forget()
+                reply.resolve_when_durable(0, go_on)
+
+        reply = Reply.later(channel.number, abandon=forget, hurry=answer)
+        self.queueing.warm(cold, answer)
+        return reply
 
     # -- deliveries
 

@@ -59,7 +59,8 @@ def is_answer(publish: Publish) -> bool:
 
 
 def pass_on(context: Context, publish: Publish) -> None:
-    """Who no longer waits for an answer does not get it."""
+    """Who no longer waits for an answer does not get it. MemoryFull: too much waits for clients that do not read."""
+    context.queueing.check_memory()
     receiver = context.replies.get(publish.key)
     if receiver is not None:
         receiver.deliver(publish.key, publish.header, publish.body)

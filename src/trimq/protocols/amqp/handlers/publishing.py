@@ -3,6 +3,7 @@ confirms, transactions of one channel. Not served: immediate (as in RabbitMQ).""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trimq.errors import MessageTooLong, Refusal
@@ -38,6 +39,30 @@ class _Answered:
 _ANSWERED = _Answered()
 
 
+def is_plain(channel: Channel, event: Publish) -> bool:
+    """Whether nothing but its content has to be looked at: then messages with the same kinds of properties that come
+    after it may follow it."""
+    special = event.is_immediate or event.header[1] & _USER_ID or event.header[0] & _REPLY_TO
+    return not special and channel.transaction is None and not direct_replies.is_answer(event)
+
+
+def publish_all(context: Context, channel: Channel, event: Publish) -> Iterator[Reply]:
+    """A plain message, and those that follow it. What is known of one now is said now: before a pass tells of others,
+    since that may mean all up to a tag."""
+    contents = [(event.header, event.body), *event.following]
+    done = 0
+    for published, count in context.queueing.publish_all(context.caller, event.exchange, event.key, contents):
+        if event.is_mandatory and not published.is_routed:
+            for header, body in contents[done : done + count]:
+                context.outlet.send(_write_return(context, channel, event, header, body))
+        done += count
+        reply = None if channel.confirms is None else channel.confirms.add(published, count)
+        if reply is not None and reply.waits_for_pass:
+            yield reply
+        elif reply is not None:
+            context.outlet.send(reply.take())
+
+
 def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
     if event.is_immediate:
         raise Failure(Code.NOT_IMPLEMENTED, "immediate=true")
@@ -45,6 +70,7 @@ def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
     if header[1] & _USER_ID or header[0] & _REPLY_TO:
         _check_properties(context, channel, event)
     if channel.transaction is not None:
+        _check(context, event)
         channel.transaction.publishes.append(event)
         return None
     outcome = _send(context, channel, event)
@@ -60,19 +86,24 @@ def _check_properties(context: Context, channel: Channel, event: Publish) -> Non
         raise Failure(Code.PRECONDITION_FAILED, reason)
 
 
+def _check(context: Context, event: Publish) -> None:
+    if not direct_replies.is_answer(event):
+        context.queueing.check_publish(context.caller, event.exchange, event.header)
+
+
 def _send(context: Context, channel: Channel, event: Publish) -> Outcome:
     if direct_replies.is_answer(event):
         direct_replies.pass_on(context, event)
         return _ANSWERED
     published = context.queueing.publish(context.caller, event.exchange, event.key, event.header, event.body)
     if event.is_mandatory and not published.is_routed:
-        context.outlet.send(_write_return(context, channel, event))
+        context.outlet.send(_write_return(context, channel, event, event.header, event.body))
     return published
 
 
-def _write_return(context: Context, channel: Channel, event: Publish) -> Parts:
+def _write_return(context: Context, channel: Channel, event: Publish, header: bytes, body: bytes) -> Parts:
     back = methods.BasicReturn(Code.NO_ROUTE, Code.NO_ROUTE.name, event.exchange, event.key)
-    content = write_content(channel.number, event.header, event.body, context.connection.frame_max)
+    content = write_content(channel.number, header, body, context.connection.frame_max)
     return [write_command(channel.number, back), *content]
 
 
@@ -109,10 +140,13 @@ def _transaction_of(channel: Channel) -> Transaction:
 
 
 def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Reply:
-    """Publishes and settlements in one pass; the answer when the last of them is durable. Returns come before it."""
+    """Publishes and settlements in one pass; the answer when the last of them is durable. Returns come before it. While
+    one of the publishes is refused, nothing is settled: the end of the channel gives it back."""
     transaction = _transaction_of(channel)
-    channel.transaction = Transaction()
+    for event in transaction.publishes:
+        _check(context, event)
     outcomes: list[Outcome] = [_send(context, channel, event) for event in transaction.publishes]
+    channel.transaction = Transaction()
     for settlement in transaction.settlements:
         apply_settlement(context, settlement)
     number = max((outcome.number for outcome in outcomes if outcome.needs_sync), default=0)
@@ -121,6 +155,8 @@ def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Repl
         for outcome in outcomes:
             if (refusal := outcome.refusal()) is not None:
                 raise refusal
+        if any(outcome.is_refused for outcome in outcomes):  # by a queue that is full
+            raise Failure(Code.PRECONDITION_FAILED, "partial tx completion")
         return [write_command(channel.number, methods.TxCommitOk())]
 
     return Reply.when_durable(number, context.guard(channel, method, build), lane=channel.number)
