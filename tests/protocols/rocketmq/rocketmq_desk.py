@@ -6,6 +6,7 @@ import errno
 import json
 import random
 import struct
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -65,6 +66,18 @@ def request(code: int, fields: dict[str, Any], body: bytes, flag: int, version: 
     return struct.pack(">iI", 4 + len(header) + len(body), len(header)) + header + body
 
 
+def receive(conversation: RocketMQConversation, data: bytes) -> Iterator[None]:
+    """The bytes arrive, as many at a time as there is room for."""
+    while data:
+        room = conversation.get_buffer(-1)
+        size = min(len(room), len(data))
+        room[:size] = data[:size]
+        room.release()
+        conversation.buffer_updated(size)
+        data = data[size:]
+        yield
+
+
 class Peer:
     """One connection."""
 
@@ -76,14 +89,12 @@ class Peer:
     def begin(self, code: int, fields: dict[str, Any] | None = None, body: Any = b"", **changes: int) -> Reply | None:
         """What the front-end makes of a command."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        frame = request(code, fields or {}, data, changes.get("flag", 0), changes.get("version", 479))
-        while frame:
-            room = self.conversation.get_buffer(-1)
-            size = min(len(room), len(frame))
-            room[:size] = frame[:size]
-            room.release()
-            self.conversation.buffer_updated(size)
-            frame = frame[size:]
+        return self.give(request(code, fields or {}, data, changes.get("flag", 0), changes.get("version", 479)))
+
+    def give(self, frame: bytes) -> Reply | None:
+        """One whole frame."""
+        for _ in receive(self.conversation, frame):
+            pass
         event = self.conversation.next_event()
         assert event is not None
         return self.conversation.handle(event)
@@ -120,8 +131,15 @@ class Peer:
 class Desk:
     """`settings`: those of the section `rocketmq`."""
 
-    def __init__(self, files: FaultyFiles | None = None, now_ms: int = NOW_MS, **settings: Any) -> None:
-        self.files = FaultyFiles(MemoryFiles()) if files is None else files
+    def __init__(
+        self,
+        files: FaultyFiles | None = None,
+        now_ms: int = NOW_MS,
+        memory: MemoryFiles | None = None,
+        **settings: Any,
+    ) -> None:
+        self.memory = MemoryFiles() if memory is None else memory
+        self.files = FaultyFiles(self.memory) if files is None else files
         self.given = {"commit_file_bytes": 1 << 23, **settings}
         anywhere = Listen("127.0.0.1", 0)
         section = RocketMQ(listen=anywhere, broker_listen=anywhere, **self.given)
@@ -175,11 +193,12 @@ class Desk:
         while self.message_time.step(until_ms):
             self.runner.settle()
 
-    def fail_writes(self) -> None:
-        """From now on the disk takes nothing."""
+    def fail_writes(self, where: str = "", operation: str = "write") -> None:
+        """From now on the disk takes nothing into files of which this is a part of the name."""
+        failing = operation
 
         def refuse(operation: str, name: str) -> None:
-            if operation == "write":
+            if operation == failing and where in name:
                 raise OSError(errno.EIO, "the disk takes nothing")
 
         self.files.before = refuse
@@ -189,12 +208,18 @@ class Desk:
         self.core.stop_writes()
         self.core.close()
         self.runner.settle()
-        return Desk(self.files, self.message_time.now_ms(), **self.given)
+        return Desk(self.files, self.message_time.now_ms(), self.memory, **self.given)
+
+    def cut_power(self) -> Desk:
+        """What was not synced is lost."""
+        self.core.stop_writes()
+        self.memory.crash()
+        return Desk(FaultyFiles(self.memory), self.message_time.now_ms(), self.memory, **self.given)
 
     def kill(self) -> Desk:
         """The process ends, the machine goes on."""
         self.core.stop_writes()
-        return Desk(self.files, self.message_time.now_ms(), **self.given)
+        return Desk(self.files, self.message_time.now_ms(), self.memory, **self.given)
 
 
 def units_of(command: Command) -> list[Unit]:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from protocols.rocketmq.rocketmq_desk import Desk
+from protocols.rocketmq.rocketmq_desk import Desk, Peer
 
 from trimq.protocols.rocketmq.lenient_json import read_json
 
@@ -38,7 +38,7 @@ def test_several_groups_are_set_at_once() -> None:
         {"groupName": None},
         {"retryMaxTimes": "x"},
         {"brokerId": 1},
-        {"consumeMessageOrderly": True},
+        {"consumeMessageOrderly": "yes"},
     ],
 )
 def test_what_is_not_kept_is_refused(changes: dict[str, Any]) -> None:
@@ -111,3 +111,33 @@ def test_all_offsets_are_shown_in_the_form_that_brokers_read() -> None:
     body = desk.broker.ask(43).body
     assert b'"t@g":{0:1}' in body
     assert read_json(body)["offsetTable"] == {"t@g": {"0": 1}}
+
+
+# -- one group, one subscription
+
+
+def subscribe(peer: Peer, client: str, expression: str) -> None:
+    subscription = {"topic": "t", "subString": expression, "subVersion": 1}
+    consumer = {"groupName": "g", "subscriptionDataSet": [subscription]}
+    assert peer.ask(34, body={"clientID": client, "consumerDataSet": [consumer]}).code == 0
+
+
+def words_of(desk: Desk) -> Any:
+    return json.loads(desk.broker.ask(203, {"consumerGroup": "g"}).body).get("memberSubscriptions")
+
+
+def test_a_member_that_subscribes_to_something_else_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    first, second, odd = desk.connect(), desk.connect(), desk.connect()
+    subscribe(first, "c1", "A")
+    subscribe(second, "c2", "A")
+    assert words_of(desk) is None
+    assert not caplog.records
+    subscribe(odd, "c3", "B")
+    subscribe(odd, "c3", "B")
+    assert words_of(desk) == {"c1": ["t A"], "c2": ["t A"], "c3": ["t B"]}
+    assert [record.getMessage() for record in caplog.records] == [
+        "group g: member c3 subscribes to t B, not all others do: t A, t B"
+    ]
+    odd.conversation.closed()
+    assert words_of(desk) is None

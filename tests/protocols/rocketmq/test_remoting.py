@@ -10,6 +10,8 @@ import pytest
 
 from trimq.protocols.rocketmq.headers import OfQueue, QueryOffset, SendV2
 from trimq.protocols.rocketmq.remoting import (
+    LARGEST_SIZE,
+    START_SIZE,
     BadHeader,
     BrokenFrame,
     Command,
@@ -34,6 +36,10 @@ def binary(code: int, fields: dict[str, str], language: int = 1, remark: bytes =
     )
 
 
+def binary_frame() -> bytes:
+    return framed(binary(10, {"a": "b"}), kind=1)
+
+
 def received(data: bytes, **limits: int) -> list[Command]:
     connection = RemotingConnection(**limits)
     connection.receive(data)
@@ -54,7 +60,7 @@ def test_a_json_header_is_read() -> None:
     assert (command.code, command.opaque, command.version, command.language) == (310, 7, 63, "CPP")
     assert (command.body, command.is_one_way, command.is_response) == (b"body", True, False)
     assert command.fields == {"b": "t", "e": "3"}
-    assert (command.read(SendV2).b, command.read(SendV2).e) == ("t", 3)
+    assert (command.read(SendV2).topic, command.read(SendV2).queueId) == ("t", 3)
 
 
 def test_a_binary_header_is_read() -> None:
@@ -171,6 +177,69 @@ def test_a_missing_or_wrong_field_is_told(fields: dict[str, str]) -> None:
 def test_fields_that_are_not_an_object_are_told() -> None:
     with pytest.raises(BadHeader):
         _ = one(framed(b'{"code":30,"extFields":"x"}')).fields
+
+
+def test_whoever_fills_the_buffer_is_given_a_larger_one_until_there_is_a_rest() -> None:
+    connection, frame = RemotingConnection(), framed(b'{"code":11}', b"x" * 45)  # 64 bytes
+    rooms = []
+    for _ in range(5):
+        room = connection.get_buffer()
+        rooms.append(len(room))
+        room[:] = frame * (len(room) // len(frame))
+        connection.buffer_updated(len(room))
+        while connection.next_event() is not None:
+            pass
+    assert rooms == [START_SIZE, 2 * START_SIZE, LARGEST_SIZE, LARGEST_SIZE, LARGEST_SIZE]
+    assert connection.rest()
+    assert len(connection.get_buffer()) == START_SIZE
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64, 10_000])
+def test_commands_that_are_alike_are_read_together_and_the_rest_one_by_one(piece: int) -> None:
+    begins = (b'{"code":310,',)
+    send = framed(b'{"code":310,"opaque":1}', b"body")
+    broken = framed(b'{"code":310,"opaque":[]}', b"x")
+    frames = [send, send, framed(b'{"code":11,"opaque":2}'), send, binary_frame(), broken, send, framed(b"")]
+    connection, data = RemotingConnection(), b"".join(frames)
+    taken: list[tuple[int, bytes]] = []
+    alone: list[int] = []
+
+    def take(found: dict[str, int], body: memoryview) -> bool:
+        taken.append((found["opaque"], bytes(body)))
+        return True
+
+    for at in range(0, len(data), piece):
+        connection.receive(data[at : at + piece])
+        while True:
+            connection.read_run(begins, msgspec.json.Decoder(dict[str, int]).decode, take)
+            if (command := connection.next_event()) is None:
+                break
+            alone.append(command.code)
+    assert taken == [(1, b"body")] * 4
+    assert alone == [11, 10, 310]
+    assert connection.rest()
+
+
+def test_a_command_that_is_not_taken_stays_for_the_next_event() -> None:
+    connection = RemotingConnection()
+    connection.receive(framed(b'{"code":310,"opaque":1}', b"body"))
+    connection.read_run((b"{",), msgspec.json.decode, lambda found, body: False)
+    command = connection.next_event()
+    assert command is not None
+    assert (command.code, command.opaque, command.body) == (310, 1, b"body")
+
+
+@pytest.mark.parametrize("data", [
+    struct.pack(">iI", -5, 0),
+    struct.pack(">iI", 2_000_000, 10) + b'{"code":310,',
+    struct.pack(">iI", 30, 27) + b'{"code":310,"opaque":123456}',
+])  # fmt: skip
+def test_a_broken_frame_is_left_to_whoever_ends_the_connection(data: bytes) -> None:
+    connection = RemotingConnection(frame_limit=1_000_000)
+    connection.receive(data)
+    connection.read_run((b"{",), msgspec.json.decode, lambda found, body: True)
+    with pytest.raises(BrokenFrame):
+        connection.next_event()
 
 
 def test_what_is_written_can_be_read() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
+from trimq.core.failures import Failure, Reason
 from trimq.formats.unit_properties import read_properties
+from trimq.model import SYSTEM
 
 
 def sent_back(desk: Desk, topic: str = "t", level: int = 0, version: int = 479, **fields: Any) -> Any:
@@ -15,6 +17,10 @@ def sent_back(desk: Desk, topic: str = "t", level: int = 0, version: int = 479, 
     (unit, *_) = units_of(desk.broker.pull(topic))
     asked = {"offset": unit.position, "group": "g", "delayLevel": level, **fields}
     return desk.broker.ask(36, asked, version=version)
+
+
+def failures(desk: Desk) -> list[Failure]:
+    return list(desk.core.broker.queueing.failures(SYSTEM))
 
 
 @pytest.mark.parametrize(("tries", "level", "wait_ms"), [(0, 0, 10_000), (2, 0, 60_000), (5, 1, 1000)])
@@ -111,3 +117,46 @@ def test_a_retry_outlives_a_crash_in_every_phase() -> None:
     assert bodies_of(desk.broker.pull("%RETRY%g")) == [b"hard"]
     sent_back(desk, "%RETRY%g", level=-1)
     assert bodies_of(desk.kill().broker.pull("%DLQ%g")) == [b"hard"]
+
+
+# -- what was given up is told, and sent again
+
+
+def test_a_dead_letter_is_told_with_its_way_and_goes_again_to_its_group() -> None:
+    desk = Desk()
+    desk.broker.send("t", b"other")
+    desk.broker.send("t", b"hard", queue=2, properties="TAGS\x01A\x02")
+    (unit,) = units_of(desk.broker.pull("t", queue=2))
+    for level in (1, -1):
+        desk.broker.ask(36, {"offset": unit.position, "group": "g", "delayLevel": level})
+        desk.advance(1000)
+        (unit,) = units_of(desk.broker.pull("%RETRY%g"))
+    desk = desk.restart()
+    (failure,) = failures(desk)
+    entry = failure.entry
+    assert (entry.record.body, entry.reason, entry.attempts) == (b"hard", Reason.REJECTED, 2)
+    assert (entry.origin.topic.name, entry.origin.stream.number, entry.origin.offset) == ("t", 2, 0)
+    assert entry.origin.group == "g"
+    desk.core.broker.queueing.redrive_failure(SYSTEM, failure.id)
+    desk.runner.settle()
+    again = units_of(desk.broker.pull("%RETRY%g", queue=0))[-1]
+    kept = read_properties(again.properties)
+    assert (bytes(again.body), again.reconsume_times, kept["RETRY_TOPIC"]) == (b"hard", 0, "t")
+    assert "DELAY" not in kept
+    assert [failure.is_redriven for failure in failures(desk)] == [True]
+
+
+def test_what_a_client_gives_up_by_itself_is_told_too() -> None:
+    desk = Desk()
+    desk.broker.send("%RETRY%g", b"over", properties="RETRY_TOPIC\x01t\x02ORIGIN_MESSAGE_ID\x01rubbish\x02", j=17)
+    (failure,) = failures(desk)
+    entry = failure.entry
+    assert (entry.record.body, entry.reason, entry.attempts) == (b"over", Reason.DELIVERY_LIMIT, 17)
+    assert (entry.origin.topic.name, entry.origin.offset) == ("t", -1)
+
+
+def test_what_is_merely_sent_to_dead_letters_was_given_up_by_nobody() -> None:
+    desk = Desk()
+    assert desk.broker.send("%DLQ%g", b"mail").code == 0
+    assert failures(desk) == []
+    assert failures(desk.kill()) == []

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
 
+from trimq.core.failures import Reason
 from trimq.formats.unit_properties import read_properties
+from trimq.model import SYSTEM
 
 COMMIT, ROLLBACK = 8, 12
 
@@ -183,3 +185,22 @@ def test_a_transaction_outlives_a_crash_in_every_phase(ends: str) -> None:
     produce(desk)
     desk.advance(100_000)
     assert (found(desk), heard(desk)) == ([b"first"], [])
+
+
+def test_a_half_that_was_set_aside_is_told_and_can_be_sent_to_its_topic() -> None:
+    desk = Desk(transaction_check_max=1)
+    produce(desk)
+    half(desk)
+    for _ in range(3):
+        desk.advance(30_000)
+        produce(desk)
+    desk = desk.kill()
+    (failure,) = desk.core.broker.queueing.failures(SYSTEM)
+    entry = failure.entry
+    assert (entry.record.body, entry.reason, entry.attempts) == (b"half", Reason.UNDECIDED, 1)
+    assert (entry.origin.topic.name, entry.origin.stream.number, entry.origin.group) == ("t", 1, "pg")
+    desk.core.broker.queueing.redrive_failure(SYSTEM, failure.id)
+    desk.runner.settle()
+    (unit,) = units_of(desk.broker.pull("t", queue=1))
+    kept = read_properties(unit.properties)
+    assert (bytes(unit.body), kept["TAGS"], "TRAN_MSG" in kept, "REAL_TOPIC" in kept) == (b"half", "A", False, False)

@@ -3,15 +3,16 @@ subscribes to. Soft state: it is gone with the connections."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from trimq.clock import Timeline, Timer
-from trimq.model import Buffer
 from trimq.protocols.contract import Outlet
-from trimq.protocols.rocketmq.codes import Request
-from trimq.protocols.rocketmq.remoting import ONE_WAY, encode_command
+from trimq.protocols.rocketmq.dialects import REMOTING, Dialect
 from trimq.protocols.rocketmq.subscriptions import Subscription
+
+log = logging.getLogger(__name__)
 
 SILENCE_MS = 120_000
 _LOOK_MS = 10_000
@@ -29,6 +30,13 @@ class Client:
     version: int
     outlet: Outlet
     seen_ms: int = 0
+    dialect: Dialect = REMOTING
+    release: str = ""
+    """Its version in words, of one that has no number for it."""
+
+    @property
+    def told_version(self) -> str:
+        return self.release or str(self.version)
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +48,28 @@ class ConsumerGroup:
     is_told_of_members: bool = True
     members: dict[Outlet, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    said: dict[Outlet, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    """What each member subscribes to by its own word. All should say the same: the latest of them counts for all."""
+
+    @property
+    def is_divided(self) -> bool:
+        return len(set(self.said.values())) > 1
+
+    def note_word(self, client: Client, subscriptions: Iterable[Subscription]) -> None:
+        """A member that says something else than the others is told of in the log, once for each word."""
+        word = frozenset((each.topic, each.expression) for each in subscriptions)
+        if self.said.get(client.outlet) == word:
+            return
+        self.said[client.outlet] = word
+        if self.is_divided:
+            odd = in_words({pair for each in self.said.values() for pair in each ^ word})
+            log.warning(
+                "group %s: member %s subscribes to %s, not all others do: %s",
+                self.name[:200],
+                client.id[:200],
+                ", ".join(in_words(word))[:500],
+                ", ".join(odd)[:500],
+            )
 
     @property
     def client_ids(self) -> list[str]:
@@ -58,12 +88,17 @@ class ConsumerGroup:
         return before != set(self.subscriptions)
 
 
+def in_words(word: Iterable[tuple[str, str]]) -> list[str]:
+    return sorted(f"{topic} {expression}" for topic, expression in word)
+
+
 class Clients:
     def __init__(self, liveness: Timeline, next_opaque: Callable[[], int]) -> None:
         self._liveness = liveness
         self.next_opaque = next_opaque
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Outlet, Client]] = {}
+        self._producers_by_id: dict[str, Client] = {}
         self._fingerprints: dict[Outlet, int] = {}
         self._timer: Timer | None = None
 
@@ -75,6 +110,11 @@ class Clients:
 
     def producers(self, group: str) -> list[Client]:
         return list(self._producers.get(group, {}).values())
+
+    def producer(self, id: str) -> Client | None:
+        """The client of this id that produces, if it can be sent commands."""
+        found = self._producers_by_id.get(id)
+        return found if found is not None and found.dialect is REMOTING else None
 
     def producer_groups(self) -> list[str]:
         return list(self._producers)
@@ -94,6 +134,7 @@ class Clients:
     def produce(self, client: Client, group: str) -> None:
         self._seen(client)
         self._producers.setdefault(group, {})[client.outlet] = client
+        self._producers_by_id[client.id] = client
 
     def consume(self, client: Client, group: ConsumerGroup, subscriptions: Iterable[Subscription] | None) -> bool:
         """A heartbeat of a member; `group` carries what it says of the group, `subscriptions` is None if it says
@@ -104,7 +145,10 @@ class Clients:
         known.consume_from, known.is_told_of_members = group.consume_from, group.is_told_of_members
         is_new = client.outlet not in known.members
         known.members[client.outlet] = client
-        is_changed = subscriptions is not None and known.subscribe(subscriptions)
+        told = None if subscriptions is None else list(subscriptions)
+        if told is not None:
+            known.note_word(client, told)
+        is_changed = told is not None and known.subscribe(told)
         if is_new or is_changed:
             self._tell(known)
         return is_changed
@@ -121,6 +165,7 @@ class Clients:
         known = self._consumers.get(group)
         if known is None or known.members.pop(outlet, None) is None:
             return
+        known.said.pop(outlet, None)
         if known.members:
             self._tell(known)
         else:
@@ -128,9 +173,14 @@ class Clients:
 
     def leave_producers(self, outlet: Outlet, group: str) -> None:
         known = self._producers.get(group, {})
-        known.pop(outlet, None)
+        left = known.pop(outlet, None)
         if not known:
             self._producers.pop(group, None)
+        if left is None or any(outlet in each for each in self._producers.values()):
+            return
+        found = self._producers_by_id.get(left.id)
+        if found is not None and found.outlet is outlet:
+            del self._producers_by_id[left.id]
 
     def gone(self, outlet: Outlet) -> None:
         """The connection is gone, or nobody has heard of it for long."""
@@ -158,8 +208,4 @@ class Clients:
         if group.message_model == BROADCASTING or not group.is_told_of_members:
             return
         for member in group.members.values():
-            member.outlet.send(self._notice(group.name))
-
-    def _notice(self, group: str) -> list[Buffer]:
-        fields = {"consumerGroup": group}
-        return [encode_command(Request.NOTIFY_CONSUMER_IDS_CHANGED, self.next_opaque(), ONE_WAY, fields)]
+            member.outlet.send(member.dialect.members_changed(group.name, self.next_opaque()))

@@ -17,6 +17,7 @@ from trimq.core.sharing import Sharing
 from trimq.core.timers import Pending, TimerEntry, Timers
 from trimq.errors import OffsetOutOfRange, Refusal
 from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
 from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tags_code, write_properties
 from trimq.formats.unit_schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
 from trimq.model import SYSTEM, StreamId
@@ -25,15 +26,16 @@ from trimq.protocols.rocketmq.identity import Identity
 
 log = logging.getLogger(__name__)
 
-REAL_TOPIC = "REAL_TOPIC"
-REAL_QUEUE = "REAL_QID"
 RECALLED = "TIMER_DEL_UNIQKEY"
 
 _SECONDS, _MILLISECONDS, _AT_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
+
+DELAYING = (DELAY, _SECONDS, _MILLISECONDS, _AT_MS)
+"""The properties that ask for a delay."""
 _ENQUEUED_MS, _DEQUEUED_MS = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"
 
 # Under this group it is kept how far the waiting messages of each queue have all been delivered.
-_GROUP = "CID_RMQ_SYS_DELAY"
+GROUP = "CID_RMQ_SYS_DELAY"
 _FOR_EVER_MS = 2**62
 
 
@@ -56,6 +58,11 @@ class _Progress:
         self.indexed_to = next_offset
         self.found_to = stream.end  # what a run before this one may have delivered already
         self.done: set[int] = set()
+        self.under_way: set[int] = set()
+
+    def is_dealt_with(self, offset: int) -> bool:
+        """Whether it is delivered, or about to be."""
+        return offset < self.next_offset or offset in self.done or offset in self.under_way
 
     def finish(self, offset: int) -> bool:
         """Whether everything before a later offset is done with now."""
@@ -74,7 +81,7 @@ class Delays:
         self._sharing = sharing
         self._timeline = timeline
         self._identity = identity
-        self._levels_ms = levels_ms
+        self.levels_ms = levels_ms
         self._max_delay_ms = max_delay_ms
         self._timers = Timers(timeline, self._fire)
         self._queues: dict[StreamId, _Progress] = {}
@@ -86,10 +93,13 @@ class Delays:
             topic = self._sharing.find(SYSTEM, name)
             for stream in topic.streams() if topic is not None else ():
                 assert topic is not None
-                known = self._sharing.cursor(SYSTEM, _GROUP, topic, stream.id.number)
+                known = self._sharing.cursor(SYSTEM, GROUP, topic, stream.id.number)
                 next_offset = max(stream.start, 0 if known is None else known.offset)
                 self._queues[stream.id] = progress = _Progress(topic, stream, next_offset)
                 self._index(progress)
+
+    def count_waiting(self) -> int:
+        return len(self._timers)
 
     def stop(self) -> None:
         """Deliver nothing any more; the next start goes on."""
@@ -113,7 +123,7 @@ class Delays:
             for name in (_SECONDS, _MILLISECONDS, _AT_MS):
                 properties.pop(name, None)
             _remember(topic, queue_id, properties)
-            due_ms = self._timeline.now_ms() + self._levels_ms[level - 1]
+            due_ms = self._timeline.now_ms() + self.levels_ms[level - 1]
             return self._wait_in(SCHEDULE_TOPIC, level - 1, due_ms, "")
         if DELAY in properties:
             return None
@@ -134,7 +144,7 @@ class Delays:
         if text is None:
             return 0
         try:
-            return min(int(text), len(self._levels_ms))
+            return min(int(text), len(self.levels_ms))
         except ValueError:
             raise Failure(Code.SYSTEM_ERROR, f"{text[:40]!r} is no level of delay") from None
 
@@ -177,6 +187,7 @@ class Delays:
             self._finish(progress, entry)
             return
         placed = self._deliver(target, unit, properties)
+        progress.under_way.add(entry.position)
         self._sharing.afterwards(placed.ticket, lambda done: self._delivered(progress, entry, done.refusal))
 
     def _deliver(self, target: SharedTopic, unit: Unit, properties: dict[str, str]) -> Appended:
@@ -199,6 +210,7 @@ class Delays:
         return self._sharing.append(SYSTEM, target, target.stream(queue_id), draft, code, self._identity.store_host)
 
     def _delivered(self, progress: _Progress, entry: TimerEntry, refusal: Refusal | None) -> None:
+        progress.under_way.discard(entry.position)
         if refusal is None:
             self._finish(progress, entry)
         else:
@@ -206,20 +218,32 @@ class Delays:
 
     def _finish(self, progress: _Progress, entry: TimerEntry) -> None:
         if progress.finish(entry.position):
-            self._sharing.commit(SYSTEM, _GROUP, progress.topic, entry.stream.number, progress.next_offset)
+            self._sharing.commit(SYSTEM, GROUP, progress.topic, entry.stream.number, progress.next_offset)
 
     def _was_delivered(self, progress: _Progress, entry: TimerEntry, unit: Unit, properties: dict[str, str]) -> bool:
-        """Whether a run before this one has delivered it and ended before it said so: firing twice appends once."""
+        """Whether a run before this one has delivered it and ended before it said so: firing twice appends once. A
+        message may wait several times, if its group wanted it back several times: then their number decides."""
         unique = properties.get(UNIQUE_KEY)
         if entry.position >= progress.found_to or unique is None:
             return False
-        found = self._sharing.find_key(SYSTEM, properties[REAL_TOPIC], unique, unit.store_ms, _FOR_EVER_MS)
-        return any(
-            each.reconsume_times == unit.reconsume_times
-            and read_properties(each.properties).get(TIMER_OUT_MS) == properties.get(TIMER_OUT_MS)
-            and each.queue_id == read_time(properties.get(REAL_QUEUE))
-            for each in found
+        mark = _mark(unit, properties)
+        delivered = sum(
+            _mark(each, read_properties(each.properties)) == mark
+            for each in self._sharing.find_key(SYSTEM, properties[REAL_TOPIC], unique, 0, _FOR_EVER_MS)
         )
+        if not delivered:
+            return False
+        waiting = self._sharing.find_key(SYSTEM, progress.topic.name.name, unique, 0, _FOR_EVER_MS)
+        others = [
+            each
+            for each in waiting
+            if each.position != unit.position and _mark(each, read_properties(each.properties)) == mark
+        ]
+        return delivered > sum(self._is_dealt_with(progress.topic, each) for each in others)
+
+    def _is_dealt_with(self, topic: SharedTopic, unit: Unit) -> bool:
+        progress = self._queues.get(topic.stream(unit.queue_id).id)
+        return progress is not None and progress.is_dealt_with(unit.queue_offset)
 
     # -- recalling
 
@@ -258,3 +282,11 @@ class Delays:
 def _remember(topic: SharedTopic, queue_id: int, properties: dict[str, str]) -> None:
     properties[REAL_TOPIC] = topic.name.name
     properties[REAL_QUEUE] = str(queue_id)
+
+
+def _mark(unit: Unit, properties: dict[str, str]) -> tuple[object, ...]:
+    """What a message that waits has in common with the one that it becomes, and with none that it could be taken
+    for."""
+    recalled = properties.get(RECALLED)
+    names = (REAL_TOPIC, REAL_QUEUE, TIMER_OUT_MS)
+    return (unit.reconsume_times, recalled, *(properties.get(name) for name in names))

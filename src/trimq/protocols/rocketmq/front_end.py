@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Mapping
 from itertools import count
+from typing import TYPE_CHECKING
 
 from trimq.clock import Clock
 from trimq.config import Settings
@@ -18,17 +19,28 @@ from trimq.formats.unit_hosts import pack_host
 from trimq.formats.unit_schedule import parse_levels
 from trimq.model import Caller
 from trimq.protocols.contract import Outlet, Parts, Reply
+from trimq.protocols.rocketmq.attendance import ClientsAttendance
+from trimq.protocols.rocketmq.broker_registry import BrokerRegistry
+from trimq.protocols.rocketmq.client_calls import ClientCalls
 from trimq.protocols.rocketmq.codes import Code
+from trimq.protocols.rocketmq.config_files import ConfigFiles
 from trimq.protocols.rocketmq.consumers import Clients
 from trimq.protocols.rocketmq.delays import Delays
+from trimq.protocols.rocketmq.flush_watch import FlushWatch
 from trimq.protocols.rocketmq.handlers.context import Context, Handler, Shared
 from trimq.protocols.rocketmq.handlers.replies import reply, reply_refused
+from trimq.protocols.rocketmq.handlers.sending_runs import BEGINS, SEND, SendRuns, decode_request
 from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP
 from trimq.protocols.rocketmq.identity import Identity
+from trimq.protocols.rocketmq.own_routes import OwnRoutes
 from trimq.protocols.rocketmq.queue_locks import QueueLocks
-from trimq.protocols.rocketmq.remoting import BadHeader, Command, RemotingConnection
+from trimq.protocols.rocketmq.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
+from trimq.protocols.rocketmq.repeats import Repeats
 from trimq.protocols.rocketmq.system_topics import system_topics
 from trimq.protocols.rocketmq.transactions import Patience, Transactions
+
+if TYPE_CHECKING:
+    from trimq.protocols.rocketmq.grpc.front_end import GrpcFrontEnd
 
 log = logging.getLogger(__name__)
 
@@ -42,17 +54,29 @@ class RocketMQConversation:
         self._connection = connection
         self._context = context
         self._handlers = handlers
+        self._sends = SendRuns(context) if SEND in handlers else None
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
-        self.next_event = connection.next_event
         self.rest = connection.rest
 
+    def next_event(self) -> Command | SendRuns | None:
+        sends, connection = self._sends, self._connection
+        if sends is not None:
+            connection.read_run(BEGINS, decode_request, sends.take)
+            if sends.asked:
+                return sends
+        return connection.next_event()
+
     def handle(self, event: object) -> Reply | None:
+        if isinstance(event, SendRuns):
+            return event.send()
         assert isinstance(event, Command)
-        if event.is_response:
-            return None  # to nothing that was asked
+        flag = event.flag
+        if flag & RESPONSE:
+            self._context.shared.calls.answered(self._context.outlet, event)
+            return None
         made = self._answer(event)
-        if event.is_one_way and made is not None:
+        if flag & ONE_WAY and made is not None:
             if made.abandon is not None:
                 made.abandon()  # nobody waits for it
             return None
@@ -78,6 +102,8 @@ class RocketMQConversation:
 
     def closed(self) -> None:
         self._context.shared.clients.gone(self._context.outlet)
+        self._context.shared.calls.gone(self._context.outlet)
+        self._context.shared.registry.gone(self._context.outlet)
 
 
 class RocketMQFrontEnd:
@@ -111,6 +137,7 @@ class RocketMQDoors:
         chance = random.Random(clock.message.now_ms())
         identity = Identity(settings, cluster)
         clients = Clients(clock.liveness, count(1).__next__)
+        calls = ClientCalls(clock.liveness, clients.next_opaque)
         locks = QueueLocks(clock.liveness.now_ms)
         levels_ms = parse_levels(settings.rocketmq.delay_levels)
         delays = Delays(sharing, clock.message, identity, levels_ms, settings.rocketmq.max_delay_ms)
@@ -119,16 +146,40 @@ class RocketMQDoors:
             given.transaction_timeout_ms, given.transaction_check_interval_ms, given.transaction_check_max
         )
         transactions = Transactions(sharing, clock.message, identity, delays, clients, chance, patience)
-        self._shared = Shared(sharing, clock, counts, given, identity, clients, locks, delays, transactions, chance)
+        registry = BrokerRegistry(clock.liveness, given.registered_brokers, given.registered_topics)
+        self._shared = Shared(
+            sharing=sharing,
+            clock=clock,
+            counts=counts,
+            settings=given,
+            identity=identity,
+            clients=clients,
+            locks=locks,
+            delays=delays,
+            transactions=transactions,
+            chance=chance,
+            calls=calls,
+            registry=registry,
+            own_routes=OwnRoutes(sharing, identity),
+            started_ms=clock.message.now_ms(),
+            repeats=Repeats(given.remembered_ids),
+            flushes=FlushWatch(clock.liveness, given.flush_timeout_ms, sharing.afterwards),
+            is_synced=settings.flush == "sync",
+        )
+        sharing.roll.attend(ClientsAttendance(clients, self._shared.traffic, self._shared.resets))
+        config = ConfigFiles(sharing, clock, given.config_save_ms)
+        config.start()
         for definition in system_topics(given.cluster_name, given.broker_name, given.default_queues, len(levels_ms)):
             try:
                 sharing.prepare(definition)
             except OtherHome as refusal:
                 log.warning("RocketMQ clients will miss a topic: %s", refusal)
+        sharing.popping.start(lambda: identity.store_host)
         delays.start()
         transactions.start()
         sharing.on_stop(delays.stop)
         sharing.on_stop(transactions.stop)
+        sharing.on_stop(config.stop)
 
     def name_server(self) -> RocketMQFrontEnd:
         return RocketMQFrontEnd(self._shared, NAME_SERVER)
@@ -138,3 +189,9 @@ class RocketMQDoors:
 
     def vip(self) -> RocketMQFrontEnd:
         return RocketMQFrontEnd(self._shared, VIP)
+
+    def grpc(self, client_limit: int) -> GrpcFrontEnd:
+        # It brings protobuf with it, which only they need who ask for it.
+        from trimq.protocols.rocketmq.grpc.front_end import GrpcFrontEnd
+
+        return GrpcFrontEnd(self._shared, client_limit)

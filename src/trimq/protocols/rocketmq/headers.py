@@ -3,42 +3,55 @@ those of the wire."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Send(msgspec.Struct, gc=False):
-    """Of a message that is sent, under whichever of its two sets of names."""
+    """Of a message that is sent."""
 
     topic: str
     queueId: int
     defaultTopic: str = ""
     defaultTopicQueueNums: int = 0
-    sysFlag: int = 0
-    bornTimestamp: int = 0
-    flag: int = 0
+    sysFlag: Int32 = 0
+    bornTimestamp: Int64 = 0
+    flag: Int32 = 0
     properties: str = ""
-    reconsumeTimes: int = 0
+    reconsumeTimes: Int32 = 0
     producerGroup: str = ""
     batch: bool = False
     maxReconsumeTimes: int | None = None
 
 
-class SendV2(msgspec.Struct, gc=False):
-    b: str = msgspec.field()
-    e: int = msgspec.field()
-    c: str = ""
-    d: int = 0
-    f: int = 0
-    g: int = 0
-    h: int = 0
-    i: str = ""
-    j: int = 0
-    a: str = ""
-    m: bool = False
-    l: int | None = None  # noqa: E741
+class SendV2(Send, gc=False):
+    """The same under its short names."""
 
-    def spelled_out(self) -> Send:
-        return Send(self.b, self.e, self.c, self.d, self.f, self.g, self.h, self.i, self.j, self.a, self.m, self.l)
+    topic: str = msgspec.field(name="b")
+    queueId: int = msgspec.field(name="e")
+    defaultTopic: str = msgspec.field(default="", name="c")
+    defaultTopicQueueNums: int = msgspec.field(default=0, name="d")
+    sysFlag: Int32 = msgspec.field(default=0, name="f")
+    bornTimestamp: Int64 = msgspec.field(default=0, name="g")
+    flag: Int32 = msgspec.field(default=0, name="h")
+    properties: str = msgspec.field(default="", name="i")
+    reconsumeTimes: Int32 = msgspec.field(default=0, name="j")
+    producerGroup: str = msgspec.field(default="", name="a")
+    batch: bool = msgspec.field(default=False, name="m")
+    maxReconsumeTimes: int | None = msgspec.field(default=None, name="l")
+
+
+class SendRequest(msgspec.Struct, gc=False):
+    """A whole request to send, for those that are read together."""
+
+    code: int
+    extFields: SendV2
+    opaque: int = 0
+    flag: int = 0
 
 
 class Pull(msgspec.Struct, gc=False):

@@ -6,7 +6,9 @@ from trimq.config import Settings
 from trimq.core.cluster import Cluster
 from trimq.formats.unit_hosts import pack_host
 
+NAMES_PROTOCOL = "rocketmq"
 BROKER_PROTOCOL = "rocketmq_broker"
+GRPC_PROTOCOL = "rocketmq_grpc"
 
 _NOBODY = pack_host("127.0.0.1", 0)
 
@@ -23,6 +25,18 @@ class Identity:
         """Where clients send to and pull from; empty while nothing listens there."""
         found = self._cluster.me.addresses.get(BROKER_PROTOCOL)
         return "" if found is None else f"{found.host}:{found.port}"
+
+    @property
+    def names_port(self) -> int:
+        """Where the name server listens; 0 while it does not."""
+        found = self._cluster.me.addresses.get(NAMES_PROTOCOL)
+        return 0 if found is None else found.port
+
+    @property
+    def grpc_address(self) -> tuple[str, int]:
+        """Where clients that speak gRPC find it; nowhere while nothing listens there."""
+        found = self._cluster.me.addresses.get(GRPC_PROTOCOL)
+        return ("", 0) if found is None else (found.host, found.port)
 
     @property
     def store_host(self) -> bytes:

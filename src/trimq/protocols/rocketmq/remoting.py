@@ -4,7 +4,8 @@ kinds of headers; nothing of sockets, of what the codes mean, or of who answers.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ H = TypeVar("H", bound=msgspec.Struct)
 DEFAULT_FRAME_LIMIT = 16 * 1024 * 1024
 DEFAULT_HEADER_LIMIT = 1024 * 1024
 START_SIZE = 16 * 1024
+LARGEST_SIZE = 64 * 1024
 
 JSON, BINARY = 0, 1
 RESPONSE, ONE_WAY = 1, 2
@@ -87,12 +89,18 @@ class Command(msgspec.Struct):
         try:
             if self._fields is None and self._raw:
                 try:
-                    return msgspec.json.decode(self._raw, type=kind, strict=False)
+                    header: H = _decoder_of(kind).decode(self._raw)
+                    return header
                 except msgspec.ValidationError:
                     pass  # a number where a text is wanted is as good as the text
             return msgspec.convert(self.fields, kind, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise BadHeader(str(error)) from None
+
+
+@cache
+def _decoder_of(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, strict=False)
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope, strict=False).decode
@@ -121,13 +129,14 @@ class RemotingConnection:
 
     `get_buffer` and `buffer_updated` are those of `asyncio.BufferedProtocol`. After each `buffer_updated` call
     `next_event` until it gives None. ProtocolError: the connection must close. A claimed length alone takes no memory:
-    the buffer at most doubles what has arrived.
+    the buffer at most doubles what has arrived. Whoever fills it is given a larger one, until there is a rest.
     """
 
     def __init__(self, frame_limit: int = DEFAULT_FRAME_LIMIT, header_limit: int = DEFAULT_HEADER_LIMIT) -> None:
         self._frame_limit = frame_limit
         self._header_limit = header_limit
         self._data = bytearray()
+        self._size = START_SIZE
         self._start = 0
         self._end = 0
 
@@ -135,17 +144,19 @@ class RemotingConnection:
         """Where the next bytes go; never empty."""
         if self._start == self._end:
             self._start = self._end = 0
-            if len(self._data) != START_SIZE:
-                self._data = bytearray(START_SIZE)
+            if len(self._data) != self._size:
+                self._data = bytearray(self._size)
         elif self._end == len(self._data):
             held = self._end - self._start
-            data = bytearray(max(START_SIZE, 2 * held))
+            data = bytearray(max(self._size, 2 * held))
             data[:held] = memoryview(self._data)[self._start : self._end]
             self._data, self._start, self._end = data, 0, held
         return memoryview(self._data)[self._end :]
 
     def buffer_updated(self, count: int) -> None:
         self._end += count
+        if self._end == len(self._data) and self._size < LARGEST_SIZE:
+            self._size *= 2  # there is more where that came from
 
     def receive(self, data: Buffer) -> None:
         """Take bytes from wherever they come, by copying them."""
@@ -163,6 +174,7 @@ class RemotingConnection:
         if self._start != self._end:
             return False
         self._data = bytearray()
+        self._size = START_SIZE
         self._start = self._end = 0
         return True
 
@@ -183,6 +195,35 @@ class RemotingConnection:
             command = self._read_frame(start, finish)
             if command is not None:
                 return command
+
+    def read_run(
+        self, begins: tuple[bytes, ...], decode: Callable[[Buffer], H], take: Callable[[H, memoryview], bool]
+    ) -> None:
+        """Take the commands that come next, for as long as their headers are JSON and begin in one of these ways, can
+        be read by `decode`, and are taken with their bodies, which are valid until more is received. What cannot is
+        left to `next_event`."""
+        data, start, end = self._data, self._start, self._end
+        if end - start < _LENGTHS.size:
+            return
+        longest = min(self._frame_limit - 4, end - start)
+        unpack_from, starts_with = _LENGTHS.unpack_from, data.startswith
+        view = memoryview(data)
+        while end - start >= _LENGTHS.size:
+            length, header_length = unpack_from(data, start)
+            finish, header_at = start + 4 + length, start + _LENGTHS.size
+            body_at = header_at + header_length
+            if not 0 < length <= longest or header_length > self._header_limit or not body_at <= finish <= end:
+                break
+            if not starts_with(begins, header_at):
+                break
+            try:
+                header = decode(view[header_at:body_at])
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                break
+            if not take(header, view[body_at:finish]):
+                break
+            start = finish
+        self._start = start
 
     def _read_frame(self, start: int, finish: int) -> Command | None:
         _, mark = _LENGTHS.unpack_from(self._data, start)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from trimq.core.shared_topics import INHERITABLE, READABLE, WRITABLE, SharedDefinition
+from trimq.formats.unit_letters import CHECK_MAX_TOPIC
 from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import DEFAULT_NAMESPACE
 
 DEFAULT_TOPIC = "TBW102"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -38,10 +38,23 @@ def system_topics(cluster_name: str, broker_name: str, default_queues: int, leve
         CHECK_MAX_TOPIC: (1, _BOTH),
         WHEEL_TOPIC: (1, _BOTH),
         f"rmq_sys_REVIVE_LOG_{cluster_name}": (8, _BOTH),
-        f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}": (1, _BOTH),
+        f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}": (1, INHERITABLE),
         "RMQ_SYS_TRACE_TOPIC": (1, _BOTH),
     }
     return [
         SharedDefinition(DEFAULT_NAMESPACE, name, count, count, permissions)
         for name, (count, permissions) in counts.items()
     ]
+
+
+def protected_topics(cluster_name: str, broker_name: str) -> frozenset[str]:
+    """Those that nobody makes, changes or deletes: some of them only a genuine broker uses."""
+    return frozenset(
+        (
+            *(DEFAULT_TOPIC, "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", SCHEDULE_TOPIC, WHEEL_TOPIC),
+            *(HALF_TOPIC, OP_TOPIC, CHECK_MAX_TOPIC, "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"),
+            *("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"),
+            *(cluster_name, broker_name, f"{cluster_name}_REPLY_TOPIC"),
+            *(f"rmq_sys_REVIVE_LOG_{cluster_name}", f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}"),
+        )
+    )

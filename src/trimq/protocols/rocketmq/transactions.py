@@ -5,33 +5,31 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
 from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
+from trimq.core.failures import Reason
 from trimq.core.shared_streams import Appended, SharedStream
 from trimq.core.shared_topics import SharedTopic
-from trimq.core.sharing import Sharing
+from trimq.core.sharing import Outgoing, Sharing
 from trimq.errors import OffsetOutOfRange, Refusal
 from trimq.formats.unit import TRANSACTION_BITS, TRANSACTION_COMMIT, Draft, Unit, encode_unit
 from trimq.formats.unit_hosts import offset_message_id
+from trimq.formats.unit_letters import CHECK_MAX_TOPIC, CHECKED_TIMES, PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
 from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tags_code, write_properties
-from trimq.formats.unit_schedule import read_time
-from trimq.model import SYSTEM, Buffer
-from trimq.protocols.rocketmq.codes import Code, Failure, Request
-from trimq.protocols.rocketmq.consumers import Clients
-from trimq.protocols.rocketmq.delays import REAL_QUEUE, REAL_TOPIC, Delays
+from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC, read_time
+from trimq.model import SYSTEM
+from trimq.protocols.rocketmq.codes import Code, Failure
+from trimq.protocols.rocketmq.consumers import Client, Clients
+from trimq.protocols.rocketmq.delays import Delays
+from trimq.protocols.rocketmq.dialects import Question
 from trimq.protocols.rocketmq.identity import Identity
-from trimq.protocols.rocketmq.remoting import ONE_WAY, encode_command
-from trimq.protocols.rocketmq.system_topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_TOPIC
+from trimq.protocols.rocketmq.system_topics import HALF_TOPIC, OP_TOPIC
 
 log = logging.getLogger(__name__)
 
-PRODUCER_GROUP = "PGROUP"
-TRANSACTIONAL = "TRAN_MSG"
-CHECKED_TIMES = "TRANSACTION_CHECK_TIMES"
 _ID = "__transactionId__"
-_IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 _GROUP = "CID_RMQ_SYS_TRANS"
 _DECIDED = "d"
@@ -84,6 +82,7 @@ class Transactions:
         for offset in list(self._undecided):
             if offset in decided or self._was_committed(halves.unit(offset)):
                 del self._undecided[offset]
+        self._forget_asked(halves, max(half_start, halves.start))
 
     def stop(self) -> None:
         """Ask nobody any more; the next start goes on."""
@@ -104,14 +103,27 @@ class Transactions:
         halves.watch(lambda: self._index(halves))
         self._arm()
 
+    def _forget_asked(self, halves: SharedStream, first: int) -> None:
+        """A half whose producer is asked is stored anew: a crash may have kept that and lost the word that the one
+        before it does not count any more."""
+        latest: dict[tuple[str, int], int] = {}
+        for offset in range(first, self._indexed_to):
+            properties = read_properties(halves.unit(offset).properties)
+            key, times = properties.get(UNIQUE_KEY, ""), read_time(properties.get(CHECKED_TIMES))
+            self._undecided.pop(latest.pop((key, times - 1), -1), None)
+            latest[key, times] = offset
+
     def _was_committed(self, unit: Unit) -> bool:
         """A crash may have kept the message and lost the word that it was decided."""
         properties = read_properties(unit.properties)
         unique = properties.get(UNIQUE_KEY)
         if unique is None:
             return False
-        found = self._sharing.find_key(SYSTEM, properties.get(REAL_TOPIC, ""), unique, unit.store_ms, _FOR_EVER_MS)
-        return any(each.prepared_position == unit.position for each in found)
+        return any(
+            each.prepared_position == unit.position
+            for topic in (properties.get(REAL_TOPIC, ""), SCHEDULE_TOPIC, WHEEL_TOPIC)
+            for each in self._sharing.find_key(SYSTEM, topic, unique, unit.store_ms, _FOR_EVER_MS)
+        )
 
     # -- halves come
 
@@ -138,9 +150,7 @@ class Transactions:
         if offset not in self._undecided or offset in self._decided:
             raise Failure(Code.SYSTEM_ERROR, "this transaction is decided already")
         self._refuse_late(unit, properties, is_answer)
-        if is_commit:
-            self._commit(unit, properties)
-        return self._close(offset)
+        return self._close(offset, self._committed(unit, properties) if is_commit else None)[-1]
 
     def _half(self, halves: SharedStream, position: int) -> Unit:
         try:
@@ -153,13 +163,14 @@ class Transactions:
 
     def _refuse_late(self, unit: Unit, properties: dict[str, str], is_answer: bool) -> None:
         """Who asked to be left alone for a while must decide within it, or when it is asked."""
-        if _IMMUNITY_S not in properties or is_answer:
+        if IMMUNITY_S not in properties or is_answer:
             return
-        limit_ms = max(read_time(properties[_IMMUNITY_S]) * 1000, self._patience.timeout_ms)
+        limit_ms = max(read_time(properties[IMMUNITY_S]) * 1000, self._patience.timeout_ms)
         if self._timeline.now_ms() - unit.born_ms > limit_ms:
             raise Failure(Code.ILLEGAL_OPERATION, "the transaction is decided too late: it will be asked for")
 
-    def _commit(self, unit: Unit, properties: dict[str, str]) -> None:
+    def _committed(self, unit: Unit, properties: dict[str, str]) -> Outgoing:
+        """The message that a half becomes."""
         name, queue_id = properties.pop(REAL_TOPIC, ""), read_time(properties.pop(REAL_QUEUE, None))
         if properties.get("WAIT") == "false":
             del properties["WAIT"]
@@ -169,9 +180,9 @@ class Transactions:
         if waiting is not None:
             topic, stream, code = waiting.topic, waiting.stream, waiting.code
         sys_flag = unit.sys_flag & ~TRANSACTION_BITS | TRANSACTION_COMMIT
-        self._append(topic, stream, unit, properties, code, sys_flag, unit.position)
+        return self._again(topic, stream, unit, properties, code, sys_flag, unit.position)
 
-    def _append(
+    def _again(
         self,
         topic: SharedTopic,
         stream: SharedStream,
@@ -180,7 +191,7 @@ class Transactions:
         code: int,
         sys_flag: int = 0,
         prepared_position: int = 0,
-    ) -> Appended:
+    ) -> Outgoing:
         draft = Draft(
             topic.raw_name,
             stream.id.number,
@@ -193,17 +204,18 @@ class Transactions:
             unit.reconsume_times,
             prepared_position,
         )
-        return self._sharing.append(SYSTEM, topic, stream, draft, code, self._identity.store_host)
+        return Outgoing(topic, stream, draft, code)
 
-    def _close(self, offset: int) -> Appended:
-        """The word that a half is decided. It counts with what was appended before it in the same pass."""
+    def _close(self, offset: int, becomes: Outgoing | None) -> list[Appended]:
+        """What the half becomes, if anything, and the word that it is decided: both, or none."""
         topic, stream = self._stream(OP_TOPIC)
         host = self._identity.store_host
         properties = write_properties({TAGS: _DECIDED})
         draft = Draft(topic.raw_name, 0, b"%d," % offset, properties, 0, 0, self._timeline.now_ms(), host)
-        placed = self._sharing.append(SYSTEM, topic, stream, draft, tags_code(_DECIDED), host)
+        word = Outgoing(topic, stream, draft, tags_code(_DECIDED))
+        placed = self._sharing.append_all(SYSTEM, [word] if becomes is None else [becomes, word], host)
         self._decided.add(offset)
-        self._sharing.afterwards(placed.ticket, lambda done: self._closed(offset, done.refusal is None))
+        self._sharing.afterwards(placed[-1].ticket, lambda done: self._closed(offset, done.refusal is None))
         return placed
 
     def _closed(self, offset: int, is_durable: bool) -> None:
@@ -242,35 +254,31 @@ class Transactions:
         properties = read_properties(unit.properties)
         times = read_time(properties.get(CHECKED_TIMES))
         producers = self._clients.producers(properties.get(PRODUCER_GROUP, ""))
-        if age_ms < read_time(properties.get(_IMMUNITY_S)) * 1000 and not times:
+        if age_ms < read_time(properties.get(IMMUNITY_S)) * 1000 and not times:
             return
         if times >= self._patience.max_checks:
             topic, stream = self._stream(CHECK_MAX_TOPIC)
             properties.pop("WAIT", None)
-            self._append(topic, stream, unit, properties, 0)
-            self._close(offset)
+            becomes = self._again(topic, stream, unit, properties, 0)
+            placed = self._close(offset, becomes)[0]
+            self._sharing.failures.note(SYSTEM, topic, placed, becomes.draft, Reason.UNDECIDED)
         elif producers:
             topic = self._stream(HALF_TOPIC)[0]
             properties[CHECKED_TIMES], properties["WAIT"] = str(times + 1), "false"
-            placed = self._append(topic, halves, unit, properties, tags_code(properties.get(TAGS, "")))
-            self._close(offset)
-            outlet = self._chance.choice(producers).outlet
-            ask = self._question(unit, properties, placed)
-            self._sharing.afterwards(placed.ticket, lambda done: None if done.refusal else outlet.send(ask()))
+            half = self._again(topic, halves, unit, properties, tags_code(properties.get(TAGS, "")))
+            placed = self._close(offset, half)[0]
+            producer = self._chance.choice(producers)
+            question = self._question(unit, properties, placed)
+            self._sharing.afterwards(
+                placed.ticket, lambda done: None if done.refusal else self._ask(producer, question)
+            )
 
-    def _question(self, unit: Unit, properties: dict[str, str], placed: Appended) -> Callable[[], list[Buffer]]:
+    def _ask(self, producer: Client, question: Question) -> None:
+        producer.outlet.send(producer.dialect.check_back(question, self._clients.next_opaque()))
+
+    def _question(self, unit: Unit, properties: dict[str, str], placed: Appended) -> Question:
         """What a producer is asked: about the half in its new place, shown as the message that it will be."""
         host = self._identity.store_host
-        unique = properties.get(UNIQUE_KEY, "")
-        fields = {
-            "bname": self._identity.broker_name,
-            "commitLogOffset": str(placed.position),
-            "msgId": unique,
-            "offsetMsgId": offset_message_id(host, placed.position),
-            "topic": HALF_TOPIC,
-            "tranStateTableOffset": str(placed.queue_offset),
-            "transactionId": unique,
-        }
         draft = Draft(
             properties.get(REAL_TOPIC, "").encode(),
             read_time(properties.get(REAL_QUEUE)),
@@ -282,13 +290,14 @@ class Transactions:
             unit.born_host,
             unit.reconsume_times,
         )
-        body = encode_unit(draft, placed.queue_offset, placed.position, placed.store_ms, host)
-
-        def ask() -> list[Buffer]:
-            opaque = self._clients.next_opaque()
-            return [encode_command(Request.CHECK_TRANSACTION_STATE, opaque, ONE_WAY, fields, size=len(body)), body]
-
-        return ask
+        return Question(
+            encode_unit(draft, placed.queue_offset, placed.position, placed.store_ms, host),
+            properties.get(UNIQUE_KEY, ""),
+            placed.position,
+            placed.queue_offset,
+            offset_message_id(host, placed.position),
+            self._identity.broker_name,
+        )
 
 
 def _offsets(body: bytes) -> list[int]:

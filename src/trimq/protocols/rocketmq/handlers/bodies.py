@@ -19,6 +19,16 @@ def read_object(command: Command) -> dict[str, Any]:
     return data
 
 
+def read_property_lines(command: Command) -> dict[str, str]:
+    """`name=value` on each line, as Java writes its properties."""
+    try:
+        lines = command.body.decode().splitlines()
+    except UnicodeDecodeError:
+        raise Failure(Code.SYSTEM_ERROR, "a body that is no text") from None
+    pairs = [line.partition("=") for line in map(str.strip, lines) if line and line[0] not in "#!"]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
 def read_list(value: object) -> list[dict[str, Any]]:
     """A list of objects; None counts as an empty one."""
     if value is None:

@@ -1,5 +1,5 @@
 """Codes 34 and 35 (a client says who it is, and that it goes), 38 (the members of a group), 41 and 42 (a queue for one
-member alone)."""
+member alone), 46 (whether what a client will subscribe to can be read)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.replies import reply, reply_json
 from trimq.protocols.rocketmq.queue_locks import QueueName
 from trimq.protocols.rocketmq.remoting import Command
-from trimq.protocols.rocketmq.subscriptions import parse_subscription
+from trimq.protocols.rocketmq.subscriptions import parse_subscription, read_interest
 from trimq.protocols.rocketmq.system_topics import RETRY_PREFIX
 
 # Some clients write the number of a word instead of the word.
@@ -84,6 +84,15 @@ def unregister(context: Context, command: Command) -> Reply:
         context.shared.clients.leave_producers(context.outlet, group)
     if group := fields.get("consumerGroup"):
         context.shared.clients.leave(context.outlet, group)
+    return reply(command)
+
+
+def check_client_config(context: Context, command: Command) -> Reply:
+    data = read_object(command).get("subscriptionData")
+    if not isinstance(data, dict):
+        raise Failure(Code.SYSTEM_ERROR, "no subscription to check")
+    expression, kind = data.get("subString"), data.get("expressionType")
+    read_interest(str(expression or ""), str(kind or ""), context.filter_limits)
     return reply(command)
 
 

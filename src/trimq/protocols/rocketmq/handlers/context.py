@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trimq.clock import Clock
-from trimq.config.settings import RocketMQ as RocketMQSettings
+from trimq.config import RocketMQ as RocketMQSettings
 from trimq.core.counts import Counts
 from trimq.core.shared_groups import SharedGroup
 from trimq.core.sharing import Sharing
 from trimq.model import Caller
 from trimq.protocols.contract import Outlet, Reply
+from trimq.protocols.rocketmq.broker_registry import BrokerRegistry
+from trimq.protocols.rocketmq.client_calls import ClientCalls
 from trimq.protocols.rocketmq.consumers import Clients
 from trimq.protocols.rocketmq.delays import Delays
+from trimq.protocols.rocketmq.flush_watch import FlushWatch
 from trimq.protocols.rocketmq.identity import Identity
+from trimq.protocols.rocketmq.own_routes import OwnRoutes
 from trimq.protocols.rocketmq.queue_locks import QueueLocks
 from trimq.protocols.rocketmq.remoting import Command
+from trimq.protocols.rocketmq.repeats import Repeats
+from trimq.protocols.rocketmq.resets import Resets
+from trimq.protocols.rocketmq.subscriptions import FilterLimits
+from trimq.protocols.rocketmq.taking import Polls
+from trimq.protocols.rocketmq.traffic import Traffic
 from trimq.protocols.rocketmq.transactions import Transactions
 
 
@@ -35,6 +44,16 @@ class Shared:
     delays: Delays
     transactions: Transactions
     chance: random.Random
+    calls: ClientCalls
+    registry: BrokerRegistry
+    own_routes: OwnRoutes
+    started_ms: int
+    is_synced: bool
+    repeats: Repeats
+    flushes: FlushWatch
+    traffic: Traffic = field(default_factory=Traffic)
+    resets: Resets = field(default_factory=Resets)
+    polls: Polls = field(default_factory=Polls)
 
 
 @dataclass(slots=True)
@@ -49,6 +68,11 @@ class Context:
     @property
     def sharing(self) -> Sharing:
         return self.shared.sharing
+
+    @property
+    def filter_limits(self) -> FilterLimits:
+        settings = self.shared.settings
+        return FilterLimits(settings.filter_bytes, settings.filter_operators)
 
     def known_group(self, name: str) -> SharedGroup:
         """A group that reads for the first time is made."""

@@ -8,26 +8,39 @@ from typing import Any
 import msgspec
 
 from trimq.core.shared_groups import SharedGroup
+from trimq.core.sharing import Sharing
+from trimq.model import Caller
 from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq import retry_policies
 from trimq.protocols.rocketmq.codes import Code, Failure
-from trimq.protocols.rocketmq.consumers import Client
+from trimq.protocols.rocketmq.consumers import Client, ConsumerGroup, in_words
 from trimq.protocols.rocketmq.handlers.bodies import read_list, read_object
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.replies import done_when_durable, reply, reply_json
 from trimq.protocols.rocketmq.lenient_json import write_object_keyed
 from trimq.protocols.rocketmq.remoting import Command
 
-_LEGAL = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-_LONGEST_NAME = 120
+LEGAL_IN_GROUPS = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+LONGEST_GROUP = 120
+
+_POLICY = "groupRetryPolicy"
 
 # What a group may be told besides, and which alone is kept: a broker that serves one node has no other.
-_FIXED: dict[str, object] = {
+FIXED: dict[str, object] = {
     "brokerId": 0,
-    "consumeFromMinEnable": True,
-    "consumeMessageOrderly": False,
     "consumeTimeoutMinute": 15,
     "groupSysFlag": 0,
     "whichBrokerWhenConsumeSlowly": 1,
+}
+
+# What may be set, and what we call it.
+FIELDS = {
+    "consumeEnable": "may_consume",
+    "consumeBroadcastEnable": "may_broadcast",
+    "retryQueueNums": "retry_streams",
+    "retryMaxTimes": "retry_limit",
+    "notifyConsumerIdsChangedEnable": "is_told_of_members",
+    "consumeMessageOrderly": "is_orderly",
 }
 
 
@@ -43,26 +56,23 @@ def update_groups(context: Context, command: Command) -> Reply:
 
 def _define(context: Context, data: dict[str, Any]) -> Any:
     name = data.get("groupName")
-    if not isinstance(name, str) or not name or not _LEGAL.issuperset(name) or len(name) > _LONGEST_NAME:
+    if not isinstance(name, str) or not name or not LEGAL_IN_GROUPS.issuperset(name) or len(name) > LONGEST_GROUP:
         raise Failure(Code.INVALID_PARAMETER, f"The specified group: {str(name)[:200]}, is no name of a group")
-    for field, kept in _FIXED.items():
+    for field, kept in FIXED.items():
         if data.get(field, kept) != kept:
             raise Failure(Code.INVALID_PARAMETER, f"{field} cannot be {data[field]!r:.40}: only {kept!r} is served")
     try:
-        group = msgspec.convert(
-            {
-                "name": name,
-                "may_consume": data.get("consumeEnable", True),
-                "may_broadcast": data.get("consumeBroadcastEnable", True),
-                "retry_streams": data.get("retryQueueNums", 1),
-                "retry_limit": data.get("retryMaxTimes", 16),
-                "is_told_of_members": data.get("notifyConsumerIdsChangedEnable", True),
-            },
-            SharedGroup,
-        )
+        group = read_group(name, data)
     except msgspec.ValidationError as error:
         raise Failure(Code.INVALID_PARAMETER, str(error)) from None
     return context.sharing.define_group(context.caller, group)
+
+
+def read_group(name: str, data: dict[str, Any]) -> SharedGroup:
+    """msgspec.ValidationError: something cannot be set so."""
+    given = {known: data[field] for field, known in FIELDS.items() if field in data}
+    settings = {retry_policies.SETTING: retry_policies.read_policy(data[_POLICY])} if data.get(_POLICY) else {}
+    return msgspec.convert({"name": name, **given, "settings": settings}, SharedGroup)
 
 
 def group_config(context: Context, command: Command) -> Reply:
@@ -81,17 +91,21 @@ def delete_group(context: Context, command: Command) -> Reply:
     fields = command.fields
     name = fields.get("groupName", "")
     forgets = fields.get("cleanOffset", fields.get("removeOffset", "false")).lower() == "true"
+    context.shared.traffic.forget_group(name)
+    context.shared.resets.forget_group(name)
     return done_when_durable(command, context.sharing.delete_group(context.caller, name, forgets))
 
 
 def described(group: SharedGroup) -> dict[str, Any]:
     return {
         "attributes": {},
-        **_FIXED,
+        **FIXED,
+        "consumeFromMinEnable": True,
         "consumeBroadcastEnable": group.may_broadcast,
         "consumeEnable": group.may_consume,
+        "consumeMessageOrderly": group.is_orderly,
         "groupName": group.name,
-        "groupRetryPolicy": {"type": "CUSTOMIZED"},
+        _POLICY: retry_policies.policy_of(group.settings).described(),
         "notifyConsumerIdsChangedEnable": group.is_told_of_members,
         "retryMaxTimes": group.retry_limit,
         "retryQueueNums": group.retry_streams,
@@ -111,10 +125,18 @@ def consumer_connections(context: Context, command: Command) -> Reply:
         "connectionSet": [_connection(member) for member in group.members.values()],
         "consumeFromWhere": group.consume_from,
         "consumeType": group.consume_type,
+        "memberSubscriptions": _own_words(group),
         "messageModel": group.message_model,
         "subscriptionTable": table,
     }
     return reply_json(command, {name: value for name, value in shown.items() if value is not None})
+
+
+def _own_words(group: ConsumerGroup) -> dict[str, list[str]] | None:
+    """What each member subscribes to, where not all say the same. Tools that do not know of it pass it over."""
+    if not group.is_divided:
+        return None
+    return {member.id: in_words(group.said.get(member.outlet, ())) for member in group.members.values()}
 
 
 def producer_connections(context: Context, command: Command) -> Reply:
@@ -155,15 +177,19 @@ def _connection(client: Client) -> dict[str, Any]:
 
 
 def all_offsets(context: Context, command: Command) -> Reply:
-    topics = {topic.id: topic.name.name for topic in context.sharing.topics(context.caller)}
+    return reply(command, body=encode_offsets(context.sharing, context.caller))
+
+
+def encode_offsets(sharing: Sharing, caller: Caller, unlisted: frozenset[str] = frozenset()) -> bytes:
+    """How far all groups have read but for those that are unlisted."""
+    topics = {topic.id: topic.name.name for topic in sharing.topics(caller)}
     tables: dict[str, dict[int, int]] = {}
-    for group in context.sharing.cursor_groups(context.caller):
-        for stream, cursor in context.sharing.cursors(context.caller, group).items():
-            if stream.topic in topics:
+    for group in sharing.cursor_groups(caller):
+        for stream, cursor in sharing.cursors(caller, group).items():
+            if stream.topic in topics and group not in unlisted:
                 tables.setdefault(f"{topics[stream.topic]}@{group}", {})[stream.number] = cursor.offset
     shown = b",".join(
         msgspec.json.encode(name) + b":" + write_object_keyed(table.items()) for name, table in tables.items()
     )
     version = msgspec.json.encode({"counter": 0, "stateVersion": 0, "timestamp": 0})
-    body = b'{"dataVersion":%b,"groupTopicMap":{},"offsetTable":{%b},"pullOffsetTable":{}}' % (version, shown)
-    return reply(command, body=body)
+    return b'{"dataVersion":%b,"groupTopicMap":{},"offsetTable":{%b},"pullOffsetTable":{}}' % (version, shown)

@@ -1,5 +1,5 @@
-"""Codes 105 (where a topic is), 106, 206, 224 and 304 (brokers and topics), 100 to 102 and 219 (small texts that
-clients keep here)."""
+"""Codes 105 (where a topic is), 106 (the brokers), 206, 224, 304 and 311 to 313 (topics), 205 and 327 (a broker's right
+to be written to), 216 and 217 (topics that somebody else tells of). The broker in this process is one of them."""
 
 from __future__ import annotations
 
@@ -7,127 +7,173 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.shared_topics import SharedTopic
 from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.broker_registry import Brokers
 from trimq.protocols.rocketmq.codes import Code, Failure
+from trimq.protocols.rocketmq.handlers.bodies import read_list, read_object
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.replies import done_when_durable, reply, reply_json
-from trimq.protocols.rocketmq.remoting import STRICT_JSON_FROM, BadHeader, Command
+from trimq.protocols.rocketmq.handlers.name_server_texts import ORDERS, is_on
+from trimq.protocols.rocketmq.handlers.replies import reply, reply_json
+from trimq.protocols.rocketmq.lenient_json import write_object_keyed
+from trimq.protocols.rocketmq.registrations import Queues, read_queues
+from trimq.protocols.rocketmq.remoting import STRICT_JSON_FROM, Command
 
-MASTER = "0"
+UNIT, HAS_UNIT_SUBSCRIBERS = 1, 2  # bits of a topic's flags
 
 
 def route(context: Context, command: Command) -> Reply:
     name = command.fields.get("topic")
-    topic = context.sharing.find(context.caller, name) if name else None
-    identity = context.shared.identity
-    if topic is None or not identity.address:
+    queues = _queues(context, name) if name else {}
+    brokers = [found for found in (_broker(context, each) for each in queues) if found is not None]
+    if name is None or not brokers:
         shown = "null" if name is None else name[:200]
         raise Failure(Code.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {shown}")
-    body = msgspec.json.encode(_route_data(context, topic))
     is_strict = command.version >= STRICT_JSON_FROM or command.fields.get("acceptStandardJsonOnly") == "true"
-    return reply(command, body=body if is_strict else _unquoted(body))
-
-
-def _route_data(context: Context, topic: SharedTopic) -> dict[str, Any]:
-    definition = topic.definition
-    queues = {
-        "brokerName": context.shared.identity.broker_name,
-        "perm": definition.permissions,
-        "readQueueNums": definition.read_streams,
-        "topicSysFlag": definition.flags,
-        "writeQueueNums": definition.write_streams,
+    data: dict[str, Any] = {
+        "brokerDatas": [_broker_data(broker, is_strict) for broker in brokers],
+        "filterServerTable": {},
+        "queueDatas": [_queue_data(broker, each) for broker, each in queues.items()],
     }
-    return {"brokerDatas": [_broker_data(context)], "filterServerTable": {}, "queueDatas": [queues]}
+    if is_on(context, "orderMessageEnable"):
+        order = (context.sharing.notes(context.caller, ORDERS) or {}).get(name)
+        data |= {} if order is None else {"orderTopicConf": order}
+    return reply_json(command, data)
 
 
-def _broker_data(context: Context) -> dict[str, Any]:
-    identity = context.shared.identity
+def _queues(context: Context, name: str) -> dict[str, Queues]:
+    """By the name of each broker that has the topic."""
+    own = context.shared.own_routes.topic(context.caller, name)
+    ours = {} if own is None else {context.shared.identity.broker_name: own}
+    return {**context.shared.registry.topic(name), **ours}
+
+
+def _broker(context: Context, name: str) -> Brokers | None:
+    own = context.shared.own_routes.broker
+    return own if own is not None and own.name == name else context.shared.registry.broker(name)
+
+
+def _brokers(context: Context) -> list[Brokers]:
+    own = context.shared.own_routes.broker
+    ours = [] if own is None else [own]
+    return ours + [broker for broker in context.shared.registry.brokers() if own is None or broker.name != own.name]
+
+
+def _queue_data(broker: str, queues: Queues) -> dict[str, Any]:
     return {
-        "brokerAddrs": {MASTER: identity.address},
-        "brokerName": identity.broker_name,
-        "cluster": identity.cluster_name,
-        "enableActingMaster": False,
+        "brokerName": broker,
+        "perm": queues.permissions,
+        "readQueueNums": queues.read,
+        "topicSysFlag": queues.flags,
+        "writeQueueNums": queues.write,
     }
 
 
-def _unquoted(body: bytes) -> bytes:
-    """The form that old clients were given: the number of a broker is no text."""
-    return body.replace(b'"brokerAddrs":{"0":', b'"brokerAddrs":{0:')
+def _broker_data(broker: Brokers, is_strict: bool) -> dict[str, Any]:
+    """Old clients were given numbers that are no texts."""
+    addresses = broker.addresses
+    return {
+        "brokerAddrs": addresses if is_strict else msgspec.Raw(write_object_keyed(addresses.items())),
+        "brokerName": broker.name,
+        "cluster": broker.cluster,
+        "enableActingMaster": broker.acts_as_master,
+    }
 
 
 def cluster_info(context: Context, command: Command) -> Reply:
-    identity = context.shared.identity
-    brokers = {identity.broker_name: _broker_data(context)} if identity.address else {}
-    clusters = {identity.cluster_name: [identity.broker_name]} if identity.address else {}
-    body = msgspec.json.encode({"brokerAddrTable": brokers, "clusterAddrTable": clusters})
-    return reply(command, body=_unquoted(body))
+    brokers = _brokers(context)
+    clusters: dict[str, list[str]] = {}
+    for broker in brokers:
+        clusters.setdefault(broker.cluster, []).append(broker.name)
+    table = {broker.name: _broker_data(broker, False) for broker in brokers}
+    return reply_json(command, {"brokerAddrTable": table, "clusterAddrTable": clusters})
+
+
+# -- lists of topics
+
+
+def _topics(context: Context) -> dict[str, dict[str, Queues]]:
+    found = {name: dict(brokers) for name, brokers in context.shared.registry.topics()}
+    for name, queues in context.shared.own_routes.topics(context.caller):
+        found.setdefault(name, {})[context.shared.identity.broker_name] = queues
+    return found
 
 
 def topic_list(context: Context, command: Command) -> Reply:
-    return reply_json(command, {"topicList": _names(context)})
+    return reply_json(command, {"topicList": list(_topics(context))})
 
 
 def topics_by_cluster(context: Context, command: Command) -> Reply:
-    is_ours = command.fields.get("cluster") == context.shared.identity.cluster_name
-    return reply_json(command, {"topicList": _names(context) if is_ours else []})
+    cluster = command.fields.get("cluster")
+    members = {broker.name for broker in _brokers(context) if broker.cluster == cluster}
+    names = [name for name, brokers in _topics(context).items() if not members.isdisjoint(brokers)]
+    return reply_json(command, {"topicList": names})
 
 
 def system_topic_list(context: Context, command: Command) -> Reply:
-    identity = context.shared.identity
-    names = [identity.cluster_name, identity.broker_name]
-    return reply_json(command, {"brokerAddr": identity.address, "topicList": names})
+    brokers = _brokers(context)
+    names = list(dict.fromkeys(name for broker in brokers for name in (broker.cluster, broker.name)))
+    address = next((address for broker in brokers for address in broker.addresses.values()), "")
+    return reply_json(command, {"brokerAddr": address, "topicList": names})
 
 
-def _names(context: Context) -> list[str]:
-    return [topic.name.name for topic in context.sharing.topics(context.caller)]
+def unit_topic_list(context: Context, command: Command) -> Reply:
+    return _flagged(context, command, UNIT, UNIT)
 
 
-# -- small texts
+def unit_subscribed_topic_list(context: Context, command: Command) -> Reply:
+    return _flagged(context, command, HAS_UNIT_SUBSCRIBERS, HAS_UNIT_SUBSCRIBERS)
 
 
-class _Key(msgspec.Struct):
-    namespace: str
-    key: str
+def unit_subscribed_plain_topic_list(context: Context, command: Command) -> Reply:
+    return _flagged(context, command, UNIT | HAS_UNIT_SUBSCRIBERS, HAS_UNIT_SUBSCRIBERS)
 
 
-class _Text(msgspec.Struct):
-    namespace: str
-    key: str
-    value: str
-
-
-def put_kv(context: Context, command: Command) -> Reply:
-    header = _read(command, _Text)
-    return done_when_durable(
-        command, context.sharing.put_note(context.caller, header.namespace, header.key, header.value)
+def _flagged(context: Context, command: Command, mask: int, wanted: int) -> Reply:
+    topics = _topics(context).items()
+    return reply_json(
+        command,
+        {"topicList": [name for name, brokers in topics if next(iter(brokers.values())).flags & mask == wanted]},
     )
 
 
-def get_kv(context: Context, command: Command) -> Reply:
-    header = _read(command, _Key)
-    value = (context.sharing.notes(context.caller, header.namespace) or {}).get(header.key)
-    if value is None:
-        where = f"Namespace: {header.namespace[:100]} Key: {header.key[:100]}"
-        raise Failure(Code.QUERY_NOT_FOUND, f"No config item, {where}")
-    return reply(command, fields={"value": value})
+# -- changes
 
 
-def delete_kv(context: Context, command: Command) -> Reply:
-    header = _read(command, _Key)
-    return done_when_durable(command, context.sharing.delete_note(context.caller, header.namespace, header.key))
+def wipe_write_permission(context: Context, command: Command) -> Reply:
+    return reply(command, fields={"wipeTopicCount": str(_set_writable(context, command, False))})
 
 
-def list_kv(context: Context, command: Command) -> Reply:
-    namespace = command.fields.get("namespace", "")
-    found = context.sharing.notes(context.caller, namespace)
-    if found is None:
-        raise Failure(Code.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace[:100]}")
-    return reply_json(command, {"table": dict(found)})
+def add_write_permission(context: Context, command: Command) -> Reply:
+    return reply(command, fields={"addTopicCount": str(_set_writable(context, command, True))})
 
 
-def _read(command: Command, kind: type[_Key] | type[_Text]) -> Any:
+def _set_writable(context: Context, command: Command, is_writable: bool) -> int:
+    context.sharing.require_administrator(context.caller)
+    name = command.fields.get("brokerName", "")
+    own = context.shared.own_routes.broker
+    if own is not None and own.name == name:
+        return context.shared.own_routes.set_writable(context.caller, is_writable)
+    return context.shared.registry.set_writable(name, is_writable)
+
+
+def register_topic(context: Context, command: Command) -> Reply:
+    context.sharing.require_administrator(context.caller)
+    name = command.fields.get("topic", "")
+    if not name:
+        raise Failure(Code.SYSTEM_ERROR, "a topic has a name")
     try:
-        return command.read(kind)
-    except BadHeader as error:
-        raise Failure(Code.SYSTEM_ERROR, str(error)) from None
+        rows = read_list(read_object(command).get("queueDatas"))
+        told = {str(row["brokerName"]): read_queues(row) for row in rows}
+    except (KeyError, msgspec.MsgspecError) as error:
+        raise Failure(Code.SYSTEM_ERROR, f"a route that cannot be read: {error}") from None
+    context.shared.registry.put_topic(
+        name, {broker: queues for broker, queues in told.items() if _broker(context, broker)}
+    )
+    return reply(command)
+
+
+def delete_topic(context: Context, command: Command) -> Reply:
+    """One that the broker in this process has stays known: it is told of as long as it is there."""
+    context.sharing.require_administrator(context.caller)
+    context.shared.registry.delete_topic(command.fields.get("topic", ""), command.fields.get("clusterName") or None)
+    return reply(command)

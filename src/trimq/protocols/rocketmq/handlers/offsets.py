@@ -39,6 +39,8 @@ def update_offset(context: Context, command: Command) -> Reply:
     topic = context.sharing.find(context.caller, header.topic)
     if topic is None:
         raise Failure(Code.TOPIC_NOT_EXIST, f"Topic {header.topic[:200]} not exist!")
+    if context.shared.resets.is_moved(header.consumerGroup, topic.id, header.queueId):
+        return reply(command, remark="Offset has been previously reset")
     ticket = context.sharing.commit(context.caller, header.consumerGroup, topic, header.queueId, header.commitOffset)
     return done_when_durable(command, ticket)
 

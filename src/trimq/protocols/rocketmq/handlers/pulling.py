@@ -1,13 +1,12 @@
 """Codes 11 and 361: messages of one queue from an offset on.
 
 What matches is answered at once; where there is nothing yet, a client that allows it waits until something it wants
-arrives or its time is over. Every answer tells the queue's ends.
-Not served: expressions other than over tags, which are refused."""
+arrives or its time is over. Every answer tells the queue's ends."""
 
 from __future__ import annotations
 
 from trimq.clock import Timer
-from trimq.core.shared_streams import Fetched, SharedStream, Wants
+from trimq.core.shared_streams import Fetched, Interest, SharedStream
 from trimq.core.shared_topics import READABLE, SharedTopic
 from trimq.core.waiters import Watch
 from trimq.errors import Refusal, UnknownTopic
@@ -19,7 +18,7 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_parts
 from trimq.protocols.rocketmq.headers import Pull
 from trimq.protocols.rocketmq.remoting import Command
-from trimq.protocols.rocketmq.subscriptions import wanted_tags
+from trimq.protocols.rocketmq.subscriptions import read_interest
 
 COMMITS, SUSPENDS, SUBSCRIBES = 1, 2, 4  # bits of the system flag
 
@@ -32,14 +31,19 @@ _LEGAL_GROUP = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 def pull(context: Context, command: Command) -> Reply:
     header = command.read(Pull)
     topic, stream = _find_stream(context, header)
-    wants = _wanted(context, header)
+    interest = _wanted(context, header)
+    moved = context.shared.resets.take(header.consumerGroup, topic.id, header.queueId)
+    if moved is not None and moved != header.queueOffset:
+        found = Fetched([], 0, moved)
+        parts = _answer(context, command, header, stream, Code.PULL_OFFSET_MOVED, "OFFSET_RESET", found)
+        return Reply.now(parts, UNORDERED)
     if header.sysFlag & COMMITS and header.commitOffset >= 0:
         _commit(context, header, topic)
-    code, remark, found = _look(stream, header, wants)
+    code, remark, found = _look(stream, header, interest)
     waits = header.sysFlag & SUSPENDS and header.suspendTimeoutMillis > 0
     if code == Code.PULL_NOT_FOUND and waits:
-        return _Held(context, command, header, stream, wants).reply
-    return Reply.now(_answer(command, stream, code, remark, found), UNORDERED)
+        return _Held(context, command, header, stream, interest).reply
+    return Reply.now(_answer(context, command, header, stream, code, remark, found), UNORDERED)
 
 
 def _find_stream(context: Context, header: Pull) -> tuple[SharedTopic, SharedStream]:
@@ -68,10 +72,10 @@ def _find_stream(context: Context, header: Pull) -> tuple[SharedTopic, SharedStr
     return topic, context.sharing.readable(context.caller, topic, header.queueId)
 
 
-def _wanted(context: Context, header: Pull) -> Wants | None:
+def _wanted(context: Context, header: Pull) -> Interest | None:
     """By the request itself, or by what the group said in its last heartbeat."""
     if header.sysFlag & SUBSCRIBES:
-        return wanted_tags(header.subscription, header.expressionType)
+        return read_interest(header.subscription, header.expressionType, context.filter_limits)
     group = context.shared.clients.group(header.consumerGroup)
     if group is None:
         raise Failure(Code.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
@@ -80,7 +84,7 @@ def _wanted(context: Context, header: Pull) -> Wants | None:
         raise Failure(Code.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
     if subscription.version < header.subVersion:
         raise Failure(Code.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-    return subscription.wants()
+    return subscription.interest(context.filter_limits)
 
 
 def _commit(context: Context, header: Pull, topic: SharedTopic) -> None:
@@ -89,7 +93,7 @@ def _commit(context: Context, header: Pull, topic: SharedTopic) -> None:
         context.sharing.commit(context.caller, header.consumerGroup, topic, header.queueId, header.commitOffset)
 
 
-def _look(stream: SharedStream, header: Pull, wants: Wants | None) -> tuple[Code, str, Fetched]:
+def _look(stream: SharedStream, header: Pull, interest: Interest | None) -> tuple[Code, str, Fetched]:
     """What there is now: the code, its name at the genuine broker, and the messages with where to go on."""
     offset, start, end = header.queueOffset, stream.start, stream.readable_end
     if end == 0:
@@ -102,14 +106,19 @@ def _look(stream: SharedStream, header: Pull, wants: Wants | None) -> tuple[Code
     if offset > end:
         return Code.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", Fetched([], 0, end)
     count = min(max(header.maxMsgNums, 1), _MOST_MESSAGES)
-    found = stream.read(offset, count, _MOST_BYTES, max(_LEAST_WINDOW, count), wants)
+    found = stream.read(offset, count, _MOST_BYTES, max(_LEAST_WINDOW, count), interest)
     if found.messages:
         return Code.SUCCESS, "FOUND", found
     return Code.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", found
 
 
-def _answer(command: Command, stream: SharedStream, code: Code, remark: str, found: Fetched) -> Parts:
+def _answer(
+    context: Context, command: Command, header: Pull, stream: SharedStream, code: Code, remark: str, found: Fetched
+) -> Parts:
     end = stream.readable_end
+    if found.messages:
+        now_ms, size = context.shared.clock.message.now_ms(), sum(map(len, found.parts))
+        context.shared.traffic.count_read(header.topic, header.consumerGroup, now_ms, found.messages, size)
     return answer_pulled(command.opaque, code, remark, found.next_offset, stream.start, end, found.parts)
 
 
@@ -117,13 +126,14 @@ class _Held:
     """A pull that waits: for a message that it wants, for its time to be over, or for its connection to end."""
 
     def __init__(
-        self, context: Context, command: Command, header: Pull, stream: SharedStream, wants: Wants | None
+        self, context: Context, command: Command, header: Pull, stream: SharedStream, interest: Interest | None
     ) -> None:
+        self._context = context
         self._counts = context.shared.counts
         self._command = command
         self._header = header
         self._stream = stream
-        self._wants = wants
+        self._interest = interest
         self._seen = header.queueOffset
         liveness = context.shared.clock.liveness
         self._watch: Watch | None = stream.watch(self._grown)
@@ -135,7 +145,7 @@ class _Held:
     def _grown(self) -> None:
         """Only what the client wants is worth an answer."""
         self._watch = None
-        if self._wants is None or self._stream.has_wanted(self._seen, self._wants):
+        if self._interest is None or self._stream.has_wanted(self._seen, self._interest):
             self._finish()
         else:
             self._seen = self._stream.readable_end
@@ -144,7 +154,8 @@ class _Held:
     def _finish(self) -> None:
         self._end()
         try:
-            parts = _answer(self._command, self._stream, *_look(self._stream, self._header, self._wants))
+            found = _look(self._stream, self._header, self._interest)
+            parts = _answer(self._context, self._command, self._header, self._stream, *found)
         except Refusal as refusal:
             parts = refused_parts(self._command, refusal)
         self.reply.resolve(parts)

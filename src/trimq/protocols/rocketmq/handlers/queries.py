@@ -1,8 +1,9 @@
-"""Codes 33 (a message by its place in the commit log) and 12 (messages by key)."""
+"""Codes 33 (a message by its place in the commit log), 12 (messages by key) and 321 (the entries of a queue)."""
 
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -11,10 +12,12 @@ from trimq.formats.unit import Draft, Unit, encode_unit
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.replies import reply
+from trimq.protocols.rocketmq.handlers.replies import reply, reply_json
+from trimq.protocols.rocketmq.handlers.resetting import known_topic
 from trimq.protocols.rocketmq.remoting import Command
 
 _MOST_FOUND = 64
+_MOST_ENTRIES = 1000
 
 
 class _View(msgspec.Struct):
@@ -35,7 +38,7 @@ def view_message(context: Context, command: Command) -> Reply:
         unit = context.sharing.unit_at(context.caller, header.offset)
     except OffsetOutOfRange:
         raise Failure(Code.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}") from None
-    return reply(command, body=_encoded(unit))
+    return reply(command, body=encoded_unit(unit))
 
 
 def query_message(context: Context, command: Command) -> Reply:
@@ -52,10 +55,10 @@ def query_message(context: Context, command: Command) -> Reply:
     }
     if not units:
         raise Failure(Code.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", fields)
-    return reply(command, fields=fields, body=b"".join(_encoded(unit) for unit in reversed(units)))
+    return reply(command, fields=fields, body=b"".join(encoded_unit(unit) for unit in reversed(units)))
 
 
-def _encoded(unit: Unit) -> bytes:
+def encoded_unit(unit: Unit) -> bytes:
     draft = Draft(
         unit.topic,
         unit.queue_id,
@@ -69,3 +72,42 @@ def _encoded(unit: Unit) -> bytes:
         unit.prepared_position,
     )
     return encode_unit(draft, unit.queue_offset, unit.position, unit.store_ms, unit.store_host)
+
+
+# -- the entries of a queue
+
+
+class _Queue(msgspec.Struct):
+    topic: str
+    queueId: int
+    index: int
+    count: int
+    consumerGroup: str = ""
+
+
+def query_queue(context: Context, command: Command) -> Reply:
+    """Of a group that is there it is also told which of them it wants."""
+    header = command.read(_Queue)
+    topic = known_topic(context, header.topic)
+    if not 0 <= header.queueId < max(topic.definition.read_streams, topic.definition.write_streams):
+        raise Failure(Code.SYSTEM_ERROR, f"consume queue not exist. topic={header.topic} queueId={header.queueId}")
+    stream = topic.stream(header.queueId)
+    shown: dict[str, Any] = {"maxQueueIndex": stream.readable_end, "minQueueIndex": stream.start, "filterData": ""}
+    interest, is_judged = None, False
+    group = context.shared.clients.group(header.consumerGroup)
+    subscription = None if group is None else group.subscriptions.get(header.topic)
+    if subscription is not None:
+        interest, is_judged = subscription.interest(context.filter_limits), True
+        shown |= {"subscriptionData": subscription.described(), "filterData": subscription.expression}
+    elif header.consumerGroup:
+        shown["filterData"] = f"{header.consumerGroup}@{header.topic} is not online!"
+    shown["queueData"] = [
+        {
+            "eval": is_judged and stream.is_wanted(entry, interest),
+            "physicOffset": entry.position,
+            "physicSize": entry.size,
+            "tagsCode": entry.code,
+        }
+        for entry in stream.entries(header.index, min(max(header.count, 0), _MOST_ENTRIES))
+    ]
+    return reply_json(command, shown)

@@ -43,8 +43,12 @@ def reply_refused(command: Command, refusal: Refusal, fields: Mapping[str, str] 
 
 
 def refused_parts(command: Command, refusal: Refusal, fields: Mapping[str, str] = NO_FIELDS) -> list[Buffer]:
+    return refused_answer(command.opaque, refusal, fields)
+
+
+def refused_answer(opaque: int, refusal: Refusal, fields: Mapping[str, str] = NO_FIELDS) -> list[Buffer]:
     fields = refusal.fields if isinstance(refusal, Failure) and refusal.fields else fields
-    return answer(command.opaque, code_of(refusal), fields, str(refusal))
+    return answer(opaque, code_of(refusal), fields, str(refusal))
 
 
 def reply_when_durable(command: Command, pending: Pending, build: Callable[[], Parts]) -> Reply:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from trimq.core.failures import Reason
 from trimq.core.shared_groups import SharedGroup
 from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic
@@ -18,7 +19,8 @@ from trimq.formats.unit_schedule import DELAY
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.replies import done_when_durable, reply
+from trimq.protocols.rocketmq.handlers.new_topics import when_made
+from trimq.protocols.rocketmq.handlers.replies import done_when_durable, reply, reply_refused
 from trimq.protocols.rocketmq.headers import Send
 from trimq.protocols.rocketmq.remoting import Command
 from trimq.protocols.rocketmq.system_topics import DLQ_PREFIX, RETRY_PREFIX
@@ -48,21 +50,36 @@ def send_back(context: Context, command: Command) -> Reply:
     properties.setdefault("ORIGIN_MESSAGE_ID", offset_message_id(unit.store_host, unit.position))
     properties["WAIT"] = "false"
     limit = try_limit(command, header.maxReconsumeTimes, group)
-    if header.delayLevel < 0 or unit.reconsume_times >= limit:
+    is_dead = header.delayLevel < 0 or unit.reconsume_times >= limit
+    if is_dead:
         properties[DELAY] = "0"
         topic = dead_letters(context, group.name)
+        if (later := _send_back_later(context, command, topic)) is not None:
+            return later
         stream = topic.stream(0)
         code = tags_code(properties.get(TAGS, ""))
     else:
         level = header.delayLevel or _FIRST_LEVEL + unit.reconsume_times
         properties[DELAY] = str(level)
         retries = _group_topic(context, RETRY_PREFIX, group.name, group.retry_streams)
+        if (later := _send_back_later(context, command, retries)) is not None:
+            return later
         waiting = context.shared.delays.postpone(retries, _draw(context, retries), properties)
         assert waiting is not None, "its level is above 0"
         topic, stream, code = waiting.topic, waiting.stream, waiting.code
     draft = _again(unit, topic, stream, write_properties(properties))
     placed = context.sharing.append(context.caller, topic, stream, draft, code, context.shared.identity.store_host)
+    if is_dead:
+        reason = Reason.DELIVERY_LIMIT if unit.reconsume_times >= limit else Reason.REJECTED
+        context.sharing.failures.note(context.caller, topic, placed, draft, reason)
+    context.shared.traffic.count_returned(unit.topic.decode(), group.name, placed.store_ms)
     return done_when_durable(command, placed.ticket)
+
+
+def _send_back_later(context: Context, command: Command, topic: SharedTopic) -> Reply | None:
+    return when_made(
+        context, topic, lambda: send_back(context, command), lambda refusal: reply_refused(command, refusal)
+    )
 
 
 def try_limit(command: Command, asked: int | None, group: SharedGroup) -> int:

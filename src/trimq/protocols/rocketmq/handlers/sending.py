@@ -3,30 +3,46 @@
 The message gets its place now and is answered when that is durable. A topic that does not exist is made after its
 default topic, if that may be inherited.
 A message that is to come later waits in a topic of the broker's own until it is due.
-A half, whose producer decides later whether it counts, waits in another. Not served: replies."""
+A half, whose producer decides later whether it counts, waits in another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import NamedTuple
 
+from trimq.core.failures import Reason
 from trimq.core.shared_streams import SharedStream
-from trimq.core.shared_topics import INHERITABLE, SharedDefinition, SharedTopic
+from trimq.core.shared_topics import INHERITABLE, WRITABLE, SharedDefinition, SharedTopic
+from trimq.core.sharing import Outgoing
 from trimq.errors import MessageTooLong, OtherHome, PropertiesTooLong, Refusal, UnknownTopic
 from trimq.formats.unit import BORN_HOST_V6, LONGEST_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS, BadUnit, Draft
 from trimq.formats.unit_batch import read_batch
 from trimq.formats.unit_hosts import offset_message_id, unique_key
-from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tags_code, write_properties
+from trimq.formats.unit_letters import TRANSACTIONAL
+from trimq.formats.unit_properties import (
+    TAGS,
+    UNIQUE_KEY,
+    VALUE_ENDS,
+    is_plain,
+    read_properties,
+    tags_code,
+    write_properties,
+)
 from trimq.formats.unit_schedule import DELAY
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.answers import REGION, SENT_FIELDS, answer_sent
 from trimq.protocols.rocketmq.codes import Code, Failure, Request
+from trimq.protocols.rocketmq.delays import DELAYING
 from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.new_topics import when_made
+from trimq.protocols.rocketmq.handlers.repeating import answer_repeated, given_id, sort_out
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_parts, reply_refused
 from trimq.protocols.rocketmq.handlers.retrying import dead_letters, is_given_up
 from trimq.protocols.rocketmq.headers import Send, SendV2
 from trimq.protocols.rocketmq.remoting import Command
-from trimq.protocols.rocketmq.system_topics import FORBIDDEN, RETRY_PREFIX
-from trimq.protocols.rocketmq.transactions import TRANSACTIONAL
+from trimq.protocols.rocketmq.repeats import Sent
+from trimq.protocols.rocketmq.system_topics import DLQ_PREFIX, FORBIDDEN, RETRY_PREFIX
 
 LONGEST_TOPIC = 127
 
@@ -35,13 +51,19 @@ _HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
 
 
 def send(context: Context, command: Command) -> Reply:
-    header = command.read(Send) if command.code == Request.SEND_MESSAGE else command.read(SendV2).spelled_out()
+    header = command.read(Send) if command.code == Request.SEND_MESSAGE else command.read(SendV2)
     try:
-        topic, stream = _find_stream(context, header)
+        topic, stream = find_stream(context, header)
+        is_dead = header.topic.startswith(RETRY_PREFIX) and is_given_up(context, command, header)
+        if is_dead:
+            topic = dead_letters(context, header.topic.removeprefix(RETRY_PREFIX))
+        if topic.creation is not None and (later := _send_later(context, command, topic)) is not None:
+            return later
         if header.batch:
             return _send_batch(context, command, header, topic, stream)
-        if header.topic.startswith(RETRY_PREFIX) and is_given_up(context, command, header):
-            topic = dead_letters(context, header.topic.removeprefix(RETRY_PREFIX))
+        if context.shared.repeats.is_on and (known := answer_repeated(context, command, header)) is not None:
+            return known
+        if is_dead:
             header.properties += f"\x02{DELAY}\x01-1\x02"
             return _send_one(context, command, header, topic, topic.stream(0))
         return _send_one(context, command, header, topic, stream)
@@ -50,30 +72,59 @@ def send(context: Context, command: Command) -> Reply:
         return reply_refused(command, refusal, SENT_FIELDS)
 
 
+def _send_later(context: Context, command: Command, topic: SharedTopic) -> Reply | None:
+    def refuse(refusal: Refusal) -> Reply:
+        context.shared.counts.refused_write(type(refusal).__name__)
+        return reply_refused(command, refusal, SENT_FIELDS)
+
+    return when_made(context, topic, lambda: send(context, command), refuse)
+
+
 def _send_one(context: Context, command: Command, header: Send, topic: SharedTopic, stream: SharedStream) -> Reply:
-    properties = _full_properties(context, header.properties)
     if not command.body:
         raise Failure(Code.MESSAGE_ILLEGAL, "a message has a body")
-    queue_id, handle = stream.id.number, ""
-    code = tags_code(properties.get(TAGS, ""))
-    if properties.get(TRANSACTIONAL, "").lower() == "true" and not header.topic.startswith(RETRY_PREFIX):
-        topic, stream = context.shared.transactions.prepare(topic, queue_id, properties)
-        header.sysFlag &= ~TRANSACTION_BITS
-    elif (waiting := context.shared.delays.postpone(topic, queue_id, properties)) is not None:
-        topic, stream, code, handle = waiting
-    draft = _draft(context, header, topic, stream, command.body, header.flag, _packed(properties))
+    properties = read_properties(header.properties)
+    queue_id = stream.id.number
+    handle, code = "", tags_code(properties.get(TAGS, ""))
+    written = _written_as_sent(context, header.properties, properties)
+    if written is None:
+        full_properties(context, properties)
+        topic, stream, code, handle = _stored_where(context, header, topic, stream, code, properties)
+        written = packed(properties)
+    draft = make_draft(context, header, topic, stream, command.body, header.flag, written)
     store_host = context.shared.identity.store_host
     placed = context.sharing.append(context.caller, topic, stream, draft, code, store_host)
+    if header.topic.startswith(RETRY_PREFIX) and topic.name.name.startswith(DLQ_PREFIX):
+        context.sharing.failures.note(context.caller, topic, placed, draft, Reason.DELIVERY_LIMIT)
+    context.shared.traffic.count_sent(header.topic, placed.store_ms, len(command.body))
     ticket, offset = placed.ticket, placed.queue_offset
     id = offset_message_id(store_host, placed.position)
     unique = properties[UNIQUE_KEY]
+    if context.shared.repeats.is_on and given_id(header) is not None:
+        context.shared.repeats.remember(header.topic, unique, Sent(id, queue_id, offset, handle, ticket))
 
     def build() -> Parts:
         if ticket.refusal is not None:
             return refused_parts(command, ticket.refusal, SENT_FIELDS)
         return answer_sent(command.opaque, id, queue_id, offset, unique, handle)
 
-    return Reply.when_durable(ticket.number, build, UNORDERED)
+    def late() -> Parts:
+        return answer_sent(command.opaque, id, queue_id, offset, unique, handle, Code.FLUSH_DISK_TIMEOUT)
+
+    return context.shared.flushes.watch(ticket, Reply.when_durable(ticket.number, build, UNORDERED), late)
+
+
+def _stored_where(
+    context: Context, header: Send, topic: SharedTopic, stream: SharedStream, code: int, properties: dict[str, str]
+) -> tuple[SharedTopic, SharedStream, int, str]:
+    """Where a message waits that is a half or that is to come later, which its properties then tell, and the handle by
+    which it may be recalled; else where it was sent to."""
+    queue_id = stream.id.number
+    if properties.get(TRANSACTIONAL, "").lower() == "true" and not header.topic.startswith(RETRY_PREFIX):
+        half_topic, halves = context.shared.transactions.prepare(topic, queue_id, properties)
+        header.sysFlag &= ~TRANSACTION_BITS
+        return half_topic, halves, code, ""
+    return context.shared.delays.postpone(topic, queue_id, properties) or (topic, stream, code, "")
 
 
 def _send_batch(context: Context, command: Command, header: Send, topic: SharedTopic, stream: SharedStream) -> Reply:
@@ -83,24 +134,57 @@ def _send_batch(context: Context, command: Command, header: Send, topic: SharedT
     outer = read_properties(header.properties)
     if DELAY in outer or outer.get(TRANSACTIONAL, "").lower() == "true":
         raise Failure(Code.MESSAGE_ILLEGAL, f"{_ILLEGAL}: a batch is neither delayed nor a half")
-    drafts = _batch_drafts(context, command, header, topic, stream)
-    store_host = context.shared.identity.store_host
-    placed = [context.sharing.append(context.caller, topic, stream, draft, code, store_host) for draft, code in drafts]
-    ids = ",".join(offset_message_id(store_host, each.position) for each in placed)
-    ticket, first, queue_id = placed[-1].ticket, placed[0].queue_offset, drafts[0][0].queue_id
+    batched = _read_batch(context, command, header, topic, stream)
+    sent = store_batch(context, header.topic, batched)
+    ids, queue_id, first = ",".join(each.id for each in sent), sent[0].queue_id, sent[0].queue_offset
+    pending = [each.pending for each in sent if each.pending is not None]
 
-    def build() -> Parts:
-        refusal = next((each.ticket.refusal for each in placed if each.ticket.refusal is not None), None)
+    def build(code: int = Code.SUCCESS) -> Parts:
+        refusal = next((each.refusal for each in pending if each.refusal is not None), None)
         if refusal is not None:
             return refused_parts(command, refusal, SENT_FIELDS)
-        return answer_sent(command.opaque, ids, queue_id, first, "")
+        return answer_sent(command.opaque, ids, queue_id, first, "", code=code)
 
-    return Reply.when_durable(ticket.number, build, UNORDERED)
+    if not pending:
+        return Reply.now(build(), UNORDERED)
+    latest = max(pending, key=lambda each: each.number)
+    reply = Reply.when_durable(latest.number, build, UNORDERED)
+    return context.shared.flushes.join(latest, reply, partial(build, Code.FLUSH_DISK_TIMEOUT))
 
 
-def _batch_drafts(
+class Batched(NamedTuple):
+    outgoing: Outgoing
+    id: str | None
+
+
+def store_batch(context: Context, name: str, batched: Sequence[Batched]) -> list[Sent]:
+    """All of them, or none. For each message what is answered for it. One that was sent before is not stored again."""
+    shared = context.shared
+    places = sort_out(context, name, [each.id for each in batched])
+    outgoing: list[Outgoing] = []
+    for each, place in zip(batched, places, strict=True):
+        if place == len(outgoing):
+            outgoing.append(each.outgoing)
+    store_host = shared.identity.store_host
+    placed = context.sharing.append_all(context.caller, outgoing, store_host) if outgoing else []
+    fresh = []
+    for new, went in zip(placed, outgoing, strict=True):
+        shared.traffic.count_sent(name, new.store_ms, new.size)
+        id = offset_message_id(store_host, new.position)
+        fresh.append(Sent(id, went.stream.id.number, new.queue_offset, "", new.ticket))
+    if placed:
+        shared.flushes.begin(placed[-1].ticket)
+    sent = [place if isinstance(place, Sent) else fresh[place] for place in places]
+    if shared.repeats.is_on:
+        for each, answered in zip(batched, sent, strict=True):
+            if each.id is not None:
+                shared.repeats.remember(name, each.id, answered)
+    return sent
+
+
+def _read_batch(
     context: Context, command: Command, header: Send, topic: SharedTopic, stream: SharedStream
-) -> Sequence[tuple[Draft, int]]:
+) -> list[Batched]:
     try:
         batched = list(read_batch(command.body))
     except BadUnit as error:
@@ -109,15 +193,16 @@ def _batch_drafts(
         raise Failure(Code.MESSAGE_ILLEGAL, "a batch holds a message")
     if len(command.body) > context.shared.settings.message_bytes:
         raise MessageTooLong(len(command.body), context.shared.settings.message_bytes)
-    drafts = []
+    read = []
     for flag, body, raw in batched:
         properties = read_properties(raw)
-        draft = _draft(context, header, topic, stream, body, flag, _packed(properties))
-        drafts.append((draft, tags_code(properties.get(TAGS, ""))))
-    return drafts
+        draft = make_draft(context, header, topic, stream, body, flag, packed(properties))
+        outgoing = Outgoing(topic, stream, draft, tags_code(properties.get(TAGS, "")))
+        read.append(Batched(outgoing, properties.get(UNIQUE_KEY)))
+    return read
 
 
-def _draft(
+def make_draft(
     context: Context,
     header: Send,
     topic: SharedTopic,
@@ -142,7 +227,7 @@ def _draft(
 # -- which queue
 
 
-def _find_stream(context: Context, header: Send) -> tuple[SharedTopic, SharedStream]:
+def find_stream(context: Context, header: Send) -> tuple[SharedTopic, SharedStream]:
     topic = context.sharing.find(context.caller, header.topic)
     if topic is None:
         check_topic_name(context, header.topic)
@@ -151,6 +236,8 @@ def _find_stream(context: Context, header: Send) -> tuple[SharedTopic, SharedStr
         raise Failure(Code.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
     queue_id = header.queueId
     definition = topic.definition
+    if not definition.permissions & WRITABLE:
+        raise Failure(Code.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden")
     most = max(definition.read_streams, definition.write_streams)
     if queue_id >= most or not definition.write_streams:
         raise Failure(Code.INVALID_PARAMETER, f"request queueId[{queue_id}] is illegal, {definition}")
@@ -201,9 +288,8 @@ def _refuse_unknown(context: Context, name: str) -> None:
 # -- what a message carries
 
 
-def _full_properties(context: Context, raw: str) -> dict[str, str]:
+def full_properties(context: Context, properties: dict[str, str]) -> dict[str, str]:
     """What the producer set, and what the broker adds: where the message is, and a key if it has none."""
-    properties = read_properties(raw)
     properties.pop("POP_CK", None)
     if UNIQUE_KEY not in properties:
         properties[UNIQUE_KEY] = _new_unique_key(context)
@@ -213,14 +299,34 @@ def _full_properties(context: Context, raw: str) -> dict[str, str]:
     return properties
 
 
-def _packed(properties: dict[str, str]) -> bytes:
+_BROKERS_OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK")
+SPECIAL_PROPERTIES = frozenset((*_BROKERS_OWN, TRANSACTIONAL, *DELAYING))
+
+
+def _written_as_sent(context: Context, text: str, properties: dict[str, str]) -> bytes | None:
+    """The properties as they are stored, of a message that is like most: nothing in it asks for anything but to be
+    stored, so that what the broker adds can be put behind what came. None: it must be looked at more closely."""
+    if UNIQUE_KEY not in properties or not SPECIAL_PROPERTIES.isdisjoint(properties) or not is_plain(text, properties):
+        return None
+    separator = "" if text.endswith(VALUE_ENDS) else VALUE_ENDS
+    written = f"{text}{separator}{added_properties(context.shared.identity.cluster_name)}".encode("utf-8", "replace")
+    return written if len(written) <= LONGEST_PROPERTIES else None
+
+
+@lru_cache(maxsize=1)
+def added_properties(cluster_name: str) -> str:
+    """What the broker adds to the properties of every message."""
+    return write_properties({"MSG_REGION": REGION, "TRACE_ON": "true", "CLUSTER": cluster_name}).decode()
+
+
+def packed(properties: dict[str, str]) -> bytes:
     try:
-        packed = write_properties(properties)
+        written = write_properties(properties)
     except ValueError as error:
         raise Failure(Code.MESSAGE_ILLEGAL, f"{_ILLEGAL}: {error}") from None
-    if len(packed) > LONGEST_PROPERTIES:
-        raise PropertiesTooLong(len(packed), LONGEST_PROPERTIES)
-    return packed
+    if len(written) > LONGEST_PROPERTIES:
+        raise PropertiesTooLong(len(written), LONGEST_PROPERTIES)
+    return written
 
 
 def _new_unique_key(context: Context) -> str:

@@ -1,4 +1,5 @@
-"""Codes 17 (make or change a topic), 215 (delete it), 351 and 21 (what topics are like)."""
+"""Codes 17 and 18 (make or change topics), 215 (delete one), 351 and 21 (what topics are like), 305 (those of the
+broker itself)."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from trimq.core.shared_topics import SharedDefinition, SharedTopic
 from trimq.errors import UnknownTopic
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.codes import Code, Failure
+from trimq.protocols.rocketmq.handlers.bodies import read_list, read_object
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.replies import done_when_durable, reply, reply_json
+from trimq.protocols.rocketmq.handlers.replies import Pending, done_when_durable, reply, reply_json
 from trimq.protocols.rocketmq.handlers.sending import check_topic_name
 from trimq.protocols.rocketmq.remoting import Command
+from trimq.protocols.rocketmq.system_topics import protected_topics
 
 
 class _Topic(msgspec.Struct):
@@ -27,8 +30,32 @@ class _Topic(msgspec.Struct):
 
 
 def update_topic(context: Context, command: Command) -> Reply:
-    header = command.read(_Topic)
+    return done_when_durable(command, _define(context, command.read(_Topic)))
+
+
+def update_topics(context: Context, command: Command) -> Reply:
+    """All of them, up to the first that is refused."""
+    ticket = None
+    for row in read_list(read_object(command).get("topicConfigList")):
+        try:
+            given = {**row, "topic": row["topicName"], "attributes": _attribute_text(row.get("attributes"))}
+            header = msgspec.convert(given, _Topic, strict=False)
+        except (KeyError, msgspec.ValidationError) as error:
+            raise Failure(Code.INVALID_PARAMETER, f"a topic that cannot be read: {error}") from None
+        ticket = _define(context, header)
+    return done_when_durable(command, ticket)
+
+
+def _attribute_text(given: object) -> str:
+    """A map of attributes as the text that sets them; they come with or without their sign."""
+    if not isinstance(given, dict):
+        return ""
+    return ",".join(f"{name if str(name)[:1] in '+-' else f'+{name}'}={value}" for name, value in given.items())
+
+
+def _define(context: Context, header: _Topic) -> Pending:
     check_topic_name(context, header.topic)
+    _refuse_system_topic(context, header.topic)
     known = context.sharing.find(context.caller, header.topic)
     definition = SharedDefinition(
         context.caller.namespace,
@@ -45,7 +72,13 @@ def update_topic(context: Context, command: Command) -> Reply:
     else:
         definition = msgspec.structs.replace(definition, created_ms=known.definition.created_ms)
         ticket = context.sharing.change(context.caller, known, definition)
-    return done_when_durable(command, ticket)
+    return ticket
+
+
+def _refuse_system_topic(context: Context, name: str) -> None:
+    identity = context.shared.identity
+    if name in protected_topics(identity.cluster_name, identity.broker_name):
+        raise Failure(Code.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
 
 
 _MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED")
@@ -61,7 +94,8 @@ def _attributes(text: str, known: dict[str, str]) -> dict[str, str]:
         if item[0] == "-":
             found.pop(name, None)
         elif value not in _MESSAGE_TYPES:
-            raise Failure(Code.INVALID_PARAMETER, f"{value[:100]} is no kind of message")
+            refused = Code.INVALID_PARAMETER if value == "MIXED" else Code.SYSTEM_ERROR
+            raise Failure(refused, f"{value[:100]} is no kind of message")
         else:
             found[name] = value
     return found
@@ -70,10 +104,20 @@ def _attributes(text: str, known: dict[str, str]) -> dict[str, str]:
 def delete_topic(context: Context, command: Command) -> Reply:
     name = command.fields.get("topic", "")
     check_topic_name(context, name)
+    _refuse_system_topic(context, name)
     known = context.sharing.find(context.caller, name)
-    return (
-        reply(command) if known is None else done_when_durable(command, context.sharing.delete(context.caller, known))
-    )
+    if known is None:
+        return reply(command)
+    ticket = context.sharing.delete(context.caller, known)
+    context.shared.traffic.forget_topic(name)
+    context.shared.resets.forget_topic(known.id)
+    return done_when_durable(command, ticket)
+
+
+def system_topic_list(context: Context, command: Command) -> Reply:
+    identity = context.shared.identity
+    names = protected_topics(identity.cluster_name, identity.broker_name)
+    return reply_json(command, {"topicList": sorted(names)})
 
 
 def topic_config(context: Context, command: Command) -> Reply:
@@ -90,7 +134,12 @@ def all_topic_configs(context: Context, command: Command) -> Reply:
     newest = max((topic.version for topic in topics), default=0)
     table = {topic.name.name: described(topic) for topic in topics}
     version = {"counter": newest, "stateVersion": 0, "timestamp": context.shared.clock.message.now_ms()}
-    return reply_json(command, {"dataVersion": version, "topicConfigTable": table})
+    mappings: dict[str, Any] = {
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": {},
+    }  # there are no static topics
+    shown = {"dataVersion": version, "mappingDataVersion": version, "topicConfigTable": table, **mappings}
+    return reply_json(command, shown)
 
 
 def described(topic: SharedTopic) -> dict[str, Any]:

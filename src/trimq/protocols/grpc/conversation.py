@@ -1,0 +1,246 @@
+"""One connection of gRPC clients: each call to the front-end, each answer into its stream when it is ready, and streams
+that both sides talk on."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping
+
+from trimq.clock import Timeline, Timer
+from trimq.errors import ProtocolError, Stopping
+from trimq.model import Buffer
+from trimq.protocols.contract import Build, CallFrontEnd, CallStream, Outlet, Parts, Reply
+from trimq.protocols.grpc.calls import Asked, Begun, CallEvent, Calls, Cancelled, Finished, Said
+from trimq.protocols.grpc.connection import Http2Connection, Limits
+from trimq.protocols.grpc.frames import BrokenConnection, Fault
+from trimq.protocols.grpc.heads import Head, Method
+from trimq.protocols.grpc.postponed import Postponed
+from trimq.protocols.grpc.statuses import Status
+from trimq.protocols.grpc.streams import Stream
+
+log = logging.getLogger(__name__)
+
+
+class _Call:
+    """A plain call that is being answered."""
+
+    __slots__ = ("_calls", "_fail", "_stream", "reply", "timer")
+
+    def __init__(self, calls: Calls, stream: Stream, fail: Callable[[str, Exception], Parts], reply: Reply) -> None:
+        self._calls = calls
+        self._stream = stream
+        self._fail = fail
+        self.reply = reply
+        self.timer: Timer | None = None
+
+    def carry(self, build: Build) -> Parts:
+        """The frames of its answer; none if nobody waits for it any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+        stream = self._stream
+        if not stream.is_open:
+            return ()
+        try:
+            parts = build()
+        except Exception as error:
+            parts = self._fail(stream.block.meaning.method.name, error)
+        stream.work = None
+        return self._calls.answer(stream, parts)
+
+    def cancel(self) -> None:
+        self.drop()
+        self.reply.cancel()
+
+    def drop(self) -> None:
+        """The connection is gone; its replies have been told."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class _Talk:
+    """A stream on which both sides say what they like."""
+
+    __slots__ = ("_stream", "timer")
+
+    def __init__(self, stream: CallStream) -> None:
+        self._stream = stream
+        self.timer: Timer | None = None
+
+    def receive(self, raw: bytes) -> Parts:
+        return self._stream.receive(raw)
+
+    def cancel(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self._stream.closed()
+
+    drop = cancel
+
+
+class GrpcConversation:
+    def __init__(
+        self,
+        front_end: CallFrontEnd,
+        methods: Mapping[str, Method],
+        address: str,
+        outlet: Outlet,
+        limits: Limits,
+        liveness: Timeline,
+    ) -> None:
+        self._front_end = front_end
+        self._outlet = outlet
+        self._limits = limits
+        self._liveness = liveness
+        self._http2 = Http2Connection(limits, liveness.now_ms)
+        self._calls = Calls(self._http2, methods, address, limits)
+        self._postponed = Postponed(limits.message_bytes)
+        self.get_buffer = self._http2.get_buffer
+        self.buffer_updated = self._http2.buffer_updated
+        self.rest = self._http2.rest
+
+    # -- in
+
+    def next_event(self) -> CallEvent | None:
+        event = self._next()
+        self._flush()
+        return event
+
+    def _next(self) -> CallEvent | None:
+        """Who leaves unread what it was answered is answered nothing more until it has read; but it is listened to,
+        or nobody would hear that it has."""
+        while True:
+            if self._postponed and self._has_room:
+                return self._postponed.take()
+            event = self._calls.next_event()
+            if type(event) is Asked and not self._has_room:
+                if not self._postponed.add(event):
+                    self._http2.fail(event.stream, Fault.REFUSED_STREAM)
+                continue
+            if type(event) is Cancelled:
+                self._postponed.drop(event.stream)
+            if event is not None or not (self._postponed and self._has_room):
+                return event
+
+    @property
+    def _has_room(self) -> bool:
+        return self._http2.outflow.held_bytes < self._limits.unsent_bytes
+
+    def _flush(self) -> None:
+        outgoing = self._http2.take_outgoing()
+        if outgoing:
+            self._outlet.send(outgoing)
+
+    def handle(self, event: object) -> Reply | None:
+        if type(event) is Asked:
+            return self._ask(event.stream, event.raw)
+        if type(event) is Begun:
+            self._begin(event.stream)
+        elif type(event) is Said:
+            self._hear(event.stream, event.raw)
+        elif type(event) is Finished:
+            self._end(event.stream, Status.OK, "")
+        elif type(event) is Cancelled:
+            self._cancel(event.stream)
+        return None
+
+    # -- plain calls
+
+    def _ask(self, stream: Stream, raw: bytes) -> Reply | None:
+        head: Head = stream.block.meaning
+        name = head.method.name
+        try:
+            reply = self._front_end.call(name, head.facts, raw)
+        except Exception as error:
+            if hasattr(error, "status"):
+                self._end_for(stream, name, error)
+                return None
+            reply = Reply.now(self._failed(name, error), None)
+        call = stream.work = _Call(self._calls, stream, self._failed, reply)
+        reply.carry(call.carry)
+        if reply.is_open and head.facts.remaining_ms is not None:
+            call.timer = self._time_out(stream, head.facts.remaining_ms)
+        return reply
+
+    def _failed(self, name: str, error: Exception) -> Parts:
+        """We have stumbled: the front-end has an answer for that."""
+        _log_fault(name, error)
+        return self._front_end.failed(name)
+
+    # -- streams
+
+    def _begin(self, stream: Stream) -> None:
+        head: Head = stream.block.meaning
+        try:
+            opened = self._front_end.open(head.method.name, head.facts, lambda parts: self._say(stream, parts))
+        except Exception as error:
+            self._end_for(stream, head.method.name, error)
+            return
+        talk = stream.work = _Talk(opened)
+        if head.facts.remaining_ms is not None:
+            talk.timer = self._time_out(stream, head.facts.remaining_ms)
+
+    def _hear(self, stream: Stream, raw: bytes) -> None:
+        if stream.work is None:
+            return  # it has ended, and the peer has yet to read so
+        try:
+            self._say(stream, stream.work.receive(raw))
+        except Exception as error:
+            self._end_for(stream, stream.block.meaning.method.name, error)
+
+    def _say(self, stream: Stream, parts: Parts) -> None:
+        """What is said to one who does not listen is lost: it is said again."""
+        if parts and stream.is_open and not stream.tail and self._has_room:
+            self._outlet.send(self._calls.say(stream, parts))
+
+    # -- ends
+
+    def _time_out(self, stream: Stream, remaining_ms: int) -> Timer:
+        def end() -> None:
+            self._end(stream, Status.DEADLINE_EXCEEDED, "the time of the call is over")
+            self._flush()  # there may be room now for what others want to send
+
+        return self._liveness.call_at(self._liveness.now_ms() + remaining_ms, end)
+
+    def _end(self, stream: Stream, status: Status, reason: str) -> None:
+        if stream.is_open and not stream.tail:
+            self._outlet.send(self._calls.end(stream, status, reason))
+            self._cancel(stream)
+
+    def _end_for(self, stream: Stream, name: str, error: Exception) -> None:
+        """With a status of gRPC's own: what the front-end has said, or that we stumbled."""
+        status = getattr(error, "status", None)
+        if status is None:
+            _log_fault(name, error)
+        self._end(stream, Status[status or "INTERNAL"], str(error) if status else "internal error")
+
+    def _cancel(self, stream: Stream) -> None:
+        work, stream.work = stream.work, None
+        if work is not None:
+            work.cancel()
+
+    def congestion_ended(self) -> None:
+        """What is said is held back by the windows of HTTP/2."""
+
+    def farewell(self, error: ProtocolError) -> Parts:
+        if not isinstance(error, Stopping):
+            fault = error.fault if isinstance(error, BrokenConnection) else Fault.INTERNAL_ERROR
+            return self._http2.goodbye(fault, str(error))
+        talks = [stream for stream in self._http2.streams.values() if isinstance(stream.work, _Talk)]
+        last_words: list[Buffer] = []
+        for stream in talks:
+            last_words += self._calls.end(stream, Status.UNAVAILABLE, str(error))
+            self._cancel(stream)
+        return [*last_words, *self._http2.goodbye(Fault.NO_ERROR, str(error))]
+
+    def closed(self) -> None:
+        for stream in list(self._http2.streams.values()):
+            stream.is_open = False
+            work, stream.work = stream.work, None
+            if work is not None:
+                work.drop()
+
+
+def _log_fault(name: str, error: Exception) -> None:
+    """As text: whoever keeps the record would keep the call."""
+    log.error("a call of %s failed\n%s", name, "".join(traceback.format_exception(error)))

@@ -1,0 +1,35 @@
+"""A door for gRPC: carries the calls of any service to the front-end that answers them."""
+
+from __future__ import annotations
+
+from trimq.clock import Timeline
+from trimq.config import Settings
+from trimq.protocols.contract import CallFrontEnd, Outlet
+from trimq.protocols.grpc.connection import Limits
+from trimq.protocols.grpc.conversation import GrpcConversation
+from trimq.protocols.grpc.heads import Method
+
+
+class GrpcDoor:
+    def __init__(self, front_end: CallFrontEnd, limits: Limits, liveness: Timeline) -> None:
+        self._front_end = front_end
+        self._limits = limits
+        self._liveness = liveness
+        named = [(name, False) for name in front_end.calls] + [(name, True) for name in front_end.streams]
+        self._methods = {f"/{front_end.service}/{name}": Method(name, is_stream) for name, is_stream in named}
+
+    def converse(self, address: str, outlet: Outlet) -> GrpcConversation:
+        return GrpcConversation(self._front_end, self._methods, address, outlet, self._limits, self._liveness)
+
+
+def limits_of(settings: Settings) -> Limits:
+    """A connection whose answers all wait is not read: half as many calls are allowed as would do that, so that it can
+    still say that it waits no longer."""
+    given = settings.limits
+    return Limits(
+        streams=max(given.pending_requests_per_connection // 2, 1),
+        header_bytes=settings.rocketmq.grpc_header_bytes,
+        message_bytes=settings.rocketmq.frame_bytes,
+        idle_frames=settings.rocketmq.grpc_idle_frames,
+        unsent_bytes=given.unsent_bytes_per_connection,
+    )

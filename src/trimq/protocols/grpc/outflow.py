@@ -1,0 +1,107 @@
+"""What an HTTP/2 peer has room for, and what waits until it has more. Makes frames of data; knows no message."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from trimq.model import Buffer
+from trimq.protocols.grpc.frames import (
+    DEFAULT_WINDOW,
+    FRAME_BYTES,
+    HEAD,
+    LARGEST_WINDOW,
+    BrokenConnection,
+    Fault,
+)
+from trimq.protocols.grpc.streams import Stream
+
+
+class Outflow:
+    """Of one connection. Streams that wait for their own window are found by it; those that wait for the
+    connection's have their turn in the order in which they came. `ended` is called when the last frame of a stream is
+    on its way, and gives what has to follow it."""
+
+    def __init__(self, ended: Callable[[Stream], bytes]) -> None:
+        self._ended = ended
+        self.window = DEFAULT_WINDOW
+        self.stream_window = DEFAULT_WINDOW
+        self.frame_bytes = FRAME_BYTES
+        self.held_bytes = 0
+        self._waiting: dict[Stream, None] = {}
+
+    def send(self, stream: Stream, head: bytes, data: bytes, tail: bytes = b"") -> list[Buffer]:
+        """The frame `head`, the data in frames, and the frame `tail`, which is the last one: as much of it as may be
+        sent now."""
+        size = len(data)
+        if stream.held is None and size <= self.window and size <= stream.window and size <= self.frame_bytes:
+            self.window -= size
+            stream.window -= size
+            after = self._ended(stream) if tail else b""
+            return [b"".join((head, HEAD.pack(size << 8, 0, stream.number), data, tail, after))]
+        if stream.held is None:
+            stream.held = deque()
+        stream.held.append(data)
+        self.held_bytes += size
+        stream.tail = tail
+        return [head, *self._go_on(stream)]
+
+    def finish(self, stream: Stream, tail: bytes) -> list[Buffer]:
+        """The last frame, once what waits has gone."""
+        if stream.held is None:
+            return [tail, self._ended(stream)]
+        stream.tail = tail
+        return []
+
+    def _go_on(self, stream: Stream) -> list[Buffer]:
+        held = stream.held
+        assert held is not None
+        parts: list[Buffer] = []
+        while held:
+            most = min(self.window, stream.window, self.frame_bytes)
+            if most <= 0:
+                if stream.window > 0:
+                    self._waiting[stream] = None
+                return parts
+            piece = held.popleft()
+            if len(piece) > most:
+                view = memoryview(piece)
+                held.appendleft(view[most:])
+                piece = view[:most]
+            size = len(piece)
+            self.window -= size
+            stream.window -= size
+            self.held_bytes -= size
+            parts += (HEAD.pack(size << 8, 0, stream.number), piece)
+        stream.held = None
+        if stream.tail:
+            parts += (stream.tail, self._ended(stream))
+        return parts
+
+    def widen(self, increment: int) -> list[Buffer]:
+        """The peer has room for so much more, on whichever stream: what may be sent now."""
+        self.window += increment
+        if self.window > LARGEST_WINDOW:
+            raise BrokenConnection(Fault.FLOW_CONTROL_ERROR, "the window of a connection was opened too far")
+        parts: list[Buffer] = []
+        while self._waiting and self.window > 0:
+            stream = next(iter(self._waiting))
+            del self._waiting[stream]
+            parts += self._go_on(stream)
+        return parts
+
+    def widen_stream(self, stream: Stream, increment: int) -> list[Buffer] | None:
+        """As `widen`, of one stream. None: that was too much."""
+        stream.window += increment
+        if stream.window > LARGEST_WINDOW:
+            return None
+        if stream.held is None or stream.window <= 0 or stream in self._waiting:
+            return []
+        return self._go_on(stream)
+
+    def forget(self, stream: Stream) -> None:
+        """It has ended: what waits for it will not be sent."""
+        if stream.held is not None:
+            self.held_bytes -= sum(map(len, stream.held))
+            stream.held = None
+            self._waiting.pop(stream, None)

@@ -1,0 +1,174 @@
+"""The files of RocketMQ's `config` folder: read once, when a store is opened that another broker wrote, and written
+from time to time and at the end, so that a genuine broker can go on with ours."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from trimq.clock import Clock, Timer
+from trimq.core.shared_topics import SharedDefinition
+from trimq.core.sharing import Sharing
+from trimq.errors import Refusal, StartMistake
+from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
+from trimq.model import DEFAULT_NAMESPACE, SYSTEM
+from trimq.protocols.rocketmq.delays import GROUP as DELAY_GROUP
+from trimq.protocols.rocketmq.handlers import groups, topics
+from trimq.protocols.rocketmq.lenient_json import BadJson, read_json, write_object_keyed
+
+log = logging.getLogger(__name__)
+
+TOPICS = "topics.json"
+GROUPS = "subscriptionGroup.json"
+OFFSETS = "consumerOffset.json"
+DELAYS = "delayOffset.json"
+TIMERS = "timercheck"
+
+# Last time read, end of the timer log, queue offset read to, and that of the master. There is no timer log of ours: a
+# genuine broker reads the waiting messages again.
+_TIMERS = Struct(">qqqq")
+_TIMERS_BYTES = 4096
+
+
+class ConfigFiles:
+    def __init__(self, sharing: Sharing, clock: Clock, interval_ms: int) -> None:
+        self._sharing = sharing
+        self._config = sharing.config
+        self._now_ms = clock.message.now_ms
+        self._timeline = clock.liveness
+        self._interval_ms = interval_ms
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Before anything else uses the store."""
+        if not self._config.is_ours:
+            self._adopt()
+        self._arm()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._save()
+
+    # -- reading
+
+    def _adopt(self) -> None:
+        if self._config.files.names():
+            log.info("topics, groups and offsets of the store's last broker are taken over")
+        self._read(TOPICS, "topicConfigTable", self._define_topic)
+        if TOPICS not in self._config.files.names():
+            for name, count in self._config.strays().items():
+                self._define_topic(name, {"readQueueNums": count, "writeQueueNums": count})
+        self._read(GROUPS, "subscriptionGroupTable", self._define_group)
+        self._read(OFFSETS, "offsetTable", self._commit)
+        self._read(DELAYS, "offsetTable", self._commit_level)
+        self._config.become_ours()
+
+    def _read(self, name: str, table: str, take: Callable[[str, Any], None]) -> None:
+        for data in self._config.files.versions(name):
+            try:
+                found = read_json(data)
+                rows: Mapping[str, Any] = found[table] or {}
+                items = list(rows.items())
+            except (BadJson, TypeError, KeyError, AttributeError) as error:
+                log.warning("%s cannot be read, what it was before is tried: %s", name, error)
+                continue
+            for key, value in items:
+                try:
+                    take(key, value)
+                except (Refusal, TypeError, ValueError, KeyError, AttributeError) as error:
+                    if name == TOPICS and key in self._config.strays():
+                        raise StartMistake(f"topic {key} of the store cannot be taken over: {error}") from None
+                    log.warning("%s: %.100s is not taken over: %s", name, key, error)
+            return
+
+    def _define_topic(self, name: str, row: dict[str, Any]) -> None:
+        if self._sharing.find(SYSTEM, name) is not None:
+            return
+        given = {
+            "namespace": DEFAULT_NAMESPACE,
+            "name": name,
+            "read_streams": row["readQueueNums"],
+            "write_streams": row["writeQueueNums"],
+            "permissions": row.get("perm", 6) & 7,
+            "is_ordered": row.get("order", False),
+            "flags": row.get("topicSysFlag", 0),
+            "attributes": row.get("attributes") or {},
+        }
+        self._sharing.prepare(msgspec.convert(given, SharedDefinition))
+
+    def _define_group(self, name: str, row: dict[str, Any]) -> None:
+        for field, kept in groups.FIXED.items():
+            if row.get(field, kept) != kept:
+                log.warning("group %.100s: %s is %.40r from now on, the only value that is served", name, field, kept)
+        self._sharing.define_group(SYSTEM, groups.read_group(name, row))
+
+    def _commit(self, key: str, offsets: dict[str, int]) -> None:
+        topic, _, group = key.partition("@")
+        self._commit_all(group, topic, {int(number): offset for number, offset in offsets.items()})
+
+    def _commit_level(self, level: str, offset: int) -> None:
+        self._commit_all(DELAY_GROUP, SCHEDULE_TOPIC, {int(level) - 1: offset})
+
+    def _commit_all(self, group: str, name: str, offsets: Mapping[int, int]) -> None:
+        topic = self._sharing.topic(SYSTEM, name)
+        for number, offset in offsets.items():
+            self._sharing.commit(SYSTEM, group, topic, number, int(offset))
+
+    # -- writing
+
+    def _arm(self) -> None:
+        self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._tick)
+
+    def _tick(self) -> None:
+        self._save()
+        self._arm()
+
+    def _save(self) -> None:
+        if not self._config.is_ours:
+            return  # what is there is still to be read
+        changed = self._config.changes()
+        try:
+            if changed.topics:
+                table = {topic.name.name: topics.described(topic) for topic in self._sharing.topics(SYSTEM)}
+                self._write(TOPICS, {"topicConfigTable": table})
+            if changed.groups:
+                shown = {group.name: groups.described(group) for group in self._sharing.groups(SYSTEM)}
+                self._write(GROUPS, {"forbiddenTable": {}, "subscriptionGroupTable": shown})
+            if changed.cursors:
+                self._save_cursors()
+        except OSError as error:
+            self._config.forget_writing()
+            log.warning("the files for a genuine RocketMQ broker are written later: %s", error)
+
+    def _write(self, name: str, tables: dict[str, Any]) -> None:
+        data = {"dataVersion": self._version(), **tables}
+        self._config.files.write(name, msgspec.json.format(msgspec.json.encode(data), indent=2))
+
+    def _version(self) -> dict[str, int]:
+        now_ms = self._now_ms()
+        return {"counter": now_ms, "stateVersion": 0, "timestamp": now_ms}
+
+    def _save_cursors(self) -> None:
+        files = self._config.files
+        files.write(OFFSETS, groups.encode_offsets(self._sharing, SYSTEM, frozenset((DELAY_GROUP,))))
+        levels = {number + 1: offset for number, offset in self._delayed(SCHEDULE_TOPIC).items()}
+        version = msgspec.json.encode(self._version())
+        files.write(DELAYS, b'{"dataVersion":%b,"offsetTable":%b}' % (version, write_object_keyed(levels.items())))
+        done = self._delayed(WHEEL_TOPIC).get(0, 0)
+        files.write(TIMERS, _TIMERS.pack(self._now_ms(), 0, done, done).ljust(_TIMERS_BYTES, b"\0"))
+
+    def _delayed(self, name: str) -> dict[int, int]:
+        """Up to where all that waited in each queue has been delivered."""
+        topic = self._sharing.find(SYSTEM, name)
+        cursors = self._sharing.cursors(SYSTEM, DELAY_GROUP)
+        return {
+            stream.number: cursor.offset
+            for stream, cursor in cursors.items()
+            if topic is not None and stream.topic == topic.id
+        }

@@ -1,0 +1,124 @@
+"""RocketMQ's gRPC surface without its transport: a call's bytes in, a reply out, and the streams over which clients are
+told things. Whoever carries the bytes is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from trimq.errors import Refusal
+from trimq.formats.unit_hosts import pack_host
+from trimq.model import Caller
+from trimq.protocols.contract import CallerFacts, Parts, Reply
+from trimq.protocols.rocketmq.grpc import wire
+from trimq.protocols.rocketmq.grpc.calls import Call, Handler, refused, reply
+from trimq.protocols.rocketmq.grpc.codes import Denied, Rejected
+from trimq.protocols.rocketmq.grpc.declaration import PACKAGE, SERVICE
+from trimq.protocols.rocketmq.grpc.handlers import (
+    clients,
+    recalling,
+    receiving,
+    routes,
+    sending,
+    settling,
+    transactions,
+)
+from trimq.protocols.rocketmq.grpc.known_clients import ClientOutlet, KnownClients, Sink
+from trimq.protocols.rocketmq.grpc.renewals import Renewals
+from trimq.protocols.rocketmq.grpc.words import Code
+from trimq.protocols.rocketmq.handlers.context import Shared
+
+PROTOCOL = "rocketmq-grpc"
+
+_NOWHERE = pack_host("127.0.0.1", 0)
+_NO_WAY_OUT = ClientOutlet()
+
+
+class Method(NamedTuple):
+    request: Any
+    response: Any
+    handle: Handler
+
+
+METHODS: Mapping[str, Method] = {
+    "QueryRoute": Method(wire.QueryRouteRequest, wire.QueryRouteResponse, routes.query_route),
+    "QueryAssignment": Method(wire.QueryAssignmentRequest, wire.QueryAssignmentResponse, routes.query_assignment),
+    "Heartbeat": Method(wire.HeartbeatRequest, wire.HeartbeatResponse, clients.heartbeat),
+    "NotifyClientTermination": Method(
+        wire.NotifyClientTerminationRequest, wire.NotifyClientTerminationResponse, clients.terminate
+    ),
+    "SendMessage": Method(wire.SendMessageRequest, wire.SendMessageResponse, sending.send),
+    "ReceiveMessage": Method(wire.ReceiveMessageRequest, wire.ReceiveMessageResponse, receiving.receive),
+    "AckMessage": Method(wire.AckMessageRequest, wire.AckMessageResponse, settling.ack),
+    "ChangeInvisibleDuration": Method(
+        wire.ChangeInvisibleDurationRequest, wire.ChangeInvisibleDurationResponse, settling.change_invisible
+    ),
+    "ForwardMessageToDeadLetterQueue": Method(
+        wire.ForwardMessageToDeadLetterQueueRequest, wire.ForwardMessageToDeadLetterQueueResponse, settling.forward
+    ),
+    "EndTransaction": Method(wire.EndTransactionRequest, wire.EndTransactionResponse, transactions.end_transaction),
+    "RecallMessage": Method(wire.RecallMessageRequest, wire.RecallMessageResponse, recalling.recall),
+}
+
+
+class GrpcFrontEnd:
+    service = f"{PACKAGE}.{SERVICE}"
+    calls: tuple[str, ...] = tuple(METHODS)
+    streamed_answers: tuple[str, ...] = ("ReceiveMessage",)
+    streams: tuple[str, ...] = ("Telemetry",)
+
+    def __init__(self, shared: Shared, client_limit: int) -> None:
+        self._shared = shared
+        self._known = KnownClients(shared.clock.liveness, shared.clients, client_limit)
+        self._renewals = Renewals(shared.sharing.popping, shared.clock.message)
+        self._known.on_forgotten(self._renewals.forget)
+        shared.sharing.on_stop(self._renewals.stop)
+
+    def call(self, method: str, facts: CallerFacts, raw: bytes) -> Reply:
+        """Do what is asked, now. Rejected: the bytes are no request."""
+        found = METHODS[method]
+        try:
+            request = found.request.FromString(raw)
+        except DecodeError as error:
+            raise Rejected("INVALID_ARGUMENT", f"the request cannot be read: {error}") from None
+        call = self._call(facts)
+        try:
+            if not call.client_id:
+                raise Denied(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+            return found.handle(call, request)
+        except Refusal as refusal:
+            return reply(found.response(status=refused(refusal)))
+
+    def open(self, stream: str, facts: CallerFacts, sink: Sink) -> clients.Telemetry:
+        return clients.Telemetry(self._call(facts), sink)
+
+    def failed(self, method: str) -> Parts:
+        """The answer to a call that stumbled over a fault of ours."""
+        trouble = Denied(Code.INTERNAL_SERVER_ERROR, "internal error")
+        return [METHODS[method].response(status=refused(trouble)).SerializeToString()]
+
+    def _call(self, facts: CallerFacts) -> Call:
+        told = facts.metadata
+        client_id = told.get("x-mq-client-id", "")
+        return Call(
+            self._shared,
+            Caller("anonymous", client_id, facts.address, PROTOCOL),
+            _NO_WAY_OUT,
+            _host(facts.address),
+            self._known,
+            self._renewals,
+            client_id,
+            told.get("x-mq-language", ""),
+            told.get("x-mq-client-version", ""),
+            facts.remaining_ms,
+        )
+
+
+def _host(address: str) -> bytes:
+    host, _, port = address.rpartition(":")
+    try:
+        return pack_host(host.strip("[]"), int(port))
+    except ValueError:
+        return _NOWHERE

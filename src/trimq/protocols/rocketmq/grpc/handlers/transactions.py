@@ -1,0 +1,52 @@
+"""EndTransaction: a producer, or any client that knows the id, decides whether a half counts. Its place is found by its
+id, so that a restart of the broker forgets none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimq.errors import Refusal
+from trimq.formats.unit import Unit
+from trimq.formats.unit_letters import PRODUCER_GROUP, REAL_TOPIC
+from trimq.formats.unit_properties import read_properties
+from trimq.model import SYSTEM
+from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.grpc import wire
+from trimq.protocols.rocketmq.grpc.calls import Call, refused, reply, reply_when_durable, status
+from trimq.protocols.rocketmq.grpc.codes import Denied
+from trimq.protocols.rocketmq.grpc.names import check_topic
+from trimq.protocols.rocketmq.grpc.words import Code, TransactionResolution, TransactionSource
+from trimq.protocols.rocketmq.system_topics import HALF_TOPIC
+
+_FOR_EVER_MS = 2**62
+
+
+def end_transaction(call: Call, request: Any) -> Reply:
+    check_topic(call, request.topic.name)
+    if not request.transaction_id.strip():
+        raise Denied(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
+    half, group = _find_half(call, request)
+    if request.resolution == TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED:
+        return reply(wire.EndTransactionResponse(status=status()))  # it will be asked again
+    placed = call.shared.transactions.decide(
+        group,
+        half.queue_offset,
+        half.position,
+        request.resolution == TransactionResolution.COMMIT,
+        request.source == TransactionSource.SOURCE_SERVER_CHECK,
+    )
+
+    def build(refusal: Refusal | None) -> Any:
+        return wire.EndTransactionResponse(status=status() if refusal is None else refused(refusal))
+
+    return reply_when_durable([placed.ticket], build)
+
+
+def _find_half(call: Call, request: Any) -> tuple[Unit, str]:
+    """The newest: each time its producer was asked, it was stored again."""
+    found = call.sharing.find_key(SYSTEM, HALF_TOPIC, request.transaction_id, 0, _FOR_EVER_MS)
+    for unit in found:
+        properties = read_properties(unit.properties)
+        if properties.get(REAL_TOPIC) == request.topic.name:
+            return unit, properties.get(PRODUCER_GROUP, "")
+    raise Denied(Code.INTERNAL_SERVER_ERROR, "there is no such transaction")

@@ -1,0 +1,77 @@
+"""Messages that clients have received and need for as long as it takes: their time is renewed for as long as their
+client is known, up to a limit. Soft state: after a restart of the broker they come back when their time is over."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from trimq.clock import Timeline, Timer
+from trimq.core.popping import Popping, Receipt
+from trimq.core.shared_topics import SharedTopic
+from trimq.errors import Refusal
+from trimq.model import SYSTEM
+
+INVISIBLE_MS = 60_000
+_RENEW_MS = 20_000
+_LIMIT_MS = 3 * 3_600_000
+_AFTER_FAREWELL_MS = 1000
+
+_Key = tuple[str, UUID, Receipt]
+
+
+class _Renewed(NamedTuple):
+    client_id: str
+    topic: SharedTopic
+
+
+class Renewals:
+    def __init__(self, popping: Popping, timeline: Timeline) -> None:
+        self._popping = popping
+        self._timeline = timeline
+        self._renewed: dict[_Key, _Renewed] = {}
+        self._timer: Timer | None = None
+
+    def __len__(self) -> int:
+        return len(self._renewed)
+
+    def add(self, client_id: str, group: str, topic: SharedTopic, receipt: Receipt) -> None:
+        self._renewed[group, topic.id, receipt] = _Renewed(client_id, topic)
+        if self._timer is None:
+            self._timer = self._timeline.call_at(self._timeline.now_ms() + _RENEW_MS, self._renew)
+
+    def drop(self, group: str, topic: SharedTopic, receipt: Receipt) -> None:
+        """Its client has said what is to become of it."""
+        self._renewed.pop((group, topic.id, receipt), None)
+
+    def forget(self, client_id: str) -> None:
+        """The client is gone: what it had comes back soon."""
+        for key in [key for key, renewed in self._renewed.items() if renewed.client_id == client_id]:
+            group, _, receipt = key
+            topic = self._renewed.pop(key).topic
+            try:
+                self._popping.change_invisible(SYSTEM, group, topic, receipt, _AFTER_FAREWELL_MS)
+            except Refusal:
+                continue  # it comes back when its time is over
+
+    def stop(self) -> None:
+        self._renewed.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _renew(self) -> None:
+        self._timer = None
+        now_ms = self._timeline.now_ms()
+        for key, renewed in list(self._renewed.items()):
+            group, _, receipt = key
+            if receipt.taken_ms + _LIMIT_MS <= now_ms or not self._is_renewed(group, renewed.topic, receipt):
+                del self._renewed[key]
+        if self._renewed:
+            self._timer = self._timeline.call_at(now_ms + _RENEW_MS, self._renew)
+
+    def _is_renewed(self, group: str, topic: SharedTopic, receipt: Receipt) -> bool:
+        try:
+            return self._popping.renew(SYSTEM, group, topic, receipt, INVISIBLE_MS) is not None
+        except Refusal:
+            return True  # the disk may take it the next time, which is before its time is over

@@ -1,0 +1,75 @@
+"""A message that its producer sends again, under the id that it had: answered as it was the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from trimq.formats.unit_hosts import offset_message_id
+from trimq.formats.unit_properties import UNIQUE_KEY, read_properties
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.answers import SENT_FIELDS, answer_sent
+from trimq.protocols.rocketmq.codes import Code
+from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_parts
+from trimq.protocols.rocketmq.headers import Send
+from trimq.protocols.rocketmq.remoting import Command
+from trimq.protocols.rocketmq.repeats import Sent
+from trimq.protocols.rocketmq.system_topics import RETRY_PREFIX
+
+
+def given_id(header: Send) -> str | None:
+    """The id that the producer gave it. What is tried again has that of the first try, and is no repetition."""
+    if header.topic.startswith(RETRY_PREFIX):
+        return None
+    return read_properties(header.properties).get(UNIQUE_KEY)
+
+
+def answer_repeated(context: Context, command: Command, header: Send) -> Reply | None:
+    """None: it is new."""
+    unique = given_id(header)
+    known = None if unique is None else find_sent(context, header.topic, unique)
+    if unique is None or known is None:
+        return None
+
+    def build(code: int = Code.SUCCESS) -> Parts:
+        if known.pending is not None and known.pending.refusal is not None:
+            return refused_parts(command, known.pending.refusal, SENT_FIELDS)
+        id, queue_id, offset, handle, _ = known
+        return answer_sent(command.opaque, id, queue_id, offset, unique, handle, code)
+
+    if known.pending is None:
+        return Reply.when_durable(0, build, UNORDERED)
+    reply = Reply.when_durable(known.pending.number, build, UNORDERED)
+    return context.shared.flushes.join(known.pending, reply, partial(build, Code.FLUSH_DISK_TIMEOUT))
+
+
+def find_sent(context: Context, topic: str, unique: str) -> Sent | None:
+    """Among those of this run, and by the key index those of the runs before."""
+    known = context.shared.repeats.find(topic, unique)
+    if known is not None:
+        return known
+    now_ms = context.shared.clock.message.now_ms()
+    for unit in context.sharing.find_key(context.caller, topic, unique, 0, now_ms):
+        if read_properties(unit.properties).get(UNIQUE_KEY) == unique:
+            id = offset_message_id(unit.store_host, unit.position)
+            return Sent(id, unit.queue_id, unit.queue_offset, "", None)
+    return None
+
+
+def sort_out(context: Context, topic: str, ids: Sequence[str | None]) -> list[Sent | int]:
+    """For each message of a batch what it was answered before, or else the place among the new ones of the first that
+    has its id."""
+    if not context.shared.repeats.is_on:
+        return list(range(len(ids)))
+    found: list[Sent | int] = []
+    fresh: dict[str, int] = {}
+    count = 0
+    for unique in ids:
+        known = None if unique is None else fresh.get(unique, find_sent(context, topic, unique))
+        if known is None:
+            known, count = count, count + 1
+            if unique is not None:
+                fresh[unique] = known
+        found.append(known)
+    return found

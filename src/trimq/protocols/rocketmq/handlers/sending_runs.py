@@ -1,0 +1,197 @@
+"""Code 310 for messages that came together, on one connection: those that ask for nothing but to be stored are read,
+stored and answered in one step, which takes a third of the time. Whatever is special about one is left to `sending`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+
+from trimq.core.shared_streams import SharedStream
+from trimq.core.shared_topics import WRITABLE, SharedTopic
+from trimq.core.sharing import OutgoingRun
+from trimq.errors import Refusal
+from trimq.formats.unit import BORN_HOST_V6, LONGEST_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
+from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, VALUE_ENDS, read_plain_properties, tags_code
+from trimq.formats.unit_runs import Fresh, Lane
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.answers import SENT_FIELDS, Asked, answer_run, is_quotable
+from trimq.protocols.rocketmq.codes import Code, Request
+from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_answer
+from trimq.protocols.rocketmq.handlers.sending import SPECIAL_PROPERTIES, added_properties
+from trimq.protocols.rocketmq.headers import SendRequest
+from trimq.protocols.rocketmq.system_topics import FORBIDDEN, RETRY_PREFIX
+
+SEND = Request.SEND_MESSAGE_V2
+
+# As clients begin their headers, with and without blanks.
+BEGINS = (b'{"code":%d,' % SEND, b'{"code": %d,' % SEND)
+
+# More than these are better shared out among the passes; longer ones gain nothing. With the longest properties, one of
+# them fits into the shortest file that a commit log may have.
+_MOST_MESSAGES = 64
+_LONGEST_BODY = 16 * 1024
+
+# What is known of so many queues is kept for the next turn.
+_MOST_WAYS = 256
+
+_V4_BYTES = 8
+_HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
+
+decode_request = msgspec.json.Decoder(SendRequest, strict=False).decode
+
+
+_Way = tuple[SharedTopic, SharedStream, Lane]
+"""Where the messages for one queue go."""
+
+
+class SendRuns:
+    """Of one connection: takes messages until there are no more, or one is special; then `send` stores them."""
+
+    __slots__ = (
+        "_added",
+        "_context",
+        "_keys",
+        "_longest",
+        "_messages",
+        "_more_keys",
+        "_revision",
+        "_used",
+        "_ways",
+        "asked",
+    )
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        added = added_properties(context.shared.identity.cluster_name)
+        self._added = (f"{VALUE_ENDS}{added}".encode(), added.encode())
+        self._longest = min(_LONGEST_BODY, context.sharing.message_bytes)
+        self._ways: dict[tuple[str, int], _Way] = {}
+        self._revision = -1
+        self._begin()
+
+    def _begin(self) -> None:
+        self._used: dict[tuple[str, int], _Way] = {}
+        self._messages: list[Fresh] = []
+        self._keys: list[str] = []
+        self._more_keys: dict[int, str] = {}
+        self.asked: list[Asked] = []
+        """What each answer needs, in the order of the messages."""
+
+    def take(self, request: SendRequest, body: memoryview) -> bool:
+        """Whether the message is one of those that may be stored together."""
+        header = request.extFields
+        if (
+            request.flag
+            or header.batch
+            or header.sysFlag & TRANSACTION_BITS
+            or request.code != SEND
+            or not 0 < len(body) <= self._longest
+            or len(self.asked) >= _MOST_MESSAGES
+        ):
+            return False
+        text = header.properties
+        properties = read_plain_properties(text)
+        if properties is None or UNIQUE_KEY not in properties or not SPECIAL_PROPERTIES.isdisjoint(properties):
+            return False
+        unique = properties[UNIQUE_KEY]
+        written = text.encode() + self._added[text.endswith(VALUE_ENDS)]
+        if not is_quotable(unique) or len(written) > LONGEST_PROPERTIES:
+            return False
+        way = self._used.get((header.topic, header.queueId)) or self._find_way(header.topic, header.queueId)
+        if way is None:
+            return False
+        code = tags_code(properties[TAGS]) if TAGS in properties else 0
+        if KEYS in properties:
+            self._more_keys[len(self.asked)] = properties[KEYS]
+        flags = header.sysFlag & ~_HOST_BITS
+        self._messages.append(
+            (way[2], body, written, header.flag, flags, header.bornTimestamp, header.reconsumeTimes, code)
+        )
+        self._keys.append(unique)
+        self.asked.append((request.opaque, header.queueId, unique, header.topic))
+        return True
+
+    def _find_way(self, topic: str, number: int) -> _Way | None:
+        """None: something must be looked at, made or refused first."""
+        if self._revision != self._context.sharing.revision or len(self._ways) > _MOST_WAYS:
+            self._revision = self._context.sharing.revision
+            self._ways.clear()
+        way = self._ways.get((topic, number))
+        if way is None:
+            with suppress(Refusal):  # `sending` will hear it too, and tell
+                way = self._look_for_way(topic, number)
+            if way is None:
+                return None
+            self._ways[topic, number] = way
+        self._used[topic, number] = way
+        return way
+
+    def _look_for_way(self, name: str, number: int) -> _Way | None:
+        context = self._context
+        shared, sharing = context.shared, context.sharing
+        if not len(context.host) == len(shared.identity.store_host) == _V4_BYTES or shared.repeats.is_on:
+            return None
+        if name.startswith(RETRY_PREFIX) or name in FORBIDDEN:
+            return None
+        topic = sharing.find(context.caller, name)
+        if topic is None or topic.creation is not None or not sharing.may_write(context.caller, topic):
+            return None
+        definition = topic.definition
+        if not definition.permissions & WRITABLE or not definition.write_streams:
+            return None
+        if not 0 <= number < max(definition.read_streams, definition.write_streams):
+            return None
+        stream = topic.stream(number)
+        return topic, stream, stream.lane
+
+    def send(self) -> Reply:
+        context, asked = self._context, self.asked
+        shared = context.shared
+        store_host = shared.identity.store_host
+        run = OutgoingRun(self._used.values(), self._messages, self._keys, self._more_keys)
+        self._begin()
+        try:
+            placed = context.sharing.append_run(context.caller, run, context.host, store_host)
+        except Refusal as refusal:
+            return _counted(Reply.now(self._refuse(asked, refusal), UNORDERED), asked)
+        places, ticket = placed.places, placed.ticket
+        refused: Parts = ()
+        if placed.refusal is not None:
+            refused = self._refuse(asked[len(places) :], placed.refusal)
+        self._count(asked[: len(places)], run.messages, placed.store_ms)
+
+        def build(code: int = Code.SUCCESS) -> Parts:
+            if ticket.refusal is not None:
+                return _refusals(asked, ticket.refusal)
+            return [answer_run(asked, places, store_host, code), *refused]
+
+        reply = _counted(Reply.when_durable(ticket.number, build, UNORDERED), asked)
+        return shared.flushes.watch(ticket, reply, partial(build, Code.FLUSH_DISK_TIMEOUT))
+
+    def _refuse(self, asked: Sequence[Asked], refusal: Refusal) -> Parts:
+        for _ in asked:
+            self._context.shared.counts.refused_write(type(refusal).__name__)
+        return _refusals(asked, refusal)
+
+    def _count(self, asked: Sequence[Asked], messages: Sequence[Fresh], store_ms: int) -> None:
+        sizes: dict[str, list[int]] = {}
+        for (_, _, _, topic), message in zip(asked, messages, strict=False):
+            if topic in sizes:
+                sizes[topic].append(len(message[1]))
+            else:
+                sizes[topic] = [len(message[1])]
+        for topic, each in sizes.items():
+            self._context.shared.traffic.count_sent(topic, store_ms, sum(each), len(each))
+
+
+def _counted(reply: Reply, asked: Sequence[Asked]) -> Reply:
+    reply.count = len(asked)
+    return reply
+
+
+def _refusals(asked: Sequence[Asked], refusal: Refusal) -> Parts:
+    return [part for opaque, *_ in asked for part in refused_answer(opaque, refusal, SENT_FIELDS)]

@@ -1,0 +1,107 @@
+"""The texts by which clients tell a message that they popped: the receipt itself (`extraInfo`, `POP_CK`), and the lists
+of an answer out of which clients make receipts. Clients take them apart, so every field has its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from trimq.core.popping import Popped, Receipt
+
+_PLAIN, _RETURNED = "0", "1"  # whether a message had come back before
+_MARKS = {_PLAIN: False, _RETURNED: True}
+
+IN_ORDER_QUEUE = 999
+"""Stands for the queue of check-points where messages are given in order. There are no such queues here, and where
+order does not matter it is the first."""
+
+_LEAST_FIELDS, _MOST_FIELDS = 8, 9
+
+
+class BadReceipt(ValueError):
+    """The text is no receipt."""
+
+
+class ReceiptText(NamedTuple):
+    """What a receipt says besides where the message is: until when it counts, and which broker gave it. `position` is
+    where the message stands in the log, if it says so."""
+
+    receipt: Receipt
+    invisible_ms: int
+    broker_name: str
+    is_ordered: bool
+    position: int | None = None
+
+
+def write_receipt(
+    receipt: Receipt, invisible_ms: int, broker_name: str, is_ordered: bool, start: int, position: int | None = None
+) -> str:
+    """`start` is the offset of the first message that was popped with it; gRPC's receipts tell the position."""
+    queue = IN_ORDER_QUEUE if is_ordered else 0
+    mark = _mark(receipt)
+    text = f"{start} {receipt.taken_ms} {invisible_ms} {queue} {mark} {broker_name} {receipt.number} {receipt.offset}"
+    return text if position is None else f"{text} {position}"
+
+
+def read_receipt(text: str) -> ReceiptText:
+    """BadReceipt: it is none."""
+    fields = text.split(" ")
+    try:
+        if not _LEAST_FIELDS <= len(fields) <= _MOST_FIELDS:
+            raise BadReceipt(f"a receipt of {len(fields)} fields")
+        _, taken, invisible, queue, mark, broker, number, offset = fields[:_LEAST_FIELDS]
+        receipt = Receipt(_MARKS[mark], _number(number), _number(offset), _number(taken))
+        position = _number(fields[-1]) if len(fields) > _LEAST_FIELDS else None
+        return ReceiptText(receipt, _number(invisible), broker, _number(queue) == IN_ORDER_QUEUE, position)
+    except (KeyError, ValueError):
+        raise BadReceipt(f"not a receipt: {text[:100]!r}") from None
+
+
+def _number(text: str) -> int:
+    """As Java writes it: int() would take more than that."""
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        raise BadReceipt(f"not a number: {text[:20]!r}")
+    return int(text)
+
+
+def _mark(receipt: Receipt) -> str:
+    return _RETURNED if receipt.is_returned else _PLAIN
+
+
+# -- lists
+
+
+def starts(messages: Iterable[Popped]) -> dict[tuple[bool, int], int]:
+    """The first offset of each queue, by which queue it is and whether of what came back."""
+    found: dict[tuple[bool, int], int] = {}
+    for popped in messages:
+        receipt = popped.receipt
+        key = (receipt.is_returned, receipt.number)
+        found[key] = min(receipt.offset, found.get(key, receipt.offset))
+    return found
+
+
+def write_starts(found: dict[tuple[bool, int], int]) -> str:
+    return ";".join(f"{int(is_returned)} {number} {offset}" for (is_returned, number), offset in found.items())
+
+
+def write_offsets(messages: Sequence[Popped]) -> str:
+    queues: dict[str, list[str]] = {}
+    for popped in messages:
+        receipt = popped.receipt
+        queues.setdefault(f"{_mark(receipt)} {receipt.number}", []).append(str(receipt.offset))
+    return ";".join(f"{queue} {','.join(offsets)}" for queue, offsets in queues.items())
+
+
+def write_tries(messages: Sequence[Popped]) -> str:
+    """How often messages that are given in order were given before: each that was, and then, for old clients, the
+    least of its queue."""
+    queues: dict[str, list[Popped]] = {}
+    for popped in messages:
+        queues.setdefault(f"{_mark(popped.receipt)} {popped.receipt.number}", []).append(popped)
+    found = []
+    for queue, given in queues.items():
+        mark, _, number = queue.partition(" ")
+        found += [f"{mark} qo{number}%{each.receipt.offset} {each.tries}" for each in given if each.tries]
+        found.append(f"{queue} {min(each.tries for each in given)}")
+    return ";".join(found)

@@ -1,0 +1,148 @@
+"""How many messages and bytes came and went in the last minute, hour and day, by topic and by group. Counted where
+messages pass; nothing runs by itself."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_STEP_MS = 10_000
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+# Width of a step and how many are kept: of the hours enough to tell what there was when yesterday began.
+_KEPT = ((_STEP_MS, 60), (600_000, 6), (_HOUR_MS, 49))
+
+
+class Sum(NamedTuple):
+    messages: int = 0
+    bytes: int = 0
+
+
+class Windows(NamedTuple):
+    minute: Sum
+    hour: Sum
+    day: Sum
+
+
+class Flow:
+    """What passed one point since the broker was started."""
+
+    __slots__ = ("_at", "_bytes", "_kept", "_messages", "_past")
+
+    def __init__(self) -> None:
+        self._at = 0
+        self._messages = 0
+        self._bytes = 0
+        self._past = Sum()
+        self._kept: tuple[dict[int, Sum], ...] = ({}, {}, {})
+
+    def add(self, now_ms: int, messages: int, size: int) -> None:
+        at = now_ms // _STEP_MS
+        if at != self._at:
+            self._fold()
+            self._at = at
+        self._messages += messages
+        self._bytes += size
+
+    def _fold(self) -> None:
+        """The step that is over joins those that are kept."""
+        if not self._messages:
+            return
+        done = Sum(self._messages, self._bytes)
+        self._messages = self._bytes = 0
+        self._past = _plus(self._past, done)
+        for (width_ms, count), kept in zip(_KEPT, self._kept, strict=True):
+            step = self._at * _STEP_MS // width_ms
+            kept[step] = _plus(kept.get(step, Sum()), done)
+            while len(kept) > count:
+                del kept[min(kept)]
+
+    def total(self) -> Sum:
+        return _plus(self._past, Sum(self._messages, self._bytes))
+
+    def since(self, now_ms: int, step: int, count: int) -> Sum:
+        """Of the last `count` steps of the kind `step`, the one that is under way among them."""
+        self._fold()
+        first = now_ms // _KEPT[step][0] - count
+        found = [each for at, each in self._kept[step].items() if at > first]
+        return Sum(sum(each.messages for each in found), sum(each.bytes for each in found))
+
+    def windows(self, now_ms: int) -> Windows:
+        return Windows(self.since(now_ms, 0, 6), self.since(now_ms, 1, 6), self.since(now_ms, 2, 24))
+
+    def before_today(self, now_ms: int, days: int) -> int:
+        """How many messages there had been when today began, or so many days before."""
+        hours = now_ms % _DAY_MS // _HOUR_MS + 1 + 24 * days
+        return self.total().messages - self.since(now_ms, 2, hours).messages
+
+    def merge(self, other: Flow) -> None:
+        other._fold()
+        self._fold()
+        self._past = _plus(self._past, other._past)
+        for mine, theirs in zip(self._kept, other._kept, strict=True):
+            for step, each in theirs.items():
+                mine[step] = _plus(mine.get(step, Sum()), each)
+
+
+def _plus(one: Sum, other: Sum) -> Sum:
+    return Sum(one.messages + other.messages, one.bytes + other.bytes)
+
+
+class Traffic:
+    """Groups are counted by topic too. What is forgotten still counts for the broker as a whole."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, Flow] = {}
+        self._read: dict[tuple[str, str], Flow] = {}
+        self._returned: dict[tuple[str, str], Flow] = {}
+        self._sent_before, self._read_before = Flow(), Flow()
+
+    def count_sent(self, topic: str, now_ms: int, size: int, messages: int = 1) -> None:
+        flow = self._sent.get(topic)
+        if flow is None:
+            flow = self._sent[topic] = Flow()
+        flow.add(now_ms, messages, size)
+
+    def count_read(self, topic: str, group: str, now_ms: int, messages: int, size: int) -> None:
+        flow = self._read.get((topic, group))
+        if flow is None:
+            flow = self._read[topic, group] = Flow()
+        flow.add(now_ms, messages, size)
+
+    def count_returned(self, topic: str, group: str, now_ms: int) -> None:
+        self._returned.setdefault((topic, group), Flow()).add(now_ms, 1, 0)
+
+    def sent(self, topic: str) -> Flow | None:
+        return self._sent.get(topic)
+
+    def read(self, topic: str, group: str) -> Flow | None:
+        return self._read.get((topic, group))
+
+    def returned(self, topic: str, group: str) -> Flow | None:
+        return self._returned.get((topic, group))
+
+    def all_sent(self) -> Flow:
+        return _merged(self._sent_before, *self._sent.values())
+
+    def all_read(self) -> Flow:
+        return _merged(self._read_before, *self._read.values())
+
+    def forget_topic(self, topic: str) -> None:
+        if (flow := self._sent.pop(topic, None)) is not None:
+            self._sent_before.merge(flow)
+        self._forget({key for key in (*self._read, *self._returned) if key[0] == topic})
+
+    def forget_group(self, group: str) -> None:
+        self._forget({key for key in (*self._read, *self._returned) if key[1] == group})
+
+    def _forget(self, keys: set[tuple[str, str]]) -> None:
+        for key in keys:
+            self._returned.pop(key, None)
+            if (flow := self._read.pop(key, None)) is not None:
+                self._read_before.merge(flow)
+
+
+def _merged(*flows: Flow) -> Flow:
+    found = Flow()
+    for flow in flows:
+        found.merge(flow)
+    return found

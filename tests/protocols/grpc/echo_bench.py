@@ -1,0 +1,142 @@
+"""A listener of gRPC on a free port whose front-end answers as each request says, and a genuine client of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from trimq.clock import LoopTime, Timeline
+from trimq.metrics import Counter
+from trimq.protocols.contract import CallerFacts, Parts, Reply
+from trimq.protocols.grpc.connection import Limits
+from trimq.protocols.grpc.front_end import GrpcDoor
+from trimq.server.listener import Listener
+from trimq.server.progress import Progress
+from trimq.server.rests import Rests
+from trimq.server.session import Session
+from trimq.server.session_limits import SessionLimits, SessionMetrics
+
+PATIENCE_S = 10
+SMALL = Limits(streams=100, header_bytes=4096, message_bytes=4096, idle_frames=1000, unsent_bytes=1 << 20)
+
+
+class NoGood(Exception):
+    status = "INVALID_ARGUMENT"
+
+
+class EchoStream:
+    def __init__(self, sink: Callable[[Parts], None]) -> None:
+        self.sink = sink
+        self.is_closed = False
+
+    def receive(self, raw: bytes) -> Parts:
+        if raw == b"bad":
+            raise NoGood("bad bytes")
+        if raw == b"bug":
+            raise ZeroDivisionError
+        return [b"echo " + raw]
+
+    def closed(self) -> None:
+        self.is_closed = True
+
+
+class Echo:
+    """Answers as the request says."""
+
+    service = "test.Echo"
+    calls: tuple[str, ...] = ("Plain", "Parts")
+    streamed_answers: tuple[str, ...] = ("Parts",)
+    streams: tuple[str, ...] = ("Stream",)
+
+    def __init__(self) -> None:
+        self.facts: list[CallerFacts] = []
+        self.held: list[Reply] = []
+        self.abandoned = asyncio.Event()
+        self.opened: list[EchoStream] = []
+
+    def call(self, method: str, facts: CallerFacts, raw: bytes) -> Reply:
+        self.facts.append(facts)
+        if raw == b"bad":
+            raise NoGood("bad bytes")
+        if raw == b"bug":
+            raise ZeroDivisionError
+        if raw == b"write":
+            return Reply.when_durable(3, lambda: [b"durable"], None)
+        if raw == b"write badly":
+            return Reply.when_durable(3, lambda: [b"%d" % (1 // 0)], None)
+        if raw == b"wait":
+            reply = Reply.later(None, self.abandoned.set)
+            reply.hurry = lambda: reply.resolve([b"in a hurry"])
+            self.held.append(reply)
+            return reply
+        return Reply.now([b"a", b"b"] if method == "Parts" else [b"echo " + raw], None)
+
+    def open(self, stream: str, facts: CallerFacts, sink: Callable[[Parts], None]) -> EchoStream:
+        self.opened.append(EchoStream(sink))
+        return self.opened[-1]
+
+    def failed(self, method: str) -> Parts:
+        return [b"our fault"]
+
+
+class EchoBench:
+    """A listener on a free port and a client of it."""
+
+    def __init__(self, limits: Limits = SMALL, liveness: Timeline | None = None) -> None:
+        self.echo = Echo()
+        self.progress = Progress()
+        self.metrics = SessionMetrics(Counter(), Counter(), Counter())
+        self._liveness = LoopTime() if liveness is None else liveness
+        self._door = GrpcDoor(self.echo, limits, self._liveness)
+        self._limits = SessionLimits(pending_replies=1000, unsent_bytes=limits.unsent_bytes, idle_ms=600_000)
+        self.sessions: list[Session] = []
+        self.listener = self.make_listener()
+
+    def make_listener(self) -> Listener:
+        return Listener("rocketmq_grpc", self._session, 100, Counter())
+
+    def _session(self, ended: Callable[[Session], None]) -> Session:
+        rests = Rests(self._liveness)
+        made = Session(self._door, self.progress, self._limits, self.metrics, self._liveness, rests, ended)
+        self.sessions.append(made)
+        return made
+
+    async def __aenter__(self) -> EchoBench:
+        await self.listener.start("127.0.0.1", 0)
+        await self.listener.serve()
+        # Channels to one address share a connection unless they are told not to.
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        self.channel = grpc.aio.insecure_channel(self.listener.address, options)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.channel.close()
+        await self.stop()
+
+    async def stop(self) -> None:
+        self.listener.stop_accepting()
+        self.listener.close_sessions()
+        async with asyncio.timeout(PATIENCE_S):
+            await self.listener.closed()
+            while self.listener._server is not None and self.listener._server.sockets:
+                await asyncio.sleep(0)
+
+    def ask(self, raw: bytes, method: str = "Plain", **options: Any) -> Any:
+        return self.channel.unary_unary(f"/test.Echo/{method}")(raw, timeout=PATIENCE_S, **options)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so():
+                await asyncio.sleep(0.001)
+
+
+def with_bench(test: Callable[[EchoBench], Coroutine[Any, Any, None]], **options: Any) -> None:
+    async def run() -> None:
+        async with EchoBench(**options) as bench:
+            await test(bench)
+
+    asyncio.run(run())

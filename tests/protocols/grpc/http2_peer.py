@@ -1,0 +1,227 @@
+"""A client of HTTP/2 that says what a test wants it to say, and reads what it is sent: frames, without a socket. It
+writes headers as RFC 7541 has them, and reads ours with a table of its own."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from protocols.grpc.echo_bench import SMALL, Echo
+
+from trimq.clock import ManualTime, Timeline
+from trimq.model import Buffer
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.grpc.connection import Limits
+from trimq.protocols.grpc.conversation import GrpcConversation
+from trimq.protocols.grpc.frames import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame, window_update
+from trimq.protocols.grpc.front_end import GrpcDoor
+from trimq.protocols.grpc.hpack import HeaderDecoder, encode
+from trimq.server.owed_replies import OwedReplies
+
+HEAD = struct.Struct(">IBI")
+
+
+class Frame(NamedTuple):
+    kind: int
+    flags: int
+    number: int
+    payload: bytes
+
+
+def frames_of(data: bytes) -> list[Frame]:
+    """All of it must be whole frames."""
+    found, at = [], 0
+    while at < len(data):
+        mark, flags, number = HEAD.unpack_from(data, at)
+        finish = at + HEAD.size + (mark >> 8)
+        assert finish <= len(data), "a frame was sent in part"
+        found.append(Frame(mark & 0xFF, flags, number, data[at + HEAD.size : finish]))
+        at = finish
+    return found
+
+
+def request_fields(method: str = "Plain", **metadata: str) -> list[tuple[str, bytes]]:
+    named = {":method": "POST", ":scheme": "http", ":path": f"/test.Echo/{method}", "content-type": "application/grpc"}
+    given = {**named, **{name.replace("_", "-"): value for name, value in metadata.items()}}
+    return [(name, value.encode("latin-1")) for name, value in given.items()]
+
+
+def headers(number: int, fields: Iterable[tuple[str, bytes]] | None = None, flags: int = END_HEADERS) -> bytes:
+    return frame(Kind.HEADERS, flags, number, encode(request_fields() if fields is None else fields))
+
+
+def message(raw: bytes, flag: int = 0) -> bytes:
+    return struct.pack(">BI", flag, len(raw)) + raw
+
+
+def data(number: int, raw: bytes, flags: int = END_STREAM) -> bytes:
+    return frame(Kind.DATA, flags, number, raw)
+
+
+def call(number: int, raw: bytes, method: str = "Plain", **metadata: str) -> bytes:
+    return headers(number, request_fields(method, **metadata)) + b"".join(pieces(number, message(raw)))
+
+
+def pieces(number: int, raw: bytes) -> list[bytes]:
+    """As many frames as it takes, the last one ending the stream."""
+    cut = [raw[at : at + FRAME_BYTES] for at in range(0, len(raw), FRAME_BYTES)]
+    return [data(number, each, 0) for each in cut[:-1]] + [data(number, cut[-1])]
+
+
+def word(kind: int, number: int, value: int) -> bytes:
+    return frame(kind, 0, number, struct.pack(">I", value))
+
+
+def settings(*pairs: tuple[int, int]) -> bytes:
+    return frame(Kind.SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in pairs))
+
+
+class Answer:
+    """What came on one stream."""
+
+    def __init__(self) -> None:
+        self.headers: list[dict[str, str]] = []
+        self.data = b""
+        self.is_ended = False
+        self.reset: int | None = None
+
+    @property
+    def messages(self) -> list[bytes]:
+        found, at = [], 0
+        while at < len(self.data):
+            _, size = struct.unpack_from(">BI", self.data, at)
+            found.append(self.data[at + 5 : at + 5 + size])
+            at += 5 + size
+        return found
+
+    @property
+    def status(self) -> str:
+        assert self.is_ended
+        return self.headers[-1]["grpc-status"]
+
+
+class Http2Peer:
+    """One connection to a door whose front-end is an `Echo`. Takes the part of the session, too: replies are sent when
+    `moved` makes them ready."""
+
+    def __init__(self, limits: Limits = SMALL, liveness: Timeline | None = None, window: int = 1 << 30) -> None:
+        self.echo = Echo()
+        self.liveness = ManualTime(0) if liveness is None else liveness
+        door = GrpcDoor(self.echo, limits, self.liveness)
+        self.conversation: GrpcConversation = door.converse("10.0.0.9:5009", self)
+        self._owed = OwedReplies()
+        self._decoder = HeaderDecoder(1 << 20)
+        self._unread = bytearray()
+        self._window = window
+        self.durable = 0
+        self.answers: dict[int, Answer] = {}
+        self.others: list[Frame] = []
+        self.events: list[object] = []
+
+    # -- the session's part
+
+    def send(self, parts: Parts) -> None:
+        self._unread += b"".join(parts)
+
+    @property
+    def is_congested(self) -> bool:
+        return False
+
+    def pause_intake(self, milliseconds: int) -> None: ...
+
+    def hold_intake(self) -> None: ...
+
+    def resume_intake(self) -> None: ...
+
+    def expect_silence(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def _accept(self, reply: Reply) -> None:
+        if reply.is_ready(self.durable, self.durable):
+            self.send(reply.take())
+        else:
+            self._owed.add(reply)
+            reply.watch(self._release)
+
+    def _release(self) -> None:
+        for reply in self._owed.take_ready(self.durable, self.durable):
+            self.send(reply.take())
+
+    def moved(self, durable: int) -> None:
+        self.durable = durable
+        self._release()
+        self.read()
+
+    @property
+    def owed(self) -> int:
+        return len(self._owed)
+
+    # -- the client's part
+
+    def greet(self) -> Http2Peer:
+        """With windows that hold whatever comes, unless told otherwise."""
+        self.say(PREFACE + settings((4, min(self._window, (1 << 31) - 1))))
+        if self._window > 65_535:
+            self.say(window_update(0, self._window - 65_535))
+        return self
+
+    def say(self, data: Buffer, piece: int = 10_000) -> None:
+        """Send it in pieces of this size."""
+        view = memoryview(data)
+        for at in range(0, len(view), piece):
+            self.feed(view[at : at + piece])
+        self.read()
+
+    def feed(self, data: Buffer) -> None:
+        view = memoryview(data)
+        while view:
+            room = self.conversation.get_buffer(len(view))
+            assert isinstance(room, memoryview)
+            size = min(len(room), len(view))
+            assert size, "there is no room to receive into"
+            room[:size] = view[:size]
+            room.release()
+            self.conversation.buffer_updated(size)
+            view = view[size:]
+            self._take_events()
+
+    def _take_events(self) -> None:
+        while (event := self.conversation.next_event()) is not None:
+            self.events.append(event)
+            reply = self.conversation.handle(event)
+            if reply is not None:
+                self._accept(reply)
+
+    def read(self) -> None:
+        found = frames_of(bytes(self._unread))
+        self._unread.clear()
+        for each in found:
+            if each.kind in (Kind.HEADERS, Kind.DATA, Kind.RST_STREAM):
+                self._read_answer(each)
+            else:
+                self.others.append(each)
+
+    def _read_answer(self, found: Frame) -> None:
+        answer = self.answers.setdefault(found.number, Answer())
+        if found.kind == Kind.RST_STREAM:
+            answer.reset = struct.unpack(">I", found.payload)[0]
+            return
+        assert not answer.is_ended, "something was sent behind the end"
+        answer.is_ended = bool(found.flags & END_STREAM)
+        if found.kind == Kind.DATA:
+            answer.data += found.payload
+        else:
+            assert found.flags & END_HEADERS
+            answer.headers.append(dict(self._decoder.decode(found.payload).fields))
+
+    def windows(self, number: int) -> int:
+        """How much more may be sent on a stream than at its beginning."""
+        opened = [each for each in self.others if each.kind == Kind.WINDOW_UPDATE and each.number == number]
+        return sum(struct.unpack(">I", each.payload)[0] for each in opened)
+
+    def pongs(self) -> Sequence[Frame]:
+        return [each for each in self.others if each.kind == Kind.PING and each.flags & ACK]

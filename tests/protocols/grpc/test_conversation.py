@@ -1,0 +1,282 @@
+"""Calls without a socket: answered in whatever order they are ready, ended by whoever wants them no longer, and refused
+with gRPC's own statuses."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import pytest
+from protocols.grpc.echo_bench import SMALL
+from protocols.grpc.http2_peer import Http2Peer, call, data, headers, message, request_fields, word
+
+from trimq.clock import ManualTime
+from trimq.errors import Stopping
+from trimq.protocols.grpc.frames import END_HEADERS, END_STREAM, Fault, Kind
+
+
+def test_calls_under_way_are_answered_as_each_is_ready() -> None:
+    peer = Http2Peer().greet()
+    peer.say(call(1, b"wait") + call(3, b"write") + call(5, b"wait") + call(7, b"x"))
+    assert list(peer.answers) == [7]
+    first, last = peer.echo.held
+    last.resolve([b"the last"])
+    peer.moved(3)
+    first.resolve([b"the first"])
+    peer.read()
+    assert list(peer.answers) == [7, 5, 3, 1]
+    said = {number: answer.messages for number, answer in peer.answers.items()}
+    assert said == {7: [b"echo x"], 5: [b"the last"], 3: [b"durable"], 1: [b"the first"]}
+    assert {answer.status for answer in peer.answers.values()} == {"0"}
+
+
+def test_many_calls_on_one_connection_are_all_answered() -> None:
+    peer = Http2Peer(SMALL._replace(streams=500)).greet()
+    numbers = range(1, 1000, 2)
+    peer.say(b"".join(call(number, b"wait") for number in numbers))
+    assert len(peer.echo.held) == 500
+    for reply in reversed(peer.echo.held):
+        reply.resolve([b"there"])
+    peer.read()
+    assert [peer.answers[number].messages for number in numbers] == [[b"there"]] * 500
+    assert not peer.conversation._http2.streams
+
+
+def test_the_end_of_a_request_may_come_apart_from_it() -> None:
+    peer = Http2Peer().greet()
+    peer.say(headers(1) + data(1, message(b"x"), 0))
+    assert not peer.answers
+    peer.say(data(1, b""))
+    assert peer.answers[1].messages == [b"echo x"]
+    peer.say(headers(3) + data(3, message(b"y"), 0) + headers(3, [("t", b"1")], END_HEADERS | END_STREAM))
+    assert peer.answers[3].messages == [b"echo y"]
+
+
+def test_a_call_that_is_cancelled_is_given_up() -> None:
+    peer = Http2Peer().greet()
+    peer.say(call(1, b"wait"))
+    assert peer.owed == 1
+    peer.say(word(Kind.RST_STREAM, 1, Fault.CANCEL))
+    assert peer.echo.abandoned.is_set()
+    assert (peer.owed, peer.answers) == (0, {})
+
+
+def test_a_write_that_is_cancelled_is_done_but_not_answered() -> None:
+    peer = Http2Peer().greet()
+    peer.say(call(1, b"write") + word(Kind.RST_STREAM, 1, Fault.CANCEL))
+    assert peer.owed == 1
+    peer.moved(3)
+    assert (peer.owed, peer.answers) == (0, {})
+
+
+def test_a_call_ends_when_its_time_is_over() -> None:
+    time = ManualTime(0)
+    peer = Http2Peer(liveness=time).greet()
+    peer.say(call(1, b"wait", grpc_timeout="2S") + call(3, b"wait", grpc_timeout="30S"))
+    time.step(1999)
+    peer.read()
+    assert not peer.answers
+    time.step(2000)
+    peer.read()
+    assert (peer.answers[1].status, peer.owed) == ("4", 1)
+    assert peer.echo.abandoned.is_set()
+    peer.echo.held[1].resolve([b"in time"])
+    peer.read()
+    assert peer.answers[3].messages == [b"in time"]
+    assert time.next_due_ms() is None
+
+
+def test_a_stream_ends_when_its_time_is_over() -> None:
+    time = ManualTime(0)
+    peer = Http2Peer(liveness=time).greet()
+    peer.say(headers(1, request_fields("Stream", grpc_timeout="1M")))
+    time.step(60_000)
+    peer.read()
+    assert peer.answers[1].status == "4"
+    assert peer.echo.opened[0].is_closed
+
+
+@pytest.mark.parametrize(
+    ("timeout", "remaining_ms"),
+    [("1H", 3_600_000), ("2M", 120_000), ("3S", 3000), ("4m", 4), ("5000u", 5), ("6000000n", 6), ("99999999H", None)],
+)
+def test_how_long_a_caller_waits_is_told_in_six_units(timeout: str, remaining_ms: int | None) -> None:
+    peer = Http2Peer().greet()
+    peer.say(call(1, b"x", grpc_timeout=timeout, x_mq_client_id="me"))
+    (facts,) = peer.echo.facts
+    assert facts.remaining_ms == (99_999_999 * 3_600_000 if remaining_ms is None else remaining_ms)
+    assert (facts.address, facts.metadata["x-mq-client-id"]) == ("10.0.0.9:5009", "me")
+
+
+def test_metadata_that_is_said_twice_is_joined_and_bytes_are_left_out() -> None:
+    peer = Http2Peer().greet()
+    fields = [*request_fields(), ("a", b"1"), ("a", b"2"), ("b-bin", b"AAEC")]
+    peer.say(headers(1, fields) + data(1, message(b"x")))
+    assert peer.echo.facts[0].metadata["a"] == "1,2"
+    assert "b-bin" not in peer.echo.facts[0].metadata
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
+def test_a_compressed_message_is_unpacked(pack: object) -> None:
+    assert callable(pack)
+    peer = Http2Peer().greet()
+    fields = request_fields(grpc_encoding="gzip")
+    peer.say(headers(1, fields) + data(1, message(pack(b"x" * 1000), 1)))
+    peer.say(headers(3, fields) + data(3, message(b"not packed")))
+    assert [peer.answers[number].messages[0][:7] for number in (1, 3)] == [b"echo xx", b"echo no"]
+
+
+def rejected(said: bytes) -> tuple[str, str]:
+    """The status and why; the connection goes on."""
+    peer = Http2Peer().greet()
+    peer.say(said)
+    peer.say(call(99, b"y"))
+    assert peer.answers[99].messages == [b"echo y"]
+    assert list(peer.conversation._http2.streams) == []
+    return peer.answers[1].status, peer.answers[1].headers[-1]["grpc-message"]
+
+
+BOMB = gzip.compress(b"x" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "why"),
+    [
+        (call(1, b"x", "Unknown"), "12", "there is no method /test.Echo/Unknown"),
+        (call(1, b"x", grpc_encoding="snappy"), "12", "messages cannot be read that are compressed as snappy"),
+        (call(1, b"x", grpc_timeout="soon"), "3", "'soon' is no time to wait"),
+        (call(1, b"x", grpc_timeout="123456789S"), "3", "'123456789S' is no time to wait"),
+        (call(1, b"x", long="x" * 5000), "8", "the headers are longer than the 4096 bytes allowed"),
+        (headers(1, flags=END_HEADERS | END_STREAM), "13", "a call without a message"),
+        (headers(1) + data(1, b""), "13", "a call ends before its message does"),
+        (headers(1) + data(1, message(b"xyz")[:-1]), "13", "a call ends before its message does"),
+        (headers(1) + data(1, message(b"x") * 2), "13", "a plain call with more than one message"),
+        (headers(1) + data(1, message(b"x"), 0) * 2, "13", "a plain call with more than one message"),
+        (headers(1) + data(1, message(b"x") + b"\x00"), "13", "a plain call with more than one message"),
+        (call(1, b"x" * 4097), "8", "a message of 4097 bytes is larger than the 4096 bytes allowed"),
+        (headers(1) + data(1, b"\x00\xff\xff\xff\xff", 0), "8", "a message of 4294967295 bytes is larger than the"),
+        (headers(1) + data(1, message(b"x", 1)), "13", "a message is compressed in a way that its call does not tell"),
+        (headers(1) + data(1, message(b"x", 7)), "13", "a message is compressed in a way that its call does not tell"),
+        (
+            headers(1, request_fields(grpc_encoding="gzip")) + data(1, message(b"no gzip", 1)),
+            "13",
+            "a message cannot be decompressed",
+        ),
+        (
+            headers(1, request_fields(grpc_encoding="gzip")) + data(1, message(BOMB[:-20], 1)),
+            "8",
+            "a message grows to more than the 4096 bytes allowed",
+        ),
+        (
+            headers(1, request_fields(grpc_encoding="gzip")) + data(1, message(gzip.compress(b"x" * 50)[:-9], 1)),
+            "13",
+            "a compressed message has no end",
+        ),
+        (call(1, b"bad"), "3", "bad bytes"),
+    ],
+)
+def test_a_call_that_cannot_be_made_is_told_why(said: bytes, status: str, why: str) -> None:
+    found = rejected(said)
+    assert (found[0], found[1][: len(why)]) == (status, why)
+
+
+def test_a_compression_that_is_not_known_is_told_which_are() -> None:
+    peer = Http2Peer().greet()
+    peer.say(call(1, b"x", grpc_encoding="snappy"))
+    assert peer.answers[1].headers[-1]["grpc-accept-encoding"] == "identity,deflate,gzip"
+
+
+def test_a_reason_is_encoded_as_headers_need_it() -> None:
+    _, why = rejected(call(1, b"x", "100%\xe4\t"))
+    assert why == "there is no method /test.Echo/100%25%C3%A4%09"
+
+
+@pytest.mark.parametrize("kind", ["application/grpc", "application/grpc+proto", "application/grpc;x=y"])
+def test_the_kind_of_messages_may_be_said(kind: str) -> None:
+    peer = Http2Peer().greet()
+    peer.say(call(1, b"x", content_type=kind))
+    assert peer.answers[1].messages == [b"echo x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        (":method", b"GET", "405"),
+        ("content-type", b"text/html", "415"),
+        ("content-type", b"application/grpc-web", "415"),
+    ],
+)
+def test_who_does_not_speak_grpc_hears_it_in_http(name: str, value: bytes, status: str) -> None:
+    peer = Http2Peer().greet()
+    fields = [(key, value if key == name else own) for key, own in request_fields()]
+    peer.say(headers(1, fields) + data(1, b"x"))
+    assert (peer.answers[1].headers, peer.answers[1].is_ended) == ([{":status": status}], True)
+    assert peer.answers[1].reset == Fault.NO_ERROR
+
+
+def test_an_answer_that_cannot_be_made_is_the_front_ends_own(caplog: pytest.LogCaptureFixture) -> None:
+    peer = Http2Peer().greet()
+    peer.say(call(1, b"write badly"))
+    peer.moved(3)
+    assert peer.answers[1].messages == [b"our fault"]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_stream_says_and_hears_several_at_once() -> None:
+    peer = Http2Peer().greet()
+    peer.say(headers(1, request_fields("Stream")) + data(1, message(b"1") + message(b"2") + message(b"3")[:3], 0))
+    peer.echo.opened[0].sink([b"unasked", b"twice"])
+    peer.say(data(1, message(b"3")[3:]))
+    answer = peer.answers[1]
+    assert answer.messages == [b"echo 1", b"echo 2", b"unasked", b"twice", b"echo 3"]
+    assert (answer.status, len(answer.headers), answer.reset) == ("0", 2, None)
+    assert peer.echo.opened[0].is_closed
+
+
+def test_a_stream_that_begins_with_its_end_is_ended() -> None:
+    peer = Http2Peer().greet()
+    peer.say(headers(1, request_fields("Stream"), END_HEADERS | END_STREAM))
+    assert peer.answers[1].status == "0"
+    assert peer.echo.opened[0].is_closed
+
+
+def test_what_follows_a_bad_word_on_a_stream_is_not_heard() -> None:
+    peer = Http2Peer().greet()
+    peer.say(headers(1, request_fields("Stream")) + data(1, message(b"bad") + message(b"2"), 0) + data(1, b"late"))
+    assert (peer.answers[1].status, peer.answers[1].messages) == ("3", [])
+
+
+def test_a_stream_that_its_client_resets_is_closed() -> None:
+    peer = Http2Peer().greet()
+    peer.say(headers(1, request_fields("Stream")) + word(Kind.RST_STREAM, 1, Fault.CANCEL))
+    assert peer.echo.opened[0].is_closed
+    peer.echo.opened[0].sink([b"to nobody"])
+    peer.read()
+    assert not peer.answers
+
+
+def test_a_connection_that_is_gone_leaves_nothing_behind() -> None:
+    time = ManualTime(0)
+    peer = Http2Peer(liveness=time).greet()
+    peer.say(headers(1, request_fields("Stream", grpc_timeout="9S")) + call(3, b"wait", grpc_timeout="9S"))
+    peer._owed.abandon_all()  # as a session does first
+    assert peer.echo.abandoned.is_set()
+    peer.echo.abandoned.clear()
+    peer.conversation.closed()
+    assert peer.echo.opened[0].is_closed
+    assert not peer.echo.abandoned.is_set(), "it is told once"
+    peer.echo.opened[0].sink([b"to nobody"])
+    peer.read()
+    assert (peer.answers, time.next_due_ms()) == ({}, None)
+
+
+def test_a_stop_ends_the_streams_and_leaves_calls_to_their_answers() -> None:
+    peer = Http2Peer().greet()
+    peer.say(headers(1, request_fields("Stream")) + call(3, b"wait"))
+    last_words = peer.conversation.farewell(Stopping())
+    peer.echo.held[0].resolve([b"there"])
+    peer.send(last_words)
+    peer.read()
+    assert (peer.answers[1].status, peer.answers[1].headers[-1]["grpc-message"]) == ("14", "the broker stops")
+    assert peer.answers[3].messages == [b"there"]
+    assert peer.others[-1].kind == Kind.GOAWAY

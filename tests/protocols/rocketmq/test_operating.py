@@ -1,0 +1,138 @@
+"""What operators ask the broker itself: how it is set, how it does, and to let go what may go."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk
+
+HOUR_MS = 3_600_000
+
+
+def runtime(desk: Desk) -> dict[str, str]:
+    found: dict[str, str] = json.loads(desk.broker.ask(28).body)["table"]
+    return found
+
+
+def test_how_it_is_set_is_shown_under_the_names_of_a_genuine_broker() -> None:
+    desk = Desk(default_queues=5, retention_ms=7 * HOUR_MS, auto_create_topics=False)
+    answer = desk.broker.ask(26)
+    shown = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
+    assert shown["defaultTopicQueueNums"] == "5"
+    assert shown["fileReservedTime"] == "7"
+    assert shown["autoCreateTopicEnable"] == "false"
+    assert shown["flushDiskType"] == "SYNC_FLUSH"
+    assert shown["listenPort"] == "10911"
+    assert json.loads(answer.fields["version"])["timestamp"] == NOW_MS
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"longPollingEnable=true\nbrokerId=0\n", 0),
+        (b"longPollingEnable=false\n", 29),
+        (b"unknown=1\n", 29),
+        (b"brokerConfigPath=/x\n", 16),
+        (b"", 0),
+    ],
+)
+def test_what_cannot_be_changed_is_refused(text: bytes, code: int) -> None:
+    assert Desk().broker.ask(25, body=text).code == code
+
+
+def test_how_it_does() -> None:
+    desk = Desk()
+    empty = runtime(desk)
+    assert (empty["msgPutTotalTodayNow"], empty["earliestMessageTimeStamp"]) == ("0", "-1")
+    for _ in range(3):
+        desk.broker.send("t", b"x" * 100)
+    desk.broker.send("t", b"later", properties="DELAY\x015\x02")
+    desk.broker.pull("t")
+    desk.advance(5000)
+    found = runtime(desk)
+    assert (found["msgPutTotalTodayNow"], found["msgGetTotalTodayNow"]) == ("4", "3")
+    assert (found["putTps"], found["runtime"]) == ("0.400 0.067 0.007", "[ 0 days, 0 hours, 0 minutes, 5 seconds ]")
+    assert (found["earliestMessageTimeStamp"], found["bootTimestamp"]) == (str(NOW_MS), str(NOW_MS))
+    assert (found["timerCongestNum"], found["brokerVersionDesc"]) == ("1", "V5_5_0")
+    assert int(found["commitLogMaxOffset"]) > 0
+    assert 0 <= float(found["commitLogDiskRatio"]) <= 1
+    desk.advance(48 * HOUR_MS)
+    later = runtime(desk)
+    assert (later["msgPutTotalTodayMorning"], later["msgPutTotalYesterdayMorning"]) == ("4", "4")
+
+
+@pytest.mark.parametrize("code", [306, 329])
+def test_files_that_were_kept_long_enough_go_when_somebody_asks(code: int) -> None:
+    desk = Desk(commit_file_bytes=1 << 16, retention_ms=HOUR_MS)
+    for _ in range(9):
+        desk.broker.send("t", bytes(20_000))
+    assert desk.broker.ask(code).code == 0
+    assert runtime(desk)["commitLogMinOffset"] == "0"
+    desk.restart()
+    desk = Desk(desk.files, NOW_MS + 2 * HOUR_MS, **desk.given)
+    assert runtime(desk)["commitLogMinOffset"] == "0"
+    assert desk.broker.ask(code).code == 0
+    assert int(runtime(desk)["commitLogMinOffset"]) > 0
+
+
+def test_what_is_left_of_no_topic_goes() -> None:
+    desk = Desk()
+    desk.broker.send("t")
+    assert desk.broker.ask(316).code == 0
+    assert desk.broker.pull("t").code == 0
+
+
+# -- topics
+
+
+def test_several_topics_are_made_at_once() -> None:
+    desk = Desk()
+    rows: list[dict[str, Any]] = [
+        {
+            "topicName": "one",
+            "readQueueNums": 2,
+            "writeQueueNums": 2,
+            "perm": 6,
+            "attributes": {"+message.type": "FIFO"},
+        },
+        {"topicName": "two", "readQueueNums": 1, "writeQueueNums": 1, "perm": 4},
+    ]
+    assert desk.broker.ask(18, body={"topicConfigList": rows}).code == 0
+    one = json.loads(desk.broker.ask(351, {"topic": "one"}).body)
+    assert (one["writeQueueNums"], one["attributes"]) == (2, {"message.type": "FIFO"})
+    assert json.loads(desk.broker.ask(351, {"topic": "two"}).body)["perm"] == 4
+    assert desk.broker.ask(18, body={"topicConfigList": [{"topicName": "three"}]}).code == 29
+
+
+def test_topics_of_the_broker_itself_are_left_alone() -> None:
+    desk = Desk()
+    names = json.loads(desk.broker.ask(305).body)["topicList"]
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", "broker-a"} <= set(names)
+    for name in names:
+        assert desk.broker.ask(17, {"topic": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}).code == 29
+        assert desk.broker.ask(215, {"topic": name}).code == 29
+
+
+# -- the entries of a queue
+
+
+def test_the_entries_of_a_queue_are_shown() -> None:
+    desk = Desk()
+    for tag in ("A", "B", "A"):
+        desk.broker.send("t", properties=f"TAGS\x01{tag}\x02")
+    asked = {"topic": "t", "queueId": 0, "index": 1, "count": 5}
+    shown = json.loads(desk.broker.ask(321, asked).body)
+    assert (shown["minQueueIndex"], shown["maxQueueIndex"]) == (0, 3)
+    assert [(row["tagsCode"], row["eval"]) for row in shown["queueData"]] == [(ord("B"), False), (ord("A"), False)]
+    offline = json.loads(desk.broker.ask(321, {**asked, "consumerGroup": "g"}).body)
+    assert offline["filterData"] == "g@t is not online!"
+    subscription = {"topic": "t", "subString": "A", "subVersion": 1}
+    consumer = {"groupName": "g", "subscriptionDataSet": [subscription]}
+    desk.broker.ask(34, body={"clientID": "c", "consumerDataSet": [consumer]})
+    online = json.loads(desk.broker.ask(321, {**asked, "consumerGroup": "g"}).body)
+    assert [row["eval"] for row in online["queueData"]] == [False, True]
+    assert online["subscriptionData"]["subString"] == "A"
+    assert desk.broker.ask(321, {**asked, "queueId": 9}).code == 1
+    assert desk.broker.ask(321, {**asked, "topic": "none"}).code == 17
