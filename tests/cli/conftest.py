@@ -54,6 +54,7 @@ class HttpDouble:
 
     answers: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
+    logins: list[str] = field(default_factory=list)
     address: str = ""
 
 
@@ -66,6 +67,7 @@ def broker_http() -> Iterator[HttpDouble]:
             length = int(self.headers.get("Content-Length", 0))
             body = json.loads(self.rfile.read(length)) if length else None
             double.asked.append((self.command, self.path, body))
+            double.logins += self.headers.get_all("Authorization", [])
             missing = (404, {"error": "NotFound", "message": f"there is nothing at {self.path}"})
             status, answer = double.answers.get((self.command, self.path), missing)
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
@@ -76,7 +78,7 @@ def broker_http() -> Iterator[HttpDouble]:
             if status != 204:
                 self.wfile.write(content)
 
-        do_GET = do_POST = do_PATCH = do_DELETE = answer
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
 
         def log_message(self, *_: object) -> None:
             pass

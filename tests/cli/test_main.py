@@ -44,7 +44,7 @@ def test_it_tells_its_version(trimq) -> None:
         (["topics", "list", "--http", "nowhere"], "--http: expected HOST:PORT, got 'nowhere': it has no host and port"),
         (["groups", "describe", "g", "extra"], "extra is not understood here"),
         (["settings", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
-        (["storage", "dump"], "the following arguments are required: --topic"),
+        (["storage", "dump"], "one of the arguments --topic --queue is required"),
         (["serve", "--flush"], "argument --flush: expected one argument"),
         (["serve", "--flush", "maybe"], "--flush: expected sync or async, got 'maybe'"),
     ],

@@ -64,3 +64,28 @@ def test_a_reply_that_nobody_watches_can_be_resolved() -> None:
     reply.resolve([b"a"])
     assert reply.is_ready(0, 0)
     assert reply.lane == IN_ORDER
+
+
+def test_what_carries_a_reply_gets_what_makes_it_when_it_is_taken() -> None:
+    for reply in (Reply.now([b"a"]), Reply.when_durable(1, lambda: [b"a"])):
+        reply.carry(lambda build: [b"<", *build(), b">"])
+        assert reply.take() == [b"<", b"a", b">"]
+
+
+def test_a_cancelled_reply_is_given_up_once_and_ready_with_nothing() -> None:
+    called: list[str] = []
+    reply = Reply.later(None, lambda: called.append("abandon"), lambda: called.append("hurry"))
+    reply.watch(lambda: called.append("wake"))
+    assert reply.is_open
+    reply.cancel()
+    reply.cancel()
+    assert called == ["abandon", "wake"]
+    assert not reply.is_open
+    assert reply.take() == ()
+
+
+def test_a_cancelled_reply_that_waits_for_a_pass_is_ready_with_it() -> None:
+    reply = Reply.when_durable(3, lambda: [b"a"])
+    reply.cancel()
+    assert not reply.is_ready(2, 2)
+    assert reply.is_ready(3, 3)

@@ -208,11 +208,14 @@ def test_a_group_whose_topic_is_being_deleted_is_described_without_it(broker: Br
     commit(broker, "billing", "staying", 0, 0)
 
     def delete_and_describe(node: Any) -> list[str]:
+        from trimq.core.reading import Reading
         from trimq.server.api import Api
+        from trimq.server.groups_api import GroupsApi
 
         core = node.core.broker
         core.delete_topic(SYSTEM, core.topic(SYSTEM, "going"))
-        answer = Api(core).answer(SYSTEM, "GET", "/api/groups/billing", {}, b"")
+        groups = GroupsApi(core.membership, Reading(core, None))
+        answer = Api(core, [groups]).answer(SYSTEM, "GET", "/api/groups/billing", {}, b"")
         return [row["topic"] for row in json.loads(answer.body)["cursors"]]
 
     assert broker.on_loop(delete_and_describe) == ["staying"]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from no_rocketmq import NO_ROCKETMQ_KEYS
 
 from trimq.clock import system_clock
 from trimq.config import load
@@ -20,7 +21,8 @@ PATIENCE_S = 10
 
 
 def begin(store: Store, **flags: str) -> Run:
-    settings = load({"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0"} | flags, {})
+    listeners = {"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0", "amqp.listen": "off"}
+    settings = load({**listeners, **NO_ROCKETMQ_KEYS, **flags}, {})
     return Run(settings, store, system_clock(), lambda event: None)
 
 

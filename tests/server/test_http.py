@@ -235,7 +235,7 @@ def converse(broker: Broker) -> tuple[HttpConversation, Ending]:
     def make(node: Any) -> HttpConversation:
         from trimq.model import SYSTEM
 
-        return HttpConversation(Api(node.core.broker), node.metrics, lambda: True, SYSTEM, outlet)
+        return HttpConversation(Api(node.core.broker), node.core.logins, node.metrics, lambda: True, SYSTEM, outlet)
 
     return broker.on_loop(make), outlet
 
@@ -392,7 +392,7 @@ def test_there_is_nothing_elsewhere(broker: Broker, target: str) -> None:
         ("DELETE", "/api/topics", "GET, HEAD, POST"),
         ("POST", "/api/topics/orders", "GET, HEAD, PATCH, DELETE"),
         ("POST", "/api/groups", "GET, HEAD"),
-        ("DELETE", "/api/groups/billing", "GET, HEAD"),
+        ("POST", "/api/groups/billing", "GET, HEAD, DELETE"),
         ("OPTIONS", "/api/topics", "GET, HEAD, POST"),
         ("BREW", "/api/topics", "GET, HEAD, POST"),
     ],

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from no_rocketmq import NO_ROCKETMQ_FLAGS
 from protocols.kafka.frames import request_frame
 
 from trimq.formats.sealing import from_records
@@ -34,7 +35,9 @@ class Process:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "trimq.cli", "serve", "--data-dir", str(folder / "data")),
-                *("--kafka-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"),
+                *("--kafka-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--amqp-listen", "127.0.0.1:0"),
+                *("--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"),
+                *("--rocketmq-grpc-listen", "127.0.0.1:0"),
                 *("--ready-file", str(self.ready), *flags),
             ],
             stdin=subprocess.DEVNULL,
@@ -129,7 +132,7 @@ def fetch(correlation_id: int, max_wait_ms: int) -> bytes:
 def test_a_signal_drains_the_broker_and_ends_it_with_0(tmp_path: Path, number: int, flush: str) -> None:
     with broker(tmp_path, "--flush", flush) as started:
         told = started.await_ready()
-        assert list(told) == ["pid", "kafka", "http"]
+        assert list(told) == ["pid", "kafka", "amqp", "rocketmq", "rocketmq_broker", "rocketmq_grpc", "http"]
         assert told["pid"] == started.process.pid
         with connect(told["kafka"]) as client, connect(told["http"]):
             make_topic(client)
@@ -279,11 +282,13 @@ def test_a_new_folder_says_its_format(tmp_path: Path) -> None:
         assert json.loads((tmp_path / "data" / "format").read_text()) == {"version": 1}
 
 
-@pytest.mark.parametrize(("flag", "name"), [("--kafka-listen", "kafka"), ("--http-listen", "http")])
-def test_a_taken_port_is_a_sentence_with_its_flag(tmp_path: Path, flag: str, name: str) -> None:
+@pytest.mark.parametrize("name", ["kafka", "amqp", "rocketmq", "rocketmq-broker", "rocketmq-grpc", "http"])
+def test_a_taken_port_is_a_sentence_with_its_flag(tmp_path: Path, name: str) -> None:
+    flag = f"--{name}-listen"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = sentence(tmp_path, flag, f"127.0.0.1:{port}")
+    name = name.replace("-", "_")
     assert said == f"{name}: port {port} on 127.0.0.1 is taken by another program; choose another address with {flag}"
 
 
@@ -333,9 +338,19 @@ sys.exit(main(sys.argv[1:]))
 def test_a_failed_sync_ends_the_process_with_1_and_a_message(tmp_path: Path) -> None:
     """As if the disk had gone: what was not synced is never acknowledged."""
     ready = tmp_path / "ready.json"
-    flags = ["--kafka-listen", "127.0.0.1:0", "--http-listen", "off", "--ready-file", str(ready)]
+    flags = ["--kafka-listen", "127.0.0.1:0", "--amqp-listen", "off", "--http-listen", "off", *NO_ROCKETMQ_FLAGS]
     process = subprocess.Popen(
-        [sys.executable, "-c", FAILING, "serve", "--data-dir", str(tmp_path / "data"), *flags],
+        [
+            sys.executable,
+            "-c",
+            FAILING,
+            "serve",
+            "--data-dir",
+            str(tmp_path / "data"),
+            *flags,
+            "--ready-file",
+            str(ready),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

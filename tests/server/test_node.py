@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from doubles import FaultyFiles
+from no_rocketmq import NO_ROCKETMQ_KEYS
 from protocols.kafka.frames import request_frame
 from server.scripted import LOOPS, run
 
@@ -68,8 +69,8 @@ class Rig:
         self.liveness: Any = LoopTime()
         self.syncs = HeldOffload(loop)
         self.work = ThreadOffload("work", loop)
-        listeners = {"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0"}
-        self.settings = load(listeners | {"data_dir": "here"} | flags, {})
+        listeners = {"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0", "amqp.listen": "off"}
+        self.settings = load(listeners | NO_ROCKETMQ_KEYS | {"data_dir": "here"} | flags, {})
 
     def make(self) -> Node:
         doors = Doors(self.files, Clock(WallTime(), self.liveness), self.syncs, self.work, random.Random(7))
@@ -350,7 +351,7 @@ def test_a_bug_in_a_pass_ends_the_node_instead_of_leaving_everyone_waiting(
 
     run(main)
     assert "planted" in caplog.text
-    assert "Traceback" in caplog.text
+    assert any(record.exc_info for record in caplog.records)  # with where it came from
 
 
 def test_a_write_that_fails_is_told_and_counted_and_the_node_lives() -> None:
@@ -601,8 +602,8 @@ def test_an_idle_node_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
             now = loop.time()
             due = [timer.when() - now for timer in loop._scheduled if not timer.cancelled()]
             early = [seconds for seconds in due if seconds < 50]
-            # after the last write the guard of the disk's room and that of its pace look once more
-            assert len(early) <= 2, early
+            # after the last write the guards of the room on disk, of memory and of the pace of the disk look once more
+            assert len(early) <= 3, early
             for _, writer in clients:
                 await close(writer)
 

@@ -8,7 +8,7 @@ import pytest
 
 from trimq.errors import StartMistake
 from trimq.server import offline
-from trimq.storage.files import FolderLock
+from trimq.storage.folder_lock import FolderLock
 from trimq.testing import Broker
 
 

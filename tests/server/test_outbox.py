@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from trimq.metrics import Counter
 from trimq.model import Buffer
-from trimq.server.outbox import SLICE_BYTES, Outbox
+from trimq.server.outbox import SLICE_BYTES, Outbox, send_end
 
 
 class Socket:
@@ -136,3 +136,16 @@ def test_a_share_is_kept_by_a_transport_that_gathers() -> None:
     outbox.write_to(socket)
     assert [len(data) for data in socket.writes] == [4 * SLICE_BYTES]
     assert outbox.unsent_bytes == 6 * SLICE_BYTES
+
+
+def test_a_peer_that_is_gone_already_need_not_be_told_the_end() -> None:
+    class Gone:
+        calls = 0
+
+        def write_eof(self) -> None:
+            self.calls += 1
+            raise OSError(107, "Transport endpoint is not connected")
+
+    gone = Gone()
+    send_end(gone)
+    assert gone.calls == 1

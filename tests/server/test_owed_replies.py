@@ -18,6 +18,19 @@ def durable(number: int, text: bytes, lane: object) -> Reply:
     return Reply.when_durable(number, lambda: [text], lane)
 
 
+def test_a_reply_to_several_requests_counts_as_many() -> None:
+    owed = OwedReplies()
+    several, one = durable(2, b"several", None), durable(1, b"one", None)
+    several.count = 5
+    owed.add(several)
+    owed.add(one)
+    assert len(owed) == 6
+    assert texts(owed.take_ready(1, 1)) == [b"one"]
+    assert len(owed) == 5
+    owed.abandon_all()
+    assert len(owed) == 0
+
+
 asked = st.lists(st.tuples(st.sampled_from([None, 0, 1, "x"]), st.integers(0, 20)), max_size=30)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from protocols.grpc.http2_peer import Http2Peer, call, word
 
 from trimq.errors import ProtocolError
 from trimq.protocols.contract import Outlet, Parts, Reply
+from trimq.protocols.grpc.frames import Fault, Kind
 from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.messages.handshakes import ApiVersionsResponse
@@ -48,6 +50,26 @@ def test_a_kafka_request_is_told_with_its_error_codes(request_: Request, respons
     assert str(exchange).endswith("-> not answered")
     exchange.answered(encode_response(request_, response))
     assert str(exchange) == f"kafka 127.0.0.1:1: {text}"
+
+
+def test_a_call_is_told_by_its_method_and_what_became_of_it() -> None:
+    peer = Http2Peer().greet()
+    peer.say(call(1, b"x") + call(3, b"wait") + word(Kind.RST_STREAM, 3, Fault.CANCEL))
+    told = [str(Exchange("grpc", _describe(event))) for event in peer.events]
+    assert [each.partition(" -> ")[0] for each in told] == [
+        *("grpc: Plain asked", "grpc: Plain asked", "grpc: Plain cancelled")
+    ]
+
+
+def test_a_watched_reply_is_open_for_as_long_as_the_one_that_is_watched() -> None:
+    given_up: list[int] = []
+    inner = Reply.later(None, lambda: given_up.append(1))
+    watched = _WatchedReply(inner, Exchange("x", _describe(object())))
+    assert watched.is_open
+    assert watched.abandon is not None
+    watched.abandon()
+    inner.cancel()
+    assert (watched.is_open, given_up) == (False, [1])
 
 
 def test_an_answer_in_another_version_is_told_by_its_size() -> None:

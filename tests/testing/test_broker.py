@@ -44,7 +44,13 @@ def descriptors() -> int:
 def test_a_broker_serves_while_its_block_lasts() -> None:
     with Broker() as broker:
         assert get(f"{broker.http}/readyz") == "ready\n"
-        assert broker.addresses == {"kafka": broker.kafka, "http": broker.http.removeprefix("http://")}
+        assert broker.addresses == {
+            "kafka": broker.kafka,
+            "amqp": broker.amqp.removeprefix("amqp://guest:guest@").rstrip("/"),
+            "rocketmq": broker.rocketmq,
+            "rocketmq_broker": broker.addresses["rocketmq_broker"],
+            "http": broker.http.removeprefix("http://"),
+        }
         url = broker.http
     with pytest.raises(OSError, match="refused"):
         get(url)

@@ -21,9 +21,12 @@ def ports() -> Iterator[ReservedPorts]:
 
 def test_listeners_get_ports_of_their_own(ports: ReservedPorts) -> None:
     settings = ports.choose(settings_from({}))
-    assert settings.kafka.listen is not None
-    assert settings.http.listen is not None
-    assert 0 < settings.kafka.listen.port != settings.http.listen.port > 0
+    rocketmq = settings.rocketmq
+    addresses = [settings.kafka.listen, settings.amqp.listen, settings.http.listen]
+    addresses += [rocketmq.listen, rocketmq.broker_listen]
+    assert rocketmq.grpc_listen is None
+    ports_found = {address.port for address in addresses if address is not None}
+    assert len(ports_found - {0}) == len(addresses)
 
 
 def test_a_port_that_was_asked_for_and_one_that_is_off_stay_so(ports: ReservedPorts) -> None:

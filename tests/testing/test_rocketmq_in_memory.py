@@ -12,7 +12,7 @@ import pytest
 from trimq.formats.unit import iterate
 from trimq.testing import Broker
 
-ANYWHERE = {"rocketmq_listen": "127.0.0.1:0", "rocketmq_broker_listen": "127.0.0.1:0"}
+GRPC = {"rocketmq_grpc_listen": "127.0.0.1:0"}
 
 
 def ask(address: str, code: int, fields: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
@@ -39,7 +39,7 @@ def pull(broker: Broker) -> list[bytes]:
 
 @pytest.mark.parametrize("ends", ["restart", "crash"])
 def test_what_was_acknowledged_outlives_every_end(ends: str) -> None:
-    with Broker(**ANYWHERE) as broker:
+    with Broker() as broker:
         assert [send(broker, b"%d" % number)["code"] for number in range(3)] == [0, 0, 0]
         if ends == "crash":
             broker.crash()
@@ -48,9 +48,18 @@ def test_what_was_acknowledged_outlives_every_end(ends: str) -> None:
 
 
 def test_a_delayed_message_comes_when_the_clock_is_moved() -> None:
-    with Broker(**ANYWHERE) as broker:
+    with Broker() as broker:
         assert send(broker, b"first")["code"] == 0
         assert send(broker, b"late", "DELAY\x0118\x02")["code"] == 0
         assert pull(broker) == [b"first"]
         broker.advance("2h")
         assert pull(broker) == [b"first", b"late"]
+
+
+def test_its_addresses_are_offered_that_of_grpc_to_who_asks_for_it() -> None:
+    with Broker(**GRPC) as broker:
+        found, _ = ask(broker.rocketmq, 106, {})
+        assert found["code"] == 0
+        assert broker.rocketmq_grpc == broker.addresses["rocketmq_grpc"]
+    with Broker() as broker, pytest.raises(RuntimeError, match="no rocketmq_grpc listener"):
+        broker.rocketmq_grpc.strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -63,12 +64,20 @@ class CursorPosition(msgspec.Struct):
     lag: int | None
 
 
+class Subscription(msgspec.Struct):
+    """Of a group of RocketMQ."""
+
+    topic: str
+    expression: str
+
+
 class GroupDescription(msgspec.Struct):
     name: str
     protocol: str
     state: str
     members: list[Any]
     cursors: list[CursorPosition]
+    subscriptions: list[Subscription] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Problem(msgspec.Struct):
@@ -77,6 +86,16 @@ class _Problem(msgspec.Struct):
 
 
 Answer = TypeVar("Answer")
+
+
+def _headers(has_body: bool) -> dict[str, str]:
+    """Who asks is said by the environment, which no other user of the machine sees."""
+    headers = {"Content-Type": "application/json"} if has_body else {}
+    user = os.environ.get("TRIMQ_USER")
+    if user:
+        login = f"{user}:{os.environ.get('TRIMQ_PASSWORD', '')}".encode()
+        headers["Authorization"] = "Basic " + base64.b64encode(login).decode("ascii")
+    return headers
 
 
 def add_address_flag(parser: argparse.ArgumentParser) -> None:
@@ -100,8 +119,14 @@ def topic_path(name: str, namespace: str) -> str:
     return f"/api/topics/{quote(name, safe='')}" + (f"?{urlencode({'namespace': namespace})}" if namespace else "")
 
 
-def group_path(name: str) -> str:
-    return f"/api/groups/{quote(name, safe='')}"
+def path_of(*words: str, **query: str) -> str:
+    """With every word quoted, and the fields of the query that are not empty."""
+    asked = {name: value for name, value in query.items() if value}
+    return "/".join(["/api", *(quote(word, safe="") for word in words)]) + (f"?{urlencode(asked)}" if asked else "")
+
+
+def group_path(name: str, protocol: str = "") -> str:
+    return path_of("groups", name, protocol=protocol)
 
 
 class Api:
@@ -119,15 +144,22 @@ class Api:
     def patch(self, path: str, body: object, answer: type[Answer]) -> Answer:
         return self._decode(self._exchange("PATCH", path, msgspec.json.encode(body)), answer)
 
-    def delete(self, path: str) -> None:
-        self._exchange("DELETE", path)
+    def put(self, path: str, body: object) -> None:
+        self._exchange("PUT", path, msgspec.json.encode(body))
+
+    def send(self, path: str, body: bytes | None = None) -> None:
+        """As `post`, for what is answered without a word."""
+        self._exchange("POST", path, body)
+
+    def delete(self, path: str) -> bytes:
+        return self._exchange("DELETE", path)
 
     def _exchange(self, method: str, path: str, body: bytes | None = None) -> bytes:
         from http.client import HTTPConnection, HTTPException
 
         connection = HTTPConnection(self._address.host, self._address.port, timeout=TIMEOUT_SECONDS)
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            connection.request(method, path, body, _headers(body is not None))
             response = connection.getresponse()
             # In pieces: the length in the header is the peer's word, and nothing is allocated by it.
             received = bytearray()

@@ -13,6 +13,8 @@ HOW_TO_CONNECT = {
     "kafka": ("Kafka", "bootstrap.servers={address}"),
     "rocketmq": ("RocketMQ", "namesrvAddr={address}"),
     "rocketmq_broker": ("", "{address}  the broker that the name server tells of"),
+    "rocketmq_vip": ("", "{address}  the same, where old clients send"),
+    "rocketmq_grpc": ("", "{address}  for clients that speak gRPC"),
     "amqp": ("RabbitMQ", "amqp://guest:guest@{address}/"),
     "http": ("HTTP", "http://{address}  /readyz  /metrics  /api/topics"),
 }

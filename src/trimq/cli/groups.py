@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     describing = actions.add_parser("describe", help="one group, its members and how far it has read")
     describing.set_defaults(run=describe_group)
     describing.add_argument("name", metavar="NAME")
+    describing.add_argument(
+        "--protocol", metavar="PROTOCOL", default="", help="rocketmq: its group, where Kafka has one of this name too"
+    )
     for action in (listing, describing):
         action.add_argument("--json", action="store_true", help="print JSON")
         add_address_flag(action)
@@ -36,19 +40,33 @@ def list_groups(arguments: argparse.Namespace) -> int:
 
 
 def describe_group(arguments: argparse.Namespace) -> int:
-    group = connect(arguments.http).get(group_path(arguments.name), GroupDescription)
+    group = connect(arguments.http).get(group_path(arguments.name, arguments.protocol), GroupDescription)
     if arguments.json:
         print_json(group)
         return 0
-    members = [("member", m if isinstance(m, str) else msgspec.json.encode(m).decode()) for m in group.members]
+    members = [("member", _member(member)) for member in group.members]
+    subscriptions = [] if isinstance(group.subscriptions, msgspec.UnsetType) else group.subscriptions
+    wanted = [("subscribes to", f"{each.topic} {each.expression}") for each in subscriptions]
     print_table(
         ("group", "value"),
-        [("name", group.name), ("protocol", group.protocol), ("state", group.state), *members],
+        [("name", group.name), ("protocol", group.protocol), ("state", group.state), *wanted, *members],
     )
     print()
     rows = [(at.topic, at.stream, at.offset, _number(at.end), _number(at.lag)) for at in group.cursors]
     print_table(("topic", "stream", "offset", "end", "lag"), rows)
     return 0
+
+
+def _member(member: Any) -> str:
+    if isinstance(member, str):
+        return member
+    if "differs" not in member:
+        return msgspec.json.encode(member).decode()
+    shown = " ".join(str(member.get(name, "")) for name in ("client_id", "host", "language", "version"))
+    if not member["differs"]:
+        return shown
+    said = ", ".join(f"{each['topic']} {each['expression']}" for each in member["subscriptions"])
+    return f"{shown}, differs from its group, subscribes to: {said or 'nothing'}"
 
 
 def _number(value: int | None) -> int | str:

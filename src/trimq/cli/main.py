@@ -18,6 +18,13 @@ COMMANDS = {
     "serve": "start the broker",
     "topics": "list, describe, create and delete topics of a running broker",
     "groups": "list and describe consumer groups of a running broker",
+    "queues": "list, describe, purge and delete AMQP queues of a running broker",
+    "failures": "list messages that queues and groups gave up, and send them again",
+    "users": "list, set and delete users of a running broker, and what each may do",
+    "vhosts": "list, create and delete virtual hosts of a running broker",
+    "policies": "list, set and delete policies for AMQP queues of a running broker",
+    "definitions": "write all definitions of AMQP's side to a file, or read them from one",
+    "pipeline": "archive, restore, audit and more, on Spark",
     "storage": "verify, dump and measure the data folder of a stopped broker",
     "settings": "print every setting with its names, default and meaning",
 }

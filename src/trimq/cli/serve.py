@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from trimq.cli.banner import compose_banner
 from trimq.clock import monotonic_seconds
 from trimq.config import Settings, declarations, load, suggest_flag
+from trimq.server.extras import missing_listeners
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,8 @@ def read_settings(arguments: argparse.Namespace, unknown: Sequence[str], environ
         mistakes.append(f"the settings file {file_name!r} cannot be read: {error.strerror}")
     except UnicodeDecodeError:
         mistakes.append(f"the settings file {file_name!r} is not UTF-8 text")
-    return load(flags, environment, file_text, file_name=file_name, mistakes=mistakes)
+    missing = missing_listeners()
+    return load(flags, environment, file_text, file_name=file_name, mistakes=mistakes, missing=missing)
 
 
 def _read_text(file_name: str) -> str:

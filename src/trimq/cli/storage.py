@@ -22,12 +22,15 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
     dumping = actions.add_parser("dump", help="print stored messages")
     dumping.set_defaults(run=dump)
-    dumping.add_argument("--topic", required=True, metavar="NAME")
+    asked = dumping.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--topic", metavar="NAME")
+    asked.add_argument("--queue", metavar="NAME", help="a durable queue of AMQP")
+    dumping.add_argument("--vhost", default="/", metavar="NAME", help="of the queue (default: /)")
     dumping.add_argument("--stream", type=int, default=0, metavar="N", help="which stream (default: 0)")
     dumping.add_argument("--from-offset", type=int, default=0, metavar="N", help="first offset (default: 0)")
     dumping.add_argument("--limit", type=int, default=None, metavar="N", help="how many at most (default: all)")
 
-    measuring = actions.add_parser("stats", help="what each stream holds")
+    measuring = actions.add_parser("stats", help="what each stream and each queue holds")
     measuring.set_defaults(run=stats)
 
     data_dir = next(declaration for declaration in declarations() if declaration.key == "data_dir")
@@ -51,15 +54,26 @@ def verify(arguments: argparse.Namespace) -> int:
 def dump(arguments: argparse.Namespace) -> int:
     from trimq.server import offline
 
-    asked = (arguments.topic, arguments.stream, arguments.from_offset, arguments.limit)
-    print_records(offline.dump(arguments.data_dir, *asked), arguments.json)
+    range_of = (arguments.from_offset, arguments.limit)
+    if arguments.queue is not None:
+        records = offline.dump_queue(arguments.data_dir, arguments.vhost, arguments.queue, *range_of)
+    else:
+        records = offline.dump(arguments.data_dir, arguments.topic, arguments.stream, *range_of)
+    print_records(records, arguments.json)
     return 0
 
 
 def stats(arguments: argparse.Namespace) -> int:
     from trimq.server import offline
 
-    print_stats(offline.stats(arguments.data_dir), arguments.json)
+    streams, queues = offline.stats(arguments.data_dir), offline.queue_stats(arguments.data_dir)
+    if arguments.json:
+        print_stats([*streams, *queues], as_json=True)
+        return 0
+    print_stats(streams, as_json=False)
+    if queues:
+        print()
+        print_stats(queues, as_json=False)
     return 0
 
 

@@ -3,8 +3,8 @@ Knows no socket and no broker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from trimq.errors import ProtocolError
 from trimq.model import Buffer
@@ -19,10 +19,12 @@ class Reply:
     """An answer and its place in the order: replies of one lane leave in the order in which they were made; in the
     lane None each leaves as soon as it is ready."""
 
-    __slots__ = ("_build", "_durable", "_number", "_parts", "_wake", "abandon", "hurry", "lane")
+    __slots__ = ("_build", "_carry", "_durable", "_number", "_parts", "_wake", "abandon", "count", "hurry", "lane")
 
     def __init__(self, lane: object = IN_ORDER) -> None:
         self.lane = lane
+        self.count = 1
+        """How many requests it answers: those that came together may be answered together."""
         self.abandon: Callable[[], None] | None = None
         self.hurry: Callable[[], None] | None = None
         self._parts: Parts | None = None
@@ -30,6 +32,7 @@ class Reply:
         self._number = 0
         self._durable = True
         self._wake: Callable[[], None] | None = None
+        self._carry: Callable[[Build], Parts] | None = None
 
     @classmethod
     def now(cls, parts: Parts, lane: object = IN_ORDER) -> Reply:
@@ -68,6 +71,7 @@ class Reply:
         return reply
 
     def resolve(self, parts: Parts) -> None:
+        """Ready with these bytes: also one that waits for a pass, whose client will wait no longer."""
         self.abandon = self.hurry = None
         self._parts = parts
         if self._wake is not None:
@@ -81,9 +85,36 @@ class Reply:
         if self._wake is not None:
             self._wake()
 
+    def become(self, other: Reply) -> None:
+        """A deferred answer turned out to be that of another reply, which nobody else holds."""
+        self.abandon, self.hurry = other.abandon, other.hurry
+        self._parts, self._build = other._parts, other._build
+        self._number, self._durable = other._number, other._durable
+        if self._parts is None and self._build is None:
+            other.watch(lambda: self.become(other))
+        elif self._wake is not None:
+            self._wake()
+
     def watch(self, wake: Callable[[], None]) -> None:
         """The session's wish to hear when the reply is resolved."""
         self._wake = wake
+
+    def carry(self, carry: Callable[[Build], Parts]) -> None:
+        """Have what it says put into frames when it is taken: `carry` is given what makes the parts, once."""
+        self._carry = carry
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more, though its connection goes on. What waits for a pass is ready with it."""
+        abandon, self.abandon = self.abandon, None
+        if abandon is not None:
+            abandon()
+        if self.is_open:
+            self.resolve(())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether only a call of `resolve`, which may never come, makes it ready."""
+        return self._parts is None and self._build is None
 
     def is_ready(self, written: int, durable: int) -> bool:
         if self._parts is not None:
@@ -97,6 +128,9 @@ class Reply:
 
     def take(self) -> Parts:
         """The bytes to send; call once, when ready."""
+        return self._take() if self._carry is None else self._carry(self._take)
+
+    def _take(self) -> Parts:
         if self._parts is not None:
             return self._parts
         assert self._build is not None
@@ -164,3 +198,39 @@ class FrontEnd(Protocol):
     """Makes a conversation for each accepted connection."""
 
     def converse(self, address: str, outlet: Outlet) -> Conversation: ...
+
+
+class CallerFacts(NamedTuple):
+    """What whoever carries a call knows of it. `remaining_ms` is how long its caller waits; None: for ever."""
+
+    address: str
+    metadata: Mapping[str, str]
+    remaining_ms: int | None = None
+
+
+class CallStream(Protocol):
+    """One stream of a caller, who may be sent something at any time."""
+
+    def receive(self, raw: bytes) -> Parts:
+        """What to send at once for what has come."""
+
+    def closed(self) -> None: ...
+
+
+class CallFrontEnd(Protocol):
+    """A front-end that is given whole calls, whatever carries them. The parts of a reply are messages, one for a plain
+    call."""
+
+    service: str
+    calls: tuple[str, ...]
+    streamed_answers: tuple[str, ...]
+    """Those of the calls that are answered with any number of messages."""
+    streams: tuple[str, ...]
+
+    def call(self, method: str, facts: CallerFacts, raw: bytes) -> Reply:
+        """Do what is asked, now."""
+
+    def open(self, stream: str, facts: CallerFacts, sink: Callable[[Parts], None]) -> CallStream: ...
+
+    def failed(self, method: str) -> Parts:
+        """The answer to a call over which the front-end stumbled."""

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from trimq.clock import Clock
-from trimq.config import Address, RocketMQ, Settings, told_address
+from trimq.config import Address, Advertised, RocketMQ, Settings, told_address
 from trimq.core.counts import CountsOfAll
+from trimq.core.group_roll import GroupRoll
 from trimq.core.opening import Core
+from trimq.core.reading import Reading
 from trimq.metrics import Metrics
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
+from trimq.server.extras import require_installed
 from trimq.server.http import HttpFrontEnd
 
 if TYPE_CHECKING:
@@ -51,19 +54,20 @@ LAST_TO_STOP = ("http",)
 def configured_front_ends(settings: Settings) -> dict[str, Planned]:
     """By the names that the ready file uses; those that are off are left out."""
     rocketmq = _RocketMQ()
-    wanted = {
+    wanted: dict[str, tuple[Address | None, MakeFrontEnd]] = {
         "kafka": (settings.kafka.listen, _kafka),
         "amqp": (settings.amqp.listen, _amqp),
         "rocketmq": (settings.rocketmq.listen, rocketmq.name_server),
         "rocketmq_broker": (settings.rocketmq.broker_listen, rocketmq.broker),
         "rocketmq_vip": (_vip_address(settings.rocketmq), rocketmq.vip),
+        "rocketmq_grpc": (settings.rocketmq.grpc_listen, rocketmq.grpc),
         "http": (settings.http.listen, _http),
     }
     return {name: Planned(address, make) for name, (address, make) in wanted.items() if address is not None}
 
 
 def _kafka(parts: FrontEndParts) -> FrontEnd:
-    return KafkaFrontEnd(parts.core.broker, parts.clock, parts.counts.of("kafka"))
+    return KafkaFrontEnd(parts.core.broker, parts.core.logins, parts.clock, parts.counts.of("kafka"))
 
 
 def _amqp(parts: FrontEndParts) -> FrontEnd:
@@ -100,6 +104,14 @@ class _RocketMQ:
     def vip(self, parts: FrontEndParts) -> FrontEnd:
         return self._open(parts).vip()
 
+    def grpc(self, parts: FrontEndParts) -> FrontEnd:
+        require_installed("rocketmq.grpc_listen")
+        from trimq.protocols.grpc.front_end import GrpcDoor, limits_of  # as above
+
+        settings = parts.settings
+        front_end = self._open(parts).grpc(settings.limits.connections)
+        return GrpcDoor(front_end, limits_of(settings), parts.clock.liveness)
+
 
 def _vip_address(settings: RocketMQ) -> Address | None:
     """Old clients send to the second port below the broker's, where that can be known."""
@@ -108,10 +120,25 @@ def _vip_address(settings: RocketMQ) -> Address | None:
 
 
 def _http(parts: FrontEndParts) -> FrontEnd:
-    return HttpFrontEnd(parts.core.broker, parts.metrics, parts.is_ready)
+    core = parts.core
+    return HttpFrontEnd(core.broker, reading_of(core), roll_of(core), core.logins, parts.metrics, parts.is_ready)
+
+
+def reading_of(core: Core) -> Reading:
+    return Reading(core.broker, None if core.shared_log is None else core.shared_log.sharing)
+
+
+def roll_of(core: Core) -> GroupRoll | None:
+    return None if core.shared_log is None else core.shared_log.sharing.roll
 
 
 def told_addresses(settings: Settings, bound: Mapping[str, Address]) -> dict[str, Address]:
     """What clients of each protocol are told to connect to."""
-    advertised = {"kafka": settings.kafka.advertise, "rocketmq_broker": settings.rocketmq.advertise}
+    rocketmq = settings.rocketmq.advertise
+    advertised = {
+        "kafka": settings.kafka.advertise,
+        "rocketmq_broker": rocketmq,
+        # Its port is that of the broker: here it is the one that was bound.
+        "rocketmq_grpc": None if rocketmq is None else Advertised(rocketmq.host),
+    }
     return {name: told_address(advertised.get(name), address) for name, address in bound.items()}

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trimq.core.broker import Broker
+from trimq.core.group_roll import GroupRoll
+from trimq.core.reading import Reading
 from trimq.core.topics import Topics
 from trimq.metrics import LabelValues, Metrics
-from trimq.server.listener import Listener
+from trimq.model import SYSTEM
+from trimq.server.listener import AnyListener
 from trimq.storage.files import Files
 from trimq.storage.passes import Passes
 
 
-def expose_listeners(metrics: Metrics, listeners: Mapping[str, Listener]) -> None:
+def expose_listeners(metrics: Metrics, listeners: Mapping[str, AnyListener]) -> None:
     def connections() -> list[tuple[LabelValues, float]]:
         return [((name,), listener.connections) for name, listener in listeners.items()]
 
@@ -33,6 +37,28 @@ def expose_topics(metrics: Metrics, topics: Topics) -> None:
     metrics.gauge_from("topics", "Topics.", lambda: len(topics))
     metrics.gauge_from("streams", "Streams (Kafka: partitions) of all topics.", streams)
     metrics.gauge_from("stored_bytes", "Bytes of messages that are kept.", stored_bytes)
+
+
+def expose_lag(metrics: Metrics, broker: Broker, reading: Reading, roll: GroupRoll | None) -> None:
+    def lag() -> list[tuple[LabelValues, float]]:
+        found: dict[LabelValues, float] = {}
+        for group in broker.groups(SYSTEM):
+            for id, cursor in broker.cursors(SYSTEM, group).items():
+                if (known := reading.find_stream(SYSTEM, id)) is not None:
+                    name, span = known
+                    found[group, name] = found.get((group, name), 0) + max(span.end - cursor.offset, 0)
+        shared = {} if roll is None else _lag_on(roll)
+        return list((found | shared).items())
+
+    metrics.gauges_from("group_lag", "Messages that a group has not read yet.", ("group", "topic"), lag)
+
+
+def _lag_on(roll: GroupRoll) -> dict[LabelValues, float]:
+    found: dict[LabelValues, float] = {}
+    for group in roll.groups(SYSTEM):
+        for at in roll.standings(SYSTEM, group.name):
+            found[group.name, at.topic] = found.get((group.name, at.topic), 0) + at.lag
+    return found
 
 
 def expose_disk(metrics: Metrics, files: Files) -> None:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, cast
 from urllib.parse import parse_qs
 
 import h11
 
 from trimq.core.broker import Broker
+from trimq.core.group_roll import GroupRoll
+from trimq.core.logins import Logins
+from trimq.core.reading import Reading
 from trimq.errors import ProtocolError, Refusal, Stopping
 from trimq.metrics import Metrics, content_type
-from trimq.model import Caller
+from trimq.model import Buffer, Caller
 from trimq.protocols.contract import Outlet, Parts, Reply
-from trimq.server.api import Answer, Api, mistake_answer, not_allowed, refusal_answer
+from trimq.server.answers import Answer, Later, mistake_answer, not_allowed, refusal_answer
+from trimq.server.api import Api
+from trimq.server.definitions_api import DefinitionsApi
+from trimq.server.groups_api import GroupsApi
+from trimq.server.queues_api import QueuesApi
+from trimq.server.streams_api import StreamsApi
+from trimq.server.users_api import UsersApi
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +41,13 @@ _ERRORS = {413: "TooLarge", 431: "TooLarge", 501: "NotImplemented", 505: "NotImp
 
 
 class HttpRequest(NamedTuple):
-    """`path` is as it was sent, not yet decoded."""
+    """`path` is as it was sent, not yet decoded; `login` is what the header Authorization says, empty if nothing."""
 
     method: str
     path: str
     query: dict[str, str]
     body: bytes
+    login: bytes = b""
 
 
 class Unreadable(ProtocolError):
@@ -49,9 +62,16 @@ class HttpConversation:
     """One connection. Requests are answered in their order; one that cannot be read is answered and closes it."""
 
     def __init__(
-        self, api: Api, metrics: Metrics, is_ready: Callable[[], bool], caller: Caller, outlet: Outlet
+        self,
+        api: Api,
+        logins: Logins,
+        metrics: Metrics,
+        is_ready: Callable[[], bool],
+        caller: Caller,
+        outlet: Outlet,
     ) -> None:
         self._api = api
+        self._logins = logins
         self._metrics = metrics
         self._is_ready = is_ready
         self._caller = caller
@@ -119,7 +139,8 @@ class HttpConversation:
         except ValueError as error:
             raise Unreadable(400, f"the query cannot be read: {error}") from None
         last = {name: values[-1] for name, values in fields.items()}
-        return HttpRequest(self._head.method.decode("ascii"), path, last, bytes(self._body))
+        login = next((value for name, value in self._head.headers if name == b"authorization"), b"")
+        return HttpRequest(self._head.method.decode("ascii"), path, last, bytes(self._body), login)
 
     # -- answers
 
@@ -127,26 +148,48 @@ class HttpConversation:
         assert isinstance(event, HttpRequest)
         self._is_answering = True
         answer = self._answer(event)
-        ticket = answer.ticket
-        if ticket is None:
+        if isinstance(answer, Later):
+            return self._answer_later(event, answer)
+        if answer.ticket is None:
             return Reply.now(self._encode(event, answer))
+        return Reply.when_durable(answer.ticket.number, partial(self._encode_durable, event, answer))
 
-        def build() -> Parts:
-            refusal = ticket.refusal
-            return self._encode(event, refusal_answer(refusal) if refusal is not None else answer)
+    def _encode_durable(self, request: HttpRequest, answer: Answer) -> Parts:
+        refusal = None if answer.ticket is None else answer.ticket.refusal
+        return self._encode(request, answer if refusal is None else refusal_answer(refusal))
 
-        return Reply.when_durable(ticket.number, build)
+    def _answer_later(self, request: HttpRequest, later: Later) -> Reply:
+        is_gone = False
 
-    def _answer(self, request: HttpRequest) -> Answer:
+        def abandon() -> None:
+            nonlocal is_gone
+            is_gone = True
+
+        def answered(answer: Answer) -> None:
+            if is_gone:
+                return
+            if answer.ticket is None:
+                reply.resolve(self._encode(request, answer))
+            else:
+                reply.resolve_when_durable(answer.ticket.number, partial(self._encode_durable, request, answer))
+
+        reply = Reply.later(abandon=abandon)
+        later.begin(answered)
+        return reply
+
+    def _answer(self, request: HttpRequest) -> Answer | Later:
+        return self._guard(request, lambda: self._route(request))
+
+    def _guard(self, request: HttpRequest, make: Callable[[], Answer | Later]) -> Answer | Later:
         try:
-            return self._route(request)
+            return make()
         except Refusal as refusal:
             return refusal_answer(refusal)
         except Exception:
             log.exception("%s %s failed unexpectedly", request.method, request.path)
             return mistake_answer(500, "InternalError", "the broker failed; its log says more")
 
-    def _route(self, request: HttpRequest) -> Answer:
+    def _route(self, request: HttpRequest) -> Answer | Later:
         method = "GET" if request.method == "HEAD" else request.method
         if request.path in ("/healthz", "/readyz", "/metrics") and method != "GET":
             return not_allowed(method, "GET, HEAD")
@@ -156,7 +199,32 @@ class HttpConversation:
             return Answer.text(200, "ready\n") if self._is_ready() else Answer.text(503, "not ready\n")
         if request.path == "/metrics":
             return Answer(200, self._metrics.render(), content_type())
-        return self._api.answer(self._caller, method, request.path, request.query, request.body)
+        if not self._logins.are_needed:
+            return self._api.answer(self._caller, method, request.path, request.query, request.body)
+        login = read_basic(request.login)
+        if login is None:
+            return mistake_answer(401, "LoginNeeded", "say who you are: a name and a password by Basic authentication")
+        return Later(partial(self._log_in, request, method, login))
+
+    def _log_in(
+        self, request: HttpRequest, method: str, login: tuple[str, str], done: Callable[[Answer], None]
+    ) -> None:
+        name, password = login
+
+        def checked(is_right: bool) -> None:
+            if not is_right:
+                done(mistake_answer(401, "WrongLogin", "there is no such user, or the password is another"))
+                return
+            caller = dataclasses.replace(self._caller, principal=name)
+            answer = self._guard(
+                request, lambda: self._api.answer(caller, method, request.path, request.query, request.body)
+            )
+            if isinstance(answer, Later):
+                answer.begin(done)
+            else:
+                done(answer)
+
+        self._logins.check(name, password, self._caller.address, checked)
 
     def _encode(self, request: HttpRequest, answer: Answer) -> Parts:
         self._is_answering = False
@@ -169,14 +237,18 @@ class HttpConversation:
     def _write(self, answer: Answer, has_body: bool = True, closes: bool = False) -> Parts:
         headers = []
         if answer.status != 204:  # which has no body, and so no length of it
-            headers = [("content-type", answer.content_type), ("content-length", str(len(answer.body)))]
+            headers = [("content-type", answer.content_type), ("content-length", str(answer.length))]
         if answer.allow:
             headers.append(("allow", answer.allow))
+        if answer.status == 401:
+            headers.append(("www-authenticate", 'Basic realm="trimq", charset="UTF-8"'))
         if closes:
             headers.append(("connection", "close"))
-        parts = [self._http.send(h11.Response(status_code=answer.status, headers=headers))]
-        if has_body and answer.body:
-            parts.append(self._http.send(h11.Data(data=answer.body)))
+        parts: list[Buffer | None] = [self._http.send(h11.Response(status_code=answer.status, headers=headers))]
+        for piece in (answer.body, *answer.parts) if has_body else ():
+            parts += (
+                self._http.send_with_data_passthrough(h11.Data(data=cast(bytes, piece))) or ()
+            )  # large ones are never copied
         parts.append(self._http.send(h11.EndOfMessage()))
         return [part for part in parts if part]
 
@@ -201,6 +273,16 @@ class HttpConversation:
         """A connection holds nothing beyond its replies."""
 
 
+def read_basic(header: bytes) -> tuple[str, str] | None:
+    """The name and the password that a header Authorization holds. None: it holds none."""
+    scheme, _, encoded = header.partition(b" ")
+    try:
+        name, colon, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
+    except ValueError:
+        return None
+    return (name, password) if scheme.lower() == b"basic" and colon else None
+
+
 def _split(target: str) -> tuple[str, str]:
     """The path and the query of a request's target. Clients of proxies put scheme and host before it."""
     for scheme in ("http://", "https://"):
@@ -211,11 +293,22 @@ def _split(target: str) -> tuple[str, str]:
 
 
 class HttpFrontEnd:
-    def __init__(self, broker: Broker, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
-        self._api = Api(broker)
+    def __init__(
+        self,
+        broker: Broker,
+        reading: Reading,
+        roll: GroupRoll | None,
+        logins: Logins,
+        metrics: Metrics,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        groups = GroupsApi(broker.membership, reading, roll)
+        others = (groups, StreamsApi(reading), UsersApi(broker), QueuesApi(broker), DefinitionsApi(broker))
+        self._api = Api(broker, others)
+        self._logins = logins
         self._metrics = metrics
         self._is_ready = is_ready
 
     def converse(self, address: str, outlet: Outlet) -> HttpConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol="http")
-        return HttpConversation(self._api, self._metrics, self._is_ready, caller, outlet)
+        return HttpConversation(self._api, self._logins, self._metrics, self._is_ready, caller, outlet)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from trimq import errors
+from trimq.core import queue_refusals
 from trimq.errors import Refusal
 
 CODES: dict[type[Refusal], int] = {
     errors.NotRunning: 503,
     errors.NotOwner: 421,
     errors.DiskFull: 507,
+    errors.MemoryFull: 503,
     errors.WriteFailed: 507,
     errors.DamagedSegment: 500,
     errors.MessageTooLong: 413,
@@ -40,6 +42,13 @@ CODES: dict[type[Refusal], int] = {
     errors.StaleProducer: 409,
     errors.UnknownGroup: 404,
     errors.GroupNotEmpty: 409,
+    queue_refusals.UnknownQueue: 404,
+    queue_refusals.UnknownExchange: 404,
+    queue_refusals.UnknownNamespace: 404,
+    queue_refusals.Locked: 409,
+    queue_refusals.NotForStreams: 409,
+    queue_refusals.Inequivalent: 409,
+    queue_refusals.InvalidArgument: 400,
 }
 
 

@@ -19,7 +19,9 @@ from trimq.errors import Damage, StartMistake
 from trimq.metrics import load_renderer
 from trimq.offload import ThreadOffload
 from trimq.server.node import Doors, Node, explain
-from trimq.storage.files import DiskFiles, FolderLock
+from trimq.storage.commit_store import LOCK as COMMIT_LOCK
+from trimq.storage.files import DiskFiles
+from trimq.storage.folder_lock import FolderLock
 from trimq.storage.replacement import remove_outside, replace_outside
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ async def _serve(settings: Settings, announce: Announce) -> int:
         loop.add_signal_handler(number, stop.set)
     try:
         lock = FolderLock(settings.data_dir)
+        lock.hold(COMMIT_LOCK)
     except OSError as error:
         raise StartMistake(f"the data folder {settings.data_dir} cannot be used: {explain(error)}") from None
     syncs, work = ThreadOffload("trimq-sync", loop), ThreadOffload("trimq-work", loop)
@@ -70,6 +73,7 @@ async def _serve(settings: Settings, announce: Announce) -> int:
         _forget_ready_file(settings)
         node = Node(settings, Doors(files, system_clock(), syncs, work, random.SystemRandom()))
         addresses = await node.start()
+        lock.hold(COMMIT_LOCK)
         _tune_garbage_collection()
         _tell(settings, addresses, announce)
         work(load_renderer, lambda result, error: None)

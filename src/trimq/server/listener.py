@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from typing import Protocol
 
 from trimq.errors import StartMistake
 from trimq.metrics import Counter
@@ -25,6 +26,32 @@ class _Refused(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
+
+
+class AnyListener(Protocol):
+    """What a node asks of a listener, whoever carries its bytes."""
+
+    host: str
+    port: int
+
+    @property
+    def connections(self) -> int: ...
+
+    @property
+    def is_quiet(self) -> bool: ...
+
+    @property
+    def address(self) -> str: ...
+
+    async def serve(self) -> None: ...
+
+    def stop_accepting(self) -> None: ...
+
+    def close_sessions(self) -> None: ...
+
+    async def closed(self) -> None: ...
+
+    def abort_sessions(self) -> None: ...
 
 
 class Listener:
@@ -69,7 +96,7 @@ class Listener:
         try:
             self._server = await self._bind(host, port)
         except OSError as error:
-            raise StartMistake(_explain(self.name, host, port, error)) from None
+            raise StartMistake(explain_taken(self.name, host, port, error)) from None
         self.host = host
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -100,7 +127,7 @@ class Listener:
                 _listen(bound)
             await self._server.start_serving()
         except OSError as error:  # two programs may take an address at once, but only one can listen on it
-            raise StartMistake(_explain(self.name, self.host, self.port, error)) from None
+            raise StartMistake(explain_taken(self.name, self.host, self.port, error)) from None
 
     def _accept(self) -> asyncio.BaseProtocol:
         if not self._is_accepting:  # it came in the pass in which the listener was closed
@@ -156,7 +183,7 @@ def _listen(bound: socket.socket) -> None:
             twin.listen(_BACKLOG)
 
 
-def _explain(name: str, host: str, port: int, error: OSError) -> str:
+def explain_taken(name: str, host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         flag = f"--{name.replace('_', '-')}-listen"
         return f"{name}: port {port} on {host} is taken by another program; choose another address with {flag}"

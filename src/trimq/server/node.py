@@ -23,10 +23,12 @@ from trimq.server.front_ends import (
     MakeFrontEnd,
     Plan,
     configured_front_ends,
+    reading_of,
+    roll_of,
     told_addresses,
 )
-from trimq.server.gauges import expose_disk, expose_listeners, expose_passes, expose_topics
-from trimq.server.listener import Listener
+from trimq.server.gauges import expose_disk, expose_lag, expose_listeners, expose_passes, expose_topics
+from trimq.server.listener import AnyListener, Listener
 from trimq.server.progress import Progress
 from trimq.server.rests import Rests
 from trimq.server.session import Session
@@ -71,7 +73,7 @@ class Node:
         self._flusher = self._make_flusher()
         self.passes.start(self._flusher)
         self.core: Core
-        self.listeners: dict[str, Listener] = {}
+        self.listeners: dict[str, AnyListener] = {}
         self._session_counters = [
             self.metrics.counters("received_bytes", "Bytes received from clients.", ("listener",)),
             self.metrics.counters("sent_bytes", "Bytes sent to clients.", ("listener",)),
@@ -157,6 +159,7 @@ class Node:
         except OSError as error:
             raise StartMistake(f"the data folder {self._settings.data_dir} cannot be used: {explain(error)}") from error
         expose_topics(self.metrics, self.core.topics)
+        expose_lag(self.metrics, self.core.broker, reading_of(self.core), roll_of(self.core))
         await self.settled()
         if self.failure is not None:
             raise StartMistake(f"the data folder {self._settings.data_dir} cannot be written: {explain(self.failure)}")
@@ -173,19 +176,19 @@ class Node:
         self.is_ready = True
         return {name: listener.address for name, listener in self.listeners.items()}
 
-    async def _bind(self, name: str, address: Address, make_front_end: MakeFrontEnd) -> Listener:
+    async def _bind(self, name: str, address: Address, make_front_end: MakeFrontEnd) -> AnyListener:
         settings = self._settings
         doors = self._doors
         parts = FrontEndParts(
             settings, self.core, doors.clock, self.metrics, self._counts, doors.chance, lambda: self.is_ready
         )
         front_end = make_front_end(parts)
+        metrics = SessionMetrics(*(family.labelled(name) for family in self._session_counters))
         limits = SessionLimits(
             settings.limits.pending_requests_per_connection,
             settings.limits.unsent_bytes_per_connection,
             settings.limits.idle_connection_ms,
         )
-        metrics = SessionMetrics(*(family.labelled(name) for family in self._session_counters))
 
         def make_session(ended: Callable[[Session], None]) -> Session:
             return Session(front_end, self._progress, limits, metrics, self._doors.clock.liveness, self._rests, ended)
@@ -231,7 +234,7 @@ class Node:
         """Sync now what flush = async would let wait."""
         self._flusher.hurry()
 
-    async def _drain(self, listeners: Sequence[Listener]) -> None:
+    async def _drain(self, listeners: Sequence[AnyListener]) -> None:
         liveness = self._doors.clock.liveness
         timer = liveness.call_at(liveness.now_ms() + _DRAIN_MS, self._abort_sessions)
         for listener in listeners:

@@ -9,13 +9,16 @@ from typing import Any
 from trimq.errors import StartMistake
 from trimq.formats.batch import BadBatch
 from trimq.formats.records import iterate
-from trimq.storage import inspection
-from trimq.storage.files import DiskFiles, FolderLock, is_folder
+from trimq.formats.unit_properties import KEYS, read_properties
+from trimq.server import offline_queues
+from trimq.storage import commit_inspection, inspection, queue_inspection
+from trimq.storage.files import DiskFiles, is_folder
 from trimq.storage.folder_format import check_format
+from trimq.storage.folder_lock import FolderLock
 from trimq.storage.inspection import Finding, Progress
 from trimq.storage.partition_store import ROOT
 
-__all__ = ["Finding", "dump", "stats", "verify"]
+__all__ = ["Finding", "dump", "dump_queue", "queue_stats", "stats", "verify"]
 
 
 @contextmanager
@@ -39,12 +42,27 @@ def verify(data_dir: str, progress: Progress) -> Iterator[Finding]:
     """Every damage that is found, as it is found."""
     with _opened(data_dir) as files:
         yield from inspection.verify(files, progress)
+        yield from commit_inspection.verify(files, progress)
+        yield from queue_inspection.verify(files, progress)
 
 
 def stats(data_dir: str) -> list[dict[str, Any]]:
     """One row for each stream."""
     with _opened(data_dir) as files:
-        return [_row(files, topic, number) for topic, number in inspection.partitions(files)]
+        rows = [_row(files, topic, number) for topic, number in inspection.partitions(files)]
+        return rows + _shared_rows(files)
+
+
+def queue_stats(data_dir: str) -> list[dict[str, Any]]:
+    """One row for each log of AMQP's queues."""
+    with _opened(data_dir) as files:
+        return offline_queues.stats(files)
+
+
+def dump_queue(data_dir: str, vhost: str, queue: str, from_offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
+    """The messages of a durable queue, settled ones too as long as their segment is there."""
+    with _opened(data_dir) as files:
+        yield from offline_queues.dump(files, vhost, queue, from_offset, limit)
 
 
 def _row(files: DiskFiles, topic: str, number: int) -> dict[str, Any]:
@@ -71,26 +89,64 @@ def _row(files: DiskFiles, topic: str, number: int) -> dict[str, Any]:
     }
 
 
+def _shared_rows(files: DiskFiles) -> list[dict[str, Any]]:
+    """Of the streams that share one log. Its files are nobody's alone: none is counted."""
+    rows: dict[tuple[bytes, int], dict[str, Any]] = {}
+    for unit in commit_inspection.units(files):
+        row = rows.get((unit.topic, unit.queue_id))
+        if row is None:
+            name = unit.topic.decode("utf-8", "replace")
+            row = {"topic": name, "stream": unit.queue_id, "start": unit.queue_offset, "end": 0, "segments": 0}
+            rows[unit.topic, unit.queue_id] = row = {**row, "batches": 0, "records": 0, "bytes": 0}
+        row["end"] = unit.queue_offset + 1
+        row["batches"] += 1
+        row["records"] += 1
+        row["bytes"] += unit.size
+    return [rows[key] for key in sorted(rows)]
+
+
 def dump(data_dir: str, topic: str, stream: int, from_offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
     """The stored records, one after the other; those of markers and aborted transactions too."""
     with _opened(data_dir) as files:
-        if (topic, stream) not in inspection.partitions(files):
+        is_partition = (topic, stream) in inspection.partitions(files)
+        records = _partition_records(files, topic, stream) if is_partition else _shared_records(files, topic, stream)
+        is_empty, left = not is_partition, limit
+        for record in records:
+            is_empty = False
+            if record["offset"] < from_offset:
+                continue
+            if left == 0:
+                return
+            left = None if left is None else left - 1
+            yield record
+        if is_empty:
             raise StartMistake(f"the folder holds no stream {stream} of topic {topic}")
-        found = inspection.segments(files, f"{ROOT}/{topic}-{stream}")
-        left = limit
-        for segment in found:
-            for _, header, view in inspection.batches(segment):
-                for record in iterate(view):
-                    if record.offset < from_offset:
-                        continue
-                    if left == 0:
-                        return
-                    left = None if left is None else left - 1
-                    yield {
-                        "offset": record.offset,
-                        "timestamp_ms": record.timestamp_ms,
-                        "key": record.key,
-                        "body": record.value,
-                        "headers": [[name.decode("utf-8", "replace"), value] for name, value in record.headers],
-                        "control": header.is_control,
-                    }
+
+
+def _partition_records(files: DiskFiles, topic: str, stream: int) -> Iterator[dict[str, Any]]:
+    for segment in inspection.segments(files, f"{ROOT}/{topic}-{stream}"):
+        for _, header, view in inspection.batches(segment):
+            for record in iterate(view):
+                yield {
+                    "offset": record.offset,
+                    "timestamp_ms": record.timestamp_ms,
+                    "key": record.key,
+                    "body": record.value,
+                    "headers": [[name.decode("utf-8", "replace"), value] for name, value in record.headers],
+                    "control": header.is_control,
+                }
+
+
+def _shared_records(files: DiskFiles, topic: str, stream: int) -> Iterator[dict[str, Any]]:
+    """Its properties are shown as headers."""
+    for unit in commit_inspection.units(files):
+        if unit.topic == topic.encode() and unit.queue_id == stream:
+            properties = read_properties(unit.properties)
+            yield {
+                "offset": unit.queue_offset,
+                "timestamp_ms": unit.store_ms,
+                "key": properties.get(KEYS, "").encode() or None,
+                "body": bytes(unit.body),
+                "headers": [[name, value.encode()] for name, value in properties.items()],
+                "control": False,
+            }

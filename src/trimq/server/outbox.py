@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from contextlib import suppress
 from typing import Protocol
 
 from trimq.metrics import Counter
@@ -23,6 +24,16 @@ _JOIN_BELOW = 32 * 1024
 
 # So many may be gathered as they are; of more the short ones are joined first.
 _MOST_PIECES = 64
+
+
+class Endable(Protocol):
+    def write_eof(self) -> object: ...
+
+
+def send_end(transport: Endable) -> None:
+    """Nothing more will be sent. A peer that is gone already is told nothing: its end is on the way to us."""
+    with suppress(OSError):
+        transport.write_eof()
 
 
 class Writable(Protocol):

@@ -28,7 +28,7 @@ class OwedReplies:
         return reply.lane is None or reply.lane not in self._lanes
 
     def add(self, reply: Reply) -> None:
-        self.count += 1
+        self.count += reply.count
         if reply.lane is None:
             self._unordered.append(reply)
         elif reply.lane in self._lanes:
@@ -49,7 +49,8 @@ class OwedReplies:
             for reply in self._unordered:
                 (ready if reply.is_ready(written, durable) else waiting).append(reply)
             self._unordered = waiting
-        self.count -= len(ready)
+        for reply in ready:
+            self.count -= reply.count
         return ready
 
     @property
@@ -64,20 +65,20 @@ class OwedReplies:
     def hurry(self) -> None:
         """Nobody waits for events any more: what can be answered without one is; the rest is given up, and with it
         whatever would have to leave after it."""
-        for reply in [reply for reply in self._all() if _is_open(reply)]:
-            if reply.hurry is not None and _is_open(reply):
+        for reply in [reply for reply in self._all() if reply.is_open]:
+            if reply.hurry is not None and reply.is_open:
                 _call(reply.hurry)
         for key, lane in list(self._lanes.items()):
             kept: deque[Reply] = deque()
-            while lane and not _is_open(lane[0]):
+            while lane and not lane[0].is_open:
                 kept.append(lane.popleft())
             self._give_up(lane)
             if kept:
                 self._lanes[key] = kept
             else:
                 del self._lanes[key]
-        given_up = [reply for reply in self._unordered if _is_open(reply)]
-        self._unordered = [reply for reply in self._unordered if not _is_open(reply)]
+        given_up = [reply for reply in self._unordered if reply.is_open]
+        self._unordered = [reply for reply in self._unordered if not reply.is_open]
         self._give_up(given_up)
 
     def abandon_all(self) -> None:
@@ -93,15 +94,11 @@ class OwedReplies:
         yield from self._unordered
 
     def _give_up(self, replies: list[Reply] | deque[Reply]) -> None:
-        self.count -= len(replies)
         for reply in replies:
-            if reply.abandon is not None:
-                _call(reply.abandon)
-
-
-def _is_open(reply: Reply) -> bool:
-    """Whether only an event, which may never come, makes it ready."""
-    return not reply.waits_for_pass and not reply.is_ready(0, 0)
+            self.count -= reply.count
+            abandon, reply.abandon = reply.abandon, None
+            if abandon is not None:
+                _call(abandon)
 
 
 def _call(callback: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ from trimq.clock import Timeline, Timer
 from trimq.errors import ProtocolError, Stopping
 from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply
 from trimq.server.idleness import Idleness
-from trimq.server.outbox import Outbox, gathers
+from trimq.server.outbox import Outbox, gathers, send_end
 from trimq.server.owed_replies import OwedReplies
 from trimq.server.progress import Progress
 from trimq.server.rests import Rests
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 # connection open.
 _LIVELY_BYTES = 64 * 1024
 
-# How long a connection that ends with an error is still listened to. Closed with unread bytes, the machine would tell
+# How long a connection is still listened to that its front-end ends. Closed with unread bytes, the machine would tell
 # the peer to throw away what it has not read of our answers.
 _LINGER_MS = 1000
 _DISCARDED = bytearray(64 * 1024)
@@ -70,7 +70,7 @@ class Session(asyncio.BufferedProtocol):
         self._owes_relief = False
         self._is_made = self._has_conversation = False
         self._has_ended_input = False
-        self._has_erred = False
+        self._must_linger = False
         self._is_closing = self._is_lingering = self._is_lost = False
 
     # -- asyncio's side
@@ -182,8 +182,8 @@ class Session(asyncio.BufferedProtocol):
                 return False
             self._metrics.requests.value += 1
             self._idleness.moves += 1
-            reply = self._conversation.handle(event)
-            if reply is not None:
+            if (reply := self._conversation.handle(event)) is not None:
+                self._metrics.requests.value += reply.count - 1
                 self._accept(reply)
         except ProtocolError as error:
             log.info("closing the connection of %s: %s", self._address, error)
@@ -199,7 +199,7 @@ class Session(asyncio.BufferedProtocol):
         """The peer asks nothing more: nobody waits for an event, and with the last answer the connection ends."""
         self._owed.hurry()
         if not self._owed and not self._turn_scheduled and not self._must_wait():
-            self.close()
+            self._close()
 
     def _must_wait(self) -> bool:
         """Whether nothing may be taken in: what ends that schedules a turn."""
@@ -227,10 +227,9 @@ class Session(asyncio.BufferedProtocol):
             self.send(reply.take())
             return
         owed.add(reply)
+        reply.watch(self.release)
         if reply.waits_for_pass:
             progress.wait(self)
-        else:
-            reply.watch(self.release)
 
     def release(self) -> None:
         """Send the replies that are ready, each lane in its order."""
@@ -305,7 +304,11 @@ class Session(asyncio.BufferedProtocol):
     # -- the end
 
     def close(self) -> None:
-        """Answer what was asked with what there is, then close."""
+        """Answer what was asked with what there is, then close. The peer may still be sending."""
+        self._must_linger = True
+        self._close()
+
+    def _close(self) -> None:
         if not self._is_made:
             self._is_closing = True  # accepted in this very pass: it ends as soon as it is made
         elif not self._is_lost and not self._is_closing:
@@ -318,7 +321,7 @@ class Session(asyncio.BufferedProtocol):
         """As `close`, with the protocol's own word for it that the broker stops."""
         if self._has_conversation and not self._is_closing:
             self._last_words = self._say_farewell(Stopping())
-        self.close()
+        self._close()
 
     def _say_farewell(self, error: ProtocolError) -> Parts:
         try:
@@ -330,17 +333,16 @@ class Session(asyncio.BufferedProtocol):
     def _end_with_error(self, last_words: Parts) -> None:
         """Deliver the answers that came before, then these last words, then close."""
         if not self._is_closing:
-            self._has_erred = True
             self._last_words = last_words
             self.close()
 
     def _end(self) -> None:
         """Everything has been sent."""
-        if not self._has_erred or self._has_ended_input or not self._transport.can_write_eof():
+        if not self._must_linger or self._has_ended_input or not self._transport.can_write_eof():
             self._transport.close()
             return
         self._is_lingering = True
-        self._transport.write_eof()
+        send_end(self._transport)
         if not self._is_reading and not self._transport.is_closing():
             self._is_reading = True
             self._transport.resume_reading()
@@ -352,7 +354,7 @@ class Session(asyncio.BufferedProtocol):
             self._transport.abort()
         elif not self._owed and not self._is_closing and not self._expects_silence:
             log.info("closing the connection of %s: it was idle", self._address)
-            self.close()
+            self._close()
 
     def pause_intake(self, milliseconds: int) -> None:
         self._is_over_quota = True

@@ -11,6 +11,7 @@ from trimq.config import Settings
 from trimq.core.topics import Topics
 from trimq.errors import ProtocolError
 from trimq.protocols.contract import Conversation, FrontEnd, Outlet, Parts, Reply
+from trimq.protocols.grpc.calls import CallEvent
 from trimq.protocols.kafka import codec
 from trimq.protocols.kafka.apis import API_VERSIONS, APIS, response_class
 from trimq.protocols.kafka.codes import Code
@@ -115,8 +116,9 @@ class _WatchedReply(Reply):
 
     def _abandon(self) -> None:
         self._exchange.end = "not answered: the connection ended first"
-        if self._inner.abandon is not None:
-            self._inner.abandon()
+        abandon, self._inner.abandon = self._inner.abandon, None
+        if abandon is not None:
+            abandon()
 
     def watch(self, wake: Callable[[], None]) -> None:
         self._inner.watch(wake)
@@ -127,6 +129,10 @@ class _WatchedReply(Reply):
     @property
     def waits_for_pass(self) -> bool:
         return self._inner.waits_for_pass
+
+    @property
+    def is_open(self) -> bool:
+        return self._inner.is_open
 
     def take(self) -> Parts:
         parts = self._inner.take()
@@ -168,7 +174,9 @@ def _describe(event: object) -> Asked:
         return _KafkaAsked(event.api_key, event.api_version, event.client_id)
     if isinstance(event, HttpRequest):
         return _HttpAsked(event.method, event.path)
-    return _OtherAsked(type(event).__name__)
+    if isinstance(event, CallEvent):
+        return _OtherAsked(event.title)
+    return _OtherAsked(type(getattr(event, "method", event)).__name__)  # of what carries a method, that is its name
 
 
 class _OtherAsked(NamedTuple):

@@ -220,6 +220,22 @@ class Broker:
         return self._address("kafka")
 
     @property
+    def amqp(self) -> str:
+        """The URL for RabbitMQ's clients, with the user that is let in while none is defined."""
+        return f"amqp://guest:guest@{self._address('amqp')}/"
+
+    @property
+    def rocketmq(self) -> str:
+        """The name server, for `namesrvAddr`."""
+        return self._address("rocketmq")
+
+    @property
+    def rocketmq_grpc(self) -> str:
+        """For `endpoints` of clients that speak gRPC. Only with `rocketmq_grpc_listen="127.0.0.1:0"`: it needs
+        the extra `grpc`."""
+        return self._address("rocketmq_grpc")
+
+    @property
     def http(self) -> str:
         """The URL under which health, metrics and administration are."""
         return f"http://{self._address('http')}"

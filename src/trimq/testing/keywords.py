@@ -20,6 +20,9 @@ _ELSEWHERE = {
 }
 
 
+# It needs an extra, and protobuf takes its time to load.
+_ONLY_IF_ASKED = ("rocketmq.grpc_listen",)
+
 # Files that have their full size from the beginning on take as much memory, where that is what they are kept in.
 IN_MEMORY: Mapping[str, Value] = {"rocketmq_commit_file_bytes": 8 * 1024 * 1024, "rocketmq_index_keys": 10_000}
 
@@ -33,6 +36,7 @@ def settings_from(keywords: Mapping[str, Value]) -> Settings:
         if name not in by_name:
             raise TypeError(f"{name} is no setting of the broker{_suggestion(name, by_name)}")
     flags = {each.key: _FREE_PORT for each in listeners() if each.default is not None}
+    flags |= dict.fromkeys(_ONLY_IF_ASKED, "off")
     flags["rocketmq.old_clients"] = "false"  # nobody can promise that the port two below is free
     flags |= {by_name[name].key: _text(value) for name, value in keywords.items()}
     try:

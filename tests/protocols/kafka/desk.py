@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from doubles import FaultyFiles, PassRunner
+from no_rocketmq import NO_ROCKETMQ
 from protocols.kafka.frames import request_frame
 
 from trimq.clock import Clock, ManualTime
@@ -54,7 +55,7 @@ class Desk:
     def __init__(self, files: FaultyFiles | None = None, **settings: Any) -> None:
         sections = {name: SECTIONS[name](**given) for name, given in settings.items() if name in SECTIONS}
         self.files = FaultyFiles(MemoryFiles()) if files is None else files
-        self.settings = Settings(**{**settings, **sections})
+        self.settings = Settings(**{"rocketmq": NO_ROCKETMQ, **settings, **sections})
         self.message_time, self.liveness = ManualTime(NOW_MS), ManualTime(1_000_000)
         self.runner = PassRunner(self.files)
         clock = Clock(self.message_time, self.liveness)
@@ -66,7 +67,7 @@ class Desk:
         self.core.cluster.announce("kafka", Address("127.0.0.1", 9092))
         self.core.start()
         self.way = Way()
-        self.front_end = KafkaFrontEnd(self.core.broker, clock, CountsOfAll(metrics).of("kafka"))
+        self.front_end = KafkaFrontEnd(self.core.broker, self.core.logins, clock, CountsOfAll(metrics).of("kafka"))
         self._conversation = self.front_end.converse("10.0.0.1:5000", self.way)
 
     def ask(self, message: RequestMessage, version: int | None = None) -> Any:

@@ -46,7 +46,7 @@ def converse(sent: list[bytes]) -> None:
         desk = Desk()
         desk.create("t", 2)
         clock = Clock(desk.message_time, desk.liveness)
-        front_end = KafkaFrontEnd(desk.core.broker, clock, CountsOfAll(Metrics()).of("kafka"))
+        front_end = KafkaFrontEnd(desk.core.broker, desk.core.logins, clock, CountsOfAll(Metrics()).of("kafka"))
         bad, good = Peer(front_end=front_end), Peer(front_end=front_end)
         for data in sent:
             give(bad, data)

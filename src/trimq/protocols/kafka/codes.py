@@ -38,6 +38,7 @@ class Code(IntEnum):
     CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
@@ -56,6 +57,7 @@ class Code(IntEnum):
     SECURITY_DISABLED = 54
     OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
@@ -102,6 +104,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.NotRunning: Code.NOT_LEADER_OR_FOLLOWER,
     errors.NotOwner: Code.NOT_LEADER_OR_FOLLOWER,
     errors.DiskFull: Code.KAFKA_STORAGE_ERROR,
+    errors.MemoryFull: Code.KAFKA_STORAGE_ERROR,
     errors.WriteFailed: Code.KAFKA_STORAGE_ERROR,
     errors.DamagedSegment: Code.KAFKA_STORAGE_ERROR,
     errors.MessageTooLong: Code.MESSAGE_TOO_LARGE,

@@ -8,6 +8,7 @@ import random
 from trimq.clock import Clock
 from trimq.core.broker import Broker
 from trimq.core.counts import Counts
+from trimq.core.logins import Logins
 from trimq.errors import ProtocolError
 from trimq.model import Caller
 from trimq.protocols.contract import Outlet, Parts, Reply
@@ -59,8 +60,9 @@ class KafkaConversation:
 
 
 class KafkaFrontEnd:
-    def __init__(self, broker: Broker, clock: Clock, counts: Counts) -> None:
+    def __init__(self, broker: Broker, logins: Logins, clock: Clock, counts: Counts) -> None:
         self._broker = broker
+        self._logins = logins
         self._clock = clock
         self._counts = counts
         self._held_bytes = HeldBytes(broker.settings.kafka.received_bytes)
@@ -69,7 +71,7 @@ class KafkaFrontEnd:
 
     def converse(self, address: str, outlet: Outlet) -> KafkaConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
-        context = Context(self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions)
+        context = Context(self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions, self._logins)
         limits = self._broker.settings.limits
         connection = KafkaConnection(
             limits.frame_bytes,

@@ -28,6 +28,7 @@ GROUP_CODES: dict[type[Refusal], Code] = {
     errors.NotRunning: Code.NOT_COORDINATOR,
     errors.NotOwner: Code.NOT_COORDINATOR,
     errors.DiskFull: Code.COORDINATOR_NOT_AVAILABLE,
+    errors.MemoryFull: Code.COORDINATOR_NOT_AVAILABLE,
     errors.WriteFailed: Code.COORDINATOR_NOT_AVAILABLE,
 }
 

@@ -14,6 +14,7 @@ from trimq.protocols.kafka.handlers import (
     list_offsets,
     metadata,
     produce,
+    sasl,
     transactions,
 )
 from trimq.protocols.kafka.handlers.context import Context
@@ -27,6 +28,7 @@ HANDLERS: dict[int, Handler] = {
     3: metadata.handle,
     **administration.HANDLERS,
     **groups.HANDLERS,
+    **sasl.HANDLERS,
     **transactions.HANDLERS,
 }
 HANDLERS[18] = lambda context, request: api_versions.handle(request, HANDLERS)

@@ -8,6 +8,7 @@ from uuid import UUID
 from trimq.clock import Clock
 from trimq.core.broker import Broker
 from trimq.core.counts import Counts
+from trimq.core.logins import Logins
 from trimq.core.quotas import Direction
 from trimq.core.topics import Topic
 from trimq.errors import UnknownTopic
@@ -25,6 +26,8 @@ class Context:
     outlet: Outlet
     counts: Counts
     fetch_sessions: FetchSessions
+    logins: Logins
+    is_logging_in: bool = False
 
     def charge(self, direction: Direction, size: int) -> int:
         """`size` bytes of records pass now. How long the client is told to wait; until then it is not read."""

@@ -9,7 +9,6 @@ Not served: reading from followers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 
 from trimq.core.quotas import Direction
@@ -197,14 +196,7 @@ class _Attempt:
 
     def warm(self, done: Callable[[BaseException | None], None]) -> None:
         """Read into memory what the last look left out."""
-        self._context.broker.warm(partial(_warm_all, self.cold), done)
-
-
-def _warm_all(cold: list[ColdRead]) -> None:
-    """Each, whatever becomes of the others: it holds a descriptor until then."""
-    with ExitStack() as stack:
-        for one in cold:
-            stack.callback(one.warm)
+        self._context.broker.warm(ColdRead.joined(self.cold).warm, done)
 
 
 def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTransaction]:

@@ -1,0 +1,68 @@
+"""`trimq queues`: the AMQP queues of a running broker."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import msgspec
+
+from trimq.cli.api import add_address_flag, connect, path_of
+from trimq.cli.output import print_json, print_table
+
+_COLUMNS = ("name", "vhost", "type", "ready", "unacknowledged", "consumers")
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="all queues of a virtual host")
+    listing.set_defaults(run=list_queues)
+    describing = actions.add_parser("describe", help="one queue, its arguments and its consumers")
+    describing.set_defaults(run=describe_queue)
+    purging = actions.add_parser("purge", help="remove all messages that are ready")
+    purging.set_defaults(run=purge_queue)
+    deleting = actions.add_parser("delete", help="remove a queue and all that it holds")
+    deleting.set_defaults(run=delete_queue)
+    for shown in (listing, describing):
+        shown.add_argument("--json", action="store_true", help="print JSON")
+    for named in (describing, purging, deleting):
+        named.add_argument("name", metavar="NAME")
+    for action in (listing, describing, purging, deleting):
+        action.add_argument("--vhost", default="/", help="the virtual host of the queue (default: /)")
+        add_address_flag(action)
+
+
+def list_queues(arguments: argparse.Namespace) -> int:
+    answer = connect(arguments.http).get(path_of("queues", vhost=arguments.vhost), dict[str, list[dict[str, Any]]])
+    if arguments.json:
+        print_json(answer)
+    else:
+        print_table(_COLUMNS, [[queue[column] for column in _COLUMNS] for queue in answer["queues"]])
+    return 0
+
+
+def describe_queue(arguments: argparse.Namespace) -> int:
+    queue = connect(arguments.http).get(path_of("queues", arguments.name, vhost=arguments.vhost), dict[str, Any])
+    if arguments.json:
+        print_json(queue)
+        return 0
+    details = queue.pop("consumer_details")
+    given = queue.pop("arguments")
+    print_table(("queue", "value"), [*queue.items(), *given.items()])
+    print()
+    columns = ("tag", "prefetch", "unacknowledged", "acknowledges", "active", "priority")
+    print_table(columns, [[consumer[column] for column in columns] for consumer in details])
+    return 0
+
+
+def purge_queue(arguments: argparse.Namespace) -> int:
+    path = path_of("queues", arguments.name, "messages", vhost=arguments.vhost)
+    answer = msgspec.json.decode(connect(arguments.http).delete(path), type=dict[str, int])
+    print(f"removed {answer['purged']} messages of {arguments.name}")
+    return 0
+
+
+def delete_queue(arguments: argparse.Namespace) -> int:
+    connect(arguments.http).delete(path_of("queues", arguments.name, vhost=arguments.vhost))
+    print(f"deleted {arguments.name}")
+    return 0

@@ -1,0 +1,91 @@
+"""`trimq users`: who may use a running broker, and for what."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from trimq.cli.api import add_address_flag, connect, path_of
+from trimq.cli.output import print_json, print_table
+from trimq.errors import StartMistake
+
+NEW_PASSWORD = "TRIMQ_NEW_PASSWORD"
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "From the first user on, everybody has to log in; this command does with TRIMQ_USER and TRIMQ_PASSWORD."
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="all users and their permissions")
+    listing.set_defaults(run=list_users)
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    setting = actions.add_parser("set", help=f"make a user or change one; the password is read from {NEW_PASSWORD}")
+    setting.set_defaults(run=set_user)
+    setting.add_argument("--administrator", choices=("yes", "no"), help="whether the user may do everything")
+    deleting = actions.add_parser("delete", help="remove a user with all permissions, and close the connections")
+    deleting.set_defaults(run=delete_user)
+    granting = actions.add_parser("grant", help="say what a user may do in a virtual host, by patterns of names")
+    granting.set_defaults(run=grant)
+    for kind in ("configure", "write", "read"):
+        granting.add_argument(f"--{kind}", default="", metavar="PATTERN", help="a regular expression; empty: nothing")
+    revoking = actions.add_parser("revoke", help="a user may do nothing in a virtual host any more")
+    revoking.set_defaults(run=revoke)
+    for placed in (granting, revoking):
+        placed.add_argument("--vhost", default="/", help="the virtual host (default: /)")
+    for named in (setting, deleting, granting, revoking):
+        named.add_argument("name", metavar="NAME")
+    for action in (listing, setting, deleting, granting, revoking):
+        add_address_flag(action)
+
+
+def list_users(arguments: argparse.Namespace) -> int:
+    broker = connect(arguments.http)
+    users = broker.get("/api/users", dict[str, list[dict[str, Any]]])
+    permissions = broker.get("/api/permissions", dict[str, list[dict[str, Any]]])
+    if arguments.json:
+        print_json({**users, **permissions})
+        return 0
+    rows = [(user["name"], "yes" if user["administrator"] else "no") for user in users["users"]]
+    print_table(("user", "administrator"), rows)
+    print()
+    columns = ("user", "vhost", "configure", "write", "read")
+    print_table(columns, [[right[column] for column in columns] for right in permissions["permissions"]])
+    return 0
+
+
+def set_user(arguments: argparse.Namespace) -> int:
+    body: dict[str, object] = {}
+    password = os.environ.get(NEW_PASSWORD)
+    if password is not None:
+        body["password"] = password
+    if arguments.administrator is not None:
+        body["administrator"] = arguments.administrator == "yes"
+    if not body:
+        raise StartMistake(f"nothing to set: put the password into {NEW_PASSWORD}, or give --administrator")
+    connect(arguments.http).put(path_of("users", arguments.name), body)
+    print(f"set {arguments.name}")
+    if "TRIMQ_USER" not in os.environ:
+        print("from now on everybody has to log in: set TRIMQ_USER and TRIMQ_PASSWORD", file=sys.stderr)
+    return 0
+
+
+def delete_user(arguments: argparse.Namespace) -> int:
+    connect(arguments.http).delete(path_of("users", arguments.name))
+    print(f"deleted {arguments.name}")
+    return 0
+
+
+def grant(arguments: argparse.Namespace) -> int:
+    body = {"configure": arguments.configure, "write": arguments.write, "read": arguments.read}
+    connect(arguments.http).put(path_of("permissions", arguments.name, vhost=arguments.vhost), body)
+    print(f"granted {arguments.name} rights in {arguments.vhost}")
+    return 0
+
+
+def revoke(arguments: argparse.Namespace) -> int:
+    connect(arguments.http).delete(path_of("permissions", arguments.name, vhost=arguments.vhost))
+    print(f"revoked all rights of {arguments.name} in {arguments.vhost}")
+    return 0

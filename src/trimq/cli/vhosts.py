@@ -1,0 +1,45 @@
+"""`trimq vhosts`: the virtual hosts of a running broker."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from trimq.cli.api import add_address_flag, connect, path_of
+from trimq.cli.output import print_json, print_table
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="all virtual hosts")
+    listing.set_defaults(run=list_vhosts)
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    creating = actions.add_parser("create", help="make a virtual host")
+    creating.set_defaults(run=create_vhost)
+    deleting = actions.add_parser("delete", help="remove a virtual host with all that is in it")
+    deleting.set_defaults(run=delete_vhost)
+    for named in (creating, deleting):
+        named.add_argument("name", metavar="NAME")
+    for action in (listing, creating, deleting):
+        add_address_flag(action)
+
+
+def list_vhosts(arguments: argparse.Namespace) -> int:
+    answer = connect(arguments.http).get("/api/vhosts", dict[str, list[dict[str, Any]]])
+    if arguments.json:
+        print_json(answer)
+    else:
+        print_table(("name",), [(vhost["name"],) for vhost in answer["vhosts"]])
+    return 0
+
+
+def create_vhost(arguments: argparse.Namespace) -> int:
+    connect(arguments.http).put(path_of("vhosts", arguments.name), {})
+    print(f"created {arguments.name}")
+    return 0
+
+
+def delete_vhost(arguments: argparse.Namespace) -> int:
+    connect(arguments.http).delete(path_of("vhosts", arguments.name))
+    print(f"deleted {arguments.name}")
+    return 0

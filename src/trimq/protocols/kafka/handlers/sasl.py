@@ -1,0 +1,83 @@
+"""SaslHandshake, versions 0 and 1, and SaslAuthenticate, versions 0 to 2: a client says who it is, by PLAIN.
+
+While no user is defined nobody is asked, and both answer as a listener without SASL does. From the first user on, who
+proves nothing is `anonymous`, whom no right was given; a wrong password ends the connection.
+Not served: the handshake of version 0, whose tokens travel outside of requests; SCRAM; logging in once more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from trimq.protocols.contract import Reply
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.connection import Request, encode_response
+from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.messages.handshakes import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+PLAIN = "PLAIN"
+_FIRST_WITH_REQUESTS = 1
+
+
+def handle_handshake(context: Context, request: Request) -> Reply:
+    message = request.decode(SaslHandshakeRequest)
+    response = SaslHandshakeResponse(mechanisms=[PLAIN])
+    if not context.logins.are_needed:
+        response = SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE)
+    elif message.mechanism != PLAIN or request.api_version < _FIRST_WITH_REQUESTS:
+        response.error_code = Code.UNSUPPORTED_SASL_MECHANISM
+    else:
+        context.is_logging_in = True
+    return Reply.now(encode_response(request, response))
+
+
+def handle_authenticate(context: Context, request: Request) -> Reply:
+    message = request.decode(SaslAuthenticateRequest)
+    if not context.is_logging_in:
+        told = "a handshake has to come first" if context.logins.are_needed else "nobody has to log in here"
+        return _refused(request, Code.ILLEGAL_SASL_STATE, told)
+    context.is_logging_in = False
+    login = read_plain(message.auth_bytes)
+    if login is None:
+        context.outlet.close()
+        return _refused(request, Code.SASL_AUTHENTICATION_FAILED, "these bytes are no login by PLAIN")
+    name, password = login
+    reply = Reply.later()
+
+    def checked(is_right: bool) -> None:
+        if is_right:
+            context.caller = dataclasses.replace(context.caller, principal=name)
+            reply.resolve(encode_response(request, SaslAuthenticateResponse(error_message=None)))
+            return
+        wrong = SaslAuthenticateResponse(
+            error_code=Code.SASL_AUTHENTICATION_FAILED,
+            error_message="there is no such user, or the password is another",
+        )
+        reply.resolve(encode_response(request, wrong))
+        context.outlet.close()
+
+    context.logins.check(name, password, context.caller.address, checked)
+    return reply
+
+
+def _refused(request: Request, code: Code, sentence: str) -> Reply:
+    response = SaslAuthenticateResponse(error_code=code, error_message=sentence)
+    return Reply.now(encode_response(request, response))
+
+
+def read_plain(token: bytes) -> tuple[str, str] | None:
+    """Name and password, as RFC 4616 joins them: whom to act for (nobody but oneself), name, password. None: it is
+    something else."""
+    try:
+        acts_for, name, password = bytes(token).decode("utf-8").split("\0")
+    except ValueError:
+        return None
+    return (name, password) if name and acts_for in ("", name) else None
+
+
+HANDLERS = {17: handle_handshake, 36: handle_authenticate}

@@ -1,0 +1,66 @@
+"""What the HTTP port answers, before it is put into bytes: a status with a body, now or later. Knows no route."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from trimq.errors import Refusal
+from trimq.model import Buffer
+from trimq.server.http_codes import status_of
+from trimq.storage.passes import Ticket
+
+JSON = "application/json"
+
+
+class Answer(NamedTuple):
+    """With a ticket, it is true only once the ticket's pass is durable. `allow`: the methods that would have been
+    served, when the one that was used is not. `parts` follow the body, uncopied."""
+
+    status: int
+    body: bytes
+    content_type: str
+    ticket: Ticket | None = None
+    allow: str = ""
+    parts: Sequence[Buffer] = ()
+
+    @property
+    def length(self) -> int:
+        return len(self.body) + sum(map(len, self.parts))
+
+    @classmethod
+    def text(cls, status: int, text: str) -> Answer:
+        return cls(status, text.encode(), "text/plain; charset=utf-8")
+
+    @classmethod
+    def json(cls, status: int, value: object, ticket: Ticket | None = None) -> Answer:
+        return cls(status, msgspec.json.encode(value), JSON, ticket)
+
+
+def refusal_answer(refusal: Refusal) -> Answer:
+    return Answer.json(status_of(refusal), {"error": type(refusal).__name__, "message": str(refusal)})
+
+
+def mistake_answer(status: int, error: str, message: str) -> Answer:
+    """As a refusal, for what never reached the broker."""
+    return Answer.json(status, {"error": error, "message": message})
+
+
+def bad_request(what: str, error: Exception) -> Answer:
+    return mistake_answer(400, "BadRequest", f"the {what} is not described as it should be: {error}")
+
+
+def not_allowed(method: str, allow: str) -> Answer:
+    return mistake_answer(405, "MethodNotAllowed", f"{method} is not served here, only {allow}")._replace(allow=allow)
+
+
+def not_found(path: str) -> Answer:
+    return mistake_answer(404, "NotFound", f"there is nothing at {path}")
+
+
+class Later(NamedTuple):
+    """An answer that is not there yet: `begin` calls what it is given with it, once."""
+
+    begin: Callable[[Callable[[Answer], None]], None]

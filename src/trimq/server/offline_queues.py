@@ -1,0 +1,99 @@
+"""What can be asked of AMQP's queues in a stopped broker's folder: by the names that its clients know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from trimq.core.catalogue import Definition
+from trimq.core.opening_queues import OTHER_LOGS
+from trimq.errors import StartMistake
+from trimq.formats.content import NEVER, NO_BLOB, SHARED, blob_of, to_record
+from trimq.storage import queue_inspection
+from trimq.storage.files import Files
+from trimq.storage.inspection import read_table
+from trimq.storage.queue_store import BLOBS, ROOT
+
+_KIND = "queue/"
+_DEFAULT_VHOST = "/"
+
+
+class _Found(NamedTuple):
+    """A log, and whose it is. A queue with priorities has one for each of them that was used."""
+
+    folder: str
+    namespace: str
+    name: str
+    priority: int
+
+
+def _logs(files: Files) -> list[_Found]:
+    table = read_table(files, "catalogue", Definition)
+    known = {
+        key.removeprefix(_KIND).replace("-", ""): (found.value["namespace"] or _DEFAULT_VHOST, found.value["name"])
+        for key, found in table.items()
+        if key.startswith(_KIND)
+    }
+    logs = []
+    for folder in queue_inspection.names(files):
+        id, _, level = folder.rpartition("-")
+        namespace, name = known.get(id, ("", OTHER_LOGS.get(folder, folder)))
+        logs.append(_Found(folder, namespace, name, int(level) if level.isdigit() else 0))
+    return sorted(logs, key=lambda found: found[1:])
+
+
+def stats(files: Files) -> list[dict[str, Any]]:
+    """One row for each log, that of the shared bodies last."""
+    rows = [_row(files, found) for found in _logs(files)]
+    if BLOBS in files.names(ROOT):
+        rows.append(_row(files, _Found(BLOBS, "", "(shared bodies)", 0)))
+    return rows
+
+
+def _row(files: Files, found: _Found) -> dict[str, Any]:
+    segments = queue_inspection.segments(files, f"{ROOT}/{found.folder}")
+    settled = shared = 0
+    for segment in segments:
+        for head in queue_inspection.message_heads(segment):
+            settled += segment.is_settled(head.offset)
+            shared += head.blob != NO_BLOB
+    return {
+        "vhost": found.namespace,
+        "queue": found.name,
+        "priority": found.priority,
+        "start": segments[0].base if segments else 0,
+        "end": max((segment.end for segment in segments), default=0),
+        "segments": len(segments),
+        "messages": sum(segment.messages for segment in segments),
+        "settled": settled,
+        "shared": shared,
+        "bytes": sum(segment.file.size() for segment in segments),
+    }
+
+
+def dump(files: Files, vhost: str, queue: str, from_offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
+    """What stands in the queue's logs, settled or not, one after the other."""
+    logs = [found for found in _logs(files) if (found.namespace, found.name) == (vhost, queue)]
+    if not logs:
+        raise StartMistake(f"the folder holds no durable queue {queue} in the virtual host {vhost}")
+    left = limit
+    for found in logs:
+        for stored, body, is_settled in queue_inspection.messages(files, found.folder):
+            if stored.offset < from_offset:
+                continue
+            if left == 0:
+                return
+            left = None if left is None else left - 1
+            content = stored.content
+            yield {
+                "priority": found.priority,
+                "offset": stored.offset,
+                "timestamp_ms": content.published_ms,
+                "expires_ms": None if stored.expires_ms == NEVER else stored.expires_ms,
+                "exchange": content.exchange.decode("utf-8", "replace"),
+                "key": content.key,
+                "body": body,
+                "headers": [[name, value] for name, value in to_record(content).headers],
+                "settled": is_settled,
+                "shared": blob_of(stored) if stored.flags & SHARED else None,
+            }

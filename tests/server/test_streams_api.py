@@ -1,0 +1,128 @@
+"""Streams over HTTP: what there is, and the stored bytes themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from typing import Any
+
+import pika
+import pytest
+
+from trimq.formats.content import read_stored
+from trimq.formats.records import to_records
+from trimq.testing import Broker
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+def ask(broker: Broker, target: str, method: str = "GET") -> tuple[int, bytes]:
+    host, _, port = broker.addresses["http"].rpartition(":")
+    connection = HTTPConnection(host, int(port), timeout=20)
+    try:
+        connection.request(method, target)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def ask_json(broker: Broker, target: str, method: str = "GET") -> tuple[int, Any]:
+    status, body = ask(broker, target, method)
+    return status, json.loads(body)
+
+
+def read(broker: Broker, target: str) -> tuple[Any, bytes]:
+    status, body = ask(broker, target)
+    assert status == 200, body
+    head, _, stored = body.partition(b"\n")
+    return json.loads(head), stored
+
+
+def test_streams_are_listed_and_described_with_their_ends_and_times(broker: Broker) -> None:
+    broker.create_topic("orders", partitions=2)
+    for index in range(3):
+        broker.send("orders", f"{index}", timestamp_ms=1000 * index)
+    status, listed = ask_json(broker, "/api/streams")
+    homes = {topic["name"]: topic["home"] for topic in listed["topics"]}
+    assert (status, homes["orders"]) == (200, "partition-log")
+    assert set(homes.values()) == {"partition-log", "commit-log"}
+    status, described = ask_json(broker, "/api/streams/orders?time=1500")
+    assert status == 200
+    first = described["streams"][0]
+    assert {name: first[name] for name in ("stream", "start", "end", "stable_end", "at_time")} == {
+        "stream": 0,
+        "start": 0,
+        "end": 3,
+        "stable_end": 3,
+        "at_time": 2,
+    }
+    assert described["streams"][1]["at_time"] == 0
+
+
+def test_the_log_is_read_in_stored_batches_from_any_offset(broker: Broker) -> None:
+    broker.create_topic("orders")
+    for index in range(3):
+        broker.send("orders", f"body {index}")
+    head, stored = read(broker, "/log/orders/0?from=1&max_bytes=1")
+    assert head == {"home": "partition-log", "next": 2, "aborted": []}
+    assert [record.body for record in to_records(stored)] == [b"body 1"]
+    head, stored = read(broker, "/log/orders/0?from=3")
+    assert (head["next"], stored) == (3, b"")
+
+
+def test_a_queue_is_read_without_taking_anything(broker: Broker) -> None:
+    with pika.BlockingConnection(pika.URLParameters(broker.amqp)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("jobs", durable=True)
+        channel.confirm_delivery()
+        for index in range(3):
+            channel.basic_publish("", "jobs", f"job {index}".encode())
+        got, _, _ = channel.basic_get("jobs", auto_ack=True)
+        assert got is not None
+        head, stored = read(broker, "/log/jobs/0?from=0")
+        found = []
+        at = 0
+        while (part := read_stored(stored, at)) is not None:
+            found.append((part[0].offset, part[0].content.body))
+            at = part[1]
+        assert found == [(1, b"job 1"), (2, b"job 2")]
+        assert (head["home"], head["next"]) == ("queue-log", 3)
+        assert channel.queue_declare("jobs", passive=True).method.message_count == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "error"),
+    [
+        ("/log/none/0", 404, "UnknownTopic"),
+        ("/log/orders/7", 404, "UnknownStream"),
+        ("/log/orders/x", 400, "BadRequest"),
+        ("/log/orders/0?from=-1", 400, "BadRequest"),
+        ("/log/orders/0?from=9", 416, "OffsetOutOfRange"),
+        ("/log/orders/0?isolation=none", 400, "BadRequest"),
+        ("/api/streams/none", 404, "UnknownTopic"),
+        ("/api/streams/orders?time=now", 400, "BadRequest"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_a_sentence(broker: Broker, target: str, status: int, error: str) -> None:
+    broker.create_topic("orders")
+    assert ask_json(broker, target)[0] == status
+    assert ask_json(broker, target)[1]["error"] == error
+
+
+def test_what_is_out_of_range_is_told_with_the_range(broker: Broker) -> None:
+    broker.create_topic("orders")
+    broker.send("orders", "one")
+    status, told = ask_json(broker, "/log/orders/0?from=9")
+    assert (status, told["start"], told["end"]) == (416, 0, 1)
+
+
+def test_only_reading_is_served(broker: Broker) -> None:
+    broker.create_topic("orders")
+    assert ask(broker, "/log/orders/0", "DELETE")[0] == 405
+    assert ask(broker, "/api/streams", "POST")[0] == 405
