@@ -1,0 +1,61 @@
+"""Spark's way to TriMQ: `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with `format("trimq")`.
+
+Spark finds this module by its name. Whatever fails while it is imported would hide every other source too, so that it
+imports nothing but PySpark; the rest is loaded when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource", "register"]
+
+
+class DefaultSource(DataSource):
+    """Topics and queues of TriMQ as rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trimq"
+
+    def schema(self) -> StructType:
+        from pyspark_trimq.columns import row_schema
+        from pyspark_trimq.options import read_source_options
+
+        return row_schema(read_source_options(self.options).has_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from pyspark_trimq.batch_reader import BatchReader
+
+        return BatchReader(schema, self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from pyspark_trimq.stream_reader import StreamReader
+
+        return StreamReader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from pyspark_trimq.writers import BatchWriter
+
+        return BatchWriter(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from pyspark_trimq.writers import StreamWriter
+
+        return StreamWriter(schema, self.options)
+
+
+def register(spark: SparkSession | Any) -> None:
+    """Make `format("trimq")` known. Spark finds it by itself, unless another module named `pyspark_*` is broken."""
+    spark.dataSource.register(DefaultSource)

@@ -1,0 +1,55 @@
+"""`spark.read.format("trimq")`: the messages between two offsets of each stream, fixed when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_trimq.bounds import check_batch, find_bound, find_ends, ranges, split
+from pyspark_trimq.columns import arrow_schema, check_schema
+from pyspark_trimq.options import EARLIEST, LATEST, SourceOptions, read_source_options
+from pyspark_trimq.ports import Port, Range, open_port
+
+
+class RangePartition(InputPartition):
+    """What one task reads. `reader`: of a stream, whoever planned it."""
+
+    def __init__(self, wanted: Range, reader: str = "", is_first: bool = False) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+        self.reader = reader
+        self.is_first = is_first
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
+        check_schema(schema)
+        self._options = read_source_options(given)
+        check_batch(self._options)
+        self._schema = schema
+
+    def partitions(self) -> Sequence[RangePartition]:
+        options = self._options
+        with closing(connect(options)) as port:
+            ends = find_ends(port, options)
+            start = find_bound(port, ends, options.starting, options.starting_ms, EARLIEST, "startingOffsets")
+            end = find_bound(port, ends, options.ending, options.ending_ms, LATEST, "endingOffsets")
+            whole = ranges(start, end, ends, options.fails_on_loss)
+            return [RangePartition(part) for part in split(whole, options.min_partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        return read_range(self._options, self._schema, partition.wanted)
+
+
+def connect(options: SourceOptions, is_known: bool = False) -> Port:
+    return open_port(options.bootstrap, options.namespace, options.is_committed, is_known, options.login)
+
+
+def read_range(options: SourceOptions, schema: StructType, wanted: Range) -> Iterator[pa.RecordBatch]:
+    with closing(connect(options, is_known=True)) as port:
+        yield from port.read(wanted, arrow_schema(schema), options.fails_on_loss)

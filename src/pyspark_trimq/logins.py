@@ -1,0 +1,75 @@
+"""Who asks: a name and a password, from options of the source and the sink. The password is in no text that is made
+of them."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark_trimq.mistakes import Mistake
+
+LOGIN_NAMES = ("user", "password", "passwordFile")
+PASSWORD = "TRIMQ_PASSWORD"
+
+
+@dataclass(frozen=True)
+class Login:
+    user: str
+    password: str = field(repr=False)
+
+    def basic(self) -> str:
+        """As HTTP's header Authorization has it."""
+        return f"Basic {b64encode(f'{self.user}:{self.password}'.encode()).decode()}"
+
+    def plain(self) -> bytes:
+        """As SASL's mechanism PLAIN has it."""
+        return f"\0{self.user}\0{self.password}".encode()
+
+    def client_settings(self) -> dict[str, str]:
+        """For librdkafka."""
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": self.user,
+            "sasl.password": self.password,
+        }
+
+
+def read_login(option: Callable[[str], str | None]) -> Login | None:
+    """What the options LOGIN_NAMES say, of which `option` gives the text. None: nobody is to log in. Mistake: a user
+    without a password, or the other way round."""
+    user, password, file = (option(name) for name in LOGIN_NAMES)
+    if not user:
+        if password is not None or file is not None:
+            raise Mistake("a password is given, but no user: give the option user")
+        return None
+    if "\0" in user or ":" in user:
+        raise Mistake(f"the option user is {user!r}: the name of a user has no colon")
+    return Login(user, _password(user, password, file))
+
+
+def _password(user: str, given: str | None, file: str | None) -> str:
+    if given is not None and file is not None:
+        raise Mistake("give one of the options password and passwordFile, not both")
+    if file is not None:
+        try:
+            return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise Mistake(f"the password of {user!r} cannot be read from {file}: {reason}") from None
+    found = given if given is not None else os.environ.get(PASSWORD)
+    if found is None:
+        raise Mistake(
+            f"the user {user!r} needs a password: give the option password or passwordFile, or set {PASSWORD}"
+        )
+    return found
+
+
+def refused(address: str, login: Login | None) -> Mistake:
+    """What to say when a broker does not let somebody in."""
+    if login is None:
+        return Mistake(f"the broker at {address} wants a login: give the options user and password")
+    return Mistake(f"the broker at {address} knows no user {login.user!r} with this password")

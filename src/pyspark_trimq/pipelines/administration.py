@@ -1,0 +1,82 @@
+"""What pipelines ask a broker's HTTP port for beside messages: make a topic, how far groups have read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from pyspark_trimq.logins import Login, refused
+from pyspark_trimq.pipelines.failure import PipelineFailure
+from trimq.errors import StartMistake
+
+TIMEOUT_S = 30
+CREATED, NO_LOGIN, EXISTS = 201, 401, 409
+
+
+class CursorAt(NamedTuple):
+    """How far a group has read a stream, and where the stream ends."""
+
+    topic: str
+    partition: int
+    offset: int
+    end: int
+
+
+class Administration:
+    def __init__(self, url: str, login: Login | None = None) -> None:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        if not parts.hostname:
+            raise StartMistake(f"{url!r} is no address of an HTTP port: give http://host:8180")
+        self._host, self._port = parts.hostname, parts.port or 8180
+        self._login = login
+
+    def create_topic(self, name: str, partitions: int) -> bool:
+        """False: there is one of this name already."""
+        status, told = self._ask("POST", "/api/topics", {"name": name, "streams": partitions})
+        if status not in (CREATED, EXISTS):
+            raise PipelineFailure(f"the topic {name!r} could not be made: {told.get('message', status)}")
+        return status == CREATED
+
+    def groups(self) -> list[str]:
+        return [group["name"] for group in self._get("/api/groups")["groups"]]
+
+    def cursors(self, group: str) -> list[CursorAt]:
+        rows = self._get(f"/api/groups/{quote(group, safe='')}")["cursors"]
+        return [CursorAt(row["topic"], row["stream"], row["offset"], row["end"] or row["offset"]) for row in rows]
+
+    def failures(self) -> Iterator[dict[str, Any]]:
+        """What AMQP's queues gave up, the oldest first, as the broker tells it."""
+        at = 0
+        while rows := (told := self._get(f"/api/failures?from={at}&limit=1000"))["failures"]:
+            yield from rows
+            at = told["next"]
+
+    def redrive(self, failure: int) -> None:
+        """Send it again to the queue that it was in."""
+        status, told = self._ask("POST", f"/api/failures/{failure}/redrive")
+        if status >= 300:
+            raise PipelineFailure(f"failure {failure} was not sent again: {told.get('message', status)}")
+
+    def _get(self, path: str) -> dict[str, Any]:
+        status, told = self._ask("GET", path)
+        if status >= 300:
+            raise PipelineFailure(str(told.get("message", f"the broker answered {path} with {status}")))
+        return told
+
+    def _ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+        connection = HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            headers = {} if self._login is None else {"Authorization": self._login.basic()}
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            status, told = response.status, json.loads(response.read() or b"{}")
+        except (OSError, HTTPException, ValueError) as error:
+            raise PipelineFailure(f"no broker answers at http://{self._host}:{self._port}: {error}") from None
+        finally:
+            connection.close()
+        if status == NO_LOGIN:
+            raise refused(f"http://{self._host}:{self._port}", self._login)
+        return status, told

@@ -1,0 +1,144 @@
+"""The pipeline `archive`: topics into a lake, every field, every message once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from pyspark_trimq.columns import row_schema
+from pyspark_trimq.options import read_source_options
+from pyspark_trimq.pipelines.checkpoints import Checkpoint, claim
+from pyspark_trimq.pipelines.failure import told_plainly
+from pyspark_trimq.pipelines.lakes.files import DATE, DataFile, StagedRows
+from pyspark_trimq.pipelines.lakes.lake import OWN, Lake, opened, read
+from pyspark_trimq.pipelines.lakes.staged_source import KEEPS_COLUMNS, NAME, STAGING, StagedSource
+from pyspark_trimq.pipelines.outcome import Outcome, Plot, Table, batch_plots
+from pyspark_trimq.pipelines.running import DEFAULT, How, drive, source_ends, stream_options, subscription
+
+SMALL_BYTES = 32 * 1024 * 1024
+MANY_SMALL = 16
+BATCHES_BETWEEN_COMPACTIONS = 64
+
+# The day of the message in UTC, whatever the session's time zone.
+DAY = "cast(date_from_unix_date(cast(floor(unix_micros(timestamp) / 86400000000) as int)) as string)"
+
+
+@told_plainly()
+def archive(
+    topics: Sequence[str] = (),
+    *,
+    lake: str | Path,
+    pattern: str = "",
+    format: str = "parquet",
+    compact_from: int = MANY_SMALL,
+    how: How = DEFAULT,
+) -> Outcome:
+    """Append what is new in the topics to the lake in the folder `lake`. Its checkpoint is in the lake unless another
+    is named; without any, it goes on behind what the lake has. From `compact_from` small files of a topic and day
+    on, they are put together; 0: never."""
+    folder = Path(lake)
+    subscribed = subscription(topics, pattern)
+    settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder.absolute()), "format": format}
+    with (
+        opened(folder, format) as kept,
+        claim(how.folder(folder / OWN / "checkpoint"), "archive", settings) as checkpoint,
+    ):
+        begin = _begin(how, kept, topics) if not Path(checkpoint.spark).exists() else "earliest"
+        options = stream_options(how, subscribed, startingOffsets=begin)
+        writer = _Writer(kept, checkpoint, compact_from, _columns(options))
+        frame = _staged(how, kept, options)
+        batches = drive(how, "archive", frame.writeStream.foreachBatch(writer.write), checkpoint, rows=writer.rows)
+        compacted = writer.compact(how)
+        outcome = _outcome(settings, kept, writer.added)
+        outcome.figures |= {"batches": len(batches), "files put together": writer.compacted + compacted}
+        outcome.batches = batches
+        outcome.plots += batch_plots(batches)
+        return outcome
+
+
+def _staged(how: How, lake: Lake, options: Mapping[str, str]) -> DataFrame:
+    """The files that hold the messages, as a stream."""
+    spark = how.session()
+    spark.dataSource.register(StagedSource)
+    own = {STAGING: str(lake.staging.absolute()), KEEPS_COLUMNS: str(lake.keeps_columns).lower()}
+    return spark.readStream.format(NAME).options(**options, **own).load()
+
+
+def _columns(options: Mapping[str, str]) -> StructType:
+    return row_schema(read_source_options(options).has_headers).add(DATE, StringType())
+
+
+class _Writer:
+    def __init__(self, lake: Lake, checkpoint: Checkpoint, compact_from: int, columns: StructType) -> None:
+        self._lake = lake
+        self._columns = columns
+        self._id = checkpoint.id
+        self._compact_from = compact_from
+        self.added: list[DataFile] = []
+        self.rows: dict[int, int] = {}  # by batch
+        self.compacted = 0
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        added = self._lake.append(StagedRows(frame, self._columns), self._id, batch)
+        self.added += added
+        self.rows[batch] = sum(file.rows for file in added)
+        if self._compact_from and batch % BATCHES_BETWEEN_COMPACTIONS == BATCHES_BETWEEN_COMPACTIONS - 1:
+            self.compacted += self._lake.compact(frame.sparkSession, SMALL_BYTES, self._compact_from)
+
+    def compact(self, how: How) -> int:
+        return self._lake.compact(how.session(), SMALL_BYTES, self._compact_from) if self._compact_from else 0
+
+
+def _begin(how: How, lake: Lake, topics: Sequence[str]) -> str:
+    """Where a first run on a lake begins: behind what is there, as another checkpoint had brought it."""
+    files = [file for file in lake.files() if file.topic in topics]
+    if not files:
+        return "earliest"
+    ends = {topic: dict.fromkeys(map(str, source_ends(how, topic)), -2) for topic in topics}
+    for topic in {file.topic for file in files}:
+        frame = read(how.session(), [file for file in files if file.topic == topic])
+        for row in frame.groupBy("partition").agg(F.max("offset").alias("last")).collect():
+            ends[topic][str(row["partition"])] = row["last"] + 1
+    return json.dumps(ends)
+
+
+def _outcome(settings: dict[str, str], lake: Lake, added: Sequence[DataFile]) -> Outcome:
+    files = lake.files()
+    rows = sum(file.rows for file in added)
+    figures = {
+        "rows archived": rows,
+        "bytes written": sum(file.bytes for file in added),
+        "rows in the lake": sum(file.rows for file in files),
+        "bytes in the lake": sum(file.bytes for file in files),
+        "files": len(files),
+    }
+    outcome = Outcome("archive", dict(settings), dict(figures), found=rows)
+    new = {file.topic: 0 for file in [*files, *added]}
+    for file in added:
+        new[file.topic] += file.rows
+    topics = []
+    for topic in sorted(new):
+        own = [file for file in files if file.topic == topic]
+        dates = sorted({file.date for file in own})
+        total = sum(file.rows for file in own)
+        size = sum(file.bytes for file in own)
+        topics.append((topic, new[topic], total, size, len(own), dates[0] if dates else "", dates[-1] if dates else ""))
+    columns = ("topic", "rows archived", "rows", "bytes", "files", "first day", "last day")
+    outcome.tables.append(Table("Topics", columns, topics))
+    by_day = sorted({(file.topic, file.date) for file in files})
+    if by_day:
+        series = {
+            topic: [
+                (day, float(sum(file.rows for file in files if (file.topic, file.date) == (topic, day))))
+                for of, day in by_day
+                if of == topic
+            ]
+            for topic in sorted(new)
+        }
+        outcome.plots.append(Plot("Rows in the lake by day", "bar", "day (UTC)", "rows", series))
+    return outcome

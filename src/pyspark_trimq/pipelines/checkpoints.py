@@ -1,0 +1,92 @@
+"""Whose checkpoint a folder is: a signature in it, made by the first run, compared by every later one."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trimq.errors import StartMistake
+
+SIGNATURE = "trimq-pipeline.json"
+LOCK = "trimq-pipeline.lock"
+
+
+class Checkpoint:
+    """A folder that belongs to one pipeline with one set of settings. `id` is its name towards lakes and brokers."""
+
+    def __init__(self, folder: Path, id: str) -> None:
+        self.folder = folder
+        self.id = id
+
+    @property
+    def spark(self) -> str:
+        """Where Spark keeps offsets, commits and state."""
+        return str(self.folder / "spark")
+
+
+@contextmanager
+def claim(folder: Path, pipeline: str, signature: Mapping[str, Any]) -> Iterator[Checkpoint]:
+    """The checkpoint in `folder`, new or continued, for as long as nobody else runs on it. StartMistake: it belongs to
+    something else, or another run holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with holding(folder / LOCK, f"another run uses the checkpoint {folder}"):
+        yield Checkpoint(folder, _claimed(folder, {"pipeline": pipeline, **json.loads(json.dumps(signature))}))
+
+
+@contextmanager
+def holding(lock: Path, complaint: str) -> Iterator[None]:
+    """Alone, as far as runs on this machine go; the lock ends with the process, however that ends."""
+    with lock.open("a") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartMistake(complaint) from None
+        yield
+
+
+def _claimed(folder: Path, wanted: dict[str, Any]) -> str:
+    path = folder / SIGNATURE
+    try:
+        kept = json.loads(path.read_text())
+        found, id = dict(kept["signature"]), str(kept["id"])
+    except FileNotFoundError:
+        if any(each.name != LOCK for each in folder.iterdir()):
+            raise StartMistake(f"{folder} is not empty, and no pipeline's checkpoint: name another folder") from None
+        id = uuid.uuid4().hex
+        write_atomically(path, json.dumps({"id": id, "signature": wanted}, indent=2))
+        return id
+    except (ValueError, KeyError, TypeError):
+        raise StartMistake(f"{path} is damaged: it does not say whose checkpoint this is") from None
+    if found != wanted:
+        raise StartMistake(f"the checkpoint {folder} belongs to something else: {_difference(found, wanted)}")
+    return id
+
+
+def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    names = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
+    return "; ".join(f"its {name} is {found.get(name)!r}, not {wanted.get(name)!r}" for name in names)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """After this the file is there as a whole, also after a power cut; before, as it was."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.rename(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,32 @@
+"""Which files of a lake are to be put together, and the rows that they hold, in order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pyspark_trimq.pipelines.lakes.files import DATE, DataFile
+from pyspark_trimq.pipelines.lakes.lake import read
+
+WHOLE_BYTES = 128 * 1024 * 1024  # what files that are put together should come to
+
+
+def small_groups(files: Sequence[DataFile], small_bytes: int, at_least: int) -> list[list[DataFile]]:
+    """Files smaller than `small_bytes`, by topic and date, where there are enough of them."""
+    groups: dict[tuple[str, str], list[DataFile]] = defaultdict(list)
+    for file in files:
+        if file.bytes < small_bytes:
+            groups[file.topic, file.date].append(file)
+    return [group for _, group in sorted(groups.items()) if len(group) >= max(at_least, 2)]
+
+
+def joined(spark: SparkSession, group: Sequence[DataFile]) -> DataFrame:
+    """The rows of the group, ordered by partition and offset if they have them."""
+    pieces = max(1, -(-sum(file.bytes for file in group) // WHOLE_BYTES))
+    frame = read(spark, group).withColumn(DATE, F.lit(group[0].date))
+    order = [name for name in ("partition", "offset") if name in frame.columns]
+    frame = frame.coalesce(1) if pieces == 1 or not order else frame.repartitionByRange(pieces, *order)
+    return frame.sortWithinPartitions(*order) if order else frame

@@ -1,0 +1,110 @@
+"""A Delta lake: Spark's tasks write the files, one commit of the Delta log names them together with the batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import Literal
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, Transaction
+from pyspark.sql import SparkSession
+
+from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, Rows
+from pyspark_trimq.pipelines.lakes.lake import OWN
+
+DATA = "data"
+BY = [TOPIC, DATE]
+
+
+class DeltaLake:
+    format = "delta"
+    keeps_columns = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.staging = folder / OWN / "staging"
+
+    def committed(self, writer: str) -> int:
+        table = self._table()
+        version = None if table is None else table.transaction_version(writer)
+        return -1 if version is None else version
+
+    def append(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+        return self._commit(rows, writer, batch, "append")
+
+    def replace(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+        return self._commit(rows, writer, batch, "overwrite")
+
+    def files(self) -> list[DataFile]:
+        table = self._table()
+        if table is None:
+            return []
+        rows = table.get_add_actions(flatten=True)
+        columns = {
+            name: rows[name].to_pylist() for name in ("partition.topic", "partition.date", "num_records", "size_bytes")
+        }
+        paths = [Path(uri.removeprefix("file://")) for uri in table.file_uris()]
+        return [DataFile(*row) for row in zip(paths, *columns.values(), strict=True)]
+
+    def compact(self, spark: SparkSession, small_bytes: int, at_least: int) -> int:
+        """Delta's own way, with files put together up to the size that counts as small. The old ones are removed."""
+        table = self._table()
+        files = self.files()
+        if table is None or len([file for file in files if file.bytes < small_bytes]) < at_least:
+            return 0
+        removed = int(table.optimize.compact(target_size=max(small_bytes, 1))["numFilesRemoved"])
+        self.sweep()
+        return removed
+
+    def sweep(self) -> int:
+        shutil.rmtree(self.staging, ignore_errors=True)
+        counted = {file.path for file in self.files()}
+        orphans = [path for path in (self.folder / DATA).glob("*.parquet") if path not in counted]
+        orphans += [path for path in self.folder.glob("topic=*/date=*/*.parquet") if path not in counted]
+        for path in orphans:
+            path.unlink()
+        return len(orphans)
+
+    def _table(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self.folder)
+        except TableNotFoundError:
+            return None
+
+    def _commit(self, rows: Rows, writer: str, batch: int, mode: Literal["append", "overwrite"]) -> list[DataFile]:
+        table = self._table()
+        if table is None:
+            table = DeltaTable.create(self.folder, rows.schema(), partition_by=BY)
+        if batch <= self.committed(writer):
+            return []
+        files = self._placed(rows)
+        actions = [
+            AddAction(
+                f"{DATA}/{file.path.name}",
+                file.bytes,
+                {TOPIC: file.topic, DATE: file.date},
+                int(file.path.stat().st_mtime * 1000),
+                True,
+                json.dumps({"numRecords": file.rows}),
+            )
+            for file in files
+        ]
+        marked = CommitProperties(app_transactions=[Transaction(writer, batch)])
+        table.create_write_transaction(list(actions), mode, table.schema(), partition_by=BY, commit_properties=marked)
+        return files
+
+    def _placed(self, rows: Rows) -> list[DataFile]:
+        """The files, where the log will name them, under names without anything to escape."""
+        token = uuid.uuid4().hex[:12]
+        staged = rows.stage(self.staging, self.keeps_columns)
+        (self.folder / DATA).mkdir(exist_ok=True)
+        placed = []
+        for number, file in enumerate(staged):
+            path = self.folder / DATA / f"{token}-{number:05}.parquet"
+            placed.append(file._replace(path=file.path.rename(path)))
+        shutil.rmtree(self.staging, ignore_errors=True)
+        return placed

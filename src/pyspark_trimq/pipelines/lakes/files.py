@@ -1,0 +1,92 @@
+"""Data files of a lake: written by Spark's tasks into a folder that no reader sees, one topic and one date in each. The
+rows of a frame are written by Spark; messages that go from a topic into a lake as they are, by the tasks themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
+
+import pyarrow.parquet as parquet
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+TOPIC, DATE = "topic", "date"
+# As many files may be open at once in a task before Spark sorts by topic and date instead.
+OPEN_FILES = 64
+
+
+class DataFile(NamedTuple):
+    path: Path
+    topic: str
+    date: str
+    rows: int
+    bytes: int
+
+
+class Rows(Protocol):
+    """What is to be put into a lake."""
+
+    def schema(self) -> Any:
+        """Of Arrow: the columns as a lake declares them, with the date."""
+
+    def stage(self, staging: Path, keeps_columns: bool) -> list[DataFile]:
+        """Have the rows written below `staging`. `keeps_columns`: topic and date also stand within the files. Each is
+        synced."""
+
+
+class FrameRows:
+    """The rows of a frame. What stands in a file keeps the order of the frame's partition."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+
+    def schema(self) -> Any:
+        return arrow_schema(self._frame.schema)
+
+    def stage(self, staging: Path, keeps_columns: bool) -> list[DataFile]:
+        frame, folder = self._frame, staging / uuid.uuid4().hex
+        session = frame.sparkSession
+        session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        session.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(OPEN_FILES))
+        names = (TOPIC, DATE)
+        if keeps_columns:
+            names = ("of_topic", "of_date")
+            frame = frame.withColumn(names[0], F.col(TOPIC)).withColumn(names[1], F.col(DATE))
+        frame.write.partitionBy(*names).option("compression", "zstd").parquet(str(folder))
+        return [_described(path, names) for path in sorted(folder.glob("*/*/*.parquet"))]
+
+
+class StagedRows:
+    """The rows of files that tasks write, and `frame` tells of: looking at it has them written."""
+
+    def __init__(self, frame: DataFrame, schema: StructType) -> None:
+        self._frame = frame
+        self._schema = schema
+
+    def schema(self) -> Any:
+        return arrow_schema(self._schema)
+
+    def stage(self, staging: Path, keeps_columns: bool) -> list[DataFile]:
+        files = [DataFile(staging / row["path"], *row[1:]) for row in self._frame.collect()]
+        return sorted(files)
+
+
+def _described(path: Path, names: Sequence[str]) -> DataFile:
+    topic, date = (unquote(part.removeprefix(f"{name}=")) for part, name in zip(path.parts[-3:-1], names, strict=True))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return DataFile(path, topic, date, parquet.read_metadata(path).num_rows, path.stat().st_size)
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """All columns may be null, for what Spark knows of that differs by batch."""
+    described = re.sub(r'("(?:nullable|containsNull|valueContainsNull)":)false', r"\1true", schema.json())
+    return to_arrow_schema(StructType.fromJson(json.loads(described)), timezone="UTC")

@@ -1,0 +1,145 @@
+"""An Iceberg lake with a catalogue in SQLite: Spark's tasks write the files, one transaction adds them and notes the
+batch in the properties of the table."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.table import Table, Transaction
+from pyspark.sql import SparkSession
+
+from pyspark_trimq.pipelines.lakes.compaction import joined, small_groups
+from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, FrameRows, Rows
+from pyspark_trimq.pipelines.lakes.lake import OWN
+
+CATALOGUE = "catalogue.db"
+NAME = "trimq.messages"
+DATA = "data"
+BATCH = "trimq.batch."
+
+
+class IcebergLake:
+    format = "iceberg"
+    keeps_columns = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.staging = self.folder / OWN / "staging"
+
+    def committed(self, writer: str) -> int:
+        table = self._table()
+        return -1 if table is None else int(table.properties.get(BATCH + writer, -1))
+
+    def append(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+        return self._commit(rows, writer, batch, replaces=False)
+
+    def replace(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+        return self._commit(rows, writer, batch, replaces=True)
+
+    def files(self) -> list[DataFile]:
+        table = self._table()
+        if table is None:
+            return []
+        return [
+            DataFile(
+                _path(file.file_path),
+                str(file.partition[0]),
+                str(file.partition[1]),
+                file.record_count,
+                file.file_size_in_bytes,
+            )
+            for file in (task.file for task in table.scan().plan_files())
+        ]
+
+    def compact(self, spark: SparkSession, small_bytes: int, at_least: int) -> int:
+        gone = 0
+        for group in small_groups(self.files(), small_bytes, at_least):
+            added = self._placed(FrameRows(joined(spark, group)))
+            table = self._table()
+            assert table is not None, "it has files"
+            with table.transaction() as transaction:
+                _swap(transaction, {file.path for file in group}, added)
+            gone += len(group)
+        if gone:
+            self.sweep()
+        return gone
+
+    def sweep(self) -> int:
+        """Files of older snapshots go too: the lake keeps what it holds now, not what it held."""
+        shutil.rmtree(self.staging, ignore_errors=True)
+        counted = {file.path for file in self.files()}
+        orphans = [path for path in (self.folder / DATA).glob("*.parquet") if path not in counted]
+        for path in orphans:
+            path.unlink()
+        return len(orphans)
+
+    def _catalogue(self) -> SqlCatalog:
+        catalogue = SqlCatalog(
+            "trimq", uri=f"sqlite:///{self.folder / CATALOGUE}", warehouse=f"file://{self.folder}", poolclass="NullPool"
+        )
+        catalogue.create_namespace_if_not_exists("trimq")
+        return catalogue
+
+    def _table(self) -> Table | None:
+        if not (self.folder / CATALOGUE).exists():
+            return None
+        try:
+            return self._catalogue().load_table(NAME)
+        except NoSuchTableError:
+            return None
+
+    def _created(self, rows: Rows) -> Table:
+        table = self._catalogue().create_table(NAME, rows.schema())
+        with table.update_spec() as spec:
+            spec.add_identity(TOPIC)
+            spec.add_identity(DATE)
+        return table
+
+    def _commit(self, rows: Rows, writer: str, batch: int, replaces: bool) -> list[DataFile]:
+        table = self._table() or self._created(rows)
+        if batch <= self.committed(writer):
+            return []
+        old = {file.path for file in self.files()} if replaces else set()
+        files = self._placed(rows)
+        with table.transaction() as transaction:
+            if old:
+                _swap(transaction, old, files)
+            elif files:
+                transaction.add_files([f"file://{file.path}" for file in files], check_duplicate_files=False)
+            transaction.set_properties({BATCH + writer: str(batch)})
+        return files
+
+    def _placed(self, rows: Rows) -> list[DataFile]:
+        token = uuid.uuid4().hex[:12]
+        staged = rows.stage(self.staging, self.keeps_columns)
+        (self.folder / DATA).mkdir(exist_ok=True)
+        placed = []
+        for number, file in enumerate(staged):
+            path = self.folder / DATA / f"{token}-{number:05}.parquet"
+            placed.append(file._replace(path=file.path.rename(path)))
+        shutil.rmtree(self.staging, ignore_errors=True)
+        return placed
+
+
+def _swap(transaction: Transaction, old: set[Path], new: list[DataFile]) -> None:
+    """One snapshot in which the new files stand for the old ones."""
+    metadata = transaction.table_metadata
+    if metadata.name_mapping() is None:
+        transaction.set_properties({"schema.name-mapping.default": metadata.schema().name_mapping.model_dump_json()})
+    table = transaction._table
+    paths = [f"file://{file.path}" for file in new]
+    with transaction.update_snapshot().overwrite() as overwrite:
+        for task in table.scan().plan_files():
+            if _path(task.file.file_path) in old:
+                overwrite.delete_data_file(task.file)
+        for file in parquet_files_to_data_files(table.io, transaction.table_metadata, iter(paths)):
+            overwrite.append_data_file(file)
+
+
+def _path(uri: str) -> Path:
+    return Path(uri.removeprefix("file://"))

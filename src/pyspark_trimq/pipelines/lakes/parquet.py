@@ -1,0 +1,100 @@
+"""A lake of plain Parquet files, `topic=T/date=D/….parquet`, that any reader may list: each row is visible at most once
+at any time, and exactly once after a sweep, because files come into sight only after the manifest names them."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pyspark_trimq.pipelines.checkpoints import sync_folder
+from pyspark_trimq.pipelines.lakes.compaction import joined, small_groups
+from pyspark_trimq.pipelines.lakes.files import DataFile, FrameRows, Rows
+from pyspark_trimq.pipelines.lakes.lake import OWN
+from pyspark_trimq.pipelines.lakes.manifest import Entry, Manifest, State
+
+PREFIX = "trimq-"  # of our data files: a sweep touches no others
+
+
+class ParquetLake:
+    format = "parquet"
+    keeps_columns = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.staging = folder / OWN / "staging"
+        self._manifest = Manifest(folder / OWN / "manifest")
+
+    def committed(self, writer: str) -> int:
+        return self._manifest.state().batches.get(writer, -1)
+
+    def append(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+        if batch <= self.committed(writer):
+            return []
+        return self._commit(rows, [], writer, batch)
+
+    def replace(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+        state = self._manifest.state()
+        if batch <= state.batches.get(writer, -1):
+            return []
+        return self._commit(rows, list(state.files), writer, batch)
+
+    def files(self) -> list[DataFile]:
+        return [self._data_file(entry) for entry in self._manifest.state().files.values()]
+
+    def compact(self, spark: SparkSession, small_bytes: int, at_least: int) -> int:
+        gone = 0
+        for group in small_groups(self.files(), small_bytes, at_least):
+            self._commit(FrameRows(joined(spark, group)), [str(file.path.relative_to(self.folder)) for file in group])
+            gone += len(group)
+        return gone
+
+    def sweep(self) -> int:
+        state = self._manifest.state()
+        self._bring_into_sight(state)
+        orphans = list(self.staging.rglob("*.parquet")) if self.staging.exists() else []
+        shutil.rmtree(self.staging, ignore_errors=True)
+        strangers = [
+            path
+            for path in self.folder.glob(f"topic=*/date=*/{PREFIX}*.parquet")
+            if str(path.relative_to(self.folder)) not in state.files
+        ]
+        for path in strangers:
+            path.unlink()
+        return len(orphans) + len(strangers)
+
+    def _commit(self, rows: Rows, remove: Sequence[str], writer: str = "", batch: int = -1) -> list[DataFile]:
+        token = uuid.uuid4().hex[:12]
+        staged = rows.stage(self.staging, self.keeps_columns)
+        entries = [
+            Entry(
+                "/".join((*file.path.parts[-3:-1], f"{PREFIX}{token}-{number:05}.parquet")),
+                str(file.path.relative_to(self.folder)),
+                *file[1:],
+            )
+            for number, file in enumerate(staged)
+        ]
+        self._manifest.commit(entries, remove, writer, batch)
+        self._bring_into_sight(State({entry.path: entry for entry in entries}, set(remove), {}))
+        shutil.rmtree(self.staging, ignore_errors=True)
+        return [self._data_file(entry) for entry in entries]
+
+    def _bring_into_sight(self, state: State) -> None:
+        """What no longer counts goes first, so that nobody sees a row twice."""
+        for name in state.removed:
+            (self.folder / name).unlink(missing_ok=True)
+        touched = set()
+        for entry in state.files.values():
+            path, staged = self.folder / entry.path, self.folder / entry.staged
+            if not path.exists() and staged.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                staged.rename(path)
+                touched.add(path.parent)
+        for folder in touched:
+            sync_folder(folder)
+
+    def _data_file(self, entry: Entry) -> DataFile:
+        return DataFile(self.folder / entry.path, entry.topic, entry.date, entry.rows, entry.bytes)

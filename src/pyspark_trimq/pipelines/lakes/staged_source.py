@@ -1,0 +1,76 @@
+"""A source whose tasks write the messages of their ranges into files and hand over, as rows, what they wrote: Spark
+decides who reads what and when, as ever, and never touches a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from pyspark_trimq.batch_reader import RangePartition
+from pyspark_trimq.columns import arrow_schema, row_schema
+from pyspark_trimq.options import read_source_options
+from pyspark_trimq.pipelines.lakes.files import DataFile
+from pyspark_trimq.pipelines.lakes.task_files import TaskFiles
+from pyspark_trimq.stream_reader import StreamReader
+
+NAME = "trimq-staged"
+STAGING = "staging"
+KEEPS_COLUMNS = "keepsColumns"
+
+# The fields of a DataFile.
+_FILE = StructType(
+    [
+        StructField("path", StringType()),
+        StructField("topic", StringType()),
+        StructField("date", StringType()),
+        StructField("rows", LongType()),
+        StructField("bytes", LongType()),
+    ]
+)
+
+
+class StagedSource(DataSource):
+    """With the options of `format("trimq")`, and two of its own: where to write, and whether files hold their topic and
+    date."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return _FILE
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StagedReader(self.options)
+
+
+class StagedReader(StreamReader):
+    def __init__(self, given: Mapping[str, str]) -> None:
+        own = {STAGING.lower(), KEEPS_COLUMNS.lower()}
+        options = {name: value for name, value in given.items() if name.lower() not in own}
+        super().__init__(row_schema(read_source_options(options).has_headers), options)
+        values = {name.lower(): value for name, value in given.items()}
+        self._staging = Path(values[STAGING.lower()])
+        self._keeps_columns = values[KEEPS_COLUMNS.lower()] == "true"
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        files = TaskFiles(self._staging, partition.wanted.key.topic, self._keeps_columns)
+        try:
+            for batch in super().read(partition):
+                files.add(batch)
+            written = files.close()
+        except BaseException:
+            files.abandon()
+            raise
+        if written:
+            yield _described(written)
+
+
+def _described(files: list[DataFile]) -> pa.RecordBatch:
+    rows = [{**file._asdict(), "path": str(file.path)} for file in files]
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_FILE))

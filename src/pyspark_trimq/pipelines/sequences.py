@@ -1,0 +1,198 @@
+"""Which sequence numbers of a producer arrived, and in which order: gaps, repetitions and late arrivals, exactly.
+
+A *run* is a row of records of one producer, one epoch and one stream whose sequence numbers follow each other. Spark's
+tasks make runs of records, many records to one run; the books merge runs, in the order of offsets, into intervals of
+numbers that were seen. Sequence numbers are those of Kafka: 31 bits, after the last comes 0.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+SEQUENCES = 1 << 31
+
+
+class Track(NamedTuple):
+    """Within it, sequence numbers follow each other."""
+
+    topic: str
+    partition: int
+    producer: int
+    epoch: int
+
+
+class Run(NamedTuple):
+    track: Track
+    first_offset: int
+    first_sequence: int
+    records: int
+
+
+Kind = Literal["gap", "duplicate", "reordered"]
+
+
+class Fault(NamedTuple):
+    """`sequence` is the first of `records` numbers that are missing, were repeated or came late; `offset` is where that
+    was seen: for a gap, the record behind it."""
+
+    kind: Kind
+    track: Track
+    sequence: int
+    records: int
+    offset: int
+
+
+@dataclasses.dataclass
+class Book:
+    """What was seen of one track. Numbers in it go on beyond the 31 bits. `intervals` are [first, last, offset of the
+    first] in order, with something missing between any two."""
+
+    last: int
+    intervals: list[list[int]]
+    records: int = 0
+
+    def note(self, run: Run) -> Iterator[Fault]:
+        """Faults that are certain at once: repetitions and late arrivals."""
+        first = self.last + _distance(self.last % SEQUENCES, run.first_sequence)
+        last = first + run.records - 1
+        self.last = last
+        self.records += run.records
+        highest = self.intervals[-1][1] if self.intervals else -1
+        offset = run.first_offset
+        for known, start, end in self._split(first, last):
+            at = offset + start - first
+            if known:
+                yield Fault("duplicate", run.track, start % SEQUENCES, end - start + 1, at)
+            else:
+                if start < highest:
+                    yield Fault("reordered", run.track, start % SEQUENCES, end - start + 1, at)
+                self._add(start, end, at)
+
+    def gaps(self, track: Track, from_start: bool) -> Iterator[Fault]:
+        """Numbers that never came. `from_start`: nothing of the stream was deleted, so that the first number is 0."""
+        expected = 0 if from_start else self.intervals[0][0]
+        for first, last, offset in self.intervals:
+            if first > expected:
+                yield Fault("gap", track, expected % SEQUENCES, first - expected, offset)
+            expected = last + 1
+
+    def _split(self, first: int, last: int) -> list[tuple[bool, int, int]]:
+        """The numbers from first to last in pieces that were all seen before, or all not."""
+        pieces = []
+        at = first
+        place = max(bisect.bisect_right(self.intervals, first, key=lambda interval: interval[0]) - 1, 0)
+        for start, end, _ in self.intervals[place:]:
+            if start > last:
+                break
+            if end < at:
+                continue
+            if start > at:
+                pieces.append((False, at, start - 1))
+            pieces.append((True, max(start, at), min(end, last)))
+            at = end + 1
+        if at <= last:
+            pieces.append((False, at, last))
+        return pieces
+
+    def _add(self, first: int, last: int, offset: int) -> None:
+        place = bisect.bisect_right(self.intervals, first, key=lambda interval: interval[0])
+        self.intervals.insert(place, [first, last, offset])
+        # Grown together with the neighbours, so that a track without faults is one interval.
+        if place + 1 < len(self.intervals) and self.intervals[place + 1][0] == last + 1:
+            self.intervals[place][1] = self.intervals.pop(place + 1)[1]
+        if place and self.intervals[place - 1][1] == first - 1:
+            self.intervals[place - 1][1] = self.intervals.pop(place)[1]
+
+
+class Books:
+    """All tracks, and the faults that were found so far. Can be written down and read again."""
+
+    def __init__(self) -> None:
+        self.by_track: dict[Track, Book] = {}
+        self.found: list[Fault] = []
+        self.unstamped = 0  # records without a sequence number
+
+    def note(self, runs: Iterable[Run]) -> None:
+        """Runs of offsets behind all that were noted before."""
+        for run in sorted(runs, key=lambda run: (run.track, run.first_offset)):
+            book = self.by_track.get(run.track)
+            if book is None:
+                book = self.by_track[run.track] = Book(run.first_sequence - 1, [])
+            self.found += book.note(run)
+
+    def faults(self, from_start: Iterable[tuple[str, int]] = ()) -> list[Fault]:
+        """Everything that is wrong as of now. `from_start`: the topics and partitions that are there from offset 0."""
+        whole = set(from_start)
+        gaps = [
+            fault
+            for track, book in self.by_track.items()
+            for fault in book.gaps(track, (track.topic, track.partition) in whole)
+        ]
+        return sorted([*self.found, *gaps], key=lambda fault: (fault.track, fault.offset, fault.kind))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "unstamped": self.unstamped,
+            "tracks": [[*track, book.last, book.records, book.intervals] for track, book in self.by_track.items()],
+            "found": [[fault.kind, *fault.track, *fault[2:]] for fault in self.found],
+        }
+
+    @classmethod
+    def from_json(cls, kept: dict[str, Any]) -> Books:
+        books = cls()
+        books.unstamped = kept["unstamped"]
+        for *track, last, records, intervals in kept["tracks"]:
+            books.by_track[Track(*track)] = Book(last, intervals, records)
+        for kind, topic, partition, producer, epoch, *rest in kept["found"]:
+            books.found.append(Fault(kind, Track(topic, partition, producer, epoch), *rest))
+        return books
+
+
+def _distance(before: int, after: int) -> int:
+    """From one number to another the short way round."""
+    return (after - before + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
+
+
+# --- from records to runs ---------------------------------------------------------------------------------------------
+
+COLUMNS = "topic STRING, partition INT, offset BIGINT, producerId BIGINT, producerEpoch INT, sequence INT"
+RUNS = (
+    "topic STRING, partition INT, producer BIGINT, epoch INT, "
+    "first_offset BIGINT, first_sequence BIGINT, records BIGINT"
+)
+
+
+def runs_in(batches: Iterable[Any]) -> Iterator[Any]:
+    """For `mapInArrow` over COLUMNS: the runs of each record batch, as RUNS. Records without a number are counted in
+    one row with the producer -1."""
+    import numpy
+    import pyarrow
+
+    for batch in batches:
+        table = batch.to_pandas()
+        stamped = table[(table["producerId"].fillna(-1) >= 0) & (table["sequence"].fillna(-1) >= 0)]
+        keys = ["topic", "partition", "producerId", "producerEpoch"]
+        stamped = stamped.sort_values([*keys, "offset"], kind="stable")
+        same = (stamped[keys] == stamped[keys].shift()).all(axis=1).to_numpy()
+        sequence = stamped["sequence"].to_numpy(dtype=numpy.int64)
+        follows = numpy.zeros(len(stamped), dtype=bool)
+        follows[1:] = same[1:] & (sequence[1:] == (sequence[:-1] + 1) % SEQUENCES)
+        starts = numpy.flatnonzero(~follows)
+        lengths = numpy.diff(numpy.append(starts, len(stamped)))
+        first = stamped.iloc[starts]
+        columns: list[Sequence[Any]] = [
+            list(first["topic"]),
+            *(first[name].astype("int64").tolist() for name in [*keys[1:], "offset", "sequence"]),
+            lengths.tolist(),
+        ]
+        unstamped = len(table) - len(stamped)
+        if unstamped:
+            columns = [[*column, value] for column, value in zip(columns, ["", 0, -1, 0, 0, 0, unstamped], strict=True)]
+        types = [pyarrow.string(), pyarrow.int32(), pyarrow.int64(), pyarrow.int32(), *[pyarrow.int64()] * 3]
+        names = [field.split()[0] for field in RUNS.split(", ")]
+        yield pyarrow.record_batch(
+            [pyarrow.array(column, type) for column, type in zip(columns, types, strict=True)], names=names
+        )

@@ -1,0 +1,217 @@
+"""Sends record batches to topics through the Kafka port: in one transaction with a token that says what was sent, or
+plainly. Knows the Kafka client, nothing of Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from pyspark_trimq.mistakes import Mistake, Unreachable
+
+# Tokens are cursors on a topic without messages, one per partition of it: a group with a lag of nothing.
+TOKEN_TOPIC = "trimq-spark-tokens"
+_TOKEN_PARTITIONS = 32
+
+_TIMEOUT_S = 60
+
+# librdkafka would write to the terminal; what matters comes as an exception.
+_SILENT = logging.getLogger("pyspark_trimq.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+class Token(NamedTuple):
+    """What is written once: a batch of a query, or a whole write, by the task that writes a part of it."""
+
+    writer: str
+    part: int
+    batch: int
+
+    @property
+    def transactional_id(self) -> str:
+        return f"spark-{self.writer}-{self.part}"
+
+    @property
+    def group(self) -> str:
+        """One for most writers: a task whose number has no partition of its own there goes to another."""
+        more = self.part // _TOKEN_PARTITIONS
+        return f"spark-sink-{self.writer}-{more}" if more else f"spark-sink-{self.writer}"
+
+    @property
+    def place(self) -> TopicPartition:
+        """Where it stands once it is committed: it says which batch comes next."""
+        return TopicPartition(TOKEN_TOPIC, self.part % _TOKEN_PARTITIONS, self.batch + 1)
+
+
+class Sent(NamedTuple):
+    rows: int
+    was_there: bool
+
+
+class Target(NamedTuple):
+    """Where to. `topic`: of rows that name none."""
+
+    address: str
+    topic: str | None
+    compression: str
+    client: Mapping[str, str]
+
+    def settings(self, more: Mapping[str, object]) -> dict[str, Any]:
+        return {"bootstrap.servers": self.address, **more, **self.client, "logger": _SILENT}
+
+
+def send_once(target: Target, token: Token, batches: Iterable[pa.RecordBatch]) -> Sent:
+    """Send the rows and commit the token, both or neither. If the token is there already nothing is sent."""
+    with _in_a_sentence(target):
+        _make_token_topic(target)
+        sender = _Sender(target, {"transactional.id": token.transactional_id})
+        producer = sender.producer
+        of_group = {"group.id": token.group, "isolation.level": "read_committed", "enable.auto.commit": False}
+        consumer = Consumer(target.settings(of_group))
+        try:
+            # Ends what an earlier try left open: after this its token is there for good, or never will be.
+            producer.init_transactions(_TIMEOUT_S)
+            if _is_committed(consumer, token):
+                return Sent(0, True)
+            producer.begin_transaction()
+            try:
+                rows = sender.send(batches)
+                producer.send_offsets_to_transaction([token.place], consumer.consumer_group_metadata(), _TIMEOUT_S)
+                producer.commit_transaction(_TIMEOUT_S)
+            except BaseException as error:
+                told = sender.failures[:1]  # before the end, which makes more of them
+                with suppress(KafkaException):  # the first failure is the one to tell of
+                    producer.abort_transaction(_TIMEOUT_S)
+                if told and isinstance(error, KafkaException):  # a commit only says that something failed before
+                    raise KafkaException(told[0]) from error
+                raise
+            return Sent(rows, False)
+        finally:
+            consumer.close()
+
+
+def send_plainly(target: Target, batches: Iterable[pa.RecordBatch]) -> Sent:
+    """Each row once, unless a task or its worker fails: then its rows may be sent again."""
+    with _in_a_sentence(target):
+        sender = _Sender(target, {})
+        rows = sender.send(batches)
+        left = sender.producer.flush(_TIMEOUT_S)
+        sender.check()
+        if left:
+            raise Unreachable(f"the broker at {target.address} did not take {left} rows within {_TIMEOUT_S} s")
+        return Sent(rows, False)
+
+
+@contextmanager
+def _in_a_sentence(target: Target) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        told = error.args[0]
+        text = told.str() if isinstance(told, KafkaError) else str(error)
+        if isinstance(told, KafkaError) and told.code() == KafkaError._STATE:
+            raise  # a mistake of ours
+        raise Unreachable(f"the broker at {target.address} did not take the rows: {text}") from error
+
+
+class _Sender:
+    def __init__(self, target: Target, more: Mapping[str, object]) -> None:
+        self._topic = target.topic
+        self.failures: list[KafkaError] = []
+        settings = {
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",  # as the Java client: a key has one partition, whoever sends it
+            "linger.ms": 20,
+            "batch.size": 1 << 20,
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 128 << 10,
+            "delivery.report.only.error": True,
+            "compression.type": target.compression,
+            "on_delivery": self._delivered,
+        }
+        self.producer = Producer(target.settings({**settings, **more}))
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failures.append(error)
+
+    def check(self) -> None:
+        if self.failures:
+            raise KafkaException(self.failures[0])
+
+    def send(self, batches: Iterable[pa.RecordBatch]) -> int:
+        rows = 0
+        for batch in batches:
+            for arguments in _messages(batch, self._topic):
+                self._put(arguments)
+            rows += batch.num_rows
+            self.producer.poll(0)
+            self.check()
+        return rows
+
+    def _put(self, arguments: dict[str, Any]) -> None:
+        while True:
+            try:
+                self.producer.produce(**arguments)
+                return
+            except BufferError:  # as much waits as may: the broker sets the pace
+                self.producer.poll(0.1)
+                self.check()
+
+
+def _messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[dict[str, Any]]:
+    """The arguments of `produce` for each row; a null is as good as no column."""
+    names = batch.schema.names
+    columns = {name: _values(name, batch.column(name)) for name in names}
+    topics = columns.pop("topic", None)
+    for index, row in enumerate(zip(*columns.values(), strict=True)):
+        arguments = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
+        found = topic if topics is None or topics[index] is None else topics[index]
+        if found is None:
+            raise Mistake("a row has no topic: its column is null, and the option topic is not given")
+        yield {"topic": found, **arguments}
+
+
+def _values(name: str, column: pa.Array) -> list[Any]:
+    if name == "timestamp":
+        column = column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+    values: list[Any] = column.to_pylist()
+    return [_pairs(headers) for headers in values] if name == "headers" else values
+
+
+def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
+    return [(header["key"] or "", header["value"]) for header in headers] if headers else None
+
+
+# -- tokens
+
+
+def _is_committed(consumer: Consumer, token: Token) -> bool:
+    (found,) = consumer.committed([TopicPartition(TOKEN_TOPIC, token.place.partition)], _TIMEOUT_S)
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return bool(found.offset >= token.place.offset)
+
+
+_has_token_topic: set[str] = set()
+
+
+def _make_token_topic(target: Target) -> None:
+    """Once per process: workers are used again."""
+    if target.address in _has_token_topic:
+        return
+    admin = AdminClient(target.settings({}))
+    if TOKEN_TOPIC not in admin.list_topics(timeout=_TIMEOUT_S).topics:
+        made = admin.create_topics([NewTopic(TOKEN_TOPIC, _TOKEN_PARTITIONS)])[TOKEN_TOPIC]
+        try:
+            made.result(_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    _has_token_topic.add(target.address)

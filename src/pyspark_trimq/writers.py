@@ -1,0 +1,91 @@
+"""`df.writeStream.format("trimq")` and `df.write.format("trimq")`: each task sends its rows in one transaction."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_trimq.kafka_port import check_login
+from pyspark_trimq.mistakes import Mistake
+from pyspark_trimq.ports import find_kafka_address
+from pyspark_trimq.sink_options import SinkOptions, check_columns, read_sink_options
+
+# Set by Spark for the tasks of a streaming query; the same after a restart.
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+# Settings of the Kafka client by which somebody logs in otherwise than we could.
+_OTHER_WAYS = {"security.protocol", "sasl.mechanism", "sasl.mechanisms"}
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task did. `was_there`: its rows were sent before, by a task that did not live to tell."""
+
+    rows: int
+    was_there: bool
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
+        self._options = read_sink_options(given)
+        if self._options.write_id is not None:
+            raise Mistake("the option writeId is for df.write: a streaming query has an id of its own")
+        check_columns(schema, self._options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        query, batch = _local(_QUERY), _local(_BATCH)
+        return _write(self._options, query, int(batch), iterator)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """A task that is tried again writes nothing twice. With a `writeId`, neither does a whole write that is repeated
+    with the same rows in the same partitions."""
+
+    def __init__(self, schema: StructType, given: Mapping[str, str], overwrite: bool) -> None:
+        self._options = read_sink_options(given)
+        if overwrite:
+            raise Mistake("messages cannot be overwritten: use mode('append')")
+        check_columns(schema, self._options)
+        self._id = self._options.write_id or uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return _write(self._options, f"write-{self._id}", 0, iterator)
+
+
+def _write(options: SinkOptions, writer: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
+    from pyspark_trimq.sending import Target, Token, send_once, send_plainly
+
+    address = find_kafka_address(options.bootstrap, options.login)
+    if options.login is not None and not _OTHER_WAYS & set(options.client):
+        check_login(address, options.login)
+    target = Target(address, options.topic, options.compression, _client_settings(options))
+    if options.is_exactly_once:
+        sent = send_once(target, Token(writer, _context().partitionId(), batch), rows)
+    else:
+        sent = send_plainly(target, rows)
+    return Written(*sent)
+
+
+def _client_settings(options: SinkOptions) -> dict[str, str]:
+    login = {} if options.login is None else options.login.client_settings()
+    return {**login, **options.client}
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "called by a task"
+    return context
+
+
+def _local(name: str) -> str:
+    found = _context().getLocalProperty(name)
+    if found is None:
+        raise Mistake(f"Spark tells no {name}: exactly-once delivery needs Spark 4.3")
+    return found

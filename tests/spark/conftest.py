@@ -1,0 +1,65 @@
+"""One Spark session for all tests of this folder, in one process: a JVM takes seconds to start."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_trimq.session import make_session
+from trimq.testing import Broker
+
+HERE = Path(__file__).parent
+
+# Compiles little and collects in one thread: a short run is twice as fast.
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(180))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks() -> Iterator[None]:
+    """In place of the check that holds elsewhere: the gateway to the JVM opens connections and threads as it needs
+    them, and keeps them as long as the session. What PySpark drops without closing it is collected here, or the next
+    test of something else would be blamed."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Any]:
+    # Its threads drop connections unclosed at any time from now on; our own are looked for by `_nothing_leaks`.
+    pytestconfig.addinivalue_line("filterwarnings", "ignore:unclosed:ResourceWarning")
+    folder = tmp_path_factory.mktemp("spark")
+    session = make_session(
+        "tests",
+        "local[2]",
+        {
+            "spark.driver.extraJavaOptions": _JVM,
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder / "local"),
+            "spark.log.level": "OFF",
+            "spark.sql.streaming.pollingDelay": "20ms",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker

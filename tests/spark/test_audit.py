@@ -1,0 +1,126 @@
+"""Audits: planted faults are found, exactly those, and nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from confluent_kafka import Producer
+
+from pyspark_trimq.pipelines import How, archive, audit
+from trimq.formats.sealing import from_records
+from trimq.model import Record
+from trimq.testing import Broker
+
+PLANTED = 1000
+PRODUCERS = 4
+PARTITIONS = 2
+BETWEEN = 5  # records without a fault between two faults
+
+
+def faulty(chance: Random, count: int) -> tuple[list[int], list[tuple[str, int, int]]]:
+    """Sequence numbers with so many faults, and which those are: kind, sequence, records."""
+    numbers: list[int] = list(range(BETWEEN))
+    planted = []
+    for _ in range(count):
+        following = max(numbers) + 1
+        match chance.choice(("gap", "duplicate", "reordered")):
+            case "gap":
+                missing = chance.randint(1, 3)
+                planted.append(("gap", following, missing))
+                following += missing
+            case "duplicate":
+                again = chance.randrange(0, following - 1)
+                while again in {number for _, first, n in planted for number in range(first, first + n)}:
+                    again = chance.randrange(0, following - 1)
+                planted.append(("duplicate", again, 1))
+                numbers.append(again)
+            case "reordered":
+                planted.append(("reordered", following, 1))
+                numbers += [following + 1, following]
+                following += 2
+        numbers += range(following, following + BETWEEN)
+    return numbers, planted
+
+
+def batches(numbers: list[int], producer: int, offset: int) -> tuple[bytes, int]:
+    """The records in batches as a broker keeps them: one for each row of numbers that follow each other."""
+    stored = b""
+    begin = 0
+    for place in range(1, len(numbers) + 1):
+        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
+            records = [Record(b"body %d" % number, timestamp_ms=1000) for number in numbers[begin:place]]
+            stored += from_records(
+                records,
+                base_offset=offset,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=numbers[begin],
+                leader_epoch=0,
+            )
+            offset += place - begin
+            begin = place
+    return stored, offset
+
+
+def plant(data: Path) -> set[tuple[int, int, str, int, int]]:
+    """Faults in the log of a stopped broker: a running one refuses them."""
+    chance = Random(16)
+    expected = set()
+    for partition in range(PARTITIONS):
+        (log,) = data.rglob(f"orders-{partition}/00000000000000000000.log")
+        offset = 0
+        with log.open("ab") as file:
+            for producer in range(100, 100 + PRODUCERS):
+                numbers, planted = faulty(chance, PLANTED // PARTITIONS // PRODUCERS)
+                stored, offset = batches(numbers, producer, offset)
+                file.write(stored)
+                expected |= {(partition, producer, *fault) for fault in planted}
+    return expected
+
+
+def test_a_thousand_planted_faults_are_found_and_nothing_else(spark: Any, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Broker(folder=data) as broker:
+        broker.create_topic("orders", partitions=PARTITIONS)
+        broker.create_topic("intact")
+        producer = Producer({"bootstrap.servers": broker.kafka, "enable.idempotence": True})
+        for number in range(1000):
+            producer.produce("intact", b"body %d" % number)
+        producer.flush(30)
+        del producer
+    expected = plant(data)
+    with Broker(folder=data) as broker:
+        assert len(expected) == PLANTED
+        how = How(
+            bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path / "checkpoint", rows_per_batch=3000
+        )
+        outcome = audit(["orders", "intact"], how=how)
+        found = outcome.table("Faults")
+        told = {(row["partition"], row["producer"], row["kind"], row["sequence"], row["records"]) for row in found}
+        assert told == expected
+        assert len(found) == outcome.found == PLANTED
+        assert {row["topic"] for row in found} == {"orders"}
+        assert len(outcome.batches) > 1
+        assert outcome.figures["records without a sequence"] == 0
+
+        # The same from an archive, and again from the checkpoint, with nothing new.
+        archive(["orders"], lake=tmp_path / "lake", how=How(bootstrap=broker.http, spark=spark, show=False))
+        assert audit(lake=tmp_path / "lake", how=How(spark=spark, show=False)).table("Faults") == found
+        again = audit(["orders", "intact"], how=how)
+        assert (again.table("Faults"), again.batches) == (found, [])
+
+
+def test_records_of_producers_that_do_not_number_them_are_told_apart(
+    spark: Any, broker: Broker, tmp_path: Path
+) -> None:
+    broker.create_topic("orders")
+    for number in range(10):
+        broker.send("orders", f"body {number}")
+    outcome = audit(["orders"], how=How(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path))
+    assert (outcome.found, outcome.figures["records without a sequence"], outcome.figures["records checked"]) == (
+        0,
+        10,
+        0,
+    )

@@ -1,0 +1,96 @@
+"""`trimq pipeline … --continuous` as people run it: it takes what comes, ends in order when told to, and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas
+import pytest
+
+from tools.users import make_users
+from trimq.testing import Broker
+
+PATIENCE_S = 240
+TUNED = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+RIGHTS = {"configure": "^spark-", "write": "^spark-", "read": "^(orders|spark-.*)$"}
+
+
+@contextmanager
+def running(broker: Broker, lake: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    words = ["pipeline", "archive", "orders", "--lake", str(lake), "--continuous", "--every", "200 ms"]
+    where = ["--bootstrap", broker.http, "--master", "local[1]", "--conf", TUNED, "--user", "alice"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trimq.cli", *words, *where, *more],
+        env={**os.environ, "TRIMQ_PASSWORD": "alice's"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def rows_in(lake: Path) -> int:
+    """As the manifest says, which nobody has to be asked for."""
+    commits = [json.loads(path.read_text()) for path in (lake / "_trimq" / "manifest").glob("0*.json")]
+    return sum(entry["rows"] for commit in commits for entry in commit["add"])
+
+
+def wait_until(look: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not look():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    told, complaints = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, told, complaints
+
+
+@pytest.mark.timeout(900)
+def test_a_continuous_archive_takes_what_comes_and_ends_in_order_by_either_signal(tmp_path: Path) -> None:
+    lake, report = tmp_path / "lake", tmp_path / "report.html"
+    with Broker() as broker:
+        broker.create_topic("orders")
+        make_users(broker.http, alice=RIGHTS)
+        broker.send("orders", "0")
+        with running(broker, lake, "--compact-from", "0", "--report", str(report)) as process:
+            wait_until(lambda: rows_in(lake) == 1, process)
+            for number in (1, 2):
+                broker.send("orders", str(number))
+            wait_until(lambda: rows_in(lake) == 3, process)
+            os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: all that belongs to it hears it
+            code, told, complaints = ended(process)
+        assert (code, complaints) == (0, ""), told
+        assert re.search(r"rows in the lake +3\n", told)
+        assert "<svg" in report.read_text()
+        broker.send("orders", "3")
+        with running(broker, lake, "--compact-from", "0", "--json", str(tmp_path / "told.json")) as process:
+            wait_until(lambda: rows_in(lake) == 4, process)
+            process.send_signal(signal.SIGTERM)  # as a supervisor does
+            code, told, complaints = ended(process)
+        assert (code, complaints) == (0, ""), told
+    figures = json.loads((tmp_path / "told.json").read_text())["figures"]
+    assert (figures["rows archived"], figures["rows in the lake"]) == (1, 4)
+    assert [bytes(value) for value in pandas.read_parquet(lake).sort_values("offset")["value"]] == [
+        b"0",
+        b"1",
+        b"2",
+        b"3",
+    ]

@@ -1,0 +1,88 @@
+"""Drivers and workers are killed in every phase of a write: each row is there once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pyspark_trimq.columns import arrow_schema
+from pyspark_trimq.kafka_port import KafkaPort
+from pyspark_trimq.ports import Range, StreamKey
+from trimq.testing import Broker
+
+HERE = Path(__file__).parent
+ROWS = 80
+# The deaths that are died there; tests are no package to import it from.
+DRIVERS = ["0-0-half-driver", "1-1-committed-driver", "2-all-told-driver"]
+WORKERS = [
+    *("0-0-begin-worker", "0-1-half-worker", "1-0-rows-worker", "1-1-offsets-worker"),
+    *("2-0-committed-worker", "2-1-committed-worker", "2-1-found-worker", "3-all-told-worker"),
+]
+# As long as the net under it lets it be: a machine that is busy with something else takes a minute to start Spark.
+PATIENCE_S = 290
+
+
+def fill(broker: Broker, folder: Path) -> None:
+    (folder / "deaths").mkdir()
+    broker.create_topic("in", partitions=2)
+    broker.create_topic("out")
+    for index in range(ROWS):
+        broker.send("in", str(index), partition=index % 2)
+
+
+def run(broker: Broker, folder: Path, of: str) -> tuple[int, str]:
+    """What the driver exits with, and what it says."""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", "import killed_driver; killed_driver.main()", broker.http, str(folder), of],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    with driver:  # closes its pipe whatever happens
+        try:
+            told, _ = driver.communicate()
+            return driver.returncode, told
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+
+
+def committed(broker: Broker, topic: str) -> list[bytes]:
+    schema = arrow_schema(StructType([StructField("value", BinaryType())]))
+    with closing(KafkaPort(broker.kafka, is_committed=True)) as port:
+        ends = port.ends(topic)[0]
+        batches = port.read(Range(StreamKey(topic, 0), ends.start, ends.end), schema, True)
+        return [value for batch in batches for value in batch.column("value").to_pylist()]
+
+
+def died(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "deaths").iterdir())
+
+
+@pytest.mark.timeout(PATIENCE_S)
+def test_three_kills_of_the_driver_leave_each_row_once(broker: Broker, tmp_path: Path) -> None:
+    fill(broker, tmp_path)
+    for count in range(len(DRIVERS)):
+        code, told = run(broker, tmp_path, "drivers")
+        assert (code, died(tmp_path)) == (-signal.SIGKILL, DRIVERS[: count + 1]), told
+        assert len(committed(broker, "out")) < ROWS
+    code, told = run(broker, tmp_path, "drivers")
+    assert (code, died(tmp_path)) == (0, DRIVERS), told
+    assert sorted(map(int, committed(broker, "out"))) == list(range(ROWS))
+
+
+@pytest.mark.timeout(PATIENCE_S)
+def test_eight_kills_of_workers_leave_each_row_once(broker: Broker, tmp_path: Path) -> None:
+    fill(broker, tmp_path)
+    code, told = run(broker, tmp_path, "workers")
+    assert (code, died(tmp_path)) == (0, WORKERS), told
+    assert sorted(map(int, committed(broker, "out"))) == list(range(ROWS))

@@ -1,0 +1,51 @@
+"""Which Python, and which PySpark, Spark's workers run on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_trimq.worker_python import find_worker_python, make_launcher
+
+
+def test_the_launcher_drops_what_spark_puts_in_front_and_passes_on_the_rest(tmp_path: Path) -> None:
+    python = tmp_path / "a real" / "python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\nprintf \'%s\\n\' "$PYTHONPATH" "$@"\n')
+    python.chmod(0o700)
+    home = tmp_path / "py spark"
+    launcher = make_launcher(home, str(python), tmp_path / "made")
+    own = [f"{home}/python/lib/pyspark.zip", f"{home}/python/lib/py4j-1-src.zip", f"{home}/jars/core.jar"]
+    words = ["-m", "pyspark.other", "", "$HOME a"]
+    environment = {"PATH": os.defpath, "PYTHONPATH": ":".join([*own, "/a *", "b"])}
+    told = subprocess.run([launcher, *words], env=environment, capture_output=True, text=True, check=True).stdout
+    assert told.split("\n")[:-1] == ["/a *:b", *words]
+    assert make_launcher(home, str(python), tmp_path / "made") == launcher
+    words = ["-m", "pyspark.daemon", "pyspark.worker"]
+    told = subprocess.run([launcher, *words], env=environment, capture_output=True, text=True, check=True).stdout
+    assert told.split("\n")[1:-1] == ["-m", "pyspark_trimq.worker_daemon", "pyspark.worker"]
+
+
+def test_another_spark_keeps_its_own_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert find_worker_python() == sys.executable
+
+
+def test_workers_take_the_pyspark_that_is_installed(spark: Any) -> None:
+    def places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyspark
+
+        list(batches)
+        yield pa.RecordBatch.from_pydict({"place": [pyspark.__file__]})
+
+    (found,) = spark.range(1).coalesce(1).mapInArrow(places, "place string").collect()
+    import pyspark
+
+    assert found.place == pyspark.__file__
