@@ -11,16 +11,16 @@ AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench bench-kafka compat example lock clean
+.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq compat example lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/ready ## start the broker; data in ./trimq-data; more flags: ARGS="--flush async"
 	@exec $(BIN)/trimq serve --data-dir trimq-data $(ARGS)
 
 test: $(VENV)/ready ## run the tests; on two processes: JOBS=2; more flags: ARGS="-k journal"
-	$(BIN)/python -m pytest -m "not external" $(IN_PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest -m "not external" $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadgroup) $(ARGS)
 
 check: $(VENV)/ready ## ruff, mypy --strict, the layers and the shape of the code
 	$(BIN)/ruff check .
@@ -33,6 +33,15 @@ bench: $(VENV)/ready ## measure: one JSON line per figure, then a table
 
 bench-kafka: $(VENV)/ready ## measure beside a genuine Apache Kafka (Java, Maven; 20 minutes); see that it runs: ARGS=--quick
 	$(BIN)/python -m bench.kafka $(ARGS)
+
+bench-amqp: $(VENV)/ready ## measure beside a genuine RabbitMQ (from Debian's packages; 30 minutes); see that it runs: ARGS=--quick
+	$(BIN)/python -m bench.amqp $(ARGS)
+
+bench-rocketmq: $(VENV)/ready ## measure beside a genuine RocketMQ (Java, Maven; 30 minutes); see that it runs: ARGS=--quick
+	$(BIN)/python -m bench.rocketmq $(ARGS)
+
+bench-spark: $(VENV)/ready ## measure our source for Spark beside Spark's own Kafka connector (Java, Maven; 15 minutes); see that it runs: ARGS=--quick
+	$(BIN)/python -m bench.spark $(ARGS)
 
 # What these tests fetch and build stays in the user's cache folder (~/.cache/trimq), which make clean leaves alone.
 compat: $(VENV)/ready ## run the tests that need Java with Maven, Node, Go, Rust or a Debian package; JOBS=2 as with test

@@ -84,7 +84,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def _shown(value: float | None) -> str:
+def shown(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
@@ -99,6 +99,6 @@ def table_of(figures: list[Figure], beside: str = "floor") -> Table:
     for name in ("unit", "goal", ""):
         table.add_column(name, no_wrap=True)
     for figure in figures:
-        numbers = map(_shown, (figure.value, figure.floor, figure.ratio))
+        numbers = map(shown, (figure.value, figure.floor, figure.ratio))
         table.add_row(figure.name, *numbers, figure.unit, figure.told_goal, _VERDICTS[figure.is_met])
     return table

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bench.figures import Figure, Goal, at_least_times_floor, at_most_times_floor
-from bench.kafka_sides import Outcome, Side, Sides, cpu_figure, rate_figure, take_turns, timed, topic_on
+from bench.kafka_sides import Side, Sides, cpu_figure, rate_figure, topic_on
 from bench.kafka_sizes import KafkaSizes
 from bench.kafka_wire import await_leader, encode_batch, encode_produce, produce_until
 from bench.processes import ChildFailed
+from bench.turns import Outcome, take_turns, timed
 
 CONNECTIONS = 4
 

@@ -10,10 +10,11 @@ from contextlib import ExitStack
 
 from bench.figures import Figure, at_least_times_floor, at_most_times_floor
 from bench.kafka_produce import FLUSH_PATIENCE_S, Client, make_producer, send
-from bench.kafka_sides import Outcome, Side, Sides, cpu_figure, rate_figure, take_turns, timed, topic_on
+from bench.kafka_sides import Side, Sides, cpu_figure, rate_figure, topic_on
 from bench.kafka_sizes import KafkaSizes
 from bench.kafka_wire import await_leader, encode_batch, encode_fetch, encode_produce, fetch_until, produce_until
 from bench.processes import ChildFailed, cpu_s
+from bench.turns import Outcome, take_turns, timed
 
 KIB = 1024
 GOALS = {64 * KIB: at_most_times_floor(0.6), 1024 * KIB: at_most_times_floor(1.0)}

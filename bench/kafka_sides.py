@@ -1,17 +1,16 @@
-"""Who is compared: Kafka, and ours as it can be set up; and how: each does the same work in turn, several rounds, so
-that a busy moment of the machine hits all of them. Knows no protocol but the making of topics."""
+"""Who is compared: Kafka, and ours as it can be set up; and what is told of them. Knows no protocol but the making of
+topics."""
 
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from bench.figures import Figure, Goal
-from bench.processes import cpu_s
+from bench.turns import Result
 
 FLUSHES = ("async", "sync")
 KAFKA = "kafka"
@@ -48,66 +47,6 @@ class Sides:
 
     def all(self) -> list[Side]:
         return [self.kafka, *self.ours.values()]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Of one round of one side."""
-
-    units: int
-    cpu_s: float
-    wall_s: float
-
-    @property
-    def cpu_us(self) -> float:
-        return self.cpu_s / self.units * 1e6
-
-    @property
-    def rate(self) -> float:
-        return self.units / self.wall_s
-
-
-Work = Callable[[Side], Outcome]
-
-
-def timed(side: Side, work: Callable[[], int]) -> Outcome:
-    """What `work` costs the broker, which tells how many units it did."""
-    wall_s, used_s = time.perf_counter(), cpu_s(side.pid)
-    units = work()
-    return Outcome(units, cpu_s(side.pid) - used_s, time.perf_counter() - wall_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Of all rounds of one side: the least processor time and the best rate count, since all that disturbs makes them
-    worse; the middle ones tell how disturbed they were."""
-
-    outcomes: Sequence[Outcome]
-
-    @property
-    def cpu_us(self) -> float:
-        return min(outcome.cpu_us for outcome in self.outcomes)
-
-    @property
-    def rate(self) -> float:
-        return max(outcome.rate for outcome in self.outcomes)
-
-    @property
-    def middle_cpu_us(self) -> float:
-        return statistics.median(outcome.cpu_us for outcome in self.outcomes)
-
-    @property
-    def middle_rate(self) -> float:
-        return statistics.median(outcome.rate for outcome in self.outcomes)
-
-
-def take_turns(sides: Sequence[Side], rounds: int, work: Work) -> dict[str, Result]:
-    """By the name of the side. Whoever was first is last in the next round."""
-    outcomes: dict[str, list[Outcome]] = {side.name: [] for side in sides}
-    for number in range(rounds):
-        for side in sides[number % len(sides) :] + sides[: number % len(sides)] if rounds > 1 else sides:
-            outcomes[side.name].append(work(side))
-    return {name: Result(own) for name, own in outcomes.items()}
 
 
 def cpu_figure(name: str, ours: Result, kafka: Result, unit: str, goal: Goal | None) -> Figure:

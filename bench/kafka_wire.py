@@ -1,24 +1,18 @@
-"""A Kafka client that costs as little as it can: requests encoded before the clock runs, sent again and again on
-several connections with several under way on each. Knows the few messages that it needs, and no broker."""
+"""A Kafka client that costs as little as it can: its requests are encoded before the clock runs. Knows the few messages
+that it needs, and no broker."""
 
 from __future__ import annotations
 
-import selectors
 import socket
 import struct
 import time
 from collections.abc import Sequence
 
+from bench.lanes import DRAINED_BYTES, PATIENCE_S, Lane, WireFailed, connect, drive, receive_exactly
 from trimq.formats.sealing import from_records
 from trimq.model import Record
 
-PATIENCE_S = 30
 _CLIENT = b"\x00\x05bench"
-_DRAINED_BYTES = 1 << 20
-
-
-class WireFailed(Exception):
-    """A broker did not answer as it should."""
 
 
 def encode_batch(batch_bytes: int, record_bytes: int) -> bytes:
@@ -59,7 +53,7 @@ def produce_error(answer: bytes, topic: str) -> int:
 def ask(connection: socket.socket, request: bytes) -> bytes:
     """Send one request and receive the frame that answers it, without its length."""
     connection.sendall(request)
-    return _receive(connection, struct.unpack(">i", _receive(connection, 4))[0])
+    return receive_exactly(connection, struct.unpack(">i", receive_exactly(connection, 4))[0])
 
 
 def await_leader(address: tuple[str, int], topic: str, partition: int) -> None:
@@ -73,19 +67,13 @@ def await_leader(address: tuple[str, int], topic: str, partition: int) -> None:
             time.sleep(0.005)
 
 
-def connect(address: tuple[str, int]) -> socket.socket:
-    connection = socket.create_connection(address, PATIENCE_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
-
-
 def produce_until(
     address: tuple[str, int], topic: str, requests: Sequence[bytes], depth: int, count: int, seconds: float
 ) -> int:
     """One connection for each request, `depth` under way on each, until `count` are answered or the time is over. How
     many were answered: all that were sent."""
     lanes = [_ProduceLane(address, topic, request, depth) for request in requests]
-    return _drive(lanes, count, seconds)
+    return drive(lanes, count, seconds)
 
 
 def fetch_until(
@@ -94,73 +82,11 @@ def fetch_until(
     """As above, but each connection sends all requests in turn, and what is fetched is thrown away unread. How many
     were answered, and with how many bytes."""
     lanes = [_FetchLane(address, requests, depth) for _ in range(connections)]
-    answered = _drive(lanes, count, seconds)
+    answered = drive(lanes, count, seconds)
     return answered, sum(lane.received_bytes for lane in lanes)
 
 
-def _drive(lanes: Sequence[_Lane], count: int, seconds: float) -> int:
-    until_s = time.perf_counter() + seconds
-    answered = under_way = 0
-    with selectors.DefaultSelector() as selector:
-        try:
-            for lane in lanes:
-                lane.owe(lane.depth)
-                under_way += lane.depth
-                selector.register(lane.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, lane)
-            while under_way:
-                events = selector.select(PATIENCE_S)
-                if not events:
-                    raise WireFailed(f"nothing was answered for {PATIENCE_S} s")
-                for key, ready in events:
-                    lane = key.data
-                    arrived = lane.receive() if ready & selectors.EVENT_READ else 0
-                    answered += arrived
-                    under_way -= arrived
-                    if arrived and answered + under_way < count and time.perf_counter() < until_s:
-                        lane.owe(arrived)
-                        under_way += arrived
-                    lane.push()
-                    wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if lane.unsent_bytes else 0)
-                    if key.events != wanted:
-                        selector.modify(lane.connection, wanted, lane)
-        finally:
-            for lane in lanes:
-                lane.connection.close()
-    return answered
-
-
-class _Lane:
-    """One connection on which requests of one length are sent, one after the other and then again."""
-
-    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:
-        self.connection = connect(address)
-        self.connection.setblocking(False)
-        self.depth = depth
-        self.unsent_bytes = 0
-        # Several in a row, so that a short request needs no system call of its own.
-        row = b"".join(requests)
-        self._row = memoryview(row * max(1, min(depth, (1 << 20) // len(row))))
-        self._size = len(requests[0])
-        self._sent_bytes = 0
-
-    def owe(self, count: int) -> None:
-        self.unsent_bytes += count * self._size
-
-    def push(self) -> None:
-        while self.unsent_bytes:
-            begin = self._sent_bytes % len(self._row)
-            try:
-                sent = self.connection.send(self._row[begin : begin + self.unsent_bytes])
-            except BlockingIOError:
-                return
-            self._sent_bytes += sent
-            self.unsent_bytes -= sent
-
-    def receive(self) -> int:
-        raise NotImplementedError
-
-
-class _ProduceLane(_Lane):
+class _ProduceLane(Lane):
     """Every answer is of the same length and without an error, or it is told."""
 
     def __init__(self, address: tuple[str, int], topic: str, request: bytes, depth: int) -> None:
@@ -171,7 +97,7 @@ class _ProduceLane(_Lane):
         self._kept = b""
 
     def receive(self) -> int:
-        arrived = self.connection.recv(_DRAINED_BYTES)
+        arrived = self.connection.recv(DRAINED_BYTES)
         if not arrived:
             raise WireFailed("the broker closed the connection")
         data = self._kept + arrived
@@ -185,14 +111,14 @@ class _ProduceLane(_Lane):
         return count
 
 
-class _FetchLane(_Lane):
+class _FetchLane(Lane):
     """Only the length of an answer and its error are looked at; the rest is dropped by the kernel."""
 
     def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:
         super().__init__(address, requests, depth)
         self._head = b""
         self._left_bytes = 0
-        self._drain = bytearray(_DRAINED_BYTES)
+        self._drain = bytearray(DRAINED_BYTES)
         self.received_bytes = 0
 
     def receive(self) -> int:
@@ -209,7 +135,7 @@ class _FetchLane(_Lane):
             self.received_bytes += size
         try:
             dropped = self.connection.recv_into(
-                self._drain, min(self._left_bytes, _DRAINED_BYTES), socket.MSG_TRUNC | socket.MSG_DONTWAIT
+                self._drain, min(self._left_bytes, DRAINED_BYTES), socket.MSG_TRUNC | socket.MSG_DONTWAIT
             )
         except BlockingIOError:
             return 0
@@ -221,16 +147,6 @@ class _FetchLane(_Lane):
         if not arrived:
             raise WireFailed("the broker closed the connection")
         return arrived
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size:
-        part = connection.recv(size - len(received))
-        if not part:
-            raise WireFailed("the broker closed the connection")
-        received += part
-    return bytes(received)
 
 
 def _error_at(topic: str) -> int:

@@ -33,6 +33,7 @@ class Unsynced:
     """A flusher that calls everything durable at once: the disk is left out of what is measured."""
 
     is_idle = True
+    room_for = 0
 
     def __init__(self, settle: Callable[[int], None]) -> None:
         self._settle = settle

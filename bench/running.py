@@ -8,17 +8,33 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from bench.figures import Figure, table_of
 from bench.processes import PROJECT
 
 Measure = Callable[[], Iterator[Figure]]
+
+
+class Steps:
+    """How far a long measurement has come: shown below the bar of the whole run, once there is one."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+
+    def show_in(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", visible=False)
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress.update(self._task, description=what, completed=done, total=total, visible=done < total)
 
 
 @contextmanager
@@ -38,13 +54,21 @@ def scratch(asked: Path | None) -> Iterator[Path]:
                 os.environ["PYTHONPYCACHEPREFIX"] = compiled
 
 
-def run(measures: Mapping[str, Measure], beside: str = "floor") -> None:
-    """Print one line of JSON per figure on standard output, then a table, and how busy the machine was."""
+def run(
+    measures: Mapping[str, Measure],
+    beside: str = "floor",
+    page: Callable[[Sequence[Figure]], str] | None = None,
+    steps: Steps | None = None,
+) -> None:
+    """Print one line of JSON per figure on standard output, then a table, how busy the machine was, and what `page`
+    makes of the figures."""
     began_s, load = time.perf_counter(), os.getloadavg()[0]
     figures = []
     columns = (TextColumn("{task.description}", table_column=None), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=len(measures))
+        if steps is not None:
+            steps.show_in(progress)
         for name, measure in measures.items():
             progress.update(task, description=name)
             for figure in measure():
@@ -57,3 +81,5 @@ def run(measures: Mapping[str, Measure], beside: str = "floor") -> None:
         f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux {platform.release()}; load average "
         f"{load:.1f} before, {os.getloadavg()[0]:.1f} after; {time.perf_counter() - began_s:.0f} s"
     )
+    if page is not None:
+        print(page(figures))

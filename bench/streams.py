@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import shutil
@@ -102,6 +103,7 @@ async def _open(data: str) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     offloads = [ThreadOffload("bench-sync", loop), ThreadOffload("bench-work", loop)]
     before_mb = resident_mb()
+    gc.disable()  # as `trimq serve` does until it has started
     began_s, cpu_s = time.perf_counter(), time.process_time()
     opened = _Opened(data, offloads)
     await opened.settled()

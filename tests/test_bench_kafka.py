@@ -12,10 +12,11 @@ import pytest
 from bench import kafka_footprint
 from bench.figures import Figure
 from bench.kafka import MEASURES, NAMES, main, sides_beside
-from bench.kafka_sides import KAFKA, Outcome, Side, Sides, take_turns, topic_on
+from bench.kafka_sides import KAFKA, Side, Sides, topic_on
 from bench.kafka_sizes import KAFKA_QUICK
 from bench.kafka_wire import WireFailed, encode_batch, encode_produce, produce_until
 from bench.processes import broker_in
+from bench.turns import Outcome, take_turns
 
 FIELDS = {"figure", "value", "unit", "kafka", "ratio", "goal", "met", "note"}
 

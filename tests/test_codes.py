@@ -13,13 +13,15 @@ import trimq.errors
 import trimq.protocols
 from trimq.errors import Refusal
 
-FRONT_ENDS = sorted(
-    path.parent.name for folder in trimq.protocols.__path__ for path in Path(folder).glob("*/__init__.py")
-)
+FOLDERS = [path.parent for folder in trimq.protocols.__path__ for path in Path(folder).glob("*/__init__.py")]
+
+# They carry what front-ends say, and hear of no refusal.
+CARRIERS = {"grpc"}
+FRONT_ENDS = sorted(folder.name for folder in FOLDERS if folder.name not in CARRIERS)
 
 
 def shared_refusals() -> list[type[Refusal]]:
-    """The refusals of errors.py; those of one protocol alone live, with their codes, in that protocol."""
+    """The refusals of trimq.errors; those of one protocol alone live, with their codes, in that protocol."""
     members = inspect.getmembers(trimq.errors, inspect.isclass)
     return [found for _, found in members if issubclass(found, Refusal) and found is not Refusal]
 
@@ -38,6 +40,13 @@ def test_a_front_end_has_a_code_for_every_refusal(front_end: str) -> None:
 def test_a_front_end_has_codes_for_refusals_only(front_end: str) -> None:
     codes = importlib.import_module(f"trimq.protocols.{front_end}.codes")
     assert [key for key in codes.CODES if not (isinstance(key, type) and issubclass(key, Refusal))] == []
+
+
+@pytest.mark.parametrize(
+    "folder", [folder for folder in FOLDERS if folder.name in CARRIERS], ids=lambda each: each.name
+)
+def test_a_carrier_hears_of_no_refusal(folder: Path) -> None:
+    assert [path.name for path in folder.rglob("*.py") if "Refusal" in path.read_text()] == []
 
 
 def test_the_front_ends_are_found() -> None:

@@ -19,6 +19,7 @@ from trimq.config import (
     suggest_flag,
     told_address,
 )
+from trimq.config.settings import RENAMED
 from trimq.errors import StartMistake
 
 BY_KEY = {declaration.key: declaration for declaration in declarations()}
@@ -33,7 +34,17 @@ def mistakes_of(flags: dict[str, str] | None = None, environment: dict[str, str]
 def test_without_any_source_every_setting_has_its_default() -> None:
     assert load({}, {}) == Settings()
     assert Settings().kafka.listen == Address("127.0.0.1", 9092)
-    assert Settings().rocketmq.listen is None
+    assert Settings().amqp.listen == Address("127.0.0.1", 5672)
+    rocketmq = Settings().rocketmq
+    assert [rocketmq.listen, rocketmq.broker_listen, rocketmq.grpc_listen] == [
+        Address("127.0.0.1", port) for port in (9876, 10911, 8081)
+    ]
+
+
+def test_a_listener_whose_packages_are_missing_is_off_unless_asked_for() -> None:
+    assert load({}, {}, missing=["rocketmq.grpc_listen"]).rocketmq.grpc_listen is None
+    asked = load({"rocketmq.grpc_listen": "127.0.0.1:8081"}, {}, missing=["rocketmq.grpc_listen"])
+    assert asked.rocketmq.grpc_listen == Address("127.0.0.1", 8081)
 
 
 def test_the_three_names_of_a_setting_come_from_one_declaration() -> None:
@@ -89,7 +100,9 @@ def test_the_unit_is_in_the_name(key: str, unit: str) -> None:
         ("storage.message_bytes", "1048588 bytes"),
         ("flush_interval_ms", "200 ms"),
         ("kafka.auto_create_topics", "true"),
-        ("amqp.listen", "off"),
+        ("amqp.listen", "127.0.0.1:5672"),
+        ("rocketmq.listen", "127.0.0.1:9876"),
+        ("rocketmq.advertise", "not set"),
         ("ready_file", "not set"),
     ],
 )
@@ -173,15 +186,7 @@ def test_an_advertised_port_must_be_one_that_exists() -> None:
 
 
 def test_off_disables_a_listener() -> None:
-    assert load({"kafka.listen": "off", "http.listen": "off"}, {}).kafka.listen is None
-
-
-@pytest.mark.parametrize("flag", ["rocketmq.grpc_listen"])
-def test_a_front_end_that_does_not_exist_yet_is_refused_in_a_sentence_but_may_be_off(flag: str) -> None:
-    assert mistakes_of({flag: "127.0.0.1:0"}) == (
-        f"the RocketMQ front-end is not part of this version; leave {BY_KEY[flag].flag} out or set it to off"
-    )
-    assert load({flag: "off"}, {}) == Settings()
+    assert load({"kafka.listen": "off"}, {}).kafka.listen is None
 
 
 def test_a_mistake_names_the_source_that_it_came_from() -> None:
@@ -212,6 +217,10 @@ def test_a_bad_value_is_told_in_one_sentence(key: str, value: str, sentence: str
     [
         ("node_id =", "trimq.toml is not TOML: Invalid value (at end of document)"),
         ("nod_id = 1", "nod_id in trimq.toml is not a setting (did you mean node_id?)"),
+        (
+            "[amqp]\nfailures_ms = 5",
+            "amqp.failures_ms in trimq.toml is not a setting any more: it is called failures.retention_ms now",
+        ),
         ("[kafka]\nlistn = 'off'", "kafka.listn in trimq.toml is not a setting (did you mean kafka.listen?)"),
         ("[zzz]\nq = 1", "zzz in trimq.toml is not a setting"),
         ("kafka = 9092", "kafka in trimq.toml is a section: write [kafka] and its settings below"),
@@ -237,6 +246,17 @@ def test_a_misspelt_variable_is_told_but_the_variables_of_others_are_left_alone(
     assert mistakes_of(environment={"TRIMQ_KAFKA_LISTN": "off"}) == (
         "TRIMQ_KAFKA_LISTN is not a setting (did you mean TRIMQ_KAFKA_LISTEN?)"
     )
+
+
+def test_a_variable_that_was_renamed_is_told_with_its_new_name() -> None:
+    assert mistakes_of(environment={"TRIMQ_AMQP_FAILURES_BYTES": "5"}) == (
+        "TRIMQ_AMQP_FAILURES_BYTES is not a setting any more: it is called TRIMQ_FAILURES_RETENTION_BYTES now"
+    )
+
+
+def test_renamed_settings_are_settings() -> None:
+    assert set(RENAMED.values()) <= BY_KEY.keys()
+    assert not set(RENAMED) & BY_KEY.keys()
 
 
 def test_all_mistakes_are_told_at_once() -> None:
@@ -268,6 +288,12 @@ def test_values_that_contradict_each_other_are_refused(flags: dict[str, str], wo
     assert words in mistakes_of(flags)
 
 
+def test_a_broker_that_nobody_could_reach_is_refused() -> None:
+    listeners = {declaration.key: "off" for declaration in declarations() if declaration.is_listener}
+    assert "every listener is off" in mistakes_of(listeners)
+    assert load(listeners | {"http.listen": "127.0.0.1:0"}, {}).kafka.listen is None
+
+
 def test_what_only_looks_like_a_contradiction_is_allowed() -> None:
     load({"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0"}, {})
     load({"kafka.listen": "0.0.0.0:9092", "kafka.advertise": "broker.example"}, {})
@@ -276,6 +302,7 @@ def test_what_only_looks_like_a_contradiction_is_allowed() -> None:
 
 def test_a_flag_that_does_not_exist_gets_a_hint_when_one_is_close() -> None:
     assert suggest_flag("--kafka-listn") == " (did you mean --kafka-listen?)"
+    assert suggest_flag("--amqp-failures-ms") == " any more: it is called --failures-retention-ms now"
     assert suggest_flag("--zzz") == ""
 
 

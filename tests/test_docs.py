@@ -100,6 +100,7 @@ def test_the_readme_shows_the_two_commands_that_do_the_set_up() -> None:
     assert {"make run", "make test"} <= {line.partition("#")[0].strip() for line in shown}
 
 
+@pytest.mark.timeout(300)  # some of them start Spark
 @pytest.mark.parametrize(
     "block", [pytest.param(each, id=f"{each.document}:{each.line}") for each in BLOCKS if each.language in RUNNABLE]
 )

@@ -31,9 +31,9 @@ SEES: dict[str, tuple[str, ...]] = {
     "client": _ROOT,
     "console": (*_ROOT, "client"),
     "testing": (*_ROOT, "client", "server"),
-    "cli": (*_ROOT, "client", "server"),
+    "cli": (*_ROOT, "client", "server", "pyspark_trimq"),
     "__main__": ("cli",),
-    "pyspark_trimq": (*_WORDS, "client"),
+    "pyspark_trimq": (*_WORDS, "clock", "formats", "client"),  # the stored bytes are what the public ports send
 }
 OUTSIDE = ("client", "console", "testing", "cli", "__main__", "pyspark_trimq")
 
@@ -65,10 +65,10 @@ DOORS = (
         ("asyncio.sleep", "asyncio.wait_for", "asyncio.timeout", "asyncio.timeout_at"),
         methods=("call_later", "time"),
     ),
-    Door("files", ("trimq.storage.files",), (*_FILE_MODULES, *_FILE_NAMES)),
+    Door("files", ("trimq.storage.files", "trimq.storage.folder_lock"), (*_FILE_MODULES, *_FILE_NAMES)),
     Door(
         "the process",
-        ("trimq.storage.files", "trimq.server"),
+        ("trimq.storage.files", "trimq.storage.folder_lock", "trimq.server"),
         ("os.getpid", "os.kill", "os.sched_getaffinity", "os.cpu_count", "resource", "signal"),
     ),
     Door(
@@ -96,6 +96,7 @@ FREE = ("os.strerror", "os.fspath", "os.PathLike", "os.fsencode", "os.fsdecode",
 _SHARED = ("connection", "codes")
 _KAFKA = ("apis", "schema", "messages", "source", "wire", "codec", "reading", "writing")
 _OTHERS = ("values", "methods", "channel", "remoting")
+_GRPC = ("frames", "huffman", "hpack", "streams", "intake", "outflow", "calm", "heads", "statuses", "calls")
 CODECS_AVOID = ("asyncio", "time", "logging", "os", "socket", "io", "pathlib")
 
 
@@ -103,7 +104,7 @@ def is_codec(module: str) -> bool:
     parts = module.split(".")
     if parts[:2] == ["trimq", "formats"] or parts[:3] == ["trimq", "protocols", "contract"]:
         return True
-    return parts[:2] == ["trimq", "protocols"] and len(parts) > 3 and parts[3] in (*_SHARED, *_KAFKA, *_OTHERS)
+    return parts[:2] == ["trimq", "protocols"] and len(parts) > 3 and parts[3] in (*_SHARED, *_KAFKA, *_OTHERS, *_GRPC)
 
 
 # --- the walk ---------------------------------------------------------------------------------------------------------

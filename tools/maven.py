@@ -15,7 +15,8 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 <dependencies>{dependencies}</dependencies>
 </project>
 """
-_DEPENDENCY = "<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>"
+_DEPENDENCY = "<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>{3}</dependency>"
+_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
 
 class JavaMissing(Exception):
@@ -26,12 +27,14 @@ class NotFetched(Exception):
     """Maven did not get the libraries. The text holds what it printed."""
 
 
-def classpath(artifacts: Sequence[str]) -> str:
-    """A class path with these `group:artifact:version` and all that they need."""
+def classpath(artifacts: Sequence[str], alone: bool = False) -> str:
+    """A class path with these `group:artifact:version` and all that they need, unless they are wanted `alone`."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise JavaMissing(f"there is no {program} on this machine")
-    pom = _POM.format(dependencies="".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts))
+    without = _ALONE if alone else ""
+    named = (_DEPENDENCY.format(*artifact.split(":"), without) for artifact in artifacts)
+    pom = _POM.format(dependencies="".join(named))
     folder = made_once("maven", hashlib.sha256(pom.encode()).hexdigest()[:16], lambda folder: _fetch(folder, pom))
     return f"{folder}/libraries/*"
 

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("compat.judges", "compat.administration")
+pytest.register_assert_rewrite(
+    "compat.judges", "compat.administration", "compat.queue_judges", "compat.rocketmq_judges"
+)

@@ -1,4 +1,4 @@
-"""The program of `clients/go`, built with the modules that its go.sum names."""
+"""The programs in Go, built with the modules that their go.sum names."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from compat.programs import SOURCES, Program, fingerprint
 from tools.made_once import made_once
 
 
-def go_client() -> Program:
-    """Skips the test where Go is missing."""
+def go_client(name: str) -> Program:
+    """The program of this folder of `clients`. Skips the test where Go is missing."""
     require("go")
-    sources = SOURCES / "go"
+    sources = SOURCES / name
 
     def build_into(folder: Path) -> None:
         do(["go", "build", "-buildvcs=false", "-mod=readonly", "-o", str(folder / "client"), "."], sources)

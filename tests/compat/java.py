@@ -1,7 +1,8 @@
-"""The programs of `clients/java`, compiled against one version of Kafka's own Java client."""
+"""The programs in Java, compiled against one version of the client that they use."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from compat.cache import do, require
@@ -12,17 +13,28 @@ from tools.made_once import made_once
 
 # A short life is better served by a small heap and the first compiler than by the server's defaults.
 _QUICK = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_SILENT = "org.slf4j:slf4j-nop:1.7.36"
 
 
 def java_client(version: str, main: str = "Client") -> Program:
-    """The program with `kafka-clients` of this version; `NewerClient` is for those that have all we use. Skips the
+    """The program with Kafka's own client of this version; `NewerClient` is for those that have all we use. Skips the
     test where Java or Maven is missing."""
-    require("javac")
-    libraries = classpath((f"org.apache.kafka:kafka-clients:{version}", "org.slf4j:slf4j-nop:1.7.36"))
     sources = sorted((SOURCES / "java").glob("*.java" if main == "Client" else "**/*.java"))
+    return _compiled(f"org.apache.kafka:kafka-clients:{version}", sources, main)
+
+
+def amqp_java_client(version: str) -> Program:
+    """The program with RabbitMQ's own client of this version. Skips the test where Java or Maven is missing."""
+    sources = [*sorted((SOURCES / "amqp-java").glob("*.java")), SOURCES / "java" / "Lines.java"]
+    return _compiled(f"com.rabbitmq:amqp-client:{version}", sources, "Client")
+
+
+def _compiled(library: str, sources: Sequence[Path], main: str) -> Program:
+    require("javac")
+    libraries = classpath((library, _SILENT))
 
     def compile_into(folder: Path) -> None:
         do(["javac", "-nowarn", "-cp", libraries, "-d", str(folder), *map(str, sources)], folder)
 
-    folder = made_once("java", f"{version}-{fingerprint(sources)}", compile_into)
+    folder = made_once("java", f"{library.rpartition(':')[2]}-{fingerprint(sources)}", compile_into)
     return Program(("java", *_QUICK, "-cp", f"{folder}:{libraries}", main))

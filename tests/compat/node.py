@@ -1,4 +1,4 @@
-"""The program of `clients/node`, with the packages that its lock file names."""
+"""The programs in Node, with the packages that their lock files name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from compat.programs import SOURCES, Program, fingerprint
 from tools.made_once import made_once
 
 
-def node_client() -> Program:
-    """Skips the test where Node or npm is missing."""
+def node_client(name: str) -> Program:
+    """The program of this folder of `clients`. Skips the test where Node or npm is missing."""
     require("node", "npm")
-    sources = [path for path in (SOURCES / "node").iterdir() if path.is_file()]
+    sources = [path for path in (SOURCES / name).iterdir() if path.is_file()]
 
     def install_into(folder: Path) -> None:
         for path in sources:

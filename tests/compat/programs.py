@@ -1,4 +1,4 @@
-"""Programs in other languages that drive their own Kafka client: started with a scenario, judged by what they print."""
+"""Programs in other languages that drive their own client: started with a scenario, judged by what they print."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Program:
-    """Takes a bootstrap address, the name of a scenario and its options; prints a JSON object a line."""
+    """Takes an address, the name of a scenario and its options; prints a JSON object a line."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)

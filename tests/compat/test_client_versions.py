@@ -1,4 +1,4 @@
-"""The page about Kafka names the clients in the versions that the tests use."""
+"""The pages about Kafka and RabbitMQ name the clients in the versions that the tests use."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
 
 
-def told() -> set[tuple[str, str]]:
-    rows = re.findall(r"^\| ([^|]+) \| (\d+\.\d+\.\d+) \|", (PROJECT / "docs" / "kafka.md").read_text(), re.MULTILINE)
+def told(page: str) -> set[tuple[str, str]]:
+    rows = re.findall(r"^\| ([^|]+) \| (\d+\.\d+\.\d+) \|", (PROJECT / "docs" / page).read_text(), re.MULTILINE)
     return {(re.sub(r" \(.*", "", name), version) for name, version in rows}
 
 
@@ -25,10 +25,33 @@ def stated(name: str, test: str) -> tuple[str, str]:
     return name, version
 
 
-def test_the_page_names_every_client_in_the_version_that_is_tested() -> None:
+def locked(name: str, folder: str) -> tuple[str, str]:
+    """As the lock file of this crate says."""
+    lock = (HERE / "clients" / folder / "Cargo.lock").read_text()
+    (version,) = re.findall(rf'^name = "{name}"\nversion = "(.+)"$', lock, re.MULTILINE)
+    return name, version
+
+
+def test_the_page_about_rabbitmq_names_every_client_in_the_version_that_is_tested() -> None:
+    modules = (HERE / "clients" / "amqp091-go" / "go.mod").read_text()
+    packages = json.loads((HERE / "clients" / "amqplib" / "package.json").read_text())
+    assert told("amqp.md") == {
+        pinned("pika"),
+        pinned("aio-pika"),
+        pinned("kombu"),
+        ("py-amqp", pinned("amqp")[1]),
+        ("Celery", pinned("celery")[1]),
+        ("amqplib", packages["dependencies"]["amqplib"]),
+        stated("RabbitMQ's Java client", "test_amqp_java.py"),
+        ("amqp091-go", re.findall(r"rabbitmq/amqp091-go v(\S+)", modules)[0]),
+        locked("lapin", "lapin"),
+    }
+
+
+def test_the_page_about_kafka_names_every_client_in_the_version_that_is_tested() -> None:
     modules = (HERE / "clients" / "go" / "go.mod").read_text()
     packages = json.loads((HERE / "clients" / "node" / "package.json").read_text())
-    assert told() == {
+    assert told("kafka.md") == {
         pinned("confluent-kafka"),
         pinned("kafka-python"),
         pinned("aiokafka"),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from no_rocketmq import NO_ROCKETMQ_FLAGS
 
 from tools.broker import COMMAND, running
 
@@ -164,7 +165,7 @@ class KilledBroker:
     def start(self) -> None:
         ready = self._folder / "ready.json"
         ready.unlink(missing_ok=True)
-        flags = ["--kafka-listen", self.address, "--http-listen", "off"]
+        flags = ["--kafka-listen", self.address, "--amqp-listen", "off", "--http-listen", "off", *NO_ROCKETMQ_FLAGS]
         flags += ["--data-dir", str(self._folder / "data"), "--ready-file", str(ready)]
         with (self._folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen([*COMMAND, "serve", *flags], stdout=log, stderr=log)

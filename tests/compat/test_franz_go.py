@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    return go_client()
+    return go_client("go")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    return node_client()
+    return node_client("node")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""kombu, and py-amqp below it, against a broker process of its own: producers, consumers, confirms, compression."""
+"""kombu, and py-amqp below it, against a broker process of its own: producers, consumers, confirms, compression,
+redelivery, dead letters, RPC. Of transactions it knows nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+import amqp
 import kombu
 import pytest
+from compat.cables import cable_to
 
 from tools.broker import running
 
@@ -15,9 +18,14 @@ PATIENCE_S = 20
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running(tmp_path_factory.mktemp("broker"), ["--amqp-listen", "127.0.0.1:0"]) as addresses:
-        yield f"pyamqp://guest:guest@{addresses['amqp']}//"
+        yield addresses["amqp"]
+
+
+@pytest.fixture(scope="module")
+def url(address: str) -> str:
+    return f"pyamqp://guest:guest@{address}//"
 
 
 @pytest.fixture
@@ -67,6 +75,103 @@ def test_a_simple_queue_is_simple(connection: kombu.Connection) -> None:
         assert queue.qsize() == 0
 
 
+def test_a_message_without_a_route_is_returned(connection: kombu.Connection) -> None:
+    returned: list[tuple[str, str]] = []
+    producer = connection.Producer(on_return=lambda error, _exchange, key, _message: returned.append((str(error), key)))
+    producer.publish("lost", routing_key="kombu.nowhere", mandatory=True)
+    ((error, key),) = returned
+    assert ("312" in error or "NO_ROUTE" in error, key) == (True, "kombu.nowhere")
+
+
+def test_a_full_queue_that_refuses_is_heard_of(connection: kombu.Connection) -> None:
+    queue = kombu.Queue("kombu.full", max_length=1, queue_arguments={"x-overflow": "reject-publish"})
+    producer = connection.Producer()
+    producer.publish("first", routing_key=queue.name, declare=[queue])
+    with pytest.raises(amqp.exceptions.MessageNacked):
+        producer.publish("second", routing_key=queue.name)
+
+
+def drain(connection: kombu.Connection, came: list[Any], count: int) -> None:
+    while len(came) < count:
+        connection.drain_events(timeout=PATIENCE_S)
+
+
+def test_a_consumer_gets_no_more_than_its_prefetch(connection: kombu.Connection) -> None:
+    queue = kombu.Queue("kombu.prefetch")
+    producer = connection.Producer()
+    for number in range(10):
+        producer.publish(number, routing_key=queue.name, declare=[queue])
+    came: list[Any] = []
+    with connection.Consumer(queue, on_message=came.append, prefetch_count=3) as consumer:
+        drain(connection, came, 3)
+        assert queue(consumer.channel).queue_declare(passive=True).message_count == 7
+        assert len(came) == 3
+        came[1].ack(multiple=True)
+        drain(connection, came, 5)
+    assert [message.payload for message in came] == [0, 1, 2, 3, 4]
+
+
+def test_a_consumer_whose_connection_is_cut_goes_on(address: str) -> None:
+    """As `ConsumerMixin` and `ensure` do it: connected anew, it declares and consumes again."""
+    with cable_to(address) as cable, kombu.Connection(f"pyamqp://guest:guest@{cable.address}//") as connection:
+        queue = kombu.Queue("kombu.cut")
+        for number in range(3):
+            connection.Producer().publish(number, routing_key=queue.name, declare=[queue])
+        came: list[Any] = []
+        lost: list[BaseException] = []
+
+        def consume(channel: Any = None) -> None:
+            with kombu.Consumer(channel or connection.default_channel, queue, on_message=came.append):
+                drain(connection, came, 3 if not lost else 6)
+                if not lost:
+                    cable.cut()
+                    connection.drain_events(timeout=PATIENCE_S)
+                came[-1].ack(multiple=True)
+
+        connection.ensure(connection, consume, errback=lambda error, _wait: lost.append(error), interval_start=0)()
+        assert len(lost) == 1
+        flags = [(message.payload, message.delivery_info["redelivered"]) for message in came]
+        assert flags == [(0, False), (1, False), (2, False), (0, True), (1, True), (2, True)]
+
+
+def test_a_rejected_message_goes_where_dead_letters_go(connection: kombu.Connection) -> None:
+    dead = kombu.Queue("kombu.dead", kombu.Exchange("kombu.dead", "fanout"))
+    queue = kombu.Queue("kombu.doomed", queue_arguments={"x-dead-letter-exchange": "kombu.dead"})
+    connection.Producer().publish("poison", routing_key=queue.name, declare=[queue, dead])
+    queue(connection.default_channel).get().reject()
+    letter = dead(connection.default_channel).get(no_ack=True)
+    (death,) = letter.headers["x-death"]
+    assert (letter.payload, death["queue"], death["reason"]) == ("poison", queue.name, "rejected")
+
+
+def test_a_question_is_answered_by_direct_reply(connection: kombu.Connection) -> None:
+    questions = kombu.Queue("kombu.questions")
+    answers: list[Any] = []
+    replies = kombu.Queue("amq.rabbitmq.reply-to", no_declare=True)
+    with connection.Consumer(replies, on_message=answers.append, no_ack=True) as consumer:
+        producer = kombu.Producer(consumer.channel)
+        producer.publish("2+2", routing_key=questions.name, declare=[questions], reply_to=replies.name)
+        question = questions(connection.default_channel).get(no_ack=True)
+        connection.Producer().publish(4, routing_key=question.properties["reply_to"])
+        drain(connection, answers, 1)
+    assert [answer.payload for answer in answers] == [4]
+
+
+@pytest.mark.parametrize("size", [0, 1, 131_064, 131_065, 5_000_000])
+def test_a_body_of_any_size_comes_back(connection: kombu.Connection, size: int) -> None:
+    queue = kombu.Queue("kombu.bodies")
+    body = (bytes(range(256)) * (size // 256 + 1))[:size]
+    connection.Producer().publish(
+        body,
+        routing_key=queue.name,
+        declare=[queue],
+        content_type="application/octet-stream",
+        content_encoding="binary",
+    )
+    came = queue(connection.default_channel).get(no_ack=True)
+    assert bytes(came.body or b"") == body  # it makes a text of no bytes
+
+
 def test_heartbeats_keep_a_connection_that_says_nothing_else(url: str) -> None:
     with kombu.Connection(url, heartbeat=1) as connection:
         connection.connect()
@@ -77,3 +182,14 @@ def test_heartbeats_keep_a_connection_that_says_nothing_else(url: str) -> None:
         with connection.SimpleQueue("kombu.alive") as queue:
             queue.put("alive")
             assert queue.get(timeout=PATIENCE_S).payload == "alive"
+
+
+def test_a_thousand_queues_are_made_used_and_deleted(connection: kombu.Connection) -> None:
+    names = [f"kombu.many.{number}" for number in range(1000)]
+    queues = [kombu.Queue(name, durable=False, exclusive=True)(connection.default_channel) for name in names]
+    producer = connection.Producer()
+    for queue in queues:
+        queue.declare()
+        producer.publish(queue.name, routing_key=queue.name)
+    assert [queue.get(no_ack=True).payload for queue in queues] == names
+    assert {queue.delete() for queue in queues} == {0}

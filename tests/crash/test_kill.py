@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from no_rocketmq import NO_ROCKETMQ_FLAGS
 
 from tools.broker import COMMAND
 
@@ -34,7 +35,8 @@ class Broker:
     def start(self) -> None:
         ready = self._folder / "ready.json"
         ready.unlink(missing_ok=True)
-        flags = ["--kafka-listen", self.address, "--http-listen", "off", "--flush", self._flush]
+        flags = ["--kafka-listen", self.address, "--amqp-listen", "off", "--http-listen", "off", "--flush", self._flush]
+        flags += NO_ROCKETMQ_FLAGS
         flags += ["--kafka-num-partitions", str(PARTITIONS), "--storage-segment-bytes", "200000"]
         flags += ["--data-dir", str(self._folder / "data"), "--ready-file", str(ready)]
         with (self._folder / "broker.log").open("ab") as log:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from storage.queue_logs import QueueLogs, content
 
-from trimq.formats.content import TRANSIENT, seal
+from trimq.formats.content import NEVER, NO_BLOB, TRANSIENT, seal, seal_reference
 from trimq.storage.queue_compaction import SegmentCompaction, is_worth_it
 from trimq.storage.queue_log import QueueLog
 
@@ -21,17 +21,25 @@ class QueueLogModel(RuleBasedStateMachine):
         self.transient: set[int] = set()
         self.settled: dict[int, bytes] = {}
         self.sent = 0
+        self.held: dict[int, int] = {}  # blobs by the offsets of their messages
+        self.others: dict[int, bytes] = {}  # what the second queue has of them: bodies by offset
+        self.machine.make("other")
+
+    @property
+    def other(self) -> QueueLog:
+        return self.machine.logs["other"]
 
     @property
     def log(self) -> QueueLog:
         return self.machine.logs["q"]
 
-    def found(self) -> dict[int, bytes]:
+    def found(self, log: QueueLog | None = None) -> dict[int, bytes]:
+        log = log or self.log
         found: dict[int, bytes] = {}
-        offset = self.log.next_live(0)
+        offset = log.next_live(0)
         while offset is not None:
-            found[offset] = self.log.peek(offset).content.body
-            offset = self.log.next_live(offset + 1)
+            found[offset] = log.peek(offset).content.body
+            offset = log.next_live(offset + 1)
         return found
 
     @rule(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=6), is_transient=st.booleans())
@@ -46,6 +54,41 @@ class QueueLogModel(RuleBasedStateMachine):
                 self.transient.add(offset)
         self.machine.runner.settle()
 
+    @rule(sizes=st.lists(st.integers(0, 100), min_size=1, max_size=12), is_transient=st.booleans())
+    def append_all(self, sizes: list[int], is_transient: bool) -> None:
+        first = self.log.end
+        bodies = [b"%d " % (self.sent + index) + b"-" * size for index, size in enumerate(sizes)]
+        self.sent += len(bodies)
+        self.log.append_all([content(body) for body in bodies], NEVER, TRANSIENT if is_transient else 0)
+        added = dict(enumerate(bodies, first))
+        self.live |= added
+        if is_transient:
+            self.transient |= added.keys()
+        self.machine.runner.settle()
+
+    @rule(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=4))
+    def share(self, sizes: list[int]) -> None:
+        """Bodies that two queues have, as far as that is on disk from which number on they count."""
+        for size in sizes:
+            body = b"%d " % self.sent + b"," * size
+            self.sent += 1
+            blob = self.machine.store.blobs.put(body, False, 5)
+            if blob != NO_BLOB:
+                assert blob not in self.held.values()
+                self.held[self.log.end] = blob
+                self.live[self.log.end] = self.others[self.other.end] = body
+                for log in (self.log, self.other):
+                    log.append(seal_reference(content(body), blob))
+        self.machine.runner.settle()
+
+    @precondition(lambda self: self.others)
+    @rule(data=st.data())
+    def settle_other(self, data: st.DataObject) -> None:
+        for offset in data.draw(st.lists(st.sampled_from(sorted(self.others)), max_size=8, unique=True)):
+            self.other.settle(offset)
+            del self.others[offset]
+        self.machine.runner.settle()
+
     @precondition(lambda self: self.live)
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
@@ -53,6 +96,23 @@ class QueueLogModel(RuleBasedStateMachine):
             self.log.take(offset)
             self.log.settle(offset)
             self.settled[offset] = self.live.pop(offset)
+        self.machine.runner.settle()
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), most=st.integers(1, 12), most_bytes=st.integers(1, 400))
+    def take_run_and_settle(self, data: st.DataObject, most: int, most_bytes: int) -> None:
+        """What comes is what is live from there on, without a gap, and may be less than that."""
+        first = data.draw(st.sampled_from(sorted(self.live)))
+        if data.draw(st.booleans()):
+            self.log.peek(first)  # what lies beside it is at hand then
+        taken = {stored.offset: stored.content.body for stored in self.log.take_run(first, most, most_bytes, 1000)}
+        assert taken.items() <= self.live.items()
+        assert list(taken) == list(range(first, first + len(taken)))
+        assert len(taken) <= most
+        assert sum(map(len, list(taken.values())[:-1])) < most_bytes
+        offsets = data.draw(st.permutations(sorted({first, *taken})))
+        self.log.settle_each(offsets)
+        self.settled |= {offset: self.live.pop(offset) for offset in offsets}
         self.machine.runner.settle()
 
     @rule(kept=st.integers(0, 3))
@@ -65,11 +125,14 @@ class QueueLogModel(RuleBasedStateMachine):
 
     @rule()
     def compact(self) -> None:
-        segment = next(filter(is_worth_it, self.log.segments), None)
-        if segment is not None:
-            runner = self.machine.runner
-            SegmentCompaction(self.machine.files, runner.passes, self.machine.checkpoints, self.log, segment).start()
-            runner.settle()
+        runner = self.machine.runner
+        for log in (self.log, *self.machine.store.blobs.logs):
+            segment = next(filter(is_worth_it, log.segments), None)
+            if segment is not None:
+                SegmentCompaction(
+                    self.machine.files, runner.passes, self.machine.checkpoints, log, segment, runner.offload
+                ).start()
+                runner.settle()
 
     def _restarted(self) -> None:
         self.live = {offset: body for offset, body in self.live.items() if offset not in self.transient}
@@ -94,13 +157,25 @@ class QueueLogModel(RuleBasedStateMachine):
             assert self.settled.pop(offset) == found[offset]  # a lost ack
             assert offset not in self.transient
         self.live = found
+        others = self.found(self.other)
+        assert self.others.items() <= others.items()
+        self.others = others
 
     @invariant()
     def what_is_live_is_found(self) -> None:
         assert self.found() == self.live
         assert self.log.live == len(self.live)
         assert self.log.live_bytes() == sum(map(len, self.live.values()))
+        assert self.found(self.other) == self.others
         assert self.machine.runner.failures == []
+
+    @invariant()
+    def only_what_is_referred_to_is_kept(self) -> None:
+        logs = (self.log, self.other)
+        held = {blob for log in logs for segment in log.segments for _, blob in segment.live_blobs()}
+        assert {blob for offset, blob in self.held.items() if offset in self.live} <= held
+        assert len(held) == len(self.machine.store.blobs)
+        assert len(held) == sum(log.live for log in self.machine.store.blobs.logs)
 
 
 QueueLogModel.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -6,6 +6,7 @@ import contextlib
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from protocols.amqp.strategies import any_method, examples, methods_of, properties, tables, unsigned, values
 from protocols.amqp.wires import command, events, publish, running
 
@@ -79,6 +80,25 @@ def test_any_split_of_the_bytes_gives_the_same_events(
         if not patient:
             found += events(connection)
     found += events(connection)
+    assert flat(found) == [expected for _, expected in sent if expected is not None]
+
+
+@examples(100)
+@given(streams, st.lists(st.integers(0, 4000), max_size=12), st.integers(1, 4))
+def test_messages_that_are_taken_in_rows_are_the_same(
+    sent: list[tuple[bytes, object]], cuts: list[int], most: int
+) -> None:
+    connection = running(*CHANNELS)
+    found: list[Event] = []
+    for piece in pieces_of(b"".join(raw for raw, _ in sent), cuts):
+        connection.receive(piece)
+        while (event := connection.next_event()) is not None:
+            found.append(event)
+            if isinstance(event, Publish):
+                following = connection.next_alike(event, most)
+                assert len(following) <= most
+                assert all(header[:2] == event.header[:2] for header, _ in following)
+                found += [structs.replace(event, header=header, body=body) for header, body in following]
     assert flat(found) == [expected for _, expected in sent if expected is not None]
 
 

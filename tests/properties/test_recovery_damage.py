@@ -303,3 +303,13 @@ def test_what_opens_once_opens_again(name: str, data: st.DataObject) -> None:
             return
         assert bench.log.end == end
         require_right_records(found, bench.log, 300)
+
+
+def test_a_batch_that_seems_to_end_sooner_at_the_end_of_a_sealed_file_is_not_passed_over() -> None:
+    found = world("stopped, many segments")
+    name = f"{FOLDER}/00000000000000000050.log"
+    data = bytearray(found.contents[name])
+    data[1303:1313] = bytes(10)
+    bench = opened(found, Spoilt(name, bytes(data), "zero"))
+    assert bench is not None
+    require_right_records(found, bench.log, 0)

@@ -16,7 +16,14 @@ from trimq.formats.unit_hosts import (
     read_message_id,
     unpack_host,
 )
-from trimq.formats.unit_properties import find_property, java_hash, read_properties, write_properties
+from trimq.formats.unit_properties import (
+    find_property,
+    is_plain,
+    java_hash,
+    key_hash,
+    read_properties,
+    write_properties,
+)
 from trimq.formats.unit_records import from_record, to_record
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -95,6 +102,26 @@ def test_properties_come_back(properties: dict[str, str]) -> None:
     assert read_properties(raw) == properties
     for name, value in properties.items():
         assert find_property(raw, name) == value
+
+
+@given(st.text(st.sampled_from("\x00\x01\x02aé"), max_size=30))
+def test_plain_properties_are_written_as_they_came(text: str) -> None:
+    properties = read_properties(text)
+    if is_plain(text, properties):
+        assert write_properties(properties) == text.removesuffix("\x02").encode() + b"\x02"
+
+
+@given(PROPERTIES)
+def test_properties_as_clients_write_them_are_plain(properties: dict[str, str]) -> None:
+    text = write_properties(properties).decode()
+    assert is_plain(text, properties) == bool(properties)
+    assert is_plain(text.removesuffix("\x02"), properties) == bool(properties)
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.text(min_size=32, max_size=32))
+def test_keys_of_producers_are_hashed_like_all_others(topic_hash: int, key: str) -> None:
+    hashed = abs(java_hash(key, topic_hash))
+    assert key_hash(topic_hash, key) == (0 if hashed == 2**31 else hashed)
 
 
 @given(st.binary(max_size=100))

@@ -1,0 +1,121 @@
+"""How long a message takes from its publisher to its consumer at a fixed rate, whatever the broker does: one thread
+sends when it is time, and reads in between."""
+
+from __future__ import annotations
+
+import select
+import statistics
+import time
+from collections.abc import Iterator
+from struct import Struct
+
+from bench.amqp_load import PATIENCE_S, Consumer, Port, Publisher
+from bench.amqp_sides import RABBITMQ, Side, Sides, queue_on
+from bench.amqp_sizes import AmqpSizes
+from bench.amqp_traffic import BODIES
+from bench.amqp_wire import Client, WireFailed, delivery_bytes, encode_publish
+from bench.comparison import OURS
+from bench.figures import Figure, at_most_times_floor
+from bench.processes import cpu_s
+
+_STAMP = Struct(">d")
+_PREFETCH = 1000
+
+
+class _Stamped(Publisher):
+    """Each message says when it was sent."""
+
+    def __init__(self, client: Client, queue: str, body_bytes: int, total: int) -> None:
+        super().__init__(client, queue, body_bytes, total, total)
+        self._message = encode_publish(queue, b"@" * body_bytes)
+        self._at = self._message.index(b"@" * body_bytes)
+        self._unsent = bytearray()
+
+    def send_one(self) -> None:
+        message = bytearray(self._message)
+        _STAMP.pack_into(message, self._at, time.perf_counter())
+        self._unsent += message
+        self.push()
+
+    def outgoing(self) -> memoryview:
+        return memoryview(bytes(self._unsent))
+
+    def sent(self, count: int) -> None:
+        del self._unsent[:count]
+
+
+class _Watching(Consumer):
+    """Notes how old each message is when it comes."""
+
+    def __init__(self, client: Client, queue: str, body_bytes: int, total: int) -> None:
+        super().__init__(client, queue, _PREFETCH, total)
+        self._body_bytes = body_bytes
+        self.delays_s: list[float] = []
+
+    def received(self, data: bytes) -> None:
+        data = self._rest + data
+        while (size := delivery_bytes(data)) is not None:
+            (sent_s,) = _STAMP.unpack_from(data, size - 1 - self._body_bytes)
+            self.delays_s.append(time.perf_counter() - sent_s)
+            self.delivered += 1
+            data = data[size:]
+        self._rest = data
+
+
+def measure(sizes: AmqpSizes, sides: Sides) -> Iterator[Figure]:
+    for body_bytes in BODIES:
+        yield from _measure(sizes, sides, body_bytes)
+
+
+def _measure(sizes: AmqpSizes, sides: Sides, body_bytes: int) -> Iterator[Figure]:
+    contestants = sides.both()
+    found: dict[str, list[tuple[float, float, float]]] = {side.name: [] for side in contestants}
+    for _ in range(sizes.latency_rounds):
+        for side in contestants:
+            found[side.name].append(_run(sizes, sides.kind, side, body_bytes))
+        contestants.reverse()
+    least = {name: [min(column) for column in zip(*runs, strict=True)] for name, runs in found.items()}
+    (p50_ms, p99_ms, cpu_us), (peer_p50_ms, peer_p99_ms, peer_cpu_us) = least[OURS], least[RABBITMQ]
+    name = f"publish to deliver {body_bytes} B at {sizes.latency_rate:,} messages/s, {sides.flush}"
+    note = f"wall clock, least of {sizes.latency_rounds}"
+    yield Figure(f"{name}: p50", p50_ms, "ms", peer_p50_ms, at_most_times_floor(1.0), note, RABBITMQ)
+    yield Figure(f"{name}: p99", p99_ms, "ms", peer_p99_ms, None, note, RABBITMQ)
+    yield Figure(f"{name}: CPU", cpu_us, "us/message", peer_cpu_us, None, "of the broker, least", RABBITMQ)
+
+
+def _run(sizes: AmqpSizes, kind: str, side: Side, body_bytes: int) -> tuple[float, float, float]:
+    """p50 and p99 in milliseconds, and what a message costs the broker in microseconds."""
+    total = int(sizes.latency_rate * sizes.latency_seconds)
+    with queue_on(side, kind) as queue, Client(side.address) as one, Client(side.address) as other:
+        publisher, consumer = _Stamped(one, queue, body_bytes, total), _Watching(other, queue, body_bytes, total)
+        used_s = cpu_s(side.pid)
+        _send_at_rate(publisher, consumer, total, sizes.latency_rate)
+        used_s = cpu_s(side.pid) - used_s
+    warmed = consumer.delays_s[total // 5 :]
+    cuts = statistics.quantiles(warmed, n=100, method="inclusive")
+    return cuts[49] * 1e3, cuts[98] * 1e3, used_s / total * 1e6
+
+
+def _send_at_rate(publisher: _Stamped, consumer: _Watching, total: int, rate: int) -> None:
+    ports: list[Port] = [publisher, consumer]
+    sockets = {port.client.socket: port for port in ports}
+    for socket in sockets:
+        socket.setblocking(False)
+    consumer.push()
+    began_s = time.perf_counter() + 0.05
+    number = 0
+    while len(consumer.delays_s) < total or publisher.confirmed < total:
+        now_s = time.perf_counter()
+        while number < total and began_s + number / rate <= now_s:
+            publisher.send_one()
+            number += 1
+        wait_s = began_s + number / rate - now_s if number < total else 1.0
+        blocked = [port.client.socket for port in ports if port.is_blocked]
+        readable, writable, _ = select.select(list(sockets), blocked, (), max(wait_s, 0))
+        for socket in readable:
+            sockets[socket].pull()
+            sockets[socket].push()
+        for socket in writable:
+            sockets[socket].push()
+        if now_s > began_s + PATIENCE_S:
+            raise WireFailed(f"{len(consumer.delays_s)} of {total} messages came")

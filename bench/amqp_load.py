@@ -1,0 +1,199 @@
+"""Publishers and consumers that keep many connections busy from one thread, with as little work for each message as can
+be, so that the broker is what is measured. Knows no broker, and no clock but the one that ends the load."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from struct import Struct
+
+from bench.amqp_wire import (
+    ACK_BYTES,
+    Client,
+    WireFailed,
+    check_confirm_frame,
+    delivery_bytes,
+    encode_acks,
+    encode_consume,
+    encode_publish,
+)
+
+_BLOCK_BYTES = 128 * 1024
+_RECEIVED_BYTES = 256 * 1024
+PATIENCE_S = 120
+
+_CONFIRM = Struct(">BHIHHQBB")
+_HEAD_BYTES = 11  # type, channel, length, class and method
+
+
+class Port:
+    """A connection under load: what it has to send goes as soon as the socket takes it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.is_blocked = False
+
+    def outgoing(self) -> memoryview:
+        """What may be sent now; empty: nothing."""
+        raise NotImplementedError
+
+    def sent(self, count: int) -> None:
+        raise NotImplementedError
+
+    def received(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def push(self) -> None:
+        self.is_blocked = False
+        while piece := self.outgoing():
+            try:
+                count = self.client.socket.send(piece)
+            except BlockingIOError:
+                self.is_blocked = True
+                return
+            self.sent(count)
+
+    def pull(self) -> None:
+        try:
+            data = self.client.socket.recv(_RECEIVED_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            raise WireFailed("the broker closed the connection")
+        self.received(data)
+
+
+class Publisher(Port):
+    """The same message again and again, with at most `window` of them unconfirmed."""
+
+    def __init__(self, client: Client, queue: str, body_bytes: int, window: int, most: int) -> None:
+        super().__init__(client)
+        message = encode_publish(queue, bytes(body_bytes))
+        self._size = len(message)
+        self._block = memoryview(message * max(2, _BLOCK_BYTES // self._size))
+        self._window = window
+        self._most = most
+        self._sent_bytes = 0
+        self._rest = b""
+        self._apart: set[int] = set()  # confirmed, and something before them is not
+        self.confirmed = 0
+        client.select_confirms()
+
+    @property
+    def is_done(self) -> bool:
+        return self.confirmed >= self._most
+
+    def stop(self) -> None:
+        """Nothing more than what was begun."""
+        self._most = min(self._most, -(-self._sent_bytes // self._size))
+
+    def outgoing(self) -> memoryview:
+        allowed = min(self._most, self.confirmed + self._window) * self._size - self._sent_bytes
+        start = self._sent_bytes % self._size
+        return self._block[start : start + max(allowed, 0)]
+
+    def sent(self, count: int) -> None:
+        self._sent_bytes += count
+
+    def received(self, data: bytes) -> None:
+        data = self._rest + data
+        whole = len(data) // _CONFIRM.size * _CONFIRM.size
+        self._rest = data[whole:]
+        apart = self._apart
+        for _, _, length, class_, method, tag, is_multiple, end in _CONFIRM.iter_unpack(data[:whole]):
+            check_confirm_frame(length, (class_, method), end, data)
+            if is_multiple:
+                self.confirmed = max(self.confirmed, tag)
+            elif tag == self.confirmed + 1:
+                self.confirmed = tag
+            else:
+                apart.add(tag)
+                continue
+            if apart:
+                self._join_apart()
+
+    def _join_apart(self) -> None:
+        self._apart = {tag for tag in self._apart if tag > self.confirmed}
+        while self.confirmed + 1 in self._apart:
+            self.confirmed += 1
+            self._apart.discard(self.confirmed)
+
+
+class Consumer(Port):
+    """Acknowledges each delivery by a frame of its own. All deliveries have the same length, which is looked at again
+    wherever a piece of what was received begins or ends."""
+
+    def __init__(self, client: Client, queue: str, prefetch: int, most: int) -> None:
+        super().__init__(client)
+        self._acks = encode_acks(most)
+        self._acked_bytes = 0
+        self._rest = b""
+        self._size = 0
+        self._head = b""
+        self.delivered = 0
+        client.limit(prefetch)
+        self._begin = memoryview(encode_consume(queue))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was delivered is acknowledged."""
+        return self._acked_bytes == self.delivered * ACK_BYTES
+
+    def outgoing(self) -> memoryview:
+        return self._begin or self._acks[self._acked_bytes : self.delivered * ACK_BYTES]
+
+    def sent(self, count: int) -> None:
+        if self._begin:
+            self._begin = self._begin[count:]
+        else:
+            self._acked_bytes += count
+
+    def received(self, data: bytes) -> None:
+        data = self._rest + data
+        if not self._size:
+            self._size = delivery_bytes(data) or 0
+            self._head = data[:_HEAD_BYTES]
+        whole = len(data) // self._size if self._size else 0
+        for index in {0, whole - 1} if whole else ():
+            start = index * self._size
+            if data[start : start + _HEAD_BYTES] != self._head or data[start + self._size - 1] != 0xCE:
+                raise WireFailed(f"deliveries differ in length: {data[start : start + self._size]!r}")
+        self._rest = data[whole * self._size :]
+        self.delivered += whole
+
+
+def drive(ports: Sequence[Port], is_done: Callable[[], bool], stop_s: float | None = None) -> None:
+    """Until it is done. From `stop_s` on publishers begin nothing new."""
+    give_up_s = time.perf_counter() + PATIENCE_S
+    with selectors.DefaultSelector() as selector:
+        for port in ports:
+            port.client.socket.setblocking(False)
+            selector.register(port.client.socket, selectors.EVENT_READ, port)
+        waiting = set[Port]()
+        for port in ports:
+            _push(selector, waiting, port)
+        while not is_done():
+            now_s = time.perf_counter()
+            if stop_s is not None and now_s >= stop_s:
+                stop_s = None
+                for port in ports:
+                    if isinstance(port, Publisher):
+                        port.stop()
+            if now_s > give_up_s:
+                raise WireFailed(f"not all was answered within {PATIENCE_S} s")
+            for key, events in selector.select(0.05):
+                port = key.data
+                if events & selectors.EVENT_READ:
+                    port.pull()
+                _push(selector, waiting, port)
+    for port in ports:
+        port.client.socket.settimeout(PATIENCE_S)
+
+
+def _push(selector: selectors.BaseSelector, waiting: set[Port], port: Port) -> None:
+    port.push()
+    if port.is_blocked != (port in waiting):
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if port.is_blocked else 0)
+        selector.modify(port.client.socket, events, port)
+        (waiting.add if port.is_blocked else waiting.discard)(port)

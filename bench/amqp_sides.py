@@ -1,0 +1,69 @@
+"""Who is compared, RabbitMQ and ours, and what is told of them. Knows no protocol but the making of queues."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bench import comparison
+from bench.amqp_wire import Client
+from bench.comparison import NO_GOALS, WorkGoals
+from bench.figures import Figure, at_least_times_floor, at_most_times_floor
+from bench.turns import Result
+
+RABBITMQ = "rabbitmq"
+
+QUEUES = {"async": "classic", "sync": "quorum"}
+"""By how ours acknowledges: the kind of queue whose promise is RabbitMQ's nearest to it."""
+
+HALF_THE_TIME = at_most_times_floor(0.5)
+TWICE_THE_RATE = at_least_times_floor(2.0)
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A running broker."""
+
+    name: str
+    host: str
+    port: int
+    pid: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.host, self.port
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both, ours in one flush mode and with the same kind of queue."""
+
+    flush: str
+    rabbitmq: Side
+    ours: Side
+
+    @property
+    def kind(self) -> str:
+        return QUEUES[self.flush]
+
+    def both(self) -> list[Side]:
+        return [self.rabbitmq, self.ours]
+
+
+@contextmanager
+def queue_on(side: Side, kind: str) -> Iterator[str]:
+    """A new durable queue, which is deleted at the end."""
+    name = f"bench-{next(_numbers):06}"
+    with Client(side.address) as client:
+        client.declare(name, kind)
+        yield name
+        client.delete(name)
+
+
+def work_figures(name: str, results: dict[str, Result], is_judged: bool) -> Iterator[Figure]:
+    goals = WorkGoals(HALF_THE_TIME, TWICE_THE_RATE) if is_judged else NO_GOALS
+    return comparison.work_figures(name, results, RABBITMQ, "RabbitMQ", goals)

@@ -1,0 +1,45 @@
+"""How much work a comparison with RabbitMQ does: enough for steady figures, or just enough to see that every figure
+runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpSizes:
+    warm_seconds: float = 10.0
+    """Erlang compiles what it loads; only its memory and its files have to be there."""
+    rounds: int = 3
+    seconds: float = 1.2
+    """For which a round publishes, at most."""
+    most_messages: int = 100_000
+    consumed: int = 30_000
+    connections: int = 20
+    latency_rounds: int = 3
+    latency_seconds: float = 4.0
+    latency_rate: int = 1000
+    churned: int = 200
+    starts: int = 2
+    settle_seconds: float = 3.0
+    backlog: int = 10_000_000
+    queues: int = 10_000
+
+
+AMQP_FULL = AmqpSizes()
+AMQP_QUICK = AmqpSizes(
+    warm_seconds=0.1,
+    rounds=1,
+    seconds=0.1,
+    most_messages=500,
+    consumed=500,
+    connections=3,
+    latency_rounds=1,
+    latency_seconds=0.5,
+    latency_rate=100,
+    churned=3,
+    starts=1,
+    settle_seconds=0.0,
+    backlog=2000,
+    queues=20,
+)

@@ -1,0 +1,160 @@
+"""Publishing with confirms and consuming with single acknowledgements, apart and at once, to RabbitMQ and to ours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from bench.amqp_load import Consumer, Publisher, drive
+from bench.amqp_sides import Side, Sides, queue_on, work_figures
+from bench.amqp_sizes import AmqpSizes
+from bench.amqp_wire import Client
+from bench.figures import Figure
+from bench.processes import ChildFailed
+from bench.turns import Outcome, take_turns, timed
+
+BODIES = (100, 1000)
+PREFETCHES = (100, 1000)
+WINDOW = 1000
+"""How many messages may be unconfirmed, on all connections together."""
+
+
+def told(connections: int) -> str:
+    return "1 connection" if connections == 1 else f"{connections} connections"
+
+
+def measure_publish(sizes: AmqpSizes, sides: Sides) -> Iterator[Figure]:
+    for connections in (1, sizes.connections):
+        for body_bytes in BODIES:
+            window = WINDOW // connections
+
+            def work(side: Side, shape: tuple[int, int, int] = (connections, body_bytes, window)) -> Outcome:
+                return publish(sizes, sides.kind, side, *shape)
+
+            name = f"publish {body_bytes} B, confirmed, {told(connections)}, {sides.flush}"
+            yield from work_figures(name, take_turns(sides.both(), sizes.rounds, work), is_judged=True)
+
+
+def measure_alone(sizes: AmqpSizes, sides: Sides) -> Iterator[Figure]:
+    """Who waits for each confirm."""
+    for connections in (1, sizes.connections):
+        for body_bytes in BODIES:
+
+            def work(side: Side, shape: tuple[int, int] = (connections, body_bytes)) -> Outcome:
+                return publish(sizes, sides.kind, side, *shape, 1)
+
+            name = f"publish {body_bytes} B, one confirm at a time, {told(connections)}, {sides.flush}"
+            yield from work_figures(name, take_turns(sides.both(), sizes.rounds, work), is_judged=False)
+
+
+def measure_consume(sizes: AmqpSizes, sides: Sides) -> Iterator[Figure]:
+    for connections in (1, sizes.connections):
+        for body_bytes in BODIES:
+            for prefetch in PREFETCHES:
+
+                def work(side: Side, shape: tuple[int, int, int] = (connections, body_bytes, prefetch)) -> Outcome:
+                    return consume_new(sizes, sides.kind, side, *shape)
+
+                name = f"consume {body_bytes} B, prefetch {prefetch:,}, {told(connections)}, {sides.flush}"
+                yield from work_figures(name, take_turns(sides.both(), sizes.rounds, work), is_judged=True)
+
+
+def measure_both(sizes: AmqpSizes, sides: Sides) -> Iterator[Figure]:
+    for connections in (1, sizes.connections):
+        for body_bytes in BODIES:
+
+            def work(side: Side, shape: tuple[int, int] = (connections, body_bytes)) -> Outcome:
+                return publish_and_consume(sizes, sides.kind, side, *shape)
+
+            name = f"publish and consume {body_bytes} B at once, {told(connections)} each, {sides.flush}"
+            yield from work_figures(name, take_turns(sides.both(), sizes.rounds, work), is_judged=False)
+
+
+def publish(sizes: AmqpSizes, kind: str, side: Side, connections: int, body_bytes: int, window: int) -> Outcome:
+    with queue_on(side, kind) as queue, ExitStack() as stack:
+        most = sizes.most_messages // connections
+        publishers = [
+            Publisher(stack.enter_context(Client(side.address)), queue, body_bytes, window, most)
+            for _ in range(connections)
+        ]
+
+        def load() -> int:
+            stop_s = time.perf_counter() + sizes.seconds
+            drive(publishers, lambda: all(publisher.is_done for publisher in publishers), stop_s)
+            return sum(publisher.confirmed for publisher in publishers)
+
+        return timed(side, load)
+
+
+def fill(side: Side, queue: str, body_bytes: int, count: int) -> None:
+    with Client(side.address) as client:
+        publisher = Publisher(client, queue, body_bytes, WINDOW, count)
+        drive([publisher], lambda: publisher.is_done)
+        until_s = time.perf_counter() + 10
+        while (found := client.count(queue)) < count:  # a quorum queue counts a moment later
+            if time.perf_counter() > until_s:
+                raise ChildFailed(f"{side.name} has {found} of {count} messages")
+            time.sleep(0.01)
+
+
+def consume_new(sizes: AmqpSizes, kind: str, side: Side, connections: int, body_bytes: int, prefetch: int) -> Outcome:
+    with queue_on(side, kind) as queue:
+        fill(side, queue, body_bytes, sizes.consumed)
+        return consume(side, queue, connections, prefetch, sizes.consumed)
+
+
+def consume(side: Side, queue: str, connections: int, prefetch: int, count: int) -> Outcome:
+    """So many of what is in the queue, each acknowledged. When there are no more, the broker has taken the last of
+    the acknowledgements too."""
+    with ExitStack() as stack:
+        consumers = [
+            Consumer(stack.enter_context(Client(side.address)), queue, prefetch, count + prefetch * connections)
+            for _ in range(connections)
+        ]
+
+        def load() -> int:
+            drive(consumers, lambda: _all_settled(consumers, count))
+            delivered = sum(consumer.delivered for consumer in consumers)
+            if delivered == count:
+                _await_acks(consumers, prefetch)
+            return delivered
+
+        return timed(side, load)
+
+
+def _await_acks(consumers: list[Consumer], prefetch: int) -> None:
+    for consumer in consumers:
+        consumer.client.limit(prefetch)
+
+
+def _all_settled(consumers: list[Consumer], count: int) -> bool:
+    return sum(consumer.delivered for consumer in consumers) >= count and all(
+        consumer.is_settled for consumer in consumers
+    )
+
+
+def publish_and_consume(sizes: AmqpSizes, kind: str, side: Side, connections: int, body_bytes: int) -> Outcome:
+    with queue_on(side, kind) as queue, ExitStack() as stack:
+        most = sizes.most_messages // connections
+        publishers = [
+            Publisher(stack.enter_context(Client(side.address)), queue, body_bytes, WINDOW // connections, most)
+            for _ in range(connections)
+        ]
+        consumers = [
+            Consumer(stack.enter_context(Client(side.address)), queue, PREFETCHES[-1], sizes.most_messages)
+            for _ in range(connections)
+        ]
+
+        def is_done() -> bool:
+            return all(publisher.is_done for publisher in publishers) and _all_settled(
+                consumers, sum(publisher.confirmed for publisher in publishers)
+            )
+
+        def load() -> int:
+            stop_s = time.perf_counter() + sizes.seconds
+            drive([*publishers, *consumers], is_done, stop_s)
+            _await_acks(consumers, PREFETCHES[-1])
+            return sum(publisher.confirmed for publisher in publishers)
+
+        return timed(side, load)

@@ -1,0 +1,149 @@
+"""gRPC as a load program speaks it: HTTP/2 frames over a plain socket, headers by their numbers once they were said, no
+more of an answer looked at than must be. A genuine client library costs several times what a broker does. Written
+apart from the broker's codec, so that the two cannot be wrong together."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+from bench.lanes import DRAINED_BYTES, WireFailed, connect
+
+DATA, HEADERS, RESET, SETTINGS, PING, GOODBYE, WINDOW = 0, 1, 3, 4, 6, 7, 8
+_LAST, _ACK, _WHOLE = 1, 1, 4
+_HEAD = struct.Struct(">IBI")
+_PREFIX = struct.Struct(">BI")
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_OWN_NUMBERS = 62
+_WIDE = 1 << 30
+
+Fields = tuple[tuple[str, str], ...]
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return _HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
+
+
+def message(raw: bytes) -> bytes:
+    return _PREFIX.pack(0, len(raw)) + raw
+
+
+class _Headers:
+    """Blocks of headers, each field in full once, then by its number."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+        self._said: list[tuple[str, str]] = []
+        self._blocks: dict[str, bytes] = {}
+
+    def block(self, path: str) -> bytes:
+        if path not in self._blocks:
+            fields = ((":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "bench"), *self._fields)
+            said = len(self._said)
+            first = b"".join(map(self._field, fields))
+            if len(self._said) > said:
+                self._blocks.clear()  # the numbers of all have changed
+            self._blocks[path] = b"".join(map(self._field, fields))
+            return first
+        return self._blocks[path]
+
+    def _field(self, field: tuple[str, str]) -> bytes:
+        if field in self._said:
+            return bytes((0x80 | _OWN_NUMBERS + len(self._said) - 1 - self._said.index(field),))
+        self._said.append(field)
+        name, value = (text.encode() for text in field)
+        return bytes((0x40, len(name))) + name + bytes((len(value),)) + value
+
+
+class GrpcConnection:
+    """One connection to a service. Fields are sent with every call."""
+
+    def __init__(self, address: tuple[str, int], service: str, fields: Fields) -> None:
+        self._socket = connect(address)
+        self._service = service
+        self._headers = _Headers((("te", "trailers"), ("content-type", "application/grpc"), *fields))
+        self._stream = -1
+        self._kept = b""
+        wide = struct.pack(">HI", 4, _WIDE), struct.pack(">I", _WIDE)
+        self._socket.sendall(_PREFACE + frame(SETTINGS, 0, 0, wide[0]) + frame(WINDOW, 0, 0, wide[1]))
+
+    def __enter__(self) -> GrpcConnection:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._socket.close()
+
+    def _begin(self, method: str, raw: bytes, flags: int = _LAST) -> bytes:
+        self._stream += 2
+        block = self._headers.block(f"/{self._service}/{method}")
+        return frame(HEADERS, _WHOLE, self._stream, block) + frame(DATA, flags, self._stream, message(raw))
+
+    def ask(self, method: str, raw: bytes) -> list[bytes]:
+        """The messages of the answer."""
+        self._socket.sendall(self._begin(method, raw))
+        stream, data = self._stream, b""
+        while True:
+            for kind, flags, number, payload in self._receive():
+                if number == stream and kind == DATA:
+                    data += payload
+                if number == stream and flags & _LAST and kind in (DATA, HEADERS):
+                    return _messages(data)
+
+    def open(self, method: str, raw: bytes) -> bytes:
+        """Begin a stream that stays open: the first that is said on it."""
+        self._socket.sendall(self._begin(method, raw, 0))
+        while True:
+            for kind, _, number, payload in self._receive():
+                if number == self._stream and kind == DATA:
+                    return _messages(payload)[0]
+
+    def flood(
+        self, method: str, requests: Sequence[bytes], count: int, depth: int, is_good: Callable[[bytes], bool]
+    ) -> int:
+        """So many plain calls, always so many under way. Each answer must be one frame of data that is good."""
+        sent = ended = good = 0
+        while ended < count:
+            row = range(sent, min(count, ended + depth))
+            if row:
+                self._socket.sendall(b"".join(self._begin(method, requests[at % len(requests)]) for at in row))
+                sent += len(row)
+            for kind, flags, _, payload in self._receive():
+                if kind == DATA and payload:
+                    good += is_good(payload[_PREFIX.size :])
+                if flags & _LAST and kind in (DATA, HEADERS):
+                    ended += 1
+        if good != count:
+            raise WireFailed(f"{count - good} of {count} calls of {method} were refused")
+        return count
+
+    def _receive(self) -> list[tuple[int, int, int, bytes]]:
+        arrived = self._socket.recv(DRAINED_BYTES)
+        if not arrived:
+            raise WireFailed("the broker closed the connection")
+        data, at, found, owed = self._kept + arrived, 0, [], b""
+        while len(data) - at >= _HEAD.size:
+            mark, flags, number = _HEAD.unpack_from(data, at)
+            finish = at + _HEAD.size + (mark >> 8)
+            if finish > len(data):
+                break
+            kind, payload = mark & 0xFF, data[at + _HEAD.size : finish]
+            at = finish
+            if kind in (RESET, GOODBYE):
+                raise WireFailed(f"a call was ended: {payload!r}")
+            if kind in (SETTINGS, PING) and not flags & _ACK:
+                owed += frame(kind, _ACK, 0, payload if kind == PING else b"")
+            found.append((kind, flags, number, payload))
+        self._kept = data[at:]
+        if owed:
+            self._socket.sendall(owed)
+        return found
+
+
+def _messages(data: bytes) -> list[bytes]:
+    found, at = [], 0
+    while at < len(data):
+        _, size = _PREFIX.unpack_from(data, at)
+        at += _PREFIX.size
+        found.append(data[at : at + size])
+        at += size
+    return found

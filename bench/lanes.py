@@ -1,0 +1,96 @@
+"""Load on several connections with several requests under way on each, by one thread: requests are encoded before the
+clock runs and sent again and again. Knows no protocol."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Sequence
+
+PATIENCE_S = 30
+DRAINED_BYTES = 1 << 20
+
+
+class WireFailed(Exception):
+    """A broker did not answer as it should."""
+
+
+def connect(address: tuple[str, int]) -> socket.socket:
+    connection = socket.create_connection(address, PATIENCE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def receive_exactly(connection: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        part = connection.recv(size - len(received))
+        if not part:
+            raise WireFailed("the broker closed the connection")
+        received += part
+    return bytes(received)
+
+
+def drive(lanes: Sequence[Lane], count: int, seconds: float) -> int:
+    """Until `count` are answered or the time is over. How many were answered: all that were sent."""
+    until_s = time.perf_counter() + seconds
+    answered = under_way = 0
+    with selectors.DefaultSelector() as selector:
+        try:
+            for lane in lanes:
+                lane.owe(lane.depth)
+                under_way += lane.depth
+                selector.register(lane.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, lane)
+            while under_way:
+                events = selector.select(PATIENCE_S)
+                if not events:
+                    raise WireFailed(f"nothing was answered for {PATIENCE_S} s")
+                for key, ready in events:
+                    lane = key.data
+                    arrived = lane.receive() if ready & selectors.EVENT_READ else 0
+                    answered += arrived
+                    under_way -= arrived
+                    if arrived and answered + under_way < count and time.perf_counter() < until_s:
+                        lane.owe(arrived)
+                        under_way += arrived
+                    lane.push()
+                    wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if lane.unsent_bytes else 0)
+                    if key.events != wanted:
+                        selector.modify(lane.connection, wanted, lane)
+        finally:
+            for lane in lanes:
+                lane.connection.close()
+    return answered
+
+
+class Lane:
+    """One connection on which requests of one length are sent, one after the other and then again."""
+
+    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:
+        self.connection = connect(address)
+        self.connection.setblocking(False)
+        self.depth = depth
+        self.unsent_bytes = 0
+        # Several in a row, so that a short request needs no system call of its own.
+        row = b"".join(requests)
+        self._row = memoryview(row * max(1, min(depth, (1 << 20) // len(row))))
+        self._size = len(requests[0])
+        self._sent_bytes = 0
+
+    def owe(self, count: int) -> None:
+        self.unsent_bytes += count * self._size
+
+    def push(self) -> None:
+        while self.unsent_bytes:
+            begin = self._sent_bytes % len(self._row)
+            try:
+                sent = self.connection.send(self._row[begin : begin + self.unsent_bytes])
+            except BlockingIOError:
+                return
+            self._sent_bytes += sent
+            self.unsent_bytes -= sent
+
+    def receive(self) -> int:
+        """How many answers have come to their end."""
+        raise NotImplementedError

@@ -1,0 +1,120 @@
+"""Sending and receiving over gRPC, to RocketMQ's proxy and to ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bench.comparison import work_figures
+from bench.figures import Figure
+from bench.grpc_wire import GrpcConnection
+from bench.lanes import WireFailed
+from bench.processes import ChildFailed
+from bench.rocketmq_sides import CALLING, QUEUES, ROCKETMQ, SHOWN, Side, Sides, topic_on
+from bench.rocketmq_sizes import RocketMQSizes
+from bench.rocketmq_traffic import fill
+from bench.rocketmq_wire import Client
+from bench.turns import Outcome, take_turns, timed
+from trimq.protocols.rocketmq.grpc import wire
+from trimq.protocols.rocketmq.grpc.words import ClientType, Code, FilterType
+
+BODY_BYTES = 100
+BATCH = 32
+GROUP = "bench-receivers"
+INVISIBLE_S = 60
+_SERVICE = "apache.rocketmq.v2.MessagingService"
+_METADATA = (("x-mq-client-id", "bench"), ("x-mq-language", "JAVA"), ("x-mq-client-version", "5.2.0"))
+_TIMEOUT = ("grpc-timeout", "30S")
+
+
+def measure(sizes: RocketMQSizes, sides: Sides) -> Iterator[Figure]:
+    results = take_turns(sides.both(), sizes.rounds, lambda side: send(sizes, side))
+    name = f"gRPC: send {BODY_BYTES} B, {sizes.calls_under_way} under way, {sides.flush}"
+    yield from work_figures(name, results, ROCKETMQ, SHOWN, CALLING)
+    results = take_turns(sides.both(), sizes.rounds, lambda side: receive(sizes, side))
+    name = f"gRPC: receive {BODY_BYTES} B by {BATCH} and acknowledge, {sides.flush}"
+    yield from work_figures(name, results, ROCKETMQ, SHOWN, CALLING)
+
+
+def _connect(side: Side) -> GrpcConnection:
+    return GrpcConnection(("127.0.0.1", side.grpc_port), _SERVICE, (*_METADATA, _TIMEOUT))
+
+
+def send(sizes: RocketMQSizes, side: Side) -> Outcome:
+    with topic_on(side) as topic, _connect(side) as connection:
+        requests = [_encode_send(topic, number) for number in range(64)]
+        under_way = sizes.calls_under_way
+        connection.flood("SendMessage", requests, under_way, under_way, _is_sent)
+        return timed(side, lambda: connection.flood("SendMessage", requests, sizes.calls, under_way, _is_sent))
+
+
+def _encode_send(topic: str, number: int) -> bytes:
+    properties = wire.SystemProperties(message_id=f"01BENCH{number:027}", message_type=1, body_encoding=1, queue_id=0)
+    properties.born_timestamp.GetCurrentTime()
+    message = wire.Message(
+        topic=wire.Resource(name=topic), system_properties=properties, body=b"x" * BODY_BYTES, user_properties={}
+    )
+    encoded: bytes = wire.SendMessageRequest(messages=[message]).SerializeToString()
+    return encoded
+
+
+def _is_sent(raw: bytes) -> bool:
+    return bool(wire.SendMessageResponse.FromString(raw).status.code == Code.OK)
+
+
+def receive(sizes: RocketMQSizes, side: Side) -> Outcome:
+    """What waits in a topic, until there is no more of it, each batch acknowledged before the next is asked for."""
+    each = max(sizes.calls // QUEUES, BATCH)
+    with topic_on(side) as topic, _connect(side) as connection:
+        fill(side, topic, QUEUES, BODY_BYTES, each)
+        with Client(side.address) as client:
+            client.create_group(GROUP)
+        connection.open("Telemetry", _settings(topic))
+        return timed(side, lambda: _receive_all(connection, topic, each * QUEUES))
+
+
+def _settings(topic: str) -> bytes:
+    entry = wire.SubscriptionEntry(topic=wire.Resource(name=topic))
+    entry.expression.CopyFrom(wire.FilterExpression(type=FilterType.TAG, expression="*"))
+    subscription = wire.Subscription(group=wire.Resource(name=GROUP), subscriptions=[entry])
+    settings = wire.Settings(client_type=ClientType.SIMPLE_CONSUMER, subscription=subscription)
+    settings.request_timeout.FromSeconds(3)
+    encoded: bytes = wire.TelemetryCommand(settings=settings).SerializeToString()
+    return encoded
+
+
+def _receive_all(connection: GrpcConnection, topic: str, total: int) -> int:
+    request = wire.ReceiveMessageRequest(group=wire.Resource(name=GROUP), batch_size=BATCH)
+    request.message_queue.CopyFrom(wire.MessageQueue(topic=wire.Resource(name=topic), id=-1, permission=3))
+    request.filter_expression.CopyFrom(wire.FilterExpression(type=FilterType.TAG, expression="*"))
+    request.invisible_duration.FromSeconds(INVISIBLE_S)
+    request.long_polling_timeout.FromSeconds(1)
+    encoded = request.SerializeToString()
+    found = empty = 0
+    while found < total:
+        parts = [wire.ReceiveMessageResponse.FromString(raw) for raw in connection.ask("ReceiveMessage", encoded)]
+        messages = [part.message for part in parts if part.HasField("message")]
+        if messages:
+            _check_acked(*connection.ask("AckMessage", _encode_acks(topic, messages)))
+        found += len(messages)
+        empty = 0 if messages else empty + 1
+        if empty > 30:
+            raise ChildFailed(f"{found} of {total} messages came: {parts[0].status if parts else ''}")
+    return found
+
+
+def _encode_acks(topic: str, messages: list[Any]) -> bytes:
+    entries = [
+        wire.AckMessageEntry(
+            message_id=each.system_properties.message_id, receipt_handle=each.system_properties.receipt_handle
+        )
+        for each in messages
+    ]
+    group, named = wire.Resource(name=GROUP), wire.Resource(name=topic)
+    encoded: bytes = wire.AckMessageRequest(group=group, topic=named, entries=entries).SerializeToString()
+    return encoded
+
+
+def _check_acked(raw: bytes) -> None:
+    if (found := wire.AckMessageResponse.FromString(raw)).status.code != Code.OK:
+        raise WireFailed(f"an acknowledgement was refused: {found}")

@@ -1,0 +1,95 @@
+"""Who is compared, RocketMQ and ours, how each is started, and the making of topics. Measures nothing."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.comparison import OURS, WorkGoals
+from bench.figures import at_least_times_floor, at_most_times_floor
+from bench.processes import broker_in
+from bench.rocketmq_peer import rocketmq_in
+from bench.rocketmq_wire import Client
+
+ROCKETMQ = "rocketmq"
+SHOWN = "RocketMQ"
+FLUSHES = ("async", "sync")
+QUEUES = 8
+
+TWICE_THE_RATE = at_least_times_floor(2.0)
+SENDING = WorkGoals(at_most_times_floor(0.35), TWICE_THE_RATE)
+PULLING = WorkGoals(at_most_times_floor(1.0), TWICE_THE_RATE)
+CALLING = WorkGoals(None, TWICE_THE_RATE)
+
+_LISTENERS = {
+    "rocketmq": "--rocketmq-listen",
+    "rocketmq_broker": "--rocketmq-broker-listen",
+    "rocketmq_grpc": "--rocketmq-grpc-listen",
+}
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A running broker. `pid` is that of the process whose work is measured; `others` belong to it."""
+
+    name: str
+    port: int
+    grpc_port: int
+    pid: int
+    others: tuple[int, ...] = ()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both in one flush mode."""
+
+    flush: str
+    rocketmq: Side
+    ours: Side
+
+    def both(self) -> list[Side]:
+        return [self.rocketmq, self.ours]
+
+
+Start = Callable[[Path, str], AbstractContextManager[tuple[Side, float]]]
+"""Starts a broker with this flush mode in a new folder, which is removed at the end: gives it and when its process was
+started."""
+
+
+@contextmanager
+def start_rocketmq(folder: Path, flush: str) -> Iterator[tuple[Side, float]]:
+    with rocketmq_in(folder, flush) as peer:
+        yield Side(ROCKETMQ, peer.port, peer.grpc_port, peer.pid, (peer.name_server_pid,)), peer.started_s
+
+
+@contextmanager
+def start_ours(folder: Path, flush: str) -> Iterator[tuple[Side, float]]:
+    listeners = [word for flag in _LISTENERS.values() for word in (flag, "127.0.0.1:0")]
+    try:
+        with broker_in(folder, [*listeners, "--flush", flush]) as broker:
+            port, grpc_port = (
+                int(broker.addresses[name].rsplit(":", 1)[1]) for name in ("rocketmq_broker", "rocketmq_grpc")
+            )
+            yield Side(OURS, port, grpc_port, broker.pid), broker.started_s
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def topic_on(side: Side, queues: int = QUEUES) -> Iterator[str]:
+    """A new topic, which is deleted at the end."""
+    name = f"bench-{next(_numbers):06}-{time.time_ns() % 10**6:06}"
+    with Client(side.address) as client:
+        client.create_topic(name, queues)
+        yield name
+        client.delete_topic(name)

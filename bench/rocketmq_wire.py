@@ -1,0 +1,177 @@
+"""RocketMQ's remoting as a load program speaks it: frames that are encoded before the clock runs, lanes that send them
+and look at no more of an answer than they must, and a client that asks one thing at a time. Written apart from the
+broker's codec, so that the two cannot be wrong together."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.lanes import DRAINED_BYTES, Lane, WireFailed, connect, receive_exactly
+
+SEND_V2, PULL, CREATE_TOPIC, CREATE_TOPICS, MAX_OFFSET, CREATE_GROUP, DELETE_TOPIC = 310, 11, 17, 18, 30, 200, 215
+NOT_SUPPORTED = 3
+NOT_FOUND = (19, 20, 21)
+
+_LENGTHS = struct.Struct(">iI")
+_YES = b'{"code":0,'
+_BUSY = b'{"code":2,'
+_HEAD_BYTES = _LENGTHS.size + len(_YES)
+
+Properties = Mapping[str, object]
+
+
+def encode(code: int, fields: Mapping[str, object], body: bytes = b"", opaque: int = 1) -> bytes:
+    """A whole frame, with a header as the Java client writes it."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
+    header: dict[str, object] = {"code": code, "extFields": texts, "flag": 0, "language": "JAVA", "opaque": opaque}
+    header |= {"serializeTypeCurrentRPC": "JSON", "version": 493}
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    return _LENGTHS.pack(4 + len(raw) + len(body), len(raw)) + raw + body
+
+
+def encode_send(topic: str, queue: int, body: bytes, number: int, properties: Properties | None = None) -> bytes:
+    """Requests of different numbers, below 10,000, have one length and different keys."""
+    more: Properties = {"UNIQ_KEY": f"7F0000010000{number:020X}", "WAIT": "true", **(properties or {})}
+    text = "".join(f"{name}\x01{value}\x02" for name, value in more.items())
+    fields: dict[str, object] = {"a": "bench", "b": topic, "c": "TBW102", "d": 8, "e": queue, "f": 0}
+    fields |= {"g": time.time_ns() // 1_000_000, "h": 0, "i": text, "j": 0, "k": False, "m": False}
+    return encode(SEND_V2, fields, body, 10_000 + number)
+
+
+def encode_lanes(
+    topic: str, queues: int, lanes: int, body_bytes: int, properties: Properties | None = None
+) -> list[list[bytes]]:
+    """Requests for each of several connections, 8,192 together, all with different keys."""
+    body = b"x" * body_bytes
+    each = 8192 // lanes
+    return [
+        [encode_send(topic, lane % queues, body, lane * each + number, properties) for number in range(each)]
+        for lane in range(lanes)
+    ]
+
+
+def encode_pull(topic: str, queue: int, offset: int, count: int, wait_ms: int = 0) -> bytes:
+    """Requests for different offsets, below a million million, have one length."""
+    fields: dict[str, object] = {"consumerGroup": "bench-pull", "topic": topic, "queueId": queue, "queueOffset": offset}
+    fields |= {"maxMsgNums": count, "sysFlag": 6 if wait_ms else 4, "commitOffset": 0, "suspendTimeoutMillis": wait_ms}
+    fields |= {"subscription": "*", "subVersion": 0, "expressionType": "TAG", "pad": "x" * (12 - len(str(offset)))}
+    return encode(PULL, fields)
+
+
+class SendLane(Lane):
+    """Every answer is a yes, or it is told; a genuine broker that has too much to do says so, which is counted."""
+
+    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:
+        super().__init__(address, requests, depth)
+        self._kept = b""
+        self.busy = 0
+
+    def receive(self) -> int:
+        arrived = self.connection.recv(DRAINED_BYTES)
+        if not arrived:
+            raise WireFailed("the broker closed the connection")
+        data = self._kept + arrived
+        at = count = 0
+        while len(data) - at >= 4 and (end := at + 4 + int.from_bytes(data[at : at + 4], "big")) <= len(data):
+            if data.startswith(_BUSY, at + _LENGTHS.size):
+                self.busy += 1
+            elif not data.startswith(_YES, at + _LENGTHS.size):
+                raise WireFailed(f"a send was refused: {data[at:end]!r}")
+            at = end
+            count += 1
+        self._kept = data[at:]
+        return count
+
+
+class PullLane(Lane):
+    """Only the beginning of an answer is looked at, and whether it can hold what was asked for; the kernel drops the
+    rest."""
+
+    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], least_bytes: int) -> None:
+        super().__init__(address, requests, 1)
+        self._least_bytes = least_bytes
+        self._head = b""
+        self._left_bytes = 0
+        self._drain = bytearray(DRAINED_BYTES)
+
+    def receive(self) -> int:
+        if not self._left_bytes:
+            arrived = self.connection.recv(_HEAD_BYTES - len(self._head))
+            if not arrived:
+                raise WireFailed("the broker closed the connection")
+            self._head += arrived
+            if len(self._head) < _HEAD_BYTES:
+                return 0
+            size = int.from_bytes(self._head[:4], "big")
+            if not self._head.endswith(_YES) or size < self._least_bytes:
+                raise WireFailed(f"a pull was answered with {size} bytes: {self._head!r}")
+            self._head = b""
+            self._left_bytes = 4 + size - _HEAD_BYTES
+        try:
+            dropped = self.connection.recv_into(
+                self._drain, min(self._left_bytes, DRAINED_BYTES), socket.MSG_TRUNC | socket.MSG_DONTWAIT
+            )
+        except BlockingIOError:
+            return 0
+        self._left_bytes -= dropped
+        return int(dropped > 0 and not self._left_bytes)
+
+
+class Client:
+    """One connection, one question at a time."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = connect(address)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.socket.close()
+
+    def ask(self, request: bytes) -> tuple[dict[str, Any], bytes]:
+        """Header and body of the answer."""
+        self.socket.sendall(request)
+        (length,) = struct.unpack(">i", receive_exactly(self.socket, 4))
+        found = receive_exactly(self.socket, length)
+        size = int.from_bytes(found[:4], "big") & 0xFFFFFF
+        return json.loads(found[4 : 4 + size]), found[4 + size :]
+
+    def done(self, request: bytes) -> dict[str, Any]:
+        """The fields of an answer that must be a yes."""
+        header, _ = self.ask(request)
+        if header["code"] != 0:
+            raise WireFailed(f"refused: {header}")
+        fields: dict[str, Any] = header.get("extFields") or {}
+        return fields
+
+    def create_topic(self, name: str, queues: int) -> None:
+        fields: dict[str, object] = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": queues}
+        fields |= {"writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
+        self.done(encode(CREATE_TOPIC, {**fields, "order": False, "attributes": "+message.type=NORMAL"}))
+
+    def create_topics(self, names: Sequence[str], queues: int) -> None:
+        """At once where the broker can do that: a genuine one writes all topics anew for each that is made alone."""
+        config = {"readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+        listed = [{"topicName": name, "topicSysFlag": 0, "order": False, **config} for name in names]
+        body = json.dumps({"topicConfigList": listed}).encode()
+        header, _ = self.ask(encode(CREATE_TOPICS, {}, body))
+        if header["code"] == NOT_SUPPORTED:
+            for name in names:
+                self.create_topic(name, queues)
+        elif header["code"] != 0:
+            raise WireFailed(f"refused: {header}")
+
+    def create_group(self, name: str) -> None:
+        self.done(encode(CREATE_GROUP, {}, json.dumps({"groupName": name}).encode()))
+
+    def delete_topic(self, name: str) -> None:
+        self.done(encode(DELETE_TOPIC, {"topic": name}))
+
+    def end(self, topic: str, queue: int) -> int:
+        return int(self.done(encode(MAX_OFFSET, {"topic": topic, "queueId": queue}))["offset"])

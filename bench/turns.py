@@ -1,0 +1,83 @@
+"""How two brokers are compared: each does the same work in turn, several rounds, so that a busy moment of the machine
+hits both, and the best round of each counts. Knows no protocol."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from bench.processes import cpu_s
+
+
+class Contestant(Protocol):
+    """A running broker."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+
+C = TypeVar("C", bound=Contestant)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one round of one side."""
+
+    units: int
+    cpu_s: float
+    wall_s: float
+
+    @property
+    def cpu_us(self) -> float:
+        return self.cpu_s / self.units * 1e6
+
+    @property
+    def rate(self) -> float:
+        return self.units / self.wall_s
+
+
+def timed(side: Contestant, work: Callable[[], int]) -> Outcome:
+    """What `work` costs the broker, which tells how many units it did."""
+    wall_s, used_s = time.perf_counter(), cpu_s(side.pid)
+    units = work()
+    return Outcome(units, cpu_s(side.pid) - used_s, time.perf_counter() - wall_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Of all rounds of one side: the least processor time and the best rate count, since all that disturbs makes them
+    worse; the middle ones tell how disturbed they were."""
+
+    outcomes: Sequence[Outcome]
+
+    @property
+    def cpu_us(self) -> float:
+        return min(outcome.cpu_us for outcome in self.outcomes)
+
+    @property
+    def rate(self) -> float:
+        return max(outcome.rate for outcome in self.outcomes)
+
+    @property
+    def middle_cpu_us(self) -> float:
+        return statistics.median(outcome.cpu_us for outcome in self.outcomes)
+
+    @property
+    def middle_rate(self) -> float:
+        return statistics.median(outcome.rate for outcome in self.outcomes)
+
+
+def take_turns(sides: Sequence[C], rounds: int, work: Callable[[C], Outcome]) -> dict[str, Result]:
+    """By the name of the side. Whoever was first is last in the next round."""
+    outcomes: dict[str, list[Outcome]] = {side.name: [] for side in sides}
+    for number in range(rounds):
+        first = number % len(sides)
+        for side in [*sides[first:], *sides[:first]]:
+            outcomes[side.name].append(work(side))
+    return {name: Result(own) for name, own in outcomes.items()}

@@ -1,0 +1,71 @@
+"""E14, RocketMQ: all members of a group must subscribe to the same, or messages are lost to it.
+
+The members of a group divide the queues, not the tags; the broker keeps one subscription of a group for each topic, the
+latest. Where member A wants tag a and member B tag b, A is given b's from its queue and drops them, and nobody gets the
+a's. Written against the protocol, with two members by hand. Needs TRIMQ_ROCKETMQ_BROKER.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+from tools.rocketmq_wire import Wire
+from trimq.formats.unit import iterate
+from trimq.formats.unit_properties import read_properties
+
+BROKER = os.environ["TRIMQ_ROCKETMQ_BROKER"]
+RUN = uuid.uuid4().hex[:8]
+TAGS = ("a", "b")
+
+
+def pull(wire: Wire, topic: str, group: str, queue: int, version: int) -> list[tuple[str, str]]:
+    """Tag and body of what the broker gives to the group, by the subscription that it knows."""
+    fields = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": queue,
+        "queueOffset": 0,
+        "maxMsgNums": 32,
+        "sysFlag": 0,
+    }
+    header, body = wire.ask(11, {**fields, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": version})
+    assert header["code"] in (0, 20), header  # found, or nothing that matches
+    return [(read_properties(unit.properties)["TAGS"], bytes(unit.body).decode()) for unit in iterate(body)]
+
+
+def consume(name: str, wanted: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """Member 0 subscribes first, then member 1. What each takes, from its own queue."""
+    topic = group = f"e14-{name}-{RUN}"
+    with Wire(BROKER) as one, Wire(BROKER) as other:
+        members = (one, other)
+        one.create_topic(topic, 2)
+        for queue in (0, 1):
+            for tag in TAGS:
+                one.send(topic, f"{tag} in queue {queue}".encode(), queue, TAGS=tag)
+        for version, (member, expression) in enumerate(zip(members, wanted, strict=True), 1):
+            member.heartbeat(group, topic, expression, version, f"member {version}")
+        taken = []
+        for number, (member, expression) in enumerate(zip(members, wanted, strict=True)):
+            given = pull(member, topic, group, number, number + 1)
+            # A client looks itself as well: the broker compares only hashes.
+            taken.append([body for tag, body in given if tag in expression.split(" || ")])
+        return taken[0], taken[1]
+
+
+def main() -> None:
+    everything = {f"{tag} in queue {queue}" for tag in TAGS for queue in (0, 1)}
+    right = consume("right", ("a || b", "a || b"))
+    print(f"right, both want a || b:     {right}")
+    assert {*right[0], *right[1]} == everything
+    wrong = consume("wrong", ("a", "b"))
+    lost = sorted(everything - {*wrong[0], *wrong[1]})
+    print(f"wrong, one wants a, one b:   {wrong}; nobody gets {lost}")
+    assert wrong == ([], ["b in queue 1"])
+    apart = [consume(f"apart-{tag}", (tag, tag)) for tag in TAGS]
+    print(f"right, a group for each tag: {apart}")
+    assert {body for of_group in apart for of_member in of_group for body in of_member} == everything
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+/** The scenarios that need a client of 5.x besides those of `Client`. */
+public final class NewerClient extends Client {
+    static {
+        SCENARIOS.put("broadcast", Sharing::broadcast);
+        SCENARIOS.put("namespaces", Sharing::namespaces);
+        SCENARIOS.put("members", Sharing::membersComeAndGo);
+        SCENARIOS.put("many", Sharing::manyTopics);
+        SCENARIOS.put("stuck", Sharing::stuck);
+        SCENARIOS.put("rest", Sharing::rest);
+        SCENARIOS.put("times", Timed::times);
+        SCENARIOS.put("beginnings", Timed::beginnings);
+        SCENARIOS.put("deadletter", Failing::deadLetter);
+        SCENARIOS.put("blocked", Failing::blocked);
+        SCENARIOS.put("trace", Failing::trace);
+        SCENARIOS.put("pop", Popping::popped);
+        SCENARIOS.put("sql", Popping::sql);
+    }
+
+    public static void main(String[] words) throws Exception {
+        Client.main(words);
+    }
+
+    private NewerClient() {}
+}

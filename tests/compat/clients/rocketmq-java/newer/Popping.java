@@ -1,0 +1,100 @@
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageRequestMode;
+
+/** What the broker does for a consumer of 5.x: it hands out messages one by one, and looks at their properties. */
+final class Popping {
+    /** Two members of a group that pops; one message fails once. */
+    static void popped(Servers servers, Lines lines) throws Exception {
+        DefaultMQProducer producer = servers.producer("pop");
+        producer.send(Servers.message("pop", "tag", "k", 0));
+        MQClientInstance instance = producer.getDefaultMQProducerImpl().getMqClientFactory();
+        String broker = instance.findBrokerAddressInPublish("broker-a");
+        instance.getMQClientAPIImpl().setMessageRequestMode(broker, "pop", "pop", MessageRequestMode.POP, 0, 10_000);
+        Map<String, List<Integer>> times = new ConcurrentHashMap<>();
+        List<List<String>> taken = List.of(new CopyOnWriteArrayList<>(), new CopyOnWriteArrayList<>());
+        List<DefaultMQPushConsumer> members = new ArrayList<>();
+        for (List<String> own : taken) {
+            DefaultMQPushConsumer member = servers.pushed("pop", "pop", "*");
+            member.setClientRebalance(false);
+            member.setPopInvisibleTime(20_000); // what a member lets fall when queues are divided anew is back then
+            member.setMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                MessageExt message = messages.get(0);
+                own.add(Servers.text(message));
+                List<Integer> tries = times.computeIfAbsent(Servers.text(message), key -> new CopyOnWriteArrayList<>());
+                tries.add(message.getReconsumeTimes());
+                return Servers.text(message).equals("7") && tries.size() == 1
+                        ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+            member.start();
+            members.add(member);
+        }
+        Servers.await("the first message", () -> times.size() == 1);
+        for (int i = 1; i < 100; i++) {
+            producer.send(Servers.message("pop", "tag", "k", i));
+        }
+        Servers.await("all messages", () -> times.size() == 100 && times.get("7").size() >= 2);
+        lines.print("messages", Pushing.numbers(new ArrayList<>(times.keySet())), "failed once", times.get("7"),
+                "others", times.values().stream().filter(each -> each.size() > 1).count() - 1,
+                "each", taken.stream().allMatch(own -> !own.isEmpty()));
+        members.forEach(DefaultMQPushConsumer::shutdown);
+        producer.shutdown();
+    }
+
+    /** Six messages with properties, or without. */
+    static void sql(Servers servers, Lines lines) throws Exception {
+        DefaultMQProducer producer = servers.producer("sql");
+        Object[][] each = {{1, "x", "c"}, {5, "x", "c"}, {6, "x", "c"}, {3, "y", "c"}, {9, "y", null}, {null, "x", "c"}};
+        for (int i = 0; i < each.length; i++) {
+            Message message = Servers.message("sql", "tag", "k", i);
+            String[] names = {"a", "b", "c"};
+            for (int j = 0; j < names.length; j++) {
+                if (each[i][j] != null) {
+                    message.putUserProperty(names[j], String.valueOf(each[i][j]));
+                }
+            }
+            producer.send(message);
+        }
+        List<String> taken = new CopyOnWriteArrayList<>();
+        DefaultMQPushConsumer consumer = selecting(servers, "sql", "a BETWEEN 1 AND 5 AND b = 'x' OR c IS NULL");
+        Pushing.take(consumer, taken);
+        consumer.start();
+        Servers.await("three messages", () -> taken.size() >= 3);
+        Message last = Servers.message("sql", "tag", "k", 6);
+        last.putUserProperty("a", "2");
+        last.putUserProperty("b", "x");
+        producer.send(last);
+        Servers.await("the last message", () -> taken.contains("6"));
+        String refused = "none";
+        DefaultMQPushConsumer broken = selecting(servers, "sql-broken", "a BETWEEN 5 AND 1");
+        Pushing.take(broken, taken);
+        try {
+            broken.start();
+        } catch (MQClientException reason) {
+            refused = "code " + reason.getResponseCode();
+        }
+        lines.print("taken", Pushing.numbers(taken), "refused", refused);
+        consumer.shutdown();
+        producer.shutdown();
+    }
+
+    private static DefaultMQPushConsumer selecting(Servers servers, String group, String expression) throws Exception {
+        DefaultMQPushConsumer consumer = servers.pushed(group, "sql", "*");
+        consumer.subscribe("sql", MessageSelector.bySql(expression));
+        return consumer;
+    }
+
+    private Popping() {}
+}

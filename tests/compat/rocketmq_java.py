@@ -1,0 +1,61 @@
+"""The programs of `clients/rocketmq-java`, compiled against one version of RocketMQ's own Java client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from compat.cache import do, require
+from compat.maven import classpath
+from compat.programs import SOURCES, Line, Program, fingerprint
+
+from tools.made_once import made_once
+
+# A short life is better served by a small heap and the first compiler than by the server's defaults. A group is divided
+# anew, and a member that is told of others looks, sooner than in a long one.
+_QUICK = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_INTERVALS = ("-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.minInterval=200")
+
+
+def rocketmq_client(version: str, home: Path, main: str = "Client") -> Program:
+    """The program with `rocketmq-client` of this version; `NewerClient` is for those that have all we use. The client
+    keeps its logs and the offsets of broadcasts in `home`. Skips the test where Java or Maven is missing."""
+    require("javac")
+    libraries = classpath((f"org.apache.rocketmq:rocketmq-client:{version}", "org.slf4j:slf4j-nop:1.7.36"))
+    sources = sorted((SOURCES / "rocketmq-java").glob("*.java" if main == "Client" else "**/*.java"))
+
+    def compile_into(folder: Path) -> None:
+        do(["javac", "-nowarn", "-Xlint:none", "-cp", libraries, "-d", str(folder), *map(str, sources)], folder)
+
+    folder = made_once("java", f"rocketmq-{version}-{fingerprint(sources)}", compile_into)
+    return Program(("java", *_QUICK, *_INTERVALS, f"-Duser.home={home}", "-cp", f"{folder}:{libraries}", main))
+
+
+def grpc_client(version: str, home: Path) -> Program:
+    """The program with `rocketmq-client-java`, which speaks gRPC. Its logs go to `home`."""
+    require("javac")
+    libraries = classpath((f"org.apache.rocketmq:rocketmq-client-java:{version}", "org.slf4j:slf4j-nop:1.7.36"))
+    sources = sorted((SOURCES / "rocketmq-grpc-java").glob("*.java"))
+
+    def compile_into(folder: Path) -> None:
+        do(["javac", "-nowarn", "-Xlint:none", "-cp", libraries, "-d", str(folder), *map(str, sources)], folder)
+
+    folder = made_once("java", f"rocketmq-grpc-{version}-{fingerprint(sources)}", compile_into)
+    return Program(("java", *_QUICK, f"-Duser.home={home}", "-cp", f"{folder}:{libraries}", "GrpcClient"))
+
+
+def run_together(program: Program, names: str, scenarios: Iterable[str]) -> dict[str, list[Line]]:
+    """What each scenario printed, all run in one process at the same time: most of their life they wait."""
+    found: dict[str, list[Line]] = {scenario: [] for scenario in scenarios}
+    for line in program.run(names, ",".join(found)):
+        found[line.pop("scenario")].append(line)
+    return found
+
+
+def lines_of(found: dict[str, list[Line]], scenario: str) -> list[Line]:
+    """Fails where the scenario has failed."""
+    for line in found[scenario]:
+        if "failed" in line:
+            pytest.fail(f"{scenario}: {line['failed'][:3000]}", pytrace=False)
+    return found[scenario]

@@ -1,0 +1,164 @@
+"""What every RocketMQ client must see of a broker, by the lines that its program printed: one judge for each scenario.
+Those that move the broker's time talk with the program themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from compat.programs import Conversation, Line, Program
+from compat.rocketmq_wire import PATIENCE_S, Wire
+
+from trimq.testing import Broker
+
+Lines = list[Line]
+# How long a message waits after each of its tries, until it is dead.
+PAUSES = ("10s", "30s", *(f"{minutes}m" for minutes in (*range(1, 11), 20, 30, 60, 120)))
+
+
+def judge_sync(lines: Lines) -> None:
+    sent, read, found = lines
+    assert sent == {"statuses": ["SEND_OK"], "queues": [0, 1, 2, 3]}
+    assert read["read"] == {str(i): ["tag", f"key{i}", f"blue {i}"] for i in range(20)}
+    assert found == {"place": "7", "id": "7", "key": ["7"], "same": True}
+
+
+def judge_async(lines: Lines) -> None:
+    (line,) = lines
+    assert (line["answered"], line["failure"]) == (True, None)
+    assert line["read"] == sorted(["first", *map(str, range(20))])
+
+
+def judge_one_way(lines: Lines) -> None:
+    (line,) = lines
+    assert line["read"] == sorted(["first", *map(str, range(20))])
+
+
+def judge_batch(lines: Lines) -> None:
+    (line,) = lines
+    assert (line["ids"], line["places"], line["queues"]) == (20, 20, 1)
+    assert line["offsets"] == list(range(20))
+    assert line["read"] == [str(i) for i in range(20)]
+
+
+def judge_large(lines: Lines) -> None:
+    (line,) = lines
+    assert line == {
+        "intact": ["1048576 true", "3145728 true"],
+        "refused": "code 13",
+        "named": "MQClientException",  # the client itself looks at names
+    }
+
+
+def judge_concurrent(lines: Lines) -> None:
+    assert [line["taken"] for line in lines] == [list(range(120)), list(range(130))]
+
+
+def judge_orderly(lines: Lines) -> None:
+    (line,) = lines
+    assert line == {"steps": {str(order): list(range(6)) for order in range(5)}, "suspended": 2}
+
+
+def judge_tags(lines: Lines) -> None:
+    (line,) = lines
+    assert line["two"] == [f"Aa{i}" for i in range(5)] + [f"C{i}" for i in range(6)]
+    assert line["twin"] == [f"BB{i}" for i in range(6)]
+
+
+def judge_groups(lines: Lines) -> None:
+    """Two groups of two have each message once; whoever is left in one gets all that comes afterwards."""
+    one, two, alone = lines
+    for number, line in enumerate((one, two)):
+        assert (line["group"], line["each"], line["more"]) == (number, True, 0)
+        assert line["all"] == list(range(101))
+    assert alone["alone"] == list(range(101, 121))
+
+
+def judge_retried(lines: Lines) -> None:
+    (line,) = lines
+    assert line == {"times": [0, 1, 2], "topics": ["retried"] * 3, "kept": True}
+
+
+def judge_pull(lines: Lines) -> None:
+    assert [line["read"] for line in lines] == [list(range(40)), list(range(40, 50))]
+
+
+def judge_assign(lines: Lines) -> None:
+    (line,) = lines
+    assert line == {
+        "queues": 4,
+        "first": [str(i) for i in range(10)],
+        "sought": ["6", "7", "8", "9"],
+        "all": [str(i) for i in range(10)],
+        "last": ["10"],
+        "ends": [0, 11],
+        "timed": True,
+        "before": 0,
+        "after": 11,
+        "earliest": True,
+    }
+
+
+def judge_requests(lines: Lines) -> None:
+    (line,) = lines
+    assert line == {"answers": ["one!", "two!"], "silence": "timeout"}
+
+
+# -- with the broker's time
+
+
+def heard(talk: Conversation) -> Line:
+    line = talk.heard()
+    line.pop("scenario")
+    assert "failed" not in line, line["failed"]
+    return line
+
+
+def judge_levels(program: Program, broker: Broker) -> None:
+    """18 is two hours, 5 a minute, 2 five seconds."""
+    with program.talking(broker.addresses["rocketmq"], "levels") as talk:
+        for taken, duration in (("0", "5s"), ("0, 2", "55s"), ("0, 2, 5", "119m"), ("0, 2, 5, 18", "0s")):
+            assert heard(talk) == {"done": f"taken [{taken}]"}
+            broker.advance(duration)
+            talk.go_on()
+        talk.ended()
+
+
+def judge_transactions(program: Program, broker: Broker) -> None:
+    """What is not decided is asked for, every half minute; what is never decided never comes."""
+    with program.talking(broker.addresses["rocketmq"], "transactions") as talk:
+        assert heard(talk) == {"done": "taken [plain, commit]"}
+        await_producer(broker, "transactions")
+        broker.advance("36s")
+        talk.go_on()
+        assert heard(talk) == {"done": "taken [plain, commit, asked-commit]"}
+        broker.advance("30s")
+        talk.go_on()
+        assert heard(talk) == {"done": "taken [plain, commit, asked-commit, twice-commit]"}
+        talk.go_on()
+        line = heard(talk)
+        assert line["taken"] == ["plain", "commit", "asked-commit", "twice-commit"]
+        never = line["asked"].pop("never")
+        assert line["asked"] == {"asked-commit": 1, "asked-rollback": 1, "twice-commit": 2}
+        assert never >= 1
+
+
+def await_producer(broker: Broker, group: str) -> None:
+    """Until the broker has heard of it: who is not there is not asked."""
+    deadline = time.monotonic() + PATIENCE_S
+    with Wire(broker.addresses["rocketmq_broker"]) as wire:
+        while wire.ask(204, {"producerGroup": group})[0]["code"] != 0:
+            assert time.monotonic() < deadline, "the producer sends no heartbeat"
+            time.sleep(0.02)
+
+
+def judge_restarts(program: Program, names: str, wrecks: Sequence[Callable[[], None]]) -> None:
+    """A producer and a consumer live on through all of them."""
+    with program.talking(names, "restart", rounds=len(wrecks)) as talk:
+        taken = [0]
+        for number, wreck in enumerate(wrecks, 1):
+            assert heard(talk) == {"done": f"taken {taken}"}
+            wreck()
+            talk.go_on()
+            taken += range(number * 10, number * 10 + 10)
+        assert heard(talk) == {"taken": taken}

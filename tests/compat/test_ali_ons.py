@@ -1,0 +1,56 @@
+"""ali-ons, a client in JavaScript alone; package.json says which version. It has neither transactions nor pulling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from compat import rocketmq_node
+from compat.programs import Program
+
+from trimq.testing import Broker
+
+pytestmark = [pytest.mark.external, pytest.mark.timeout(300)]
+
+LIBRARY = "ali-ons"
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return rocketmq_node.client()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with rocketmq_node.broker_with_topics() as broker:
+        yield broker
+
+
+def test_groups_get_all_or_the_tags_that_they_ask_for(program: Program, broker: Broker) -> None:
+    rocketmq_node.judge_push(program, broker, LIBRARY, "SEND_OK")
+
+
+def test_what_fails_comes_again_later_each_time(program: Program, broker: Broker) -> None:
+    assert rocketmq_node.judge_retries(program, broker, LIBRARY) == [0, 1, 2]
+
+
+def test_clients_live_on_while_the_broker_does_not(program: Program, broker: Broker) -> None:
+    rocketmq_node.judge_restart(program, broker, LIBRARY)
+
+
+def test_messages_of_a_key_come_in_order(program: Program, broker: Broker) -> None:
+    (line,) = program.run(broker.addresses["rocketmq"], "ordered", library=LIBRARY)
+    assert line["steps"] == ["".join(f"{order}{step}" for step in range(6)) for order in "abe"]
+
+
+def test_a_delayed_message_comes_when_it_is_due(program: Program, broker: Broker) -> None:
+    with program.talking(broker.addresses["rocketmq"], "level", library=LIBRARY) as talk:
+        assert talk.heard() == {"done": "taken now"}
+        broker.advance("2h")
+        talk.go_on()
+        assert talk.heard() == {"taken": ["now", "later"]}
+
+
+def test_every_member_of_a_broadcast_gets_everything(program: Program, broker: Broker) -> None:
+    (line,) = program.run(broker.addresses["rocketmq"], "broadcast", library=LIBRARY)
+    assert line["taken"] == [list(range(20))] * 2

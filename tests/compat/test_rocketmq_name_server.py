@@ -1,0 +1,81 @@
+"""A genuine RocketMQ broker registers with our name server, and clients that ask us send through it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compat.rocketmq_peer import GenuineBroker
+from compat.rocketmq_wire import Wire
+
+from tools.broker import running
+
+pytestmark = [pytest.mark.external, pytest.mark.timeout(180)]
+
+FLAGS = ["--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"]
+PATIENCE_S = 40
+
+
+@contextmanager
+def genuine(folder: Path, names: str) -> Iterator[GenuineBroker]:
+    broker = GenuineBroker(folder, brokerName="genuine", namesrvAddr=names, registerNameServerPeriod=10_000)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+def brokers_of(wire: Wire, topic: str) -> dict[str, Any]:
+    header, body = wire.ask(105, {"topic": topic})
+    if header["code"]:
+        return {}
+    return {row["brokerName"]: row["brokerAddrs"] for row in json.loads(body)["brokerDatas"]}
+
+
+def wait_for(wire: Wire, topic: str, wanted: dict[str, Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := brokers_of(wire, topic)) != wanted:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+def send_with_client(names: str, topic: str, body: str) -> int:
+    from rocketmq.client import Message, Producer
+
+    producer: Any = Producer("pg")
+    producer.set_namesrv_addr(names)
+    producer.start()
+    try:
+        message: Any = Message(topic)
+        message.set_body(body)
+        return int(producer.send_sync(message).offset)
+    finally:
+        producer.shutdown()
+
+
+def test_a_genuine_broker_lives_under_our_name_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # where the client puts its logs
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    with running(folder, FLAGS) as addresses, Wire(addresses["rocketmq"]) as names:
+        with genuine(tmp_path / "genuine", addresses["rocketmq"]) as broker:
+            wait_for(names, "genuine", {"genuine": {"0": broker.address}})
+            with Wire(broker.address) as wire:
+                wire.create_topic("theirs", 1)
+                wait_for(names, "theirs", {"genuine": {"0": broker.address}})
+                assert send_with_client(addresses["rocketmq"], "theirs", "through both") == 0
+                assert wire.bodies("theirs") == [b"through both"]
+            # Both have the topic by which topics are made.
+            wait_for(
+                names, "TBW102", {"broker-a": {"0": addresses["rocketmq_broker"]}, "genuine": {"0": broker.address}}
+            )
+            _, clusters = names.ask(106)
+            assert b'"DefaultCluster":["broker-a","genuine"]' in clusters
+        wait_for(names, "theirs", {})
+        wait_for(names, "TBW102", {"broker-a": {"0": addresses["rocketmq_broker"]}})

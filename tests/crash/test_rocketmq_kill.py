@@ -1,0 +1,206 @@
+"""A real broker process under RocketMQ load, killed with -9 at random moments: what was acknowledged is there, in its
+place; and a transaction, a retry and a delayed message outlive a kill in every phase."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from compat.rocketmq_wire import COMMIT, ROLLBACK, Wire
+
+from tools.broker import COMMAND, _await_ready
+
+ROUNDS = 20
+PATIENCE_S = 30
+QUEUES = 2
+CHECK = 39
+
+
+class Broker:
+    """A process that is started again and again on the same folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = ""
+
+    def start(self) -> None:
+        ready, log = self._folder / "ready.json", self._folder / "broker.log"
+        ready.unlink(missing_ok=True)
+        flags = [
+            "--kafka-listen",
+            "off",
+            "--amqp-listen",
+            "off",
+            "--http-listen",
+            "off",
+            "--rocketmq-grpc-listen",
+            "off",
+        ]
+        flags += ["--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"]
+        flags += ["--rocketmq-commit-file-bytes", "65536", "--rocketmq-queue-file-entries", "100"]
+        flags += ["--rocketmq-index-keys", "1000", "--storage-checkpoint-bytes", "20000"]
+        flags += ["--rocketmq-delay-levels", "1s 2s", "--rocketmq-transaction-timeout-ms", "300"]
+        flags += ["--rocketmq-transaction-check-interval-ms", "1500", "--data-dir", str(self._folder / "data")]
+        with log.open("ab") as output:
+            command = [*COMMAND, "serve", *flags, "--ready-file", str(ready)]
+            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+        self.address = _await_ready(self._process, ready, log)["rocketmq_broker"]
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+
+    def wait(self) -> int:
+        assert self._process is not None
+        return self._process.wait(PATIENCE_S)
+
+    def restart(self) -> None:
+        """Killed, and started again."""
+        self.kill()
+        self.wait()
+        self.start()
+
+    def stop(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        assert self.wait() == 0
+
+    def end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker(tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+def eventually(look: Callable[[], bool]) -> None:
+    """Until it is so. The broker's own time passes: it is a process of its own."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not look():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.02)
+
+
+@pytest.mark.timeout(300)
+def test_what_was_acknowledged_survives_every_kill(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    acknowledged: dict[tuple[int, int], bytes] = {}
+    sent = 0
+    try:
+        for _ in range(ROUNDS):
+            broker.start()
+            timer = threading.Timer(random.uniform(0.02, 0.3), broker.kill)
+            timer.start()
+            with suppress(OSError), Wire(broker.address) as wire:
+                while True:
+                    body = b"%08d" % sent + random.randbytes(random.randrange(1, 500))
+                    sent += 1
+                    placed = wire.send("t", body, sent % QUEUES, KEYS=f"k{sent}")
+                    place = int(placed["queueId"]), int(placed["queueOffset"])
+                    assert acknowledged.setdefault(place, body) == body
+            timer.join()
+            broker.wait()
+        broker.start()
+        with Wire(broker.address) as wire:
+            for queue in range(QUEUES):
+                units = wire.pull("t", queue=queue)
+                assert [unit.queue_offset for unit in units] == list(range(len(units)))
+                found = {(queue, unit.queue_offset): bytes(unit.body) for unit in units}
+                assert [
+                    place for place, body in acknowledged.items() if place[0] == queue and found.get(place) != body
+                ] == []
+        assert len(acknowledged) > ROUNDS
+        broker.stop()
+    finally:
+        broker.end()
+
+
+@pytest.mark.timeout(120)
+def test_a_delayed_message_survives_a_kill_before_and_after_it_is_due(broker: Broker) -> None:
+    with Wire(broker.address) as wire:
+        wire.send("t", b"warm")
+        wire.send("t", b"by level", DELAY=1)
+        wire.send("t", b"at a time", TIMER_DELIVER_MS=int(time.time() * 1000) + 1500)
+        assert wire.bodies("t") == [b"warm"]
+    broker.restart()
+    with Wire(broker.address) as wire:
+        assert wire.bodies("t")[:1] == [b"warm"]
+        eventually(lambda: len(wire.bodies("t")) == 3)
+    broker.restart()
+    with Wire(broker.address) as wire:
+        assert sorted(wire.bodies("t")) == [b"at a time", b"by level", b"warm"]
+        wire.send("t", b"last", DELAY=1)
+        eventually(lambda: b"last" in wire.bodies("t"))
+        assert len(wire.bodies("t")) == 4
+
+
+@pytest.mark.timeout(120)
+def test_a_retry_survives_a_kill_before_and_after_it_comes_back(broker: Broker) -> None:
+    with Wire(broker.address) as wire:
+        wire.send("t", b"hard")
+        (unit,) = wire.pull("t")
+        wire.send_back("g", unit, level=1)
+    broker.restart()
+    with Wire(broker.address) as wire:
+        eventually(lambda: wire.bodies("%RETRY%g") == [b"hard"])
+        (again,) = wire.pull("%RETRY%g")
+        assert again.reconsume_times == 1
+        wire.send_back("g", again, level=2)
+    broker.restart()
+    with Wire(broker.address) as wire:
+        eventually(lambda: len(wire.bodies("%RETRY%g")) == 2)
+        (_, again) = wire.pull("%RETRY%g")
+        wire.send_back("g", again, level=-1)
+    broker.restart()
+    with Wire(broker.address) as wire:
+        assert wire.bodies("%DLQ%g") == [b"hard"]
+        assert wire.bodies("%RETRY%g") == [b"hard", b"hard"]
+
+
+def await_question(wire: Wire) -> dict[str, str]:
+    """What the broker wants to know of a half: the fields of its newest question."""
+    wire.heartbeat("g", "t")
+    eventually(lambda: bool(wire.bodies("t")) and any(header["code"] == CHECK for header, _ in wire.asked))
+    fields: dict[str, str] = [header["extFields"] for header, _ in wire.asked if header["code"] == CHECK][-1]
+    return fields
+
+
+@pytest.mark.timeout(120)
+def test_a_transaction_survives_a_kill_in_every_phase(broker: Broker) -> None:
+    with Wire(broker.address) as wire:
+        wire.send("t", b"warm")
+        halves = {body: wire.prepare("t", body) for body in (b"committed", b"taken back", b"asked for")}
+        assert wire.bodies("t") == [b"warm"]
+    broker.restart()
+    with Wire(broker.address) as wire:
+        assert wire.bodies("t") == [b"warm"]
+        wire.decide(halves[b"committed"], COMMIT)
+        wire.decide(halves[b"taken back"], ROLLBACK)
+    broker.restart()
+    with Wire(broker.address) as wire:
+        assert wire.bodies("t") == [b"warm", b"committed"]
+        await_question(wire)
+    broker.restart()
+    with Wire(broker.address) as wire:
+        fields = await_question(wire)
+        half = {"queueOffset": fields["tranStateTableOffset"], "transactionId": fields["transactionId"]}
+        wire.decide({**half, "msgId": f"{int(fields['commitLogOffset']):032X}"}, COMMIT, asked=True)
+    broker.restart()
+    with Wire(broker.address) as wire:
+        assert wire.bodies("t") == [b"warm", b"committed", b"asked for"]

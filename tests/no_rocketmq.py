@@ -1,0 +1,12 @@
+"""For tests of the other front-ends: settings under which a broker does not serve RocketMQ, in each of their forms."""
+
+from __future__ import annotations
+
+from trimq.config import RocketMQ
+
+NO_ROCKETMQ = RocketMQ(listen=None, broker_listen=None, grpc_listen=None)
+NO_ROCKETMQ_KEYS = {"rocketmq.listen": "off", "rocketmq.broker_listen": "off", "rocketmq.grpc_listen": "off"}
+NO_ROCKETMQ_FLAGS = [
+    *("--rocketmq-listen", "off", "--rocketmq-broker-listen", "off"),
+    *("--rocketmq-grpc-listen", "off"),
+]

@@ -1,0 +1,109 @@
+"""Every figure of `make bench-amqp` runs, with tiny sizes. Ours stands in for RabbitMQ, which comes from Debian's
+packages, except in the last test. What a figure says is not looked at: no test depends on how fast a machine is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import amqp_footprint
+from bench.amqp import MEASURES, NAMES, main
+from bench.amqp_footprint import start_ours
+from bench.amqp_load import Publisher, drive
+from bench.amqp_sides import RABBITMQ, Side, Sides, queue_on, work_figures
+from bench.amqp_sizes import AMQP_QUICK
+from bench.amqp_traffic import consume, fill
+from bench.amqp_wire import Client, WireFailed
+from bench.comparison import OURS
+from bench.comparison_page import as_page
+from bench.figures import Figure, at_most
+from bench.running import Steps
+from bench.turns import Outcome, Result
+
+FIELDS = {"figure", "value", "unit", "rabbitmq", "ratio", "goal", "met", "note"}
+
+
+@pytest.fixture(scope="module", params=["async", "sync"])
+def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+    with start_ours(tmp_path_factory.mktemp("ours"), request.param) as (ours, _):
+        yield Sides(request.param, Side(RABBITMQ, ours.host, ours.port, ours.pid), ours)
+
+
+def are_whole(figures: list[Figure]) -> bool:
+    shown = [json.loads(figure.as_json()) for figure in figures]
+    return bool(shown) and all(each.keys() == FIELDS and each["value"] >= 0 for each in shown)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_comparison_runs(name: str, sides: Sides) -> None:
+    assert are_whole(list(MEASURES[name](AMQP_QUICK, sides)))
+
+
+def test_connections_come_and_go(sides: Sides) -> None:
+    assert are_whole(list(amqp_footprint.measure_churn(AMQP_QUICK, sides)))
+
+
+def test_start_memory_and_queues_are_compared_and_leave_nothing_behind(tmp_path: Path) -> None:
+    assert are_whole(list(amqp_footprint.measure(AMQP_QUICK, tmp_path, Steps(), start_ours)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_counted_as_published_and_consumed_is_what_the_queue_had(sides: Sides) -> None:
+    with queue_on(sides.ours, sides.kind) as queue, Client(sides.ours.address) as client:
+        fill(sides.ours, queue, 100, 300)
+        assert client.count(queue) == 300
+        assert consume(sides.ours, queue, 2, 10, 300).units == 300
+        assert client.count(queue) == 0
+
+
+def test_a_refused_message_is_no_figure(sides: Sides) -> None:
+    """A broker that refuses everything would be the fastest of all."""
+    with queue_on(sides.ours, sides.kind) as queue, Client(sides.ours.address) as client:
+        publisher = Publisher(client, queue, 100, 10, 10)
+        publisher.client.delete(queue)
+        client.declare(queue, sides.kind)
+        publisher.received(b"\x01\0\x01\0\0\0\x0d\0\x3c\0\x50" + bytes(7) + b"\x01\0\xce")
+        assert publisher.confirmed == 1
+        with pytest.raises(WireFailed, match="no confirm"):  # basic.nack
+            publisher.received(b"\x01\0\x01\0\0\0\x0d\0\x3c\0\x78" + bytes(7) + b"\x02\0\xce")
+
+
+def test_confirms_may_come_in_any_order(sides: Sides) -> None:
+    with queue_on(sides.ours, sides.kind) as queue, Client(sides.ours.address) as client:
+        publisher = Publisher(client, queue, 100, 10, 10)
+        drive([publisher], lambda: publisher.is_done)
+        publisher.confirmed = 0
+        confirm = b"\x01\0\x01\0\0\0\x0d\0\x3c\0\x50" + bytes(7) + b"%c%c\xce"
+        publisher.received(confirm % (2, 0) + confirm % (5, 0))
+        assert publisher.confirmed == 0
+        publisher.received(confirm % (1, 0))
+        assert publisher.confirmed == 2
+        publisher.received(confirm % (4, 1))
+        assert publisher.confirmed == 5
+
+
+def test_the_page_has_processor_time_and_rate_of_a_work_in_one_line() -> None:
+    ours, peer = Result([Outcome(1000, 0.01, 0.1)]), Result([Outcome(1000, 0.04, 0.1)])
+    figures = [*work_figures("work", {OURS: ours, RABBITMQ: peer}, is_judged=True)]
+    figures.append(Figure("memory", 50.0, "MB", 100.0, at_most(70), "", RABBITMQ))
+    lines = as_page(figures, "RabbitMQ", "goals").splitlines()
+    assert lines[2] == "| work | 10 | 40 | 0.25 | 10,000 | 10,000 | 1 | met, **missed** |"
+    assert lines[-1] == "| memory | 50 MB | 100 | 0.5 | ≤ 70 | met |"
+
+
+def test_a_word_that_names_no_comparison_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "nothing of that kind"]) == 2
+    assert NAMES[0] in capsys.readouterr().err
+
+
+@pytest.mark.external
+@pytest.mark.timeout(300)
+def test_rabbitmq_itself_is_started_measured_and_stopped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "--only", "latency", "--flush", "sync", "--folder", str(tmp_path)]) == 0
+    line, *rest = capfd.readouterr().out.splitlines()
+    assert json.loads(line).keys() == FIELDS
+    assert any("load average" in each for each in rest)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,91 @@
+"""Every figure of `make bench-rocketmq` runs, with tiny sizes. Ours stands in for RocketMQ, which needs Java, except in
+the last test. What a figure says is not looked at: no test depends on how fast a machine is."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import rocketmq_footprint
+from bench.figures import Figure
+from bench.lanes import WireFailed, drive
+from bench.rocketmq import DELAYED, FOOTPRINT, MEASURES, NAMES, main
+from bench.rocketmq_sides import ROCKETMQ, Side, Sides, start_ours, topic_on
+from bench.rocketmq_sizes import ROCKETMQ_QUICK
+from bench.rocketmq_traffic import BATCH, fill
+from bench.rocketmq_wire import Client, PullLane, SendLane, encode_lanes, encode_pull, encode_send
+from bench.running import Steps
+
+FIELDS = {"figure", "value", "unit", "rocketmq", "ratio", "goal", "met", "note"}
+
+
+@pytest.fixture(scope="module", params=["async", "sync"])
+def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+    with start_ours(tmp_path_factory.mktemp("ours"), request.param) as (ours, _):
+        yield Sides(request.param, Side(ROCKETMQ, ours.port, ours.grpc_port, ours.pid), ours)
+
+
+def are_whole(figures: list[Figure]) -> bool:
+    shown = [json.loads(figure.as_json()) for figure in figures]
+    return bool(shown) and all(each.keys() == FIELDS and each["value"] >= 0 for each in shown)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_comparison_runs(name: str, sides: Sides) -> None:
+    assert are_whole(list(MEASURES[name](ROCKETMQ_QUICK, sides)))
+
+
+def test_start_memory_and_delays_are_compared_and_leave_nothing_behind(tmp_path: Path) -> None:
+    names = {FOOTPRINT, DELAYED}
+    assert are_whole(list(rocketmq_footprint.measure(ROCKETMQ_QUICK, tmp_path, Steps(), names, start_ours)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_counted_as_sent_is_what_the_queues_have(sides: Sides) -> None:
+    with topic_on(sides.ours) as topic, Client(sides.ours.address) as client:
+        lanes = [SendLane(sides.ours.address, own, 4) for own in encode_lanes(topic, 2, 2, 100)]
+        sent = drive(lanes, 100, 10.0)
+        assert sent >= 100
+        assert client.end(topic, 0) + client.end(topic, 1) == sent
+
+
+def test_a_refused_message_is_no_figure(sides: Sides) -> None:
+    """A broker that refuses everything would be the fastest of all."""
+    with topic_on(sides.ours, 1) as topic, pytest.raises(WireFailed, match="refused"):
+        drive([SendLane(sides.ours.address, [encode_send(topic, 7, b"x", 0)], 4)], 10, 10.0)
+
+
+def test_a_message_that_a_busy_broker_refuses_is_counted_apart(sides: Sides) -> None:
+    lane = SendLane(sides.ours.address, [b"request"], 1)
+    lane.connection.close()
+    peer, lane.connection = socket.socketpair()
+    with peer, lane.connection:
+        peer.sendall(b'\0\0\0\x0e\0\0\0\x0a{"code":2,' + b'\0\0\0\x0e\0\0\0\x0a{"code":0,')
+        assert (lane.receive(), lane.busy) == (2, 1)
+
+
+def test_a_pull_that_brings_less_than_it_asked_for_is_no_figure(sides: Sides) -> None:
+    with topic_on(sides.ours, 1) as topic:
+        fill(sides.ours, topic, 1, 100, BATCH)
+        requests = [encode_pull(topic, 0, offset, BATCH) for offset in (0, BATCH - 1)]
+        with pytest.raises(WireFailed, match="a pull was answered with"):
+            drive([PullLane(sides.ours.address, requests, BATCH * 100)], 2, 10.0)
+
+
+def test_a_word_that_names_no_comparison_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "nothing of that kind"]) == 2
+    assert NAMES[0] in capsys.readouterr().err
+
+
+@pytest.mark.external
+@pytest.mark.timeout(300)
+def test_rocketmq_itself_is_started_measured_and_stopped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "--only", "latency", "--flush", "sync", "--folder", str(tmp_path)]) == 0
+    line, *rest = capfd.readouterr().out.splitlines()
+    assert json.loads(line).keys() == FIELDS
+    assert any("load average" in each for each in rest)
+    assert list(tmp_path.iterdir()) == []
