@@ -5,6 +5,7 @@ import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -91,7 +92,10 @@ final class Pushing {
         return consumer;
     }
 
-    /** Two groups of two; then one member of the first leaves. */
+    /**
+     * Two groups of two; then one member of the first leaves. Message 0 comes while the groups are still being divided:
+     * whoever gets its queue before the one who had it has committed may see it again, so it does not count as one more.
+     */
     static void twoGroups(Servers servers, Lines lines) throws Exception {
         sendNumbers(servers, "groups", "tag", 0, 1); // makes the topic
         List<List<String>> taken = new ArrayList<>();
@@ -107,7 +111,8 @@ final class Pushing {
             List<String> one = taken.get(first);
             List<String> other = taken.get(first + 1);
             Servers.await("all in group " + first, () -> both(one, other).size() >= 101);
-            lines.print("group", first / 2, "all", both(one, other), "more", one.size() + other.size() - 101,
+            long divided = Stream.of(one, other).flatMap(List::stream).filter(text -> !text.equals("0")).count();
+            lines.print("group", first / 2, "all", both(one, other), "more", divided - 100,
                     "each", one.size() > 0 && other.size() > 0);
         }
         members.get(1).shutdown();
