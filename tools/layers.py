@@ -65,7 +65,11 @@ DOORS = (
         ("asyncio.sleep", "asyncio.wait_for", "asyncio.timeout", "asyncio.timeout_at"),
         methods=("call_later", "time"),
     ),
-    Door("files", ("trimq.storage.files", "trimq.storage.folder_lock"), (*_FILE_MODULES, *_FILE_NAMES)),
+    Door(
+        "files",
+        ("trimq.storage.files", "trimq.storage.folder_lock", "trimq.storage.nameless_file"),
+        (*_FILE_MODULES, *_FILE_NAMES),
+    ),
     Door(
         "the process",
         ("trimq.storage.files", "trimq.storage.folder_lock", "trimq.server"),

@@ -7,6 +7,7 @@ from trimq.config.kafka import Kafka
 from trimq.config.loading import load, suggest_flag
 from trimq.config.rocketmq import RocketMQ
 from trimq.config.settings import Failures, Http, Limits, Settings, Storage
+from trimq.config.tls import Tls
 
 __all__ = [
     "Address",
@@ -20,6 +21,7 @@ __all__ = [
     "RocketMQ",
     "Settings",
     "Storage",
+    "Tls",
     "declarations",
     "load",
     "parse_address",

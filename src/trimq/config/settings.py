@@ -14,6 +14,7 @@ from trimq.config.amqp import Amqp
 from trimq.config.kafka import Kafka
 from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, Listen, Path
 from trimq.config.rocketmq import RocketMQ
+from trimq.config.tls import Tls
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,8 +137,23 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 100_000
     pending_requests_per_connection: Annotated[
-        int, Meta(ge=1, le=INT32, description="How many unanswered requests a connection may have.")
+        int,
+        Meta(
+            ge=1,
+            le=INT32,
+            description="How many unanswered requests a connection may have before it is not read. Those of RocketMQ "
+            "that wait for messages are not counted.",
+        ),
     ] = 1000
+    held_requests_per_connection: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT32,
+            description="How many requests of RocketMQ that wait for messages a connection may have; one more is "
+            "answered at once. Each takes about 3 KB.",
+        ),
+    ] = 10_000
     unsent_bytes_per_connection: Annotated[
         int, Meta(ge=KIB, le=INT32, description="How much may wait to be sent to a connection before it is not read.")
     ] = MIB
@@ -183,6 +199,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rocketmq: RocketMQ = RocketMQ()
     amqp: Amqp = Amqp()
     http: Http = Http()
+    tls: Tls = Tls()
     storage: Storage = Storage()
     failures: Failures = Failures()
     limits: Limits = Limits()

@@ -11,6 +11,8 @@ from typing import Protocol
 
 from trimq.errors import StartMistake
 from trimq.metrics import Counter
+from trimq.server.certificates import Certificates
+from trimq.server.doorway import Doorway
 from trimq.server.session import Session
 
 log = logging.getLogger(__name__)
@@ -63,8 +65,11 @@ class Listener:
         make_session: Callable[[Callable[[Session], None]], Session],
         max_connections: int,
         refused: Counter,
+        certificates: Certificates | None = None,
     ) -> None:
+        """`certificates`: clients may encrypt."""
         self.name = name
+        self._certificates = certificates
         self._make_session = make_session
         self._max_connections = max_connections
         self._refused = refused
@@ -139,7 +144,7 @@ class Listener:
         session = self._make_session(self._forget)
         self._sessions[session] = None
         self._empty.clear()
-        return session
+        return session if self._certificates is None else Doorway(session, self._certificates)
 
     def _refuse(self) -> None:
         self._refused.value += 1

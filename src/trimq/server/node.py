@@ -17,6 +17,7 @@ from trimq.core.opening import Core, open_core
 from trimq.errors import StartMistake
 from trimq.metrics import Metrics
 from trimq.offload import Offload
+from trimq.server.certificates import Certificates
 from trimq.server.front_ends import (
     LAST_TO_STOP,
     FrontEndParts,
@@ -83,6 +84,7 @@ class Node:
             "refused_connections", "Connections that were closed because there were too many.", ("listener",)
         )
         self._counts = CountsOfAll(self.metrics)
+        self._certificates = _certificates(settings, doors.clock)
         expose_listeners(self.metrics, self.listeners)
         expose_passes(self.metrics, self.passes)
         expose_disk(self.metrics, doors.files)
@@ -186,6 +188,7 @@ class Node:
         metrics = SessionMetrics(*(family.labelled(name) for family in self._session_counters))
         limits = SessionLimits(
             settings.limits.pending_requests_per_connection,
+            settings.limits.held_requests_per_connection,
             settings.limits.unsent_bytes_per_connection,
             settings.limits.idle_connection_ms,
         )
@@ -193,7 +196,8 @@ class Node:
         def make_session(ended: Callable[[Session], None]) -> Session:
             return Session(front_end, self._progress, limits, metrics, self._doors.clock.liveness, self._rests, ended)
 
-        listener = Listener(name, make_session, settings.limits.connections, self._refused_connections.labelled(name))
+        refused = self._refused_connections.labelled(name)
+        listener = Listener(name, make_session, settings.limits.connections, refused, self._certificates)
         await listener.start(address.host, address.port)
         return listener
 
@@ -255,6 +259,13 @@ class Node:
         for listener in self.listeners.values():
             listener.stop_accepting()
         self._abort_sessions()
+
+
+def _certificates(settings: Settings, clock: Clock) -> Certificates | None:
+    if settings.tls.mode == "off":
+        return None
+    certificates = Certificates(settings.tls, clock.message.now_ms)
+    return certificates if certificates.is_served else None
 
 
 def explain(error: BaseException) -> str:

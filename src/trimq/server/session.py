@@ -55,46 +55,47 @@ class Session(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._conversation: Conversation
-        self._address = ""
-        self._owed = OwedReplies()
+        self.address = ""
+        self._owed = OwedReplies(limits.held_replies)
         self._outbox = Outbox(metrics.sent_bytes)
         self._idleness = Idleness(liveness, limits.idle_ms, self._idled)
         self._unlively_bytes = 0
         self._last_words: Parts = ()
         self._timer: Timer | None = None
         self._flush_scheduled = self._turn_scheduled = False
-        self._is_held_back = False
         self._is_reading = True
-        self._is_over_quota = self._is_intake_held = False
+        self._is_held_back = self._is_over_quota = self._is_intake_held = False
         self._expects_silence = False
         self._owes_relief = False
         self._is_made = self._has_conversation = False
-        self._has_ended_input = False
-        self._must_linger = False
+        self._has_ended_input = self._must_linger = False
         self._is_closing = self._is_lingering = self._is_lost = False
 
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        # Told at once when the socket is full: what is unsent stays here, uncopied.
-        self._transport.set_write_buffer_limits(high=0)
-        self._outbox.gathers = gathers(transport)
+        self.use(cast(asyncio.Transport, transport))  # uvloop's is one in all but name
         peer = transport.get_extra_info("peername")
-        self._address = f"{peer[0]}:{peer[1]}" if peer else ""
+        self.address = f"{peer[0]}:{peer[1]}" if peer else ""
         self._is_made = True
         if self._is_closing:  # ended before it was made
             self._transport.abort()
             return
         try:
-            self._conversation = self._front_end.converse(self._address, self)
+            self._conversation = self._front_end.converse(self.address, self)
         except Exception:
-            log.exception("a connection from %s could not begin", self._address)
+            log.exception("a connection from %s could not begin", self.address)
             self._is_closing = True
             self._transport.abort()
             return
         self._has_conversation = True
         self._idleness.start()
+
+    def use(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        # Told at once when the socket is full: what is unsent stays here, uncopied.
+        transport.set_write_buffer_limits(high=0)
+        self._outbox.gathers = gathers(transport)
 
     def get_buffer(self, size_hint: int) -> bytearray | memoryview:
         return _DISCARDED if self._is_closing else self._conversation.get_buffer(size_hint)
@@ -143,7 +144,7 @@ class Session(asyncio.BufferedProtocol):
             if self._has_conversation:
                 self._conversation.closed()
         except Exception:
-            log.exception("a connection from %s did not end as it should", self._address)
+            log.exception("a connection from %s did not end as it should", self.address)
         finally:
             self._ended(self)
 
@@ -186,11 +187,11 @@ class Session(asyncio.BufferedProtocol):
                 self._metrics.requests.value += reply.count - 1
                 self._accept(reply)
         except ProtocolError as error:
-            log.info("closing the connection of %s: %s", self._address, error)
+            log.info("closing the connection of %s: %s", self.address, error)
             self._end_with_error(self._say_farewell(error))
             return False
         except Exception:
-            log.exception("a request of %s failed unexpectedly; its connection is closed", self._address)
+            log.exception("a request of %s failed unexpectedly; its connection is closed", self.address)
             self._end_with_error(())
             return False
         return True
@@ -206,7 +207,7 @@ class Session(asyncio.BufferedProtocol):
         if self._is_lost or self._is_closing or self._is_over_quota or self._is_intake_held:
             return True
         limits = self._limits
-        return self._owed.count >= limits.pending_replies or self._outbox.unsent_bytes >= limits.unsent_bytes
+        return self._owed.pending >= limits.pending_replies or self._outbox.unsent_bytes >= limits.unsent_bytes
 
     def _steer_reading(self) -> None:
         self._is_held_back = self._turn_scheduled or self._must_wait()
@@ -226,8 +227,7 @@ class Session(asyncio.BufferedProtocol):
         if (not owed.count or owed.is_first(reply)) and reply.is_ready(progress.written, progress.durable):
             self.send(reply.take())
             return
-        owed.add(reply)
-        reply.watch(self.release)
+        owed.add(reply, self.release)
         if reply.waits_for_pass:
             progress.wait(self)
 
@@ -242,7 +242,7 @@ class Session(asyncio.BufferedProtocol):
             try:
                 self._outbox.put(reply.take())
             except Exception:
-                log.exception("an answer to %s could not be made; its connection is closed", self._address)
+                log.exception("an answer to %s could not be made; its connection is closed", self.address)
                 self._owed.abandon_all()  # a peer that counts answers must not take a later one for this one
                 self._end_with_error(())
                 break
@@ -298,7 +298,7 @@ class Session(asyncio.BufferedProtocol):
         try:
             self._conversation.congestion_ended()
         except Exception:
-            log.exception("deliveries to %s failed unexpectedly; its connection is closed", self._address)
+            log.exception("deliveries to %s failed unexpectedly; its connection is closed", self.address)
             self._end_with_error(())
 
     # -- the end
@@ -327,7 +327,7 @@ class Session(asyncio.BufferedProtocol):
         try:
             return self._conversation.farewell(error)
         except Exception:
-            log.exception("no farewell could be made for %s", self._address)
+            log.exception("no farewell could be made for %s", self.address)
             return ()
 
     def _end_with_error(self, last_words: Parts) -> None:
@@ -350,10 +350,10 @@ class Session(asyncio.BufferedProtocol):
 
     def _idled(self) -> None:
         if self._outbox or self._outbox.is_blocked:
-            log.info("closing the connection of %s: it does not read", self._address)
+            log.info("closing the connection of %s: it does not read", self.address)
             self._transport.abort()
         elif not self._owed and not self._is_closing and not self._expects_silence:
-            log.info("closing the connection of %s: it was idle", self._address)
+            log.info("closing the connection of %s: it was idle", self.address)
             self._close()
 
     def pause_intake(self, milliseconds: int) -> None:

@@ -37,7 +37,7 @@ public class GrpcClient {
 
     public static void main(String[] words) throws Exception {
         configuration = ClientConfiguration.newBuilder()
-            .setEndpoints(words[0]).enableSsl(false).setRequestTimeout(Duration.ofSeconds(10)).build();
+            .setEndpoints(words[0]).setRequestTimeout(Duration.ofSeconds(10)).build();
         switch (words[1]) {
             case "sync": sync(); break;
             case "asynchronous": asynchronous(); break;
