@@ -6,8 +6,10 @@ import pytest
 from core.queueing_world import CALLER, OWNER, World
 
 from trimq.core.queue_refusals import AcknowledgementNeeded, InvalidStreamOffset, NotForStreams, PrefetchNeeded
+from trimq.core.stream_filters import find_time
 from trimq.formats.field_tables import Timestamp, Value
 from trimq.formats.property_list import read_headers
+from trimq.storage.queue_log import QueueLog
 
 FIVE = [b"0", b"1", b"2", b"3", b"4"]
 
@@ -44,6 +46,23 @@ def test_a_consumer_may_begin_at_a_time() -> None:
     assert read_from(world, Timestamp(now_s - 120)) == FIVE[3:]
     assert read_from(world, "2m") == FIVE[3:]
     assert read_from(world, "1h") == FIVE
+
+
+def test_a_time_is_found_among_many_messages_by_looking_at_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = stream_world()
+    bodies = [str(number).encode() for number in range(1000)]
+    began_s = world.time.now_ms() // 1000
+    for body in bodies:
+        world.publish("s", body)
+        world.advance(1000)
+    looks = []
+    peek = QueueLog.peek
+    monkeypatch.setattr(QueueLog, "peek", lambda log, offset: looks.append(offset) or peek(log, offset))
+    log = world.verbs.queue(CALLER, "s", OWNER).logs[0]
+    for number in (0, 1, 377, 999):
+        assert find_time(log, (began_s + number) * 1000) == number
+    assert find_time(log, (began_s + 5000) * 1000) == 1000
+    assert len(looks) < 4 * 2 * 12
 
 
 def test_reading_takes_nothing_away_and_messages_carry_their_offsets() -> None:

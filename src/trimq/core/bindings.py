@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from trimq.core.consistent_hash import HashRing
-from trimq.core.header_matching import check_arguments, matches
+from trimq.core.header_matching import HeaderIndex, check_arguments
 from trimq.core.queue_refusals import InvalidHash, InvalidWeight, UnknownExchangeKind
 from trimq.core.topic_trie import TopicTrie
 from trimq.formats.field_tables import Table, Value, write_table
@@ -139,20 +139,19 @@ class ByHeaders:
     looks_at_headers = True
 
     def __init__(self) -> None:
-        self._bindings: dict[BindingIdentity, Binding] = {}
+        self._bindings: HeaderIndex[BindingIdentity] = HeaderIndex()
 
     def check(self, binding: Binding) -> None:
         check_arguments(binding.arguments)
 
     def add(self, binding: Binding) -> None:
-        self._bindings[binding.identity] = binding
+        self._bindings.add(binding.identity, binding.arguments)
 
     def remove(self, binding: Binding) -> None:
-        self._bindings.pop(binding.identity, None)
+        self._bindings.remove(binding.identity)
 
     def match(self, key: str, headers: Headers) -> Iterable[Destination]:
-        found: Mapping[str, Value] = headers() if self._bindings else {}
-        return [binding.target for binding in self._bindings.values() if matches(binding.arguments, found)]
+        return [identity.target for identity in self._bindings.match(headers())] if self._bindings else ()
 
 
 _HASH_HEADER, _HASH_PROPERTY = "hash-header", "hash-property"

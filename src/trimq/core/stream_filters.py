@@ -34,19 +34,33 @@ def find_start(log: QueueLog, asked: Value, now_ms: int) -> int | None:
 
 
 def find_time(log: QueueLog, time_ms: int) -> int:
-    """The first message that was published at this time or later: by segments, then one by one."""
-    for segment in log.segments:
-        if segment.newest_ms < time_ms:
-            continue
-        offset = log.next_live(segment.base)
-        while offset is not None and offset < segment.end:
-            try:
-                if log.peek(offset).content.published_ms >= time_ms:
-                    return offset
-            except DamagedSegment:
-                pass  # it is not served anyway
-            offset = log.next_live(offset + 1)
-    return log.end
+    """The first message that was published at this time or later: by segments, then by halves, since to look at each of
+    a million would stop everybody else. Where the machine's clock was set back, one that is near it."""
+    segment = next((segment for segment in log.segments if segment.newest_ms >= time_ms), None)
+    if segment is None:
+        return log.end
+    low, high = segment.base, segment.end
+    while low < high:
+        middle = (low + high) // 2
+        offset = _next_readable(log, middle, high)
+        if offset is None or log.peek(offset).content.published_ms >= time_ms:
+            high = middle
+        else:
+            low = offset + 1
+    found = log.next_live(low)
+    return log.end if found is None else found
+
+
+def _next_readable(log: QueueLog, offset: int, end: int) -> int | None:
+    found = log.next_live(offset)
+    while found is not None and found < end:
+        try:
+            log.peek(found)
+        except DamagedSegment:
+            found = log.next_live(found + 1)  # it is not served anyway
+        else:
+            return found
+    return None
 
 
 class StreamFilter:

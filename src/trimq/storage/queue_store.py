@@ -4,6 +4,7 @@ there is such a queue is decided above."""
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
@@ -25,6 +26,10 @@ ROOT = "queues"
 VOLATILE_ROOT = "volatile"
 BLOBS = "shared"
 
+# So many folders are removed in one turn of the loop: a client that ends may leave thousands of queues behind, and to
+# unlink their files takes the others' time.
+_REMOVED_PER_TURN = 32
+
 
 class QueueStore:
     """A log's name is unique for ever: a folder of no known name is what a crash left behind."""
@@ -40,6 +45,8 @@ class QueueStore:
         self.blobs = Blobs(passes, lambda is_volatile: self._make(self._blob_parts, BLOBS, is_volatile))
         self._parts = self._blob_parts._replace(budget=Budget(memory_bytes), bodies=self.blobs)
         self._ticket: Ticket | None = None
+        self._doomed: deque[str] = deque()
+        self._is_removing = False
 
     def open(self, known: Collection[str]) -> None:
         """To be called once, at the start: what is left of logs that are not known goes, and all volatile ones."""
@@ -100,8 +107,23 @@ class QueueStore:
             removed.abandon()
             if not removed.is_volatile:
                 self._forget(removed.folder)
-            self._remove_folder(removed.folder)
+            self._doomed.append(removed.folder)
+        if not self._is_removing:
+            self._is_removing = True
+            self._remove_some()
+
+    def _remove_some(self) -> None:
+        """What a stop leaves of them goes with the next start."""
+        for _ in range(min(_REMOVED_PER_TURN, len(self._doomed))):
+            self._remove_folder(self._doomed.popleft())
         self._sync_root()
+        self._passes.soon(self._remove_more)
+
+    def _remove_more(self) -> None:
+        if self._doomed:
+            self._remove_some()
+        else:
+            self._is_removing = False
 
     def _forget(self, folder: str) -> None:
         if self._checkpoints.knows(folder):
