@@ -67,12 +67,17 @@ DOORS = (
     ),
     Door(
         "files",
-        ("trimq.storage.files", "trimq.storage.folder_lock", "trimq.storage.nameless_file"),
+        (
+            "trimq.storage.files",
+            "trimq.storage.system_calls",
+            "trimq.storage.folder_lock",
+            "trimq.storage.nameless_file",
+        ),
         (*_FILE_MODULES, *_FILE_NAMES),
     ),
     Door(
         "the process",
-        ("trimq.storage.files", "trimq.storage.folder_lock", "trimq.server"),
+        ("trimq.storage.files", "trimq.storage.system_calls", "trimq.storage.folder_lock", "trimq.server"),
         ("os.getpid", "os.kill", "os.sched_getaffinity", "os.cpu_count", "resource", "signal"),
     ),
     Door(

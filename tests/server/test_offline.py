@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from trimq.errors import StartMistake
+from trimq.errors import Damage, StartMistake
 from trimq.server import offline
-from trimq.storage.folder_lock import FolderLock
+from trimq.storage.folder_lock import FolderGlance, FolderLock
 from trimq.testing import Broker
 
 
@@ -112,3 +115,87 @@ def test_a_newer_format_is_a_sentence(folder: str) -> None:
     for look in (lambda: list(offline.verify(folder, lambda *_: None)), lambda: offline.stats(folder)):
         with pytest.raises(StartMistake, match="has format 2"):
             look()
+
+
+def refused_to_start(folder: str) -> str:
+    """What a start says about it."""
+    with pytest.raises((StartMistake, Damage)) as said, Broker(folder=Path(folder)):
+        pass
+    return str(said.value)
+
+
+def lose(path: Path) -> None:
+    path.rename(path.with_suffix(".away"))
+
+
+@pytest.mark.parametrize("place", [0, 1, -1], ids=["first", "middle", "last"])
+def test_a_segment_that_is_missing_is_found_as_a_start_finds_it(tmp_path: Path, place: int) -> None:
+    with Broker(folder=tmp_path, storage_segment_bytes=2000) as broker:
+        broker.create_topic("orders", partitions=1)
+        for _ in range(20):
+            broker.send("orders", "x" * 500)
+    segments = sorted(tmp_path.glob("**/orders-0/*.log"))
+    assert len(segments) > 3
+    lose(segments[place])
+    findings = list(offline.verify(str(tmp_path), lambda *_: None))
+    missing = [finding for finding in findings if "is missing" in finding.problem]
+    assert missing
+    said = refused_to_start(str(tmp_path))
+    assert any(finding.file in said and finding.remedy in said for finding in missing)
+
+
+def test_a_folder_that_is_missing_is_found_as_a_start_finds_it(folder: str) -> None:
+    partition = next(Path(folder).glob("**/orders-1"))
+    partition.rename(Path(folder) / "away")
+    (finding,) = list(offline.verify(folder, lambda *_: None))
+    assert finding.file in refused_to_start(folder)
+
+
+def test_a_table_that_a_start_refuses_is_found_with_its_place(folder: str) -> None:
+    table = Path(folder) / "tables" / "catalogue.0.log"
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+    finding = next(iter(offline.verify(folder, lambda *_: None)))
+    assert finding.file == "tables/catalogue.0.log"
+    assert f"tables/catalogue.0.log is damaged at byte {finding.position}" in refused_to_start(folder)
+
+
+@pytest.mark.parametrize("look", [lambda folder: list(offline.verify(folder, lambda *_: None)), offline.stats])
+def test_a_folder_that_is_no_data_folder_is_a_sentence_and_nothing_is_written(
+    tmp_path: Path, look: Callable[[str], object]
+) -> None:
+    (tmp_path / "letter").write_text("dear")
+    with pytest.raises(StartMistake, match="is not the data folder of a broker: it has no file named format"):
+        look(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["letter"]
+
+
+def test_a_folder_is_looked_through_without_writing_anything(folder: str) -> None:
+    (Path(folder) / FolderLock.NAME).unlink()
+    before = {str(path): path.stat().st_mtime_ns for path in Path(folder).rglob("*")}
+    opened_to_write = []
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and watching and str(arguments[0]).startswith(folder):
+            flags = arguments[2]
+            if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                opened_to_write.append(arguments[0])
+
+    watching = True
+    sys.addaudithook(note)
+    try:
+        assert list(offline.verify(folder, lambda *_: None)) == []
+        assert offline.stats(folder)
+    finally:
+        watching = False
+    assert opened_to_write == [], "a snapshot on a read-only mount could not be looked at"
+    assert {str(path): path.stat().st_mtime_ns for path in Path(folder).rglob("*")} == before
+
+
+def test_two_may_look_at_once_but_no_broker_starts_meanwhile(folder: str) -> None:
+    first = offline.verify(folder, lambda *_: None)
+    glance = FolderGlance(folder)
+    assert list(first) == []
+    assert "is in use by a program that looks through it" in refused_to_start(folder)
+    glance.release()

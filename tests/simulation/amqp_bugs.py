@@ -39,10 +39,15 @@ def gone_before_it_is_buried(patch: pytest.MonkeyPatch) -> None:
     """A message leaves its queue when its dead letter is on the way."""
 
     def give_up(self: Any, backlog: Any, stored: Any, reason: Any, tries: Any, back: Any = None) -> None:
-        self._write(stored, reason, tries.taken)
+        self._write((stored,), reason, tries.taken)
         backlog.settle((stored.offset,))
 
+    def give_up_run(self: Any, backlog: Any, run: Any, reason: Any) -> None:
+        self._write(run, reason, 0)
+        backlog.settle([stored.offset for stored in run])
+
     patch.setattr(Leaving, "give_up", give_up)
+    patch.setattr(Leaving, "give_up_run", give_up_run)
 
 
 def marks_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,8 @@ def declaration(kind: Kind) -> methods.QueueDeclare:
         arguments["x-message-ttl"] = 2_000
     if kind.buries:
         arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
+    if kind.buries and kind.is_quorum:
+        arguments |= {"x-overflow": "reject-publish", "x-dead-letter-strategy": "at-least-once"}
     return methods.QueueDeclare(queue=kind.name, is_durable=kind.is_durable, arguments=arguments)
 
 

@@ -74,7 +74,7 @@ def undone_pass_left_in_file(patch: pytest.MonkeyPatch) -> None:
 
 def room_left_in_sealed_file(patch: pytest.MonkeyPatch) -> None:
     """The zeros behind the data stay where they are when the next segment begins."""
-    patch.setattr(Segment, "give_back_room", lambda self: None)
+    patch.setattr(Segment, "give_back_room", lambda self, full_bytes: None)
 
 
 STORAGE_BUGS: dict[str, Plant] = {

@@ -143,8 +143,8 @@ ROCKETMQ_BUGS: dict[str, Plant] = {
 
 LATE_SEEDS = {
     "names that a killed process left are not synced": 530,
-    "room is not made for what belongs together": 120,
+    "room is not made for what belongs together": 730,
     "halves that were asked about are not forgotten": 330,
-    "halves that were committed are not found": 880,
+    "halves that were committed are not found": 1320,
 }
 """From which seed on to look for a bug that needs much to come together, so that the search is short."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -318,8 +319,8 @@ def test_folders_and_the_whole_file_system_can_be_synced(files: DiskFiles) -> No
 
 def test_a_file_system_that_cannot_be_synced_is_an_error(tmp_path: Path) -> None:
     files = DiskFiles(str(tmp_path / "data"))
-    (tmp_path / "data").rmdir()
-    with pytest.raises(FileNotFoundError):
+    files.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
         files.sync_all()
 
 
@@ -427,3 +428,50 @@ def test_what_is_locked_counts_as_locked_until_it_is_released(tmp_path: Path) ->
         file.begin_lock(65536)()  # more than there is of it
     assert locked_kib() == before
     files.close()
+
+
+# -- when no descriptor is left
+
+
+@contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    """The process may open nothing more than it has open now."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(number) for number in os.listdir("/proc/self/fd"))
+    fillers = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, before[1]))
+        with suppress(OSError):
+            while True:
+                fillers.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for filler in fillers:
+            os.close(filler)
+
+
+def test_files_give_each_other_descriptors_where_none_is_left(files: DiskFiles) -> None:
+    first, second, third = (files.open(name, create=True) for name in ("one", "two", "three"))
+    third.close()
+    with no_more_descriptors():
+        third.write(0, [b"written"])  # one of the others gives its own
+        sync = third.begin_sync()  # and the other
+        sync()
+        assert third.read(0, 7) == b"written"
+    for file in (first, second):
+        file.write(0, [b"x"])  # they open again
+
+
+def test_one_file_alone_cannot_be_opened_where_no_descriptor_is_left(files: DiskFiles) -> None:
+    only = files.open("one", create=True)
+    only.close()
+    with no_more_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        only.write(0, [b"x"])
+
+
+def test_everything_and_every_folder_is_synced_where_no_descriptor_is_left(files: DiskFiles) -> None:
+    files.make_folder("folder")
+    with no_more_descriptors():
+        files.sync_all()
+        files.sync_folder("folder")

@@ -157,8 +157,11 @@ class Gone:
 class Unopenable:
     name = "unopenable"
 
+    def __init__(self, number: int) -> None:
+        self._number = number
+
     def begin_sync(self) -> Callable[[], None]:
-        raise OSError(errno.EMFILE, "too many open files")
+        raise OSError(self._number, "it cannot be opened")
 
 
 def add_dirty(flusher: Flusher, file: object) -> None:
@@ -204,11 +207,22 @@ def test_after_a_failed_sync_nothing_is_ever_published() -> None:
 def test_a_sync_that_cannot_begin_is_reported() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
-    add_dirty(flusher, Unopenable())
+    add_dirty(flusher, Unopenable(errno.EIO))
     flusher.flush(1)
     bench.offload.run_all()
     assert bench.durable == []
     assert len(bench.failures) == 1
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_where_no_descriptor_is_left_everything_is_synced_at_once(number: int) -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    add_dirty(flusher, Unopenable(number))
+    bench.flush(flusher, 1, "a")
+    bench.offload.run_all()
+    assert bench.synced == ["a", "sync_all"], "what was begun is ended: it holds a descriptor"
+    assert (bench.durable, bench.failures) == ([1], [])
 
 
 # -- asynchronous: a pass is acknowledged at once and reaches the disk within the interval

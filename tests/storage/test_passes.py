@@ -188,3 +188,30 @@ def test_passes_are_idle_when_nothing_is_unwritten_or_unsettled(steps: int) -> N
     if steps > 2:
         bench.runner.offload.run_one()
     assert bench.passes.is_idle is (steps in (0, 3))
+
+
+def test_what_follows_a_pass_and_fails_is_told_of_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    ticket = bench.one.append()
+    bench.passes.on_progress(lambda: bench.notes.append("told"))
+    bench.passes.follow_up(ticket, lambda _: 1 // 0)
+    bench.passes.follow_up(ticket, lambda _: bench.notes.append("next"))
+    bench.runner.settle()
+    assert bench.notes[-3:] == ["one settled 1", "next", "told"]
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
+    bench.two.append()
+    bench.runner.settle()
+    assert bench.progress() == (3, 2, 2)
+
+
+@pytest.mark.parametrize("register", [Passes.afterwards, Passes.when_on_disk])
+def test_what_keeps_step_with_the_files_and_fails_is_heard_by_whoever_settles(
+    register: Callable[[Passes, Ticket, Callable[[Ticket], object]], None],
+) -> None:
+    bench = Bench()
+    register(bench.passes, bench.one.append(), lambda _: 1 // 0)
+    bench.runner.end_pass()
+    with pytest.raises(ZeroDivisionError):
+        bench.runner.offload.run_one()

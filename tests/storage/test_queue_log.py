@@ -13,6 +13,7 @@ from storage.queue_logs import QueueLogs, bodies, content
 from trimq.errors import Damage, DamagedSegment, WriteFailed
 from trimq.formats.content import FOOTER_BYTES, TRANSIENT, seal
 from trimq.storage.files import DiskFiles
+from trimq.storage.queue_inspection import heads, segments
 from trimq.storage.queue_reading import first_damage
 
 
@@ -311,6 +312,27 @@ def test_a_start_reads_footers_and_acks_and_the_tail_only() -> None:
         log.peek(base)
     assert log.peek(base + 1).content.body == numbered(base + 1, base + 2, size=100)[0]
     assert log.peek(base - 1).content.body == numbered(base - 1, base, size=100)[0]
+
+
+@pytest.mark.parametrize("place", [0, 7, 60])
+def test_a_damaged_message_is_told_where_it_stands_and_what_to_do(place: int, caplog: pytest.LogCaptureFixture) -> None:
+    machine = QueueLogs(segment_bytes=20_000)
+    log = machine.make()
+    machine.append(log, *numbered(0, 500, size=100))
+    machine.stop()
+    log = machine.logs["q"]
+    base = log.segments[1].base
+    name = f"queues/q/{base:020d}.contents"
+    (segment,) = [found for found in segments(machine.memory, "queues/q") if found.base == base]
+    position = next(at for at, head in heads(segment) if head.offset == base + place)
+    file = machine.memory.open(name)
+    (byte,) = file.read(position + 120, 1)
+    file.write(position + 120, [bytes([byte ^ 1])])
+    for _ in range(2):
+        with pytest.raises(DamagedSegment, match=f"{name} is damaged at byte {position}$"):
+            log.peek(base + place)
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert told.startswith(f"{name} is damaged at byte {position}, which is not served: stop the broker, then put the")
 
 
 @pytest.mark.parametrize("harm", ["shorter", "gone", "footer"])

@@ -15,7 +15,7 @@ from trimq.storage.flusher import AsyncFlusher
 from trimq.storage.memory_files import MemoryFiles, NameChange
 from trimq.storage.passes import Passes
 from trimq.storage.table import Table, open_table
-from trimq.storage.table_records import HEADER, encode_record, iterate_frames
+from trimq.storage.table_records import HEADER, SYNCED, encode_record, iterate_frames
 
 FOLDER = "meta/tables"
 LOG = f"{FOLDER}/numbers.0.log"
@@ -506,6 +506,74 @@ def test_a_flipped_byte_in_a_log_is_never_served() -> None:
             with pytest.raises(Damage, match=rf"{LOG} is damaged at byte \d+: .*restore it from a backup"):
                 reopened(files)
             assert contents(files, LOG) == damaged, "evidence must not be touched"
+
+
+def marked(files: Files, **numbers: int) -> None:
+    """As an orderly stop leaves it."""
+    runner = PassRunner(files)
+    table = open_numbers(files, runner)
+    for key, value in numbers.items():
+        table.put(key, value)
+    runner.settle()
+    assert table.mark_synced()
+    runner.settle()
+    assert not table.mark_synced(), "it is said already"
+
+
+def test_a_flipped_byte_in_the_last_record_is_damage_when_a_mark_behind_it_says_that_it_was_synced() -> None:
+    original = MemoryFiles()
+    marked(original, one=1, two=2)
+    data = contents(original, LOG)
+    *_, mark = [frame.position for frame in iterate_frames(data)]
+    for position in range(len(data)):
+        files = copied(original)
+        replace(files, LOG, data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        if position >= mark:
+            assert reopened(files) == {"one": 1, "two": 2}
+            continue
+        with pytest.raises(Damage, match=rf"{LOG} is damaged at byte \d+: .*restore it from a backup"):
+            reopened(files)
+
+
+def test_a_mark_is_written_once_and_a_restart_needs_no_other() -> None:
+    files = MemoryFiles()
+    marked(files, one=1)
+    before = contents(files, LOG)
+    runner = PassRunner(files)
+    table = open_numbers(files, runner)
+    assert not table.mark_synced()
+    runner.settle()
+    assert contents(files, LOG) == before
+    table.put("two", 2)
+    assert not table.mark_synced(), "what is not on disk is not said to be"
+    runner.settle()
+    assert table.mark_synced()
+
+
+def test_a_table_that_was_never_written_needs_no_mark() -> None:
+    files = MemoryFiles()
+    assert not open_numbers(files, PassRunner(files)).mark_synced()
+
+
+def test_the_tail_of_a_log_that_a_marked_one_continues_is_damage_when_it_is_torn() -> None:
+    files = MemoryFiles()
+    filled(files, one=1)
+    whole = contents(files, LOG)
+    header = encode_record(HEADER, 1, len(whole))
+    replace(files, LOG, whole[:-1])
+    replace(files, f"{FOLDER}/numbers.1.log", header + encode_record(SYNCED, len(header), None))
+    with pytest.raises(Damage, match=rf"{LOG} is damaged at byte \d+: what follows is missing, which .*numbers.1.log"):
+        reopened(files)
+
+
+def test_a_cut_is_logged_with_its_size_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    files = MemoryFiles()
+    filled(files, one=1)
+    assert not open_numbers(files, PassRunner(files)).was_cut
+    whole = contents(files, LOG)
+    replace(files, LOG, whole + b"torn")
+    assert open_numbers(files, PassRunner(files)).was_cut
+    assert f"{LOG}: 4 bytes from byte {len(whole)} on are no whole record" in caplog.text
 
 
 def test_a_hole_that_a_power_cut_left_in_what_was_not_synced_is_cut() -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from uuid import UUID
 
 import msgspec
 
 from trimq.config import Settings
-from trimq.core.access import Resource, ResourceKind
 from trimq.core.catalogue import Catalogue
 from trimq.core.catalogue import Definition as Stored
+from trimq.core.drafts import Draft, Drafts
 from trimq.core.streams import Stream
+from trimq.core.topic import Definition, Topic
 from trimq.core.topic_settings import (
     TopicSettings,
     check_sync,
@@ -32,59 +35,23 @@ from trimq.errors import (
     Refusal,
     StartMistake,
     TopicExists,
-    UnknownStream,
     UnknownTopic,
 )
 from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
+from trimq.storage.damages import Damages
 from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_store import PartitionStore
 from trimq.storage.passes import Passes, Ticket
 
+__all__ = ["Definition", "Topic", "Topics"]
+
 log = logging.getLogger(__name__)
 
 _KIND = "topic"
+# The folders of so many streams are taken away in one turn of the loop, so that others have theirs.
+_REMOVED_PER_TURN = 50
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-class Definition(msgspec.Struct, frozen=True):
-    """A topic as it is kept in the catalogue."""
-
-    namespace: str
-    name: str
-    home: str
-    streams: int
-    created_ms: int
-    settings: dict[str, str] = {}
-    deleted: bool = False
-
-
-class Topic:
-    """One topic and the streams that are open for it."""
-
-    def __init__(self, id: UUID, definition: Definition, version: int) -> None:
-        self.id = id
-        self.name = TopicName(definition.namespace, definition.name)
-        self.resource = Resource(ResourceKind.TOPIC, definition.namespace, definition.name)
-        self.home = Home(definition.home)
-        self.created_ms = definition.created_ms
-        self.settings: TopicSettings = definition.settings
-        self.version = version
-        self.streams: list[Stream] = []
-
-    def stream(self, index: int) -> Stream:
-        if not 0 <= index < len(self.streams):
-            raise UnknownStream(str(self.name), index)
-        return self.streams[index]
-
-    def definition(self, *, streams: int | None = None, settings: TopicSettings | None = None) -> Definition:
-        return Definition(
-            namespace=self.name.namespace,
-            name=self.name.name,
-            home=self.home.value,
-            streams=len(self.streams) if streams is None else streams,
-            created_ms=self.created_ms,
-            settings=dict(self.settings if settings is None else settings),
-        )
 
 
 class Topics:
@@ -96,8 +63,10 @@ class Topics:
         settings: Settings,
         now_ms: Callable[[], int],
         new_id: Callable[[], UUID],
+        damages: Damages,
     ) -> None:
         self._catalogue = catalogue
+        self._damages = damages
         self._store = store
         self._passes = passes
         self._settings = settings
@@ -106,6 +75,7 @@ class Topics:
         self._by_name: dict[TopicName, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._leaving: dict[UUID, Topic] = {}
+        self._drafts = Drafts(partial(self._open_streams, is_new=True), self._discard, passes.soon)
         self._refused: dict[UUID, TopicName] = {}  # whose new folders are still in the way
         self._deleted_listeners: list[Callable[[UUID], object]] = []
         self.other_home: Callable[[TopicName], Home | None] = lambda name: None
@@ -150,13 +120,32 @@ class Topics:
 
     def create(self, name: TopicName, home: Home, streams: int, settings: TopicSettings) -> tuple[Topic, Ticket]:
         id = self.check_new(name, streams, settings)
-        definition = Definition(name.namespace, name.name, home.value, 0, self._now_ms(), dict(settings))
-        topic = Topic(id, definition, 0)
-        made = self._add_streams(topic, streams)
+        draft = self._drafts.take(name)
+        topic = self._new_topic(id, name, home, settings) if draft is None else draft.topic
+        made = self._add_streams(topic, streams) if draft is None else draft.made
         ticket = self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
         self._remember(topic)
         self._settle_streams(topic, made, ticket)
         return topic, ticket
+
+    def _new_topic(self, id: UUID, name: TopicName, home: Home, settings: TopicSettings) -> Topic:
+        return Topic(id, Definition(name.namespace, name.name, home.value, 0, self._now_ms(), dict(settings)), 0)
+
+    def prepare(self, wanted: Iterable[tuple[TopicName, int, TopicSettings]], done: Callable[[], None]) -> None:
+        """Open the many streams of topics that are about to be created, a few in each turn of the loop, then call
+        `done`, in which `create` finds them. What cannot be is left to be refused there."""
+        drafts = []
+        for name, streams, settings in wanted:
+            try:
+                id = self.check_new(name, streams, settings)
+            except Refusal:
+                continue
+            drafts.append(Draft(self._new_topic(id, name, Home.PARTITION_LOG, settings), streams))
+        self._drafts.open(drafts, done)
+
+    def prepare_growth(self, wanted: Iterable[tuple[Topic, int]], done: Callable[[], None]) -> None:
+        """As `prepare`, for `grow`."""
+        self._drafts.open([Draft.of_growth(topic, streams) for topic, streams in wanted], done)
 
     def check_new(self, name: TopicName, streams: int, settings: TopicSettings) -> UUID:
         """Refuse what `create` would refuse. The id for the topic."""
@@ -174,6 +163,8 @@ class Topics:
             raise Busy(f"topic {name} is being deleted")
         if name in self._refused.values():
             raise Busy(f"topic {name} could not be created a moment ago")
+        if self._drafts.block_creation(name, streams, settings):
+            raise Busy(f"topic {name} is being created")
         return self._new_id()
 
     def check_name(self, name: str) -> None:
@@ -189,7 +180,8 @@ class Topics:
         """Add streams. Existing ones keep their records and numbers."""
         self._require_known(topic)
         self.check_growth(topic, streams)
-        made = self._add_streams(topic, streams)
+        draft = self._drafts.take(topic.name)
+        made = self._add_streams(topic, streams) if draft is None else self._take_streams(topic, draft)
         ticket = self._save(topic, topic.definition())
         self._settle_streams(topic, made, ticket)
         return ticket
@@ -202,6 +194,8 @@ class Topics:
             raise InvalidCount(f"a topic has at most {self._settings.limits.streams_per_topic} streams")
         if topic.id in self._refused:
             raise Busy(f"topic {topic.name} could not be given more streams a moment ago")
+        if self._drafts.block_growth(topic, streams):
+            raise Busy(f"topic {topic.name} is being given more streams")
 
     def _add_streams(self, topic: Topic, count: int) -> list[Stream]:
         """All of them, or none and a refusal."""
@@ -214,6 +208,15 @@ class Topics:
             self._store.remove(topic.id, [stream.log for stream in made])
             raise
         return topic.streams[before:]
+
+    def _take_streams(self, topic: Topic, draft: Draft) -> list[Stream]:
+        topic.streams += draft.made
+        self._apply_settings(topic, topic.settings)  # they may have changed since these were opened
+        return draft.made
+
+    def _discard(self, draft: Draft) -> None:
+        """It was not taken."""
+        self._store.remove(draft.topic.id, [stream.log for stream in draft.made])
 
     def _settle_streams(self, topic: Topic, made: list[Stream], ticket: Ticket) -> None:
         """When the ticket says so, they stay or go."""
@@ -278,11 +281,18 @@ class Topics:
         return ticket
 
     def _finish_delete(self, topic: Topic, ticket: Ticket) -> None:
-        if ticket.refusal is not None:
+        if ticket.refusal is None:
+            self._remove_some(topic, deque(stream.log for stream in topic.streams), is_whole=True)
+
+    def _remove_some(self, topic: Topic, left: deque[PartitionLog], is_whole: bool) -> None:
+        some = [left.popleft() for _ in range(min(_REMOVED_PER_TURN, len(left)))]
+        removed = self._store.remove(topic.id, some)
+        is_whole = is_whole and removed is not None
+        if left:
+            self._passes.soon(partial(self._remove_some, topic, left, is_whole))
             return
         del self._leaving[topic.id]
-        removed = self._store.remove(topic.id, [stream.log for stream in topic.streams])
-        if removed is not None:
+        if removed is not None and is_whole:
             self._passes.when_on_disk(removed, lambda done: self._unmark([topic.id]))
         for listener in self._deleted_listeners:
             listener(topic.id)
@@ -335,7 +345,8 @@ class Topics:
             raise StartMistake(f"topic {topic.name} cannot be served as it was asked for: {refusal}") from None
 
     def _adopt(self) -> None:
-        for name, id, streams in self._store.strangers({topic.name.name for topic in self}):
+        known = {topic.name.name for topic in self}
+        for name, id, streams in self._store.strangers(known, sets_aside=self._catalogue.was_cut):
             try:
                 self.check_new(TopicName(DEFAULT_NAMESPACE, name), streams, {})
             except Refusal as refusal:
@@ -366,7 +377,8 @@ class Topics:
         message_bytes, rules = message_limit(topic.settings, self._settings), stream_rules(topic.settings)
         for index in range(len(topic.streams), count):
             opened = self._store.open(topic.name.name, index, topic.id, limits, is_new, is_adopted)
-            topic.streams.append(Stream(StreamId(topic.id, index), str(topic.name), opened, message_bytes, rules))
+            id = StreamId(topic.id, index)
+            topic.streams.append(Stream(id, str(topic.name), opened, message_bytes, rules, self._damages))
 
     def _forget(self, topic: Topic) -> None:
         self._by_name.pop(topic.name, None)

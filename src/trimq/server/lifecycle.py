@@ -33,6 +33,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Where the system sets no bound.
 _MANY_DESCRIPTORS = 100_000
 
+# Listeners, the event loop, syncs under way, connections that are just refused, folders that are looked through.
+_OTHER_DESCRIPTORS = 96
+
 
 def serve(settings: Settings, announce: Announce) -> int:
     """Serve until SIGTERM or Ctrl-C, then drain. 0: stopped as asked; 1: the disk failed. StartMistake: no start."""
@@ -68,10 +71,13 @@ async def _serve(settings: Settings, announce: Announce) -> int:
     except OSError as error:
         raise StartMistake(f"the data folder {settings.data_dir} cannot be used: {explain(error)}") from None
     syncs, work = ThreadOffload("trimq-sync", loop), ThreadOffload("trimq-work", loop)
-    files = DiskFiles(settings.data_dir, min(settings.storage.open_files, _raise_descriptor_limit() // 4))
+    descriptors = _raise_descriptor_limit()
+    open_files = min(settings.storage.open_files, descriptors // 4)
+    files = DiskFiles(settings.data_dir, open_files)
     try:
         _forget_ready_file(settings)
-        node = Node(settings, Doors(files, system_clock(), syncs, work, random.SystemRandom()))
+        doors = Doors(files, system_clock(), syncs, work, random.SystemRandom())
+        node = Node(settings, doors, max_connections=_connection_share(descriptors, open_files))
         addresses = await node.start()
         lock.hold(COMMIT_LOCK)
         _tune_garbage_collection()
@@ -97,6 +103,11 @@ def _raise_descriptor_limit() -> int:
     except (OSError, ValueError):  # the system is not as generous as it says
         return now
     return most
+
+
+def _connection_share(descriptors: int, open_files: int) -> int:
+    """What files, their maps and everything else leave over: a client that only connects must not stop the broker."""
+    return max(descriptors - 2 * open_files - _OTHER_DESCRIPTORS, 1)
 
 
 async def _run(node: Node, stop: asyncio.Event) -> int:

@@ -1,20 +1,26 @@
-"""What can be asked of a stopped broker's folder. Takes the folder's lock while it looks, and changes nothing."""
+"""What can be asked of a stopped broker's folder. Keeps brokers out while it looks, and changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
+import msgspec
+
+from trimq.core.topics import Definition as TopicDefinition
 from trimq.errors import StartMistake
 from trimq.formats.batch import BadBatch
 from trimq.formats.records import iterate
 from trimq.formats.unit_properties import KEYS, read_properties
 from trimq.server import offline_queues
+from trimq.server.offline_queues import read_definitions
 from trimq.storage import commit_inspection, inspection, queue_inspection
 from trimq.storage.files import DiskFiles, is_folder
+from trimq.storage.folder_format import NAME as FORMAT
 from trimq.storage.folder_format import check_format
-from trimq.storage.folder_lock import FolderLock
+from trimq.storage.folder_lock import FolderGlance
 from trimq.storage.inspection import Finding, Progress
 from trimq.storage.partition_store import ROOT
 
@@ -25,25 +31,39 @@ __all__ = ["Finding", "dump", "dump_queue", "queue_stats", "stats", "verify"]
 def _opened(data_dir: str) -> Iterator[DiskFiles]:
     if not is_folder(data_dir):
         raise StartMistake(f"there is no data folder {data_dir}")
+    glance = FolderGlance(data_dir)
     try:
-        lock = FolderLock(data_dir)
+        files = DiskFiles(data_dir, is_read_only=True)
     except OSError as error:
-        raise StartMistake(f"the data folder {data_dir} cannot be used: {error.strerror}") from None
-    files = DiskFiles(data_dir)
+        glance.release()
+        raise StartMistake(f"the data folder {data_dir} cannot be read: {error.strerror}") from None
     try:
-        check_format(files)
+        if not check_format(files):
+            raise StartMistake(f"{data_dir} is not the data folder of a broker: it has no file named {FORMAT}")
         yield files
+    except PermissionError as error:
+        raise StartMistake(f"the data folder {data_dir} cannot be read: {error.filename} is not ours") from None
     finally:
         files.close()
-        lock.release()
+        glance.release()
 
 
 def verify(data_dir: str, progress: Progress) -> Iterator[Finding]:
     """Every damage that is found, as it is found."""
     with _opened(data_dir) as files:
-        yield from inspection.verify(files, progress)
+        yield from inspection.verify(files, progress, _owners(files))
         yield from commit_inspection.verify(files, progress)
-        yield from queue_inspection.verify(files, progress)
+        yield from queue_inspection.verify(files, progress, offline_queues.folders(files))
+
+
+def _owners(files: DiskFiles) -> dict[str, UUID]:
+    """The folder of every partition that is defined, and the id of its topic."""
+    owners: dict[str, UUID] = {}
+    for key, definition in read_definitions(files, "topic").items():
+        topic = msgspec.convert(definition.value, TopicDefinition)
+        if not topic.deleted:
+            owners |= {f"{ROOT}/{topic.name}-{number}": UUID(key) for number in range(topic.streams)}
+    return owners
 
 
 def stats(data_dir: str) -> list[dict[str, Any]]:

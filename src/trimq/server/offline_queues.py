@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from trimq.core.catalogue import Definition
 from trimq.core.opening_queues import OTHER_LOGS
-from trimq.errors import StartMistake
+from trimq.errors import Damage, StartMistake
 from trimq.formats.content import NEVER, NO_BLOB, SHARED, blob_of, to_record
 from trimq.storage import queue_inspection
 from trimq.storage.files import Files
 from trimq.storage.inspection import read_table
 from trimq.storage.queue_store import BLOBS, ROOT
 
-_KIND = "queue/"
+_KIND = "queue"
 _DEFAULT_VHOST = "/"
 
 
@@ -27,12 +28,24 @@ class _Found(NamedTuple):
     priority: int
 
 
+def read_definitions(files: Files, kind: str) -> dict[str, Definition]:
+    """Those of one kind, by their keys. None where the catalogue cannot be read, of which `verify` tells."""
+    try:
+        table = read_table(files, "catalogue", Definition)
+    except (Damage, StartMistake):
+        return {}
+    return {key.removeprefix(f"{kind}/"): found for key, found in table.items() if key.startswith(f"{kind}/")}
+
+
+def folders(files: Files) -> list[str]:
+    """Of all queues that are defined."""
+    return [f"{ROOT}/{UUID(key).hex}-0" for key in read_definitions(files, _KIND)]
+
+
 def _logs(files: Files) -> list[_Found]:
-    table = read_table(files, "catalogue", Definition)
     known = {
-        key.removeprefix(_KIND).replace("-", ""): (found.value["namespace"] or _DEFAULT_VHOST, found.value["name"])
-        for key, found in table.items()
-        if key.startswith(_KIND)
+        UUID(key).hex: (found.value["namespace"] or _DEFAULT_VHOST, found.value["name"])
+        for key, found in read_definitions(files, _KIND).items()
     }
     logs = []
     for folder in queue_inspection.names(files):

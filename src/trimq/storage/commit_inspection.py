@@ -8,19 +8,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
+from trimq.errors import Damage
 from trimq.formats.unit import BadUnit, Unit, check_unit, filler_size, unit_size
-from trimq.storage.commit_checkpoint import CommitCheckpoints
+from trimq.storage.commit_checkpoint import CommitCheckpoints, CommitPoint
 from trimq.storage.commit_store import ROOT
 from trimq.storage.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from trimq.storage.files import File, Files
 from trimq.storage.inspection import Finding, Progress, read_table
-from trimq.storage.partition_recovery import remedy
-from trimq.storage.segment import base_of
+from trimq.storage.segment import base_of, segment_name
 from trimq.storage.table import Table
 
 _LOG = f"{ROOT}/commitlog"
 _QUEUES = f"{ROOT}/consumequeue"
 _CHECKPOINTS = "commit"
+_LOG_REMEDY = "Restore it from a copy."
 _TAIL_REMEDY = "Start the broker: it cuts what was never acknowledged."
 _QUEUE_REMEDY = "Stop the broker, remove the folder store/consumequeue and start it: it is built anew from the log."
 _ENTRIES_AT_ONCE = 10_000
@@ -60,8 +61,10 @@ def units(files: Files) -> Iterator[Unit]:
 
 def verify(files: Files, progress: Progress) -> Iterator[Finding]:
     """Everything that does not fit together."""
-    durable_to = _checkpointed_to(files)
+    point = _checkpoint(files)
+    durable_to = point.position
     found = _log_files(files)
+    yield from _verify_files(found, point)
     total, done = sum(each.file.size() for each in found), 0
     for each in found:
         yield from _verify_file(each, durable_to)
@@ -72,9 +75,28 @@ def verify(files: Files, progress: Progress) -> Iterator[Finding]:
         each.file.close()
 
 
-def _checkpointed_to(files: Files) -> int:
-    """The position before which everything is known to have been on disk."""
-    return CommitCheckpoints(cast("Table[list[Any]]", read_table(files, _CHECKPOINTS, list))).point().position
+def _checkpoint(files: Files) -> CommitPoint:
+    """Before its position everything is known to have been on disk."""
+    try:
+        table = read_table(files, _CHECKPOINTS, list)
+    except Damage:  # which is told of the tables
+        return CommitPoint()
+    return CommitCheckpoints(cast("Table[list[Any]]", table)).point()
+
+
+def _verify_files(found: list[_LogFile], point: CommitPoint) -> Iterator[Finding]:
+    """Files that the start would miss."""
+    expected = point.start
+    for each in found:
+        if expected < each.base <= point.position:
+            yield _missing(expected)
+        expected = max(expected, each.base + each.file.size())
+    if expected < point.position:
+        yield _missing(expected)
+
+
+def _missing(base: int) -> Finding:
+    return Finding(f"{_LOG}/{segment_name(base, '')}", 0, "it is missing", _LOG_REMEDY)
 
 
 def _verify_file(found: _LogFile, durable_to: int) -> Iterator[Finding]:
@@ -84,12 +106,12 @@ def _verify_file(found: _LogFile, durable_to: int) -> Iterator[Finding]:
             end = unit.position + unit.size
     except BadUnit as error:
         is_tail = found.is_last and end >= durable_to
-        advice = _TAIL_REMEDY if is_tail else remedy(found.file.name)
+        advice = _TAIL_REMEDY if is_tail else _LOG_REMEDY
         yield Finding(found.file.name, end - found.base, f"no whole message is here: {error}", advice)
         return
     if found.is_last and end < durable_to:
         problem = f"it ends here, but was on disk up to byte {durable_to - found.base}"
-        yield Finding(found.file.name, end - found.base, problem, remedy(found.file.name))
+        yield Finding(found.file.name, end - found.base, problem, _LOG_REMEDY)
 
 
 def _verify_queues(files: Files, log: list[_LogFile]) -> Iterator[Finding]:

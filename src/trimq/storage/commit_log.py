@@ -7,8 +7,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from trimq.errors import DamagedSegment, MessageTooLong, OffsetOutOfRange, Refusal, WriteFailed
-from trimq.formats.unit import FILLER_BYTES, BadUnit, Draft, Unit, check_unit, draft_size, encode_unit, filler
+from trimq.errors import DamagedSegment, MessageTooLong, OffsetOutOfRange, PropertiesTooLong, Refusal, WriteFailed
+from trimq.formats.unit import (
+    FILLER_BYTES,
+    LONGEST_PROPERTIES,
+    BadUnit,
+    Draft,
+    Unit,
+    check_unit,
+    draft_size,
+    encode_unit,
+    filler,
+)
 from trimq.formats.unit_runs import Fresh, Place, encode_run
 from trimq.model import Buffer
 from trimq.storage.commit_care import FileCare
@@ -72,6 +82,8 @@ class CommitLog:
         self.unverified_end = 0
         """What stands before it was written by an earlier process and not looked at since: checked when it is read."""
         self.last_store_ms = 0
+        self.damaged: Callable[[DamagedSegment], None] = lambda damage: None
+        """Is told what a reader finds."""
         self._care: FileCare | None = None
         self._tail: Segment
         self._parts: list[Buffer] = []
@@ -107,6 +119,8 @@ class CommitLog:
         size = draft_size(draft, store_host)
         if size + FILLER_BYTES > self.file_bytes:
             raise MessageTooLong(size, self.file_bytes - FILLER_BYTES)
+        if len(draft.properties) > LONGEST_PROPERTIES:
+            raise PropertiesTooLong(len(draft.properties), LONGEST_PROPERTIES)
         if self._mark is None:
             self._begin_pass()
         segment = self._tail
@@ -233,7 +247,9 @@ class CommitLog:
             try:
                 checked += check_unit(data, checked, segment.base + at + checked).size
             except BadUnit:
-                raise DamagedSegment(segment.file.name, at + checked) from None
+                damage = DamagedSegment(segment.file.name, at + checked)
+                self.damaged(damage)
+                raise damage from None
 
     # -- the head
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from trimq.formats.unit import TRANSACTION_BITS, TRANSACTION_COMMIT, Draft, Unit, topic_field
+from trimq.formats.unit import Draft, Unit, is_queued, topic_field
 from trimq.formats.unit_runs import Fresh, Lane
 from trimq.storage.commit_adoption import forget_derived
 from trimq.storage.commit_checkpoint import CommitCheckpoints, CommitPoint, format_times
@@ -136,7 +136,7 @@ class CommitStore:
         if unit.position < dropped.get(topic, 0):
             return
         queue = self.queue(topic, unit.queue_id)
-        if _is_queued(unit.sys_flag):
+        if is_queued(unit.sys_flag):
             if self._is_unknown and unit.queue_offset < queue.end:
                 # Its topic was deleted and made again by a broker that left no word of it but this.
                 self._recovered.pop(queue, None)
@@ -171,10 +171,10 @@ class CommitStore:
 
     def append(self, queue: ConsumeQueue, draft: Draft, tags_code: int, store_host: bytes) -> Placed:
         """Give the message its place in the log and in its queue. Pending until its pass is durable."""
-        is_queued = _is_queued(draft.sys_flag)
-        placed = self.log.append(draft, queue.end if is_queued else 0, store_host)
+        has_place = is_queued(draft.sys_flag)
+        placed = self.log.append(draft, queue.end if has_place else 0, store_host)
         self._touch((queue,))
-        if is_queued:
+        if has_place:
             queue.add(placed.position, placed.size, tags_code)
         self._keys_of.add(queue.topic, draft.sys_flag, draft.properties, placed.position, placed.store_ms)
         return placed
@@ -342,14 +342,18 @@ class CommitStore:
             self.checkpoint()  # else they would stay for as long as little is written
         return self.remove_head(start) if start > self.log.start else None
 
-    def expire_oldest(self, excess_bytes: int) -> int:
+    def expire_oldest(self, excess_bytes: int, leaving: Callable[[int], object]) -> int:
         """Let the oldest full files go, however young, until so much is free. How much that is: a restart must still
-        find all that it will look for."""
+        find all that it will look for. `leaving` is told first where the log will begin."""
         before = self.log.start
         start = relieved_to(self.log, excess_bytes, self._point.position)
         if relieved_to(self.log, excess_bytes, self.log.end) > start:
             self.checkpoint()  # at the next look more may go
-        return start - before if start > before and self.remove_head(start) is not None else 0
+        if start == before or self._under_way:
+            return 0
+        leaving(start)
+        self.remove_head(start)
+        return start - before
 
     def remove_head(self, start: int) -> Ticket | None:
         """Remove the files before `start`, with what was built from them, once it is on disk that they may go."""
@@ -394,7 +398,3 @@ class CommitStore:
                     self._files.remove(f"{folder}/{number}/{name}")
                 self._files.remove(f"{folder}/{number}")
             self._files.remove(folder)
-
-
-def _is_queued(sys_flag: int) -> bool:
-    return sys_flag & TRANSACTION_BITS in (0, TRANSACTION_COMMIT)

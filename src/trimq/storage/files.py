@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
-import resource
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from trimq.model import Buffer
+from trimq.storage.system_calls import Memory, lock_pages, memory_of_process, syncfs
+
+__all__ = ["DiskFiles", "File", "Files", "Memory", "Space", "is_folder", "is_out_of_descriptors", "split_path"]
 
 # The kernel takes at most this many parts in one call (IOV_MAX on Linux).
 _MAX_PARTS = 1024
@@ -29,18 +29,18 @@ _PROBE_BYTES = 128 * 1024
 _PROBE = [bytearray(1)]
 
 
+# The process, or the whole system, has no descriptor left. That says nothing about what was written.
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+
 T = TypeVar("T")
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    return error.errno in _NO_DESCRIPTOR
 
 
 class Space(NamedTuple):
     free_bytes: int
-    total_bytes: int
-
-
-class Memory(NamedTuple):
-    """What this process takes for itself, files in the page cache aside, and how much there is for everybody."""
-
-    used_bytes: int
     total_bytes: int
 
 
@@ -132,16 +132,28 @@ class _Descriptors:
     def closed(self, file: DiskFile) -> None:
         self._open.pop(file, None)
 
+    def insist(self, file: DiskFile, take: Callable[[], T]) -> T:
+        """What `take` gives, which needs a descriptor for `file`: where there is none left, others give theirs."""
+        while True:
+            try:
+                return take()
+            except OSError as error:
+                other = next((other for other in self._open if other is not file), None)
+                if other is None or not is_out_of_descriptors(error):
+                    raise
+                other.close()
+
     def close_all(self) -> None:
         for file in list(self._open):
             file.close()
 
 
 class DiskFile:
-    __slots__ = ("_descriptors", "_fd", "_map", "_path", "is_used", "name")
+    __slots__ = ("_access", "_descriptors", "_fd", "_map", "_path", "is_used", "name")
 
-    def __init__(self, name: str, path: str, descriptors: _Descriptors) -> None:
+    def __init__(self, name: str, path: str, descriptors: _Descriptors, access: int = os.O_RDWR) -> None:
         self.name = name
+        self._access = access
         self._path = path
         self._descriptors = descriptors
         self._fd = -1
@@ -152,7 +164,9 @@ class DiskFile:
         if self._fd >= 0:
             self.is_used = True
         else:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o640)
+            self._fd = self._descriptors.insist(
+                self, lambda: os.open(self._path, self._access | os.O_CLOEXEC | flags, 0o640)
+            )
             self._descriptors.opened(self)
         return self._fd
 
@@ -195,7 +209,8 @@ class DiskFile:
 
     def _remap(self) -> None:
         # The old map is left to the views that hold it.
-        self._map = mmap.mmap(self._open(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+        fd = self._open()
+        self._map = self._descriptors.insist(self, lambda: mmap.mmap(fd, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED))
 
     def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
         if self._is_cached(position, length):
@@ -238,11 +253,12 @@ class DiskFile:
         return self._off_the_loop(fill)
 
     def begin_lock(self, length: int) -> Callable[[], Callable[[], None]]:
-        return self._off_the_loop(lambda fd: _lock_pages(fd, length))
+        return self._off_the_loop(lambda fd: lock_pages(fd, length))
 
     def _off_the_loop(self, work: Callable[[int], T]) -> Callable[[], T]:
         # A descriptor of its own: the bound may close the shared one while the work is under way.
-        fd = os.dup(self._open())
+        own = self._open()
+        fd = self._descriptors.insist(self, lambda: os.dup(own))
 
         def run() -> T:
             try:
@@ -277,18 +293,22 @@ def _write_rest(fd: int, rest: bytes, position: int) -> None:
 
 
 class DiskFiles:
-    """The files below one folder of the machine."""
+    """The files below one folder of the machine, which is made unless it is only read."""
 
-    def __init__(self, root: str, open_files: int = 512) -> None:
+    def __init__(self, root: str, open_files: int = 512, is_read_only: bool = False) -> None:
         self.root = root
         self._descriptors = _Descriptors(open_files)
-        os.makedirs(root, exist_ok=True)
+        self._access = os.O_RDONLY if is_read_only else os.O_RDWR
+        if not is_read_only:
+            os.makedirs(root, exist_ok=True)
+        # Held, so that a sync of everything needs none, and hears of whatever the disk failed to write meanwhile.
+        self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"
 
     def open(self, name: str, create: bool = False) -> DiskFile:
-        file = DiskFile(name, self._path(name), self._descriptors)
+        file = DiskFile(name, self._path(name), self._descriptors, self._access)
         if create:
             file.create()
         return file
@@ -313,44 +333,33 @@ class DiskFiles:
         os.replace(self._path(old), self._path(new))
 
     def sync_folder(self, name: str) -> None:
-        fd = os.open(self._path(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fd = os.open(self._path(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            if not is_out_of_descriptors(error):
+                raise
+            self.sync_all()
+            return
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
     def sync_all(self) -> None:
-        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            _syncfs(fd)
-        finally:
-            os.close(fd)
+        syncfs(self._root_fd)
 
     def space(self) -> Space:
         found = os.statvfs(self.root)
         return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def memory(self) -> Memory:
-        return _memory_of_process()
+        return memory_of_process()
 
     def close(self) -> None:
         self._descriptors.close_all()
-
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def _memory_of_process() -> Memory:
-    """Where the system does not tell how much is taken, nothing is."""
-    total_bytes = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
-    try:
-        with open("/proc/self/statm", "rb") as statm:
-            _, resident, shared, *_ = statm.read().split()
-    except OSError:
-        return Memory(0, total_bytes)
-    with suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max", "rb") as limit:
-        total_bytes = min(total_bytes, int(limit.read()))  # a ValueError for `max`, which is none
-    return Memory((int(resident) - int(shared)) * _PAGE_BYTES, total_bytes)
+        if self._root_fd >= 0:
+            os.close(self._root_fd)
+            self._root_fd = -1
 
 
 def is_folder(path: str) -> bool:
@@ -360,39 +369,3 @@ def is_folder(path: str) -> bool:
 def split_path(path: str) -> tuple[str, str]:
     """The folder of a path, and the name in it."""
     return os.path.split(os.path.abspath(path))
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *3 * (ctypes.c_int,), ctypes.c_long)
-_libc.mlock.argtypes = _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_MAP_FAILED = ctypes.c_void_p(-1).value
-
-
-def _syncfs(fd: int) -> None:
-    if _libc.syncfs(fd) != 0:
-        raise _last_error()
-
-
-def _last_error() -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number))
-
-
-def _lock_pages(fd: int, length: int) -> Callable[[], None]:
-    address = _libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
-    if address == _MAP_FAILED:
-        raise _last_error()
-    if _libc.mlock(address, length) != 0:
-        error = _last_error()
-        _libc.munmap(address, length)
-        limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-        told = "none" if limit == resource.RLIM_INFINITY else f"{limit} bytes"
-        raise OSError(error.errno, f"{error.strerror} (the limit RLIMIT_MEMLOCK is {told}, {length} are needed)")
-
-    def release() -> None:
-        _libc.munmap(address, length)
-
-    return release

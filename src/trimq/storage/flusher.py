@@ -3,13 +3,16 @@ is no timer. Knows files and folders, never what is in them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
 from trimq.clock import Timeline, Timer
 from trimq.offload import Offload
-from trimq.storage.files import File, Files
+from trimq.storage.files import File, Files, is_out_of_descriptors
+
+log = logging.getLogger(__name__)
 
 
 class Dirty:
@@ -65,6 +68,7 @@ class _Rounds:
         self._offload = offload
         self._syncfs_threshold = syncfs_threshold
         self._failed = failed
+        self._is_short = False
         self.dirty = Dirty()
         self.number = 0
         """The last pass whose writes are in `dirty`, or were in that of a round before."""
@@ -92,9 +96,31 @@ class _Rounds:
             return self._files.sync_all
         syncs = []
         for file in sorted(dirty.files, key=_name):  # in the same order on every run
-            with suppress(FileNotFoundError):  # removed since it was written
+            try:
                 syncs.append(file.begin_sync())
+            except FileNotFoundError:
+                continue  # removed since it was written
+            except OSError as error:
+                if not is_out_of_descriptors(error):
+                    raise
+                self._note_short(file.name, error)
+                return lambda: self._sync_all_after(syncs)
         return lambda: self._sync(syncs, sorted(dirty.folders))
+
+    def _note_short(self, name: str, error: OSError) -> None:
+        if not self._is_short:  # said once: every round may find it so
+            self._is_short = True
+            log.warning(
+                "%s cannot be opened: %s. Everything is synced at once instead. Let the process open more files"
+                " (ulimit -n)",
+                name,
+                error.strerror,
+            )
+
+    def _sync_all_after(self, syncs: Iterable[Callable[[], None]]) -> None:
+        for sync in syncs:  # they hold descriptors
+            sync()
+        self._files.sync_all()
 
     def _sync(self, syncs: Iterable[Callable[[], None]], folders: Iterable[str]) -> None:
         for sync in syncs:

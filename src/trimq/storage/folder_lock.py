@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 
 from trimq.errors import StartMistake
 
@@ -19,9 +20,7 @@ class FolderLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.pread(self._fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._fd)
-            raise StartMistake(f"the data folder {root} is in use by the broker with pid {owner}") from None
+            raise _in_use(root, self._fd) from None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
         self._root = root
@@ -46,3 +45,31 @@ class FolderLock:
             os.close(fd)
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
+
+
+class FolderGlance:
+    """Keeps brokers out of a data folder while others look at it. Writes nothing: a folder that cannot be written, or
+    has no lock, is looked at without."""
+
+    def __init__(self, root: str) -> None:
+        self._fd = -1
+        with suppress(OSError):
+            self._fd = os.open(os.path.join(root, FolderLock.NAME), os.O_RDONLY | os.O_CLOEXEC)
+        if self._fd < 0:
+            return
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _in_use(root, self._fd) from None
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+def _in_use(root: str, fd: int) -> StartMistake:
+    """Whoever holds the lock says its pid in it, unless it only looks."""
+    owner = os.pread(fd, 64, 0).decode("ascii", "replace").strip()
+    os.close(fd)
+    by = f"the broker with pid {owner}" if owner else "a program that looks through it"
+    return StartMistake(f"the data folder {root} is in use by {by}")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
+from trimq.errors import Damage, StartMistake
 from trimq.formats.batch import BadBatch, BatchHeader, check_stored
 from trimq.formats.checksum import crc32c
 from trimq.storage import transaction_index
@@ -21,24 +24,28 @@ from trimq.storage.companions import (
     Unusable,
 )
 from trimq.storage.epoch_checkpoint import parse_epochs, parse_partition_metadata
+from trimq.storage.expected_segments import GIVEN_UP, breaches, remedy
 from trimq.storage.files import File, Files
 from trimq.storage.memory_files import MemoryFiles
 from trimq.storage.partition_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, StoredIndex
-from trimq.storage.partition_recovery import remedy
 from trimq.storage.partition_store import ROOT
 from trimq.storage.producer_snapshot import ProducerStates
 from trimq.storage.segment import base_of, is_room, segment_name
+from trimq.storage.set_aside import is_set_aside
 from trimq.storage.table import Table
 from trimq.storage.table_records import iterate_frames
-from trimq.storage.table_recovery import Recovery
+from trimq.storage.table_recovery import DamagedTable, Recovery
 
 TABLES = "tables"
 _CHECKPOINTS = "checkpoints"
 _TAIL_REMEDY = "Start the broker: it cuts what was never acknowledged."
 _INDEX_REMEDY = "Start the broker: it builds the index anew from the log."
 _COMPANION_REMEDY = "Start the broker: it builds the file anew, or names what must be restored."
-_TABLE_REMEDY = "Start the broker: it cuts a torn tail, or names what must be restored."
+_TABLE_REMEDY = "Start the broker: it cuts a torn tail."
+_REFUSED_REMEDY = "Restore the files of this table from a backup: the broker does not start with them as they are."
+_OWNER_REMEDY = "Move the folder away, or remove this file if the records are those of the topic."
 _PIECE_BYTES = 1024 * 1024
+_NOBODY: Mapping[str, UUID] = {}
 
 V = TypeVar("V")
 
@@ -100,21 +107,47 @@ def batches(segment: FoundSegment) -> Iterator[tuple[int, BatchHeader, memoryvie
         position += header.size
 
 
-def verify(files: Files, progress: Progress) -> Iterator[Finding]:
-    """Everything that does not fit together."""
-    tables = list(_verify_tables(files))
-    yield from tables
-    checkpoints = None if tables else read_checkpoints(files)
-    found = [segment for name in files.names(ROOT) for segment in segments(files, f"{ROOT}/{name}")]
-    total, done = sum(segment.file.size() for segment in found), 0
+def verify(files: Files, progress: Progress, owners: Mapping[str, UUID] = _NOBODY) -> Iterator[Finding]:
+    """Everything that does not fit together. `owners` are the ids of the topics whose folders must be there."""
+    yield from _verify_tables(files)
+    checkpoints = find_checkpoints(files)
+    for folder, id in owners.items():
+        checkpoints.take(folder, id)
+    folders = sorted({*owners, *(f"{ROOT}/{name}" for name in files.names(ROOT) if not is_set_aside(name))})
+    found = {folder: segments(files, folder) for folder in folders}
+    total, done = sum(segment.file.size() for each in found.values() for segment in each), 0
     progress(0, total)
-    for segment in found:
-        yield from _verify_segment(files, segment, checkpoints)
-        done += segment.file.size()
-        segment.file.close()
-        progress(done, total)
-    for name in files.names(ROOT):
-        yield from _verify_companions(files, f"{ROOT}/{name}")
+    for folder, inside in found.items():
+        broken = {finding.file: finding for finding in _verify_expected(files, folder, inside, checkpoints)}
+        yield from broken.values()
+        for segment in inside:
+            if segment.name not in broken:
+                yield from _verify_segment(files, segment, checkpoints)
+            done += segment.file.size()
+            segment.file.close()
+            progress(done, total)
+        yield from _verify_companions(files, folder)
+        yield from _verify_owner(files, folder, owners.get(folder))
+
+
+def _verify_expected(
+    files: Files, folder: str, found: list[FoundSegment], checkpoints: Checkpoints
+) -> Iterator[Finding]:
+    """What a start would miss, unless its records are given up."""
+    given_up = {base for name in files.names(folder) if (base := base_of(name, GIVEN_UP)) is not None}
+    sizes = {segment.base: segment.file.size() for segment in found} | dict.fromkeys(given_up, 0)
+    for breach in breaches(folder, dict(sorted(sizes.items())), checkpoints, given_up):
+        yield Finding(breach.file, breach.position, f"it {breach.problem}", remedy(breach.file))
+
+
+def _verify_owner(files: Files, folder: str, id: UUID | None) -> Iterator[Finding]:
+    path = f"{folder}/{PARTITION_METADATA}"
+    if id is None or PARTITION_METADATA not in files.names(folder):
+        return
+    with suppress(Unusable):  # which is told of the companions
+        owner = parse_partition_metadata(_read(files, path))
+        if owner != id:
+            yield Finding(path, 0, f"it names the topic {owner}, but the folder should be that of {id}", _OWNER_REMEDY)
 
 
 def read_table(files: Files, name: str, kind: type[V]) -> dict[str, V]:
@@ -124,19 +157,20 @@ def read_table(files: Files, name: str, kind: type[V]) -> dict[str, V]:
     for short in files.names(TABLES):
         if short.startswith(f"{name}."):
             copy.open(f"{TABLES}/{short}", create=True).write(0, [_read(files, f"{TABLES}/{short}")])
-    return Recovery(copy, TABLES, name, kind).run().values
+    return Recovery(copy, TABLES, name, kind, is_copy=True).run().values
 
 
-def read_checkpoints(files: Files) -> Checkpoints:
-    return Checkpoints(cast("Table[list[Any]]", read_table(files, _CHECKPOINTS, list)))  # which is only read
+def find_checkpoints(files: Files) -> Checkpoints:
+    """None where their table is damaged, which is told of the tables."""
+    try:
+        found = read_table(files, _CHECKPOINTS, list)
+    except (Damage, StartMistake):
+        found = {}
+    return Checkpoints(cast("Table[list[Any]]", found))  # which is only read
 
 
-def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoints | None) -> Iterator[Finding]:
-    mark = None if checkpoints is None else checkpoints.sealed(segment.folder, segment.base)
-    if mark is not None and mark.size != segment.file.size():
-        problem = f"it has {segment.file.size()} bytes, but was sealed with {mark.size}"
-        yield Finding(segment.name, segment.file.size(), problem, remedy(segment.name))
-        return
+def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoints) -> Iterator[Finding]:
+    mark = checkpoints.sealed(segment.folder, segment.base)
     position, expected = 0, segment.base
     try:
         for position, header, _ in batches(segment):
@@ -160,8 +194,8 @@ def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoint
     yield from _verify_index(files, segment, expected, IndexSums() if mark is None else mark.sums or IndexSums())
 
 
-def _is_durable(segment: FoundSegment, position: int, checkpoints: Checkpoints | None) -> bool:
-    point = None if checkpoints is None else checkpoints.point(segment.folder)
+def _is_durable(segment: FoundSegment, position: int, checkpoints: Checkpoints) -> bool:
+    point = checkpoints.point(segment.folder)
     return point is not None and (segment.base, position) < (point.base, point.position)
 
 
@@ -217,12 +251,23 @@ def _verify_companions(files: Files, folder: str) -> Iterator[Finding]:
 
 
 def _verify_tables(files: Files) -> Iterator[Finding]:
+    """What a start would refuse, and tails that it would cut."""
+    refused = set()
+    for table in dict.fromkeys(name.partition(".")[0] for name in files.names(TABLES)):
+        try:
+            read_table(files, table, Any)
+        except DamagedTable as damage:
+            refused.add(table)
+            yield Finding(damage.file, damage.position, damage.problem, _REFUSED_REMEDY)
+        except (Damage, StartMistake) as error:
+            refused.add(table)
+            yield Finding(f"{TABLES}/{table}", 0, str(error), _REFUSED_REMEDY)
     for name in files.names(TABLES):
         data = _read(files, f"{TABLES}/{name}")
         position = 0
         for frame in iterate_frames(data):
             position = frame.end
-        if position < len(data):
+        if position < len(data) and name.partition(".")[0] not in refused:
             yield Finding(f"{TABLES}/{name}", position, "no whole record is here", _TABLE_REMEDY)
 
 

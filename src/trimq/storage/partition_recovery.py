@@ -11,6 +11,7 @@ from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader, check_store
 from trimq.storage.checkpoints import Checkpoints, RecoveryPoint
 from trimq.storage.compaction_swap import finish_swaps
 from trimq.storage.companions import LOG, OF_A_SEGMENT, PRODUCER_SNAPSHOT, Unusable
+from trimq.storage.expected_segments import GIVEN_UP, first_kept, remedy, require_expected
 from trimq.storage.files import Files
 from trimq.storage.partition_index import MAX_RELATIVE_OFFSET
 from trimq.storage.partition_log import PartitionLog
@@ -21,8 +22,7 @@ from trimq.storage.segment import Segment, base_of, is_room, segment_name
 log = logging.getLogger(__name__)
 
 _LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
-_GIVEN_UP = ".lost"
-_UNFINISHED = (".swap", _GIVEN_UP)
+_UNFINISHED = (".swap", GIVEN_UP)
 _WITH_ITS_SEGMENT = OF_A_SEGMENT[:-1]  # but not the snapshots
 _DAMAGED = ".damaged"
 
@@ -48,13 +48,14 @@ def open_log(
     if is_adopted:
         _refuse_unfinished(opened, names)
     _remove_leftovers(files, opened, names)
-    if not opened.journal.segments:
-        require_empty(opened.folder, checkpoints)
+    sizes = {segment.base: segment.size for segment in opened.journal.segments}
+    require_expected(opened.folder, sizes, checkpoints, given_up)
+    if not sizes:
         opened.begin(None)
         return
     try:
-        point = _trusted_point(opened, checkpoints, known, given_up)
-        _check_sealed(opened, checkpoints, point, given_up)
+        point = _trusted_point(opened, checkpoints, known)
+        _forget_given_up(opened, checkpoints, point)
         _Scan(files, opened, checkpoints, point, known is None, is_adopted).run(names)
     except DamagedSegment as found:
         raise Damage(f"{found.file} is damaged at byte {found.position}: {remedy(found.file)}") from None
@@ -63,22 +64,17 @@ def open_log(
         opened.checkpoint()
 
 
-def remedy(path: str) -> str:
-    """What to do about a segment that is damaged or missing."""
-    return f"restore it from a copy, or, to give up its records, create a file {path.removesuffix(LOG)}{_GIVEN_UP}"
-
-
 def _give_up(files: Files, opened: PartitionLog) -> set[int]:
     """Put empty segments in the place of those whose records somebody has given up; what was there is kept."""
     names = files.names(opened.folder)
-    bases = {base for name in names if (base := base_of(name, _GIVEN_UP)) is not None}
+    bases = {base for name in names if (base := base_of(name, GIVEN_UP)) is not None}
     for base in bases:
         path = f"{opened.folder}/{segment_name(base, LOG)}"
         log.warning("%s: its records are given up", path)
         if segment_name(base, LOG) in names:
             files.rename(path, path + _DAMAGED)
         files.open(path, create=True)
-        files.remove(f"{opened.folder}/{segment_name(base, _GIVEN_UP)}")
+        files.remove(f"{opened.folder}/{segment_name(base, GIVEN_UP)}")
         opened.note_new(None)
         opened.journal.touch()
     return bases
@@ -101,65 +97,36 @@ def _remove_leftovers(files: Files, opened: PartitionLog, names: Sequence[str]) 
             files.remove(f"{opened.folder}/{name}")
 
 
-def require_empty(folder: str, checkpoints: Checkpoints) -> None:
-    """Damage: this folder without segments is not one whose creation a crash has cut short."""
-    known = checkpoints.point(folder)
-    if known is not None:
-        raise _missing(folder, known.base, known)
-
-
-def _missing(folder: str, base: int, known: RecoveryPoint) -> Damage:
-    path = f"{folder}/{segment_name(base, LOG)}"
-    held = f"of a stream that held the offsets from {known.start} to {known.offset - 1} at least"
-    return Damage(f"{path} is missing, {held}: {remedy(path)}")
-
-
 # -- what is trusted
 
 
-def _trusted_point(
-    opened: PartitionLog, checkpoints: Checkpoints, known: RecoveryPoint | None, given_up: set[int]
-) -> RecoveryPoint:
+def _trusted_point(opened: PartitionLog, checkpoints: Checkpoints, known: RecoveryPoint | None) -> RecoveryPoint:
+    """All that is expected is there."""
     segments = opened.journal.segments
     first = segments[0]
     if known is None:
         opened.start = first.base
         return RecoveryPoint(first.base, first.base, 0, first.base, 0)
-    if first.base > known.start:
-        raise _missing(opened.folder, known.start, known)
-    while len(segments) > 1 and segments[1].base <= min(known.start, known.base):
-        # Its removal was cut short: of those before the start, a crash may bring back any, and not its neighbours.
+    kept_from = first_kept([segment.base for segment in segments], known)
+    while segments[0].base < kept_from:
         opened.journal.remove(segments[0], OF_A_SEGMENT[:-1])
     opened.start = known.start
-    place = next((place for place, segment in enumerate(segments) if segment.base == known.base), None)
-    if place is None:
-        raise _missing(opened.folder, known.base, known)
-    segment = segments[place]
-    if segment.size >= known.position:
+    place = next(place for place, segment in enumerate(segments) if segment.base == known.base)
+    if segments[place].size >= known.position:
         return known
-    if segment.base not in given_up:
-        found = f"ends at byte {segment.size}, but {known.position} bytes were durable"
-        raise Damage(f"{segment.file.name} {found}: {remedy(segment.file.name)}")
+    # Its records are given up.
     offset = known.offset if place + 1 == len(segments) else segments[place + 1].base
     point = known._replace(offset=offset, position=0, producers=-1, sums=None)
     checkpoints.save(opened.folder, point)
     return point
 
 
-def _check_sealed(opened: PartitionLog, checkpoints: Checkpoints, point: RecoveryPoint, given_up: set[int]) -> None:
-    segments = {segment.base: segment for segment in opened.journal.segments}
+def _forget_given_up(opened: PartitionLog, checkpoints: Checkpoints, point: RecoveryPoint) -> None:
+    """Marks of segments whose head was cut, or whose records are given up."""
+    sizes = {segment.base: segment.size for segment in opened.journal.segments}
     for base in checkpoints.marked(opened.folder):
-        mark, segment = checkpoints.sealed(opened.folder, base), segments.get(base)
-        if base >= point.base or mark is None:
-            continue
-        if segment is None:
-            if base > opened.journal.segments[0].base:
-                raise _missing(opened.folder, base, point)
-            checkpoints.forget_sealed(opened.folder, base)  # its head was cut
-        elif segment.size != mark.size:
-            if base not in given_up:
-                found = f"has {segment.size} bytes, but was sealed with {mark.size}"
-                raise Damage(f"{segment.file.name} {found}: {remedy(segment.file.name)}")
+        mark = checkpoints.sealed(opened.folder, base)
+        if base < point.base and mark is not None and sizes.get(base) != mark.size:
             checkpoints.forget_sealed(opened.folder, base)
 
 

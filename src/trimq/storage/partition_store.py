@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from uuid import UUID
 
 from trimq.errors import Damage, Refusal, WriteFailed
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.companions import OFFSET_INDEX, PARTITION_METADATA, Unusable
 from trimq.storage.epoch_checkpoint import format_partition_metadata, parse_partition_metadata
+from trimq.storage.expected_segments import require_expected
 from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.loaded_indexes import LoadedIndexes
 from trimq.storage.log_settings import LogSettings
 from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_recovery import open_log, require_empty
+from trimq.storage.partition_recovery import open_log
 from trimq.storage.passes import Passes, Ticket
+from trimq.storage.set_aside import set_aside
 
 log = logging.getLogger(__name__)
 
 ROOT = "partitions"
 _LEAVING = ".leaving"
+
+# So many folders are emptied, or written to, in one turn of the loop: others want theirs.
+_FOLDERS_PER_TURN = 50
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -35,6 +42,8 @@ class PartitionStore:
         self._now_ms = now_ms
         self._loaded = LoadedIndexes()
         self._ticket: Ticket | None = None
+        self._doomed: deque[str] = deque()
+        self._is_removing = False
 
     def open(
         self, topic: str, index: int, id: UUID, settings: LogSettings, is_new: bool = False, is_adopted: bool = False
@@ -55,7 +64,7 @@ class PartitionStore:
             if metadata is not None:
                 opened.note_new(metadata)
         else:
-            require_empty(opened.folder, self._checkpoints)
+            require_expected(opened.folder, {}, self._checkpoints)
             self._make(folder, id, opened)
         return opened
 
@@ -75,8 +84,13 @@ class PartitionStore:
 
     def confirm(self, id: UUID, logs: Iterable[PartitionLog]) -> None:
         """The topic of these new logs is known on disk: now their folders may say whose they are. One that does not is
-        what a crash left of a creation, and is never taken for a topic's."""
-        for made in logs:
+        what a crash left of a creation, and is never taken for a topic's. Of many, some in each turn of the loop: what
+        a stop leaves is written at the next start."""
+        self._confirm_some(id, deque(logs))
+
+    def _confirm_some(self, id: UUID, left: deque[PartitionLog]) -> None:
+        for _ in range(min(_FOLDERS_PER_TURN, len(left))):
+            made = left.popleft()
             if made.is_removed:
                 continue
             try:
@@ -85,6 +99,8 @@ class PartitionStore:
                 log.warning("%s/%s is written at the next start: %s", made.folder, PARTITION_METADATA, error)
             else:
                 made.journal.touch()
+        if left:
+            self._passes.soon(partial(self._confirm_some, id, left))
 
     def _clear(self, folder: str) -> None:
         """What an earlier topic of this name, or the creation of one, has left behind."""
@@ -151,8 +167,21 @@ class PartitionStore:
             else:
                 left.append(leaving)
         ticket = self._ticket = self._ticket or self._passes.join(self)
-        self._passes.when_on_disk(ticket, lambda _: self._remove_left(left))
+        self._passes.when_on_disk(ticket, lambda _: self._remove_soon(left))
         return ticket if is_whole else None
+
+    def _remove_soon(self, folders: Iterable[str]) -> None:
+        """Some in each turn of the loop. What a stop leaves of them goes with the next start."""
+        self._doomed.extend(folders)
+        if not self._is_removing:
+            self._is_removing = True
+            self._remove_some()
+
+    def _remove_some(self) -> None:
+        self._remove_left([self._doomed.popleft() for _ in range(min(_FOLDERS_PER_TURN, len(self._doomed)))])
+        self._is_removing = len(self._doomed) > 0
+        if self._is_removing:
+            self._passes.soon(self._remove_some)
 
     def _remove_left(self, folders: Iterable[str]) -> None:
         for folder in folders:
@@ -181,9 +210,10 @@ class PartitionStore:
 
     # -- strangers
 
-    def strangers(self, known: Collection[str]) -> Iterator[tuple[str, UUID, int]]:
+    def strangers(self, known: Collection[str], sets_aside: bool = False) -> Iterator[tuple[str, UUID, int]]:
         """Topics whose folders are here although nobody knows them: name, id, number of partitions. What a crash left
-        of a creation is no stranger, and goes."""
+        of a creation is no stranger, and goes. `sets_aside`: nobody is certain what is known, so that it is kept under
+        another name."""
         found: dict[str, dict[int, str]] = {}
         for name in self._files.names(ROOT):
             topic, dash, number = name.rpartition("-")
@@ -191,6 +221,9 @@ class PartitionStore:
                 found.setdefault(topic, {})[int(number)] = f"{ROOT}/{name}"
         for topic, folders in sorted(found.items()):
             if all(map(self._is_unborn, folders.values())):
+                if sets_aside:
+                    self._set_aside(folders.values())
+                    continue
                 self._take_away([(folder, self._owner(folder) or UUID(int=0)) for folder in folders.values()])
                 continue
             owner = next((owner for owner in map(self._owner, folders.values()) if owner is not None), None)
@@ -198,6 +231,11 @@ class PartitionStore:
                 log.warning("%s-*: not taken for a topic, because no %s says whose it is", topic, PARTITION_METADATA)
             else:
                 yield topic, owner, max(folders) + 1
+
+    def _set_aside(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            set_aside(self._files, folder)
+        self._ticket = self._ticket or self._passes.join(self)
 
     def _is_unborn(self, folder: str) -> bool:
         """It does not say whose it is: nothing of it was acknowledged. One that has an index, which Kafka makes with

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from trimq.errors import Refusal, WriteFailed
@@ -102,6 +103,11 @@ class Passes:
         """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
         self._afterwards.append((ticket, callback))
 
+    def follow_up(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
+        """As `afterwards`, for what begins something new: if it fails, that is a bug of whoever began it, told in the
+        log, and what is durable is durable all the same. Not for what keeps anything in step with the files."""
+        self._afterwards.append((ticket, partial(_try, callback)))
+
     def when_on_disk(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
         """Call back once the ticket's pass survives a power cut, or is refused. That is `afterwards`, unless passes are
         acknowledged from the page cache: for whatever a restart could not do without."""
@@ -175,6 +181,13 @@ class Passes:
             _call_back(self._on_disk, self._flusher.on_disk)
         for listener in self._listeners:
             listener()
+
+
+def _try(callback: Callable[[Ticket], object], ticket: Ticket) -> None:
+    try:
+        callback(ticket)
+    except Exception:
+        log.exception("what was to follow a pass failed")
 
 
 def _call_back(waiting: deque[tuple[Ticket, Callable[[Ticket], object]]], number: int) -> None:

@@ -3,11 +3,9 @@ every record of what was settled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
 
-from trimq.errors import Damage
 from trimq.formats.content import (
     FOOTER,
     FOOTER_BYTES,
@@ -27,11 +25,11 @@ from trimq.storage.acks import replay
 from trimq.storage.blobs import VOLATILE
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.files import File, Files
-from trimq.storage.inspection import Finding, Progress, read_checkpoints
+from trimq.storage.inspection import Finding, Progress, find_checkpoints
 from trimq.storage.queue_segment import ACKS, CONTENTS
 from trimq.storage.queue_store import BLOBS, ROOT
 from trimq.storage.segment import base_of, is_room, segment_name
-from trimq.storage.table import Table
+from trimq.storage.set_aside import is_set_aside
 
 _REMEDY = "Put it back from a copy, or remove the folder to go on without the messages of this queue."
 _BODY_REMEDY = "Put it back from a copy: the messages whose bodies these are cannot be delivered without."
@@ -61,7 +59,7 @@ class FoundSegment:
 
 def names(files: Files) -> list[str]:
     """The folders of the logs, but for that of the shared bodies."""
-    return [name for name in files.names(ROOT) if name != BLOBS]
+    return [name for name in files.names(ROOT) if name != BLOBS and not is_set_aside(name)]
 
 
 def segments(files: Files, folder: str) -> list[FoundSegment]:
@@ -147,13 +145,11 @@ def messages(files: Files, name: str) -> Iterator[tuple[Stored, bytes | None, bo
                 yield stored, body, segment.is_settled(stored.offset)
 
 
-def verify(files: Files, progress: Progress) -> Iterator[Finding]:
-    """Everything that does not fit together."""
-    try:
-        checkpoints = read_checkpoints(files)
-    except Damage:  # which is told of the tables
-        checkpoints = Checkpoints(cast("Table[list[Any]]", {}))
-    folders = [f"{ROOT}/{name}" for name in files.names(ROOT)]
+def verify(files: Files, progress: Progress, expected: Iterable[str] = ()) -> Iterator[Finding]:
+    """Everything that does not fit together. `expected`: the folders that must be there if anything of them is known to
+    be on disk."""
+    checkpoints = find_checkpoints(files)
+    folders = sorted({*expected, *(f"{ROOT}/{name}" for name in files.names(ROOT) if not is_set_aside(name))})
     bodies = SharedBodies(files)
     for done, folder in enumerate(folders):
         found = segments(files, folder)

@@ -3,10 +3,11 @@ with nothing live; who gets a message, and when, is decided above."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from trimq.errors import UnknownTopic, WriteFailed
+from trimq.errors import DamagedSegment, UnknownTopic, WriteFailed
 from trimq.formats.content import (
     NEVER,
     NO_BLOB,
@@ -29,9 +30,11 @@ from trimq.storage.flusher import Dirty
 from trimq.storage.journal import Journal
 from trimq.storage.passes import Ticket
 from trimq.storage.queue_parts import QueueParts
-from trimq.storage.queue_reading import Recents, Window
+from trimq.storage.queue_reading import Recents, Window, read_expiries
 from trimq.storage.queue_segment import CONTENTS, QueueSegment
 from trimq.storage.queue_settling import PassMark, SettledSegments
+
+log = logging.getLogger(__name__)
 
 _Written = tuple[int, int | None]
 """The end of a pass, and the first of its messages that must be synced before it is readable."""
@@ -52,6 +55,8 @@ class QueueLog(SettledSegments):
         self.is_removed = False
         self.grown: Callable[[], None] | None = None
         """Called when `readable_end` has grown."""
+        self.keeps_recent = True
+        """Whether what is appended is kept at hand for readers that keep up."""
         self.undone: Callable[[], None] | None = None
         """Called when messages were appended and then taken back."""
         self._written_end = 0
@@ -120,7 +125,8 @@ class QueueLog(SettledSegments):
         if blob != NO_BLOB:
             self._refer(tail, offset, blob)
             size += len(content.body) - REFERENCE_BYTES
-        self._recent.keep(offset, flags, expires_ms, (content,), size)
+        if self.keeps_recent:
+            self._recent.keep(offset, flags, expires_ms, (content,), size)
         return ticket
 
     def append_all(self, contents: Sequence[Content], expires_ms: int, flags: int) -> Ticket:
@@ -145,7 +151,8 @@ class QueueLog(SettledSegments):
             self._first_synced = offset
         self.end = offset + count
         self.live += count
-        self._recent.keep(offset, flags, expires_ms, contents, size)
+        if self.keeps_recent:
+            self._recent.keep(offset, flags, expires_ms, contents, size)
         return ticket
 
     def _refer(self, tail: QueueSegment, offset: int, blob: int) -> None:
@@ -287,17 +294,54 @@ class QueueLog(SettledSegments):
             first, end, most_bytes, now_ms
         )
 
+    def take_expired(self, offset: int, most: int, most_bytes: int, now_ms: int) -> list[Stored]:
+        """As `take_run`, of messages that have expired."""
+        first = self.next_live(offset)
+        if first is None or self._near.attempts:
+            return []
+        end = min(self._near.next_settled(first), self.readable_end, first + most)
+        return self._recent.take_expired(first, end, most_bytes, now_ms) or self._window.take_expired(
+            first, end, most_bytes, now_ms
+        )
+
     def expiry_ms(self, offset: int, may_wait: bool = True) -> int:
         """Of a live message, whose body is not read if it is elsewhere."""
-        found = self._recent.get(offset) or self._window.read(self._segment_of(offset), offset, may_wait)
+        found = self._recent.get(offset) or self._read_window(offset, may_wait)
         return found.expires_ms
 
+    def expiries(self, offset: int) -> Iterator[tuple[int, int]]:
+        """The live messages from `offset` on that are readable, and when each expires. What a damaged file does not
+        tell is left out."""
+        following = self.next_live(offset)
+        while following is not None:
+            recent = self._recent.get(following)
+            if recent is not None:
+                yield following, recent.expires_ms
+                following = self.next_live(following + 1)
+                continue
+            segment = self._segment_of(following)
+            end = min(segment.end, self.readable_end)
+            try:
+                for found, expires_ms in read_expiries(segment, following, end):
+                    if segment.is_live(found):
+                        yield found, expires_ms
+            except DamagedSegment as damage:
+                log.error("messages of %s are left out: %s", self.folder, damage)
+            following = self.next_live(end)
+
     def _read(self, offset: int, may_wait: bool) -> Stored:
-        stored = self._window.read(self._segment_of(offset), offset, may_wait)
+        stored = self._read_window(offset, may_wait)
         if not stored.flags & SHARED or self._parts.bodies is None:
             return stored
         body = self._parts.bodies.read(blob_of(stored), may_wait)
         return stored._replace(content=stored.content._replace(body=body))
+
+    def _read_window(self, offset: int, may_wait: bool) -> Stored:
+        try:
+            return self._window.read(self._segment_of(offset), offset, may_wait)
+        except DamagedSegment as damage:
+            self._parts.damages.found(damage, "put the file back from a copy: what it holds is delivered after that")
+            raise
 
     # -- compaction
 

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from trimq.storage.ack_writing import AckWriting
 from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.damages import Damages
 from trimq.storage.files import Files
 from trimq.storage.passes import Passes
 from trimq.storage.queue_reading import Budget
@@ -36,3 +37,4 @@ class QueueParts(NamedTuple):
     budget: Budget
     segment_bytes: int
     bodies: Bodies | None
+    damages: Damages

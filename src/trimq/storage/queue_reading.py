@@ -3,7 +3,7 @@ what it keeps in memory is bounded, however long the queue is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from trimq.errors import ColdRead, DamagedSegment
@@ -70,12 +70,20 @@ class Recents(dict[int, Stored]):
 
     def take_run(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[Stored]:
         run = _take_run(self, first, end, most_bytes, now_ms, 0)
+        self._give_back(run)
+        return run
+
+    def take_expired(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[Stored]:
+        run = _take_expired(self, first, end, most_bytes, now_ms, 0)
+        self._give_back(run)
+        return run
+
+    def _give_back(self, run: Sequence[Stored]) -> None:
         size = (HEAD_BYTES + OBJECT_BYTES) * len(run)
         for stored in run:
             exchange, key, header, body, _ = stored[3]
             size += len(exchange) + len(key) + len(header) + len(body)
         self._budget.left += size
-        return run
 
     def forget(self, first: int, end: int, but: AbstractSet[int] = frozenset()) -> None:
         for offset in [offset for offset in self if first <= offset < end and offset not in but]:
@@ -102,6 +110,24 @@ def _take_run(
     return run
 
 
+def _take_expired(
+    source: dict[int, Stored], first: int, end: int, most_bytes: int, now_ms: int, unwanted_flags: int
+) -> list[Stored]:
+    """As `_take_run`, up to the first that is not expired."""
+    run: list[Stored] = []
+    size = 0
+    for offset in range(first, end):
+        stored = source.get(offset)
+        if stored is None or size >= most_bytes:
+            break
+        if stored[1] & unwanted_flags or not 0 <= stored[2] <= now_ms:
+            break
+        del source[offset]
+        size += len(stored[3].body)
+        run.append(stored)
+    return run
+
+
 class Window:
     """Contents that lie beside the one that was asked for last: most readers go on from there."""
 
@@ -123,21 +149,25 @@ class Window:
         wait."""
         stored = self._stored.get(offset)
         if stored is None:
-            self._fill(segment, offset, may_wait)
+            position = self._fill(segment, offset, may_wait)
             stored = self._stored.get(offset)
-        if stored is None:
-            raise DamagedSegment(segment.segment.file.name, segment.position_before(offset)[1])
+            if stored is None:
+                raise DamagedSegment(segment.segment.file.name, position)
         return stored
 
     def take_run(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[Stored]:
         """What was read already, but for contents whose bodies are elsewhere."""
         return _take_run(self._stored, first, end, most_bytes, now_ms, SHARED)
 
+    def take_expired(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[Stored]:
+        return _take_expired(self._stored, first, end, most_bytes, now_ms, SHARED)
+
     def forget(self, offset: int) -> None:
         """It was taken: most are not read again, and a reader that stops half way leaves little behind."""
         self._stored.pop(offset, None)
 
-    def _fill(self, segment: QueueSegment, offset: int, may_wait: bool) -> None:
+    def _fill(self, segment: QueueSegment, offset: int, may_wait: bool) -> int:
+        """Where the record of `offset` begins, or would."""
         if self._segment is segment and self._next_offset == offset:
             position = self._next_position
         else:
@@ -150,6 +180,7 @@ class Window:
             self._stored[stored.offset] = stored
             self._next_offset = stored.offset + 1
         self._segment, self._next_position = segment, position + at
+        return position
 
 
 def read_window(segment: QueueSegment, position: int, may_wait: bool = True) -> bytes:
@@ -203,6 +234,27 @@ def find_position(segment: QueueSegment, offset: int, may_wait: bool = True) -> 
         if position >= segment.indexed_to:
             segment.index(known, position)
     return position
+
+
+def read_expiries(segment: QueueSegment, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """The offsets from `first` up to `end` that are in the file, and when each expires: in long steps, and from the
+    heads alone, whose checksums are not looked at. DamagedSegment: the file cannot be followed further."""
+    position = find_position(segment, first)
+    while first < end:
+        data = _read(segment, position, _WARM_BYTES, may_wait=True)
+        if record_bytes(data, 0) > len(data):
+            data = read_window(segment, position)
+        at = 0
+        while first < end and (head := read_head(data, at)) is not None and not head.flags & FOOTER:
+            if head.offset < first:
+                break
+            if position + at >= segment.indexed_to:
+                segment.index(head.offset, position + at)
+            yield head.offset, head.expires_ms
+            first, at = head.offset + 1, head.end
+        if not at:
+            raise DamagedSegment(segment.segment.file.name, position)
+        position += at
 
 
 def scan(segment: QueueSegment) -> list[tuple[int, Head]]:

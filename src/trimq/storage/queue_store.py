@@ -12,6 +12,7 @@ from trimq.errors import Damage, Refusal, WriteFailed
 from trimq.storage.ack_writing import AckWriting
 from trimq.storage.blobs import Blobs
 from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.damages import Damages
 from trimq.storage.files import Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.passes import Passes, Ticket
@@ -19,6 +20,7 @@ from trimq.storage.queue_log import QueueLog
 from trimq.storage.queue_parts import QueueParts
 from trimq.storage.queue_reading import Budget
 from trimq.storage.queue_recovery import open_queue_log
+from trimq.storage.set_aside import any_set_aside, is_set_aside, set_aside
 
 log = logging.getLogger(__name__)
 
@@ -35,25 +37,39 @@ class QueueStore:
     """A log's name is unique for ever: a folder of no known name is what a crash left behind."""
 
     def __init__(
-        self, files: Files, passes: Passes, checkpoints: Checkpoints, segment_bytes: int, memory_bytes: int
+        self,
+        files: Files,
+        passes: Passes,
+        checkpoints: Checkpoints,
+        segment_bytes: int,
+        memory_bytes: int,
+        damages: Damages | None = None,
     ) -> None:
+        """`damages`: where readers tell what they find damaged."""
         self._files = files
         self._passes = passes
         self._checkpoints = checkpoints
         acks = AckWriting(files, passes)
-        self._blob_parts = QueueParts(files, passes, checkpoints, acks, Budget(0), segment_bytes, None)
+        self._blob_parts = QueueParts(
+            files, passes, checkpoints, acks, Budget(0), segment_bytes, None, damages or Damages()
+        )
         self.blobs = Blobs(passes, lambda is_volatile: self._make(self._blob_parts, BLOBS, is_volatile))
         self._parts = self._blob_parts._replace(budget=Budget(memory_bytes), bodies=self.blobs)
         self._ticket: Ticket | None = None
         self._doomed: deque[str] = deque()
         self._is_removing = False
 
-    def open(self, known: Collection[str]) -> None:
-        """To be called once, at the start: what is left of logs that are not known goes, and all volatile ones."""
+    def open(self, known: Collection[str], sets_aside: bool = False) -> None:
+        """To be called once, at the start: what is left of logs that are not known goes, and all volatile ones.
+        `sets_aside`: nobody is certain what is known, so that it is kept under another name."""
         for name in self._files.names(VOLATILE_ROOT):
             self._remove_folder(f"{VOLATILE_ROOT}/{name}")
-        for name in self._files.names(ROOT):
-            if name not in known and name != BLOBS:
+        for name in self.names():
+            if name in known:
+                continue
+            if sets_aside:
+                set_aside(self._files, f"{ROOT}/{name}")
+            else:
                 self._forget(f"{ROOT}/{name}")
                 self._remove_folder(f"{ROOT}/{name}")
         for root in (ROOT, VOLATILE_ROOT):
@@ -95,11 +111,13 @@ class QueueStore:
         return opened
 
     def sweep(self) -> None:
-        """To be called once, when every known log was recovered: shared bodies that none of them has go."""
-        self.blobs.sweep()
+        """To be called once, when every known log was recovered: shared bodies that none of them has go. They all stay
+        as long as a log is set aside, which may have them."""
+        if not any_set_aside(self._files.names(ROOT)):
+            self.blobs.sweep()
 
     def names(self) -> list[str]:
-        return [name for name in self._files.names(ROOT) if name != BLOBS]
+        return [name for name in self._files.names(ROOT) if name != BLOBS and not is_set_aside(name)]
 
     def remove(self, logs: Iterable[QueueLog]) -> None:
         """Their folders go. It must be on disk that nobody knows them any more, or a restart misses them."""

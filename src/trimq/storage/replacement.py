@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from trimq.model import Buffer
 from trimq.storage.files import DiskFiles, Files, is_folder, split_path
@@ -13,8 +13,8 @@ TEMPORARY = ".tmp"
 
 
 def replace_outside(path: str, data: Buffer) -> None:
-    """Replace a file that is not in the data folder: one that somebody else waits for."""
-    root, name = split_path(path)
+    """Replace a file that is not in the data folder: one that somebody else waits for. Its folder must be there."""
+    root, name = _split(path)
     files = DiskFiles(root)
     try:
         replace_file(files, name, data)
@@ -26,10 +26,17 @@ def remove_outside(path: str) -> None:
     """Remove such a file, if it is there. OSError: it is something else, or cannot be removed."""
     if is_folder(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    root, name = _split(path)
+    with closing(DiskFiles(root)) as files, suppress(FileNotFoundError):
+        files.remove(name)
+
+
+def _split(path: str) -> tuple[str, str]:
+    """OSError: there is no such folder, which somebody has mistyped."""
     root, name = split_path(path)
-    if is_folder(root):
-        with suppress(FileNotFoundError):
-            DiskFiles(root).remove(name)
+    if not is_folder(root):
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", root)
+    return root, name
 
 
 def replace_file(files: Files, name: str, data: Buffer) -> None:

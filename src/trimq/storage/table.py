@@ -38,10 +38,19 @@ class _Log:
         self._synced_bytes = end.size  # a start syncs what it finds
         self._told_bytes = 0
         self._follows_synced = end.generation > 0
+        self._is_marked = end.is_marked
+
+    def wants_mark(self, has_older: bool) -> bool:
+        """All of it, or the older logs that it continues, are on disk, and nothing behind its last record says so."""
+        if self.size == 0:
+            return has_older and self._follows_synced
+        return self._synced_bytes == self.size and not self._is_marked
 
     def append(self, parts: list[bytes], dirty: Dirty) -> int:
-        """Write at once. OSError: an unknown share is written, `cut_back` undoes it."""
+        """Write at once. No parts: that all of it is on disk. OSError: an unknown share is written, `cut_back` undoes
+        it."""
         file = self._file or self._open()
+        is_mark = not parts and self.size > 0
         if self.size == 0:
             told = [encode_record(SYNCED, 0, None)] if self._follows_synced else []
             parts = [encode_record(HEADER, self.generation, self._previous_size), *parts, *told]
@@ -52,6 +61,7 @@ class _Log:
         data = b"".join(parts)
         file.write(self.size, [data])
         self.size += len(data)
+        self._is_marked = is_mark
         dirty.files.add(file)
         if self._names_changed:
             dirty.folders.update(folders_of(self._folder))
@@ -84,7 +94,7 @@ class _Log:
         self._follows_synced = self._synced_bytes > 0
         self.size = self._synced_bytes = self._told_bytes = 0
         self._file = None
-        self._exists = False
+        self._exists = self._is_marked = False
 
     def close(self) -> None:
         if self._file is not None:
@@ -124,6 +134,10 @@ class Table(Generic[V]):
         self._ticket: Ticket | None = None
         self._parts: list[bytes] = []
         self._before: dict[str, tuple[V, bytes] | None] = {}
+        self._is_marking = False
+        self.was_cut = found.cut_bytes > 0
+        """What was written last was not whole when the table was opened: a crash left it so, or damage that cannot be
+        told from one."""
         self._undone_listeners: list[Callable[[Collection[str]], None]] = []
 
     # -- reading
@@ -178,6 +192,15 @@ class Table(Generic[V]):
         """Call `listener` with the keys that went back to what they were, as soon as they have: `get` shows it."""
         self._undone_listeners.append(listener)
 
+    def mark_synced(self) -> bool:
+        """Say behind the last record that all is on disk, if it is and nothing says so: without that a restart takes
+        damage there for what a crash left. Gives back whether there was anything to say."""
+        if self._ticket is not None or not self._log.wants_mark(bool(self._older_logs)):
+            return False
+        self._join()
+        self._is_marking = True
+        return True
+
     def _join(self) -> Ticket:
         self._ticket = self._passes.join(self)
         return self._ticket
@@ -189,7 +212,7 @@ class Table(Generic[V]):
     # -- the pass
 
     def write_pass(self, dirty: Dirty) -> None:
-        if self._parts and self._ticket is not None:
+        if (self._parts or self._is_marking) and self._ticket is not None:
             self._logged_bytes += self._log.append(self._parts, dirty)
             synced = partial(self._log.note_synced, self._log.generation, self._log.size)
             self._passes.when_on_disk(self._ticket, lambda _: synced())
@@ -217,6 +240,7 @@ class Table(Generic[V]):
 
     def _forget_pass(self) -> None:
         self._ticket = None
+        self._is_marking = False
         self._parts = []
         self._before = {}
 

@@ -4,6 +4,7 @@ and what is damage, which is never passed over. Knows values by their type alone
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -14,6 +15,8 @@ from trimq.errors import Damage, StartMistake
 from trimq.storage.files import Files
 from trimq.storage.table_records import DELETE, END, HEADER, PUT, SYNCED, VERSION, Frame, frames_after, iterate_frames
 from trimq.storage.table_snapshot import snapshot_path, unfinished_path
+
+log = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
@@ -30,28 +33,41 @@ def folders_of(folder: str) -> Iterator[str]:
     yield ""
 
 
+class DamagedTable(Damage):
+    def __init__(self, file: str, position: int, problem: str) -> None:
+        super().__init__(f"{file} is damaged at byte {position}: {problem}; restore it from a backup")
+        self.file = file
+        self.position = position
+        self.problem = problem
+
+
 class LogEnd(NamedTuple):
-    """Where a log goes on: whole records only."""
+    """Where a log goes on: whole records only. `is_marked`: the last one says that all before it is on disk."""
 
     generation: int
     size: int
     previous_size: int
     exists: bool
+    is_marked: bool = False
 
 
 @dataclass(slots=True)
 class Recovered(Generic[V]):
-    """What the files say: the entries, the newest log, and older ones that the snapshot has not taken in yet."""
+    """What the files say: the entries, the newest log, and older ones that the snapshot has not taken in yet. So many
+    bytes behind the last whole record were cut."""
 
     values: dict[str, V] = field(default_factory=dict)
     records: dict[str, bytes] = field(default_factory=dict)
     log: LogEnd = field(default_factory=lambda: LogEnd(0, size=0, previous_size=0, exists=False))
     older_logs: list[int] = field(default_factory=list)
     logged_bytes: int = 0
+    cut_bytes: int = 0
 
 
 class Recovery(Generic[V]):
-    def __init__(self, files: Files, folder: str, name: str, value_type: type[V]) -> None:
+    def __init__(self, files: Files, folder: str, name: str, value_type: type[V], is_copy: bool = False) -> None:
+        """`is_copy`: nobody has to hear what is done to the files."""
+        self._is_copy = is_copy
         self._files = files
         self._folder = folder
         self._name = name
@@ -120,6 +136,7 @@ class Recovery(Generic[V]):
                     f" {snapshot_path(self._folder, self._name)}: restore that from a backup"
                 )
             if not self._read_log(generation, is_first=place == 0):
+                self._require_unsynced(generations[place:])
                 return place
         return len(generations)
 
@@ -128,6 +145,7 @@ class Recovery(Generic[V]):
         path = self._log_path(generation)
         data = self._read(path)
         size = previous_size = 0
+        is_marked = False
         for frame in self._frames(path, data):
             if size == 0:
                 previous_size = self._previous_size(path, frame, generation)
@@ -135,6 +153,7 @@ class Recovery(Generic[V]):
                     return False
             else:
                 self._replay(path, data, frame)
+            is_marked = self._marked_bytes(path, frame) == frame.position > 0
             size = frame.end
         if size == 0 and not is_first:
             return False
@@ -143,7 +162,7 @@ class Recovery(Generic[V]):
         found = self._found
         if not is_first:
             found.older_logs.append(found.log.generation)
-        found.log = LogEnd(generation, size, previous_size, exists=True)
+        found.log = LogEnd(generation, size, previous_size, exists=True, is_marked=is_marked)
         found.logged_bytes += size
         return True
 
@@ -155,7 +174,20 @@ class Recovery(Generic[V]):
         """How much of the log was on disk, by what its records say. Behind the first `size` bytes, which are whole, a
         power cut may have kept any of what was not synced, and records written later without earlier ones."""
         frames = itertools.chain(iterate_frames(data), frames_after(data, size))
-        return max((self._fields(path, frame)[1] for frame in frames if frame.payload[1] == SYNCED), default=0)
+        return max((self._marked_bytes(path, frame) for frame in frames), default=0)
+
+    def _marked_bytes(self, path: str, frame: Frame) -> int:
+        """How much of its log was on disk by the word of this record."""
+        return int(self._fields(path, frame)[1]) if frame.payload[1] == SYNCED else 0
+
+    def _require_unsynced(self, generations: list[int]) -> None:
+        """Damage: these logs go on behind what is missing, and it was on disk, since some of them is."""
+        before = self._found.log
+        for path in map(self._log_path, generations):
+            if self._synced_bytes(path, self._read(path), 0):
+                raise _damage(
+                    self._log_path(before.generation), before.size, f"what follows is missing, which {path} continues"
+                )
 
     def _previous_size(self, path: str, frame: Frame, generation: int) -> int:
         kind, own, previous_size = self._fields(path, frame)
@@ -198,16 +230,30 @@ class Recovery(Generic[V]):
         for path in stale:
             self._files.remove(path)
         for generation in reversed(lost):
-            self._files.remove(self._log_path(generation))
+            path = self._log_path(generation)
+            self._note_cut(path, 0, self._files.open(path).size())
+            self._files.remove(path)
         if lost:
             # The log before them goes on now: they must not come back behind it.
             self._files.sync_folder(self._folder)
         for generation in kept:
             file = self._files.open(self._log_path(generation))
             if generation == kept[-1] and file.size() > self._found.log.size:
+                self._note_cut(file.name, self._found.log.size, file.size())
                 file.resize(self._found.log.size)
             file.begin_sync()()
             file.close()
+
+    def _note_cut(self, path: str, position: int, size: int) -> None:
+        cut_bytes = size - position
+        self._found.cut_bytes += cut_bytes
+        if cut_bytes and not self._is_copy:
+            log.warning(
+                "%s: %d bytes from byte %d on are no whole record, as a crash leaves them: they are cut",
+                path,
+                cut_bytes,
+                position,
+            )
 
     # -- reading
 
@@ -237,5 +283,5 @@ def _last(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _damage(path: str, position: int, reason: str) -> Damage:
-    return Damage(f"{path} is damaged at byte {position}: {reason}; restore it from a backup")
+def _damage(path: str, position: int, reason: str) -> DamagedTable:
+    return DamagedTable(path, position, reason)
