@@ -56,7 +56,7 @@ def fail_in_order(wire: Wire) -> None:
     """Messages of a queue that one member has for itself, up to three tries each."""
     for number in (1, 2, 3):
         wire.send("e13-orderly", b"step %d" % number)
-    queue = {"topic": "e13-orderly", "brokerName": "broker-a", "queueId": 0}
+    queue = {"topic": "e13-orderly", "brokerName": "broker-trimq", "queueId": 0}
     wire.done(LOCK_QUEUES, body=json.dumps({"consumerGroup": GROUP, "clientId": "wire", "mqSet": [queue]}).encode())
     tried = []
     for unit in wire.pull("e13-orderly", group=GROUP):

@@ -23,7 +23,7 @@ PATIENCE_S = 40
 
 @contextmanager
 def genuine(folder: Path, names: str) -> Iterator[GenuineBroker]:
-    broker = GenuineBroker(folder, brokerName="genuine", namesrvAddr=names, registerNameServerPeriod=10_000)
+    broker = GenuineBroker(folder, namesrvAddr=names, registerNameServerPeriod=10_000)
     broker.start()
     try:
         yield broker
@@ -65,17 +65,16 @@ def test_a_genuine_broker_lives_under_our_name_server(tmp_path: Path, monkeypatc
     folder.mkdir()
     with running(folder, FLAGS) as addresses, Wire(addresses["rocketmq"]) as names:
         with genuine(tmp_path / "genuine", addresses["rocketmq"]) as broker:
-            wait_for(names, "genuine", {"genuine": {"0": broker.address}})
+            wait_for(names, "broker-a", {"broker-a": {"0": broker.address}})
             with Wire(broker.address) as wire:
                 wire.create_topic("theirs", 1)
-                wait_for(names, "theirs", {"genuine": {"0": broker.address}})
+                wait_for(names, "theirs", {"broker-a": {"0": broker.address}})
                 assert send_with_client(addresses["rocketmq"], "theirs", "through both") == 0
                 assert wire.bodies("theirs") == [b"through both"]
             # Both have the topic by which topics are made.
-            wait_for(
-                names, "TBW102", {"broker-a": {"0": addresses["rocketmq_broker"]}, "genuine": {"0": broker.address}}
-            )
+            ours = {"broker-trimq": {"0": addresses["rocketmq_broker"]}}
+            wait_for(names, "TBW102", {**ours, "broker-a": {"0": broker.address}})
             _, clusters = names.ask(106)
-            assert b'"DefaultCluster":["broker-a","genuine"]' in clusters
+            assert b'"DefaultCluster":["broker-trimq","broker-a"]' in clusters
         wait_for(names, "theirs", {})
-        wait_for(names, "TBW102", {"broker-a": {"0": addresses["rocketmq_broker"]}})
+        wait_for(names, "TBW102", ours)

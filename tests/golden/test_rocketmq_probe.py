@@ -28,7 +28,7 @@ FLAGS = (
     *("--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"),
     *("--rocketmq-grpc-listen", "127.0.0.1:0"),
     *("--rocketmq-transaction-timeout-ms", "3000", "--rocketmq-transaction-check-interval-ms", "3000"),
-    *("--rocketmq-transaction-check-max", "3"),
+    *("--rocketmq-transaction-check-max", "3", "--rocketmq-broker-name", "broker-a"),
 )
 NEEDS_TWO_PORTS = ("frame.vip_send", "frame.vip_pull")
 PROBE_S = 200

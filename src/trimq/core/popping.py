@@ -10,6 +10,7 @@ from uuid import UUID
 from trimq.clock import Timeline
 from trimq.core.access import Access, Action
 from trimq.core.appending import Appending
+from trimq.core.choosing import SCANNED, choose, held_again
 from trimq.core.cursors import Cursors
 from trimq.core.durable_map import DurableMap
 from trimq.core.failures import Reason
@@ -20,12 +21,11 @@ from trimq.core.shared_streams import Entry, Interest, SharedStream
 from trimq.core.shared_topics import SharedTopic, SharedTopics
 from trimq.core.taken import GroupQueue, GroupQueues, Kept
 from trimq.core.waiters import AnyWatch, Waiters
-from trimq.errors import LeaseGone, NotRunning, Refusal
+from trimq.errors import LeaseGone, NotRunning, Refusal, UnknownTopic
 from trimq.formats.unit import Unit, read_unit
 from trimq.model import Caller, StreamId
 from trimq.storage.passes import Ticket
 
-_SCANNED = 4000  # messages of a queue that are looked at for one request
 _LOOKS_BACK_EVERY = 5  # so often what came back is looked at before what is new
 
 
@@ -145,15 +145,17 @@ class Popping:
         """Take what there is and is wanted."""
         self._access.require(caller, Action.READ, topic.resource)
         self._require_running()
+        self._require_there(topic)
         messages: list[Popped] = []
         now_ms = self._timeline.now_ms()  # of all of them, or a receipt might not be the one that is kept
         rest, room, ticket = 0, wish.max_bytes, None
         for place in self._places(group, topic, wish):
             queue = self._open(group, place, wish.from_end)
             if wish.is_ordered and queue.held:
-                entries = self._held_again(queue, place.stream, wish)
+                entries = held_again(queue, place.stream, wish)
             else:
-                entries = self._choose(queue, place.stream, wish, wish.max_count - len(messages), room)
+                count = wish.max_count - len(messages)
+                entries = choose(queue, place.stream, wish, count, room, self._out_limit, self._pass_over)
             if entries or not (wish.is_ordered and queue.held):
                 rest += max(place.stream.readable_end - queue.next_offset, 0)
             for entry in entries:
@@ -166,6 +168,11 @@ class Popping:
         if self._own is None or self._is_stopped:
             raise NotRunning
         return self._own
+
+    def _require_there(self, topic: SharedTopic) -> None:
+        """One who has waited may come when the topic is no more."""
+        if self._topics.find_id(topic.id) is None:
+            raise UnknownTopic(str(topic.name))
 
     def _places(self, group: str, topic: SharedTopic, wish: Wish) -> list[_Place]:
         """Now and then what came back comes first, or it would wait for as long as there is anything new."""
@@ -196,26 +203,10 @@ class Popping:
         skips = from_end and stream.start > 0 and not place.is_returned
         return stream.readable_end if skips else stream.start
 
-    def _choose(self, queue: GroupQueue, stream: SharedStream, wish: Wish, max_count: int, room: int) -> list[Entry]:
-        """What is to be taken: what came back in order first. Moves on behind the last that was looked at."""
-        if max_count <= 0 or room <= 0:
-            return []
-        chosen = [entry for offset in sorted(queue.back)[:max_count] for entry in stream.entries(offset, 1)]
-        max_count = min(max_count, self._out_limit - len(queue.taken) + len(chosen))
-        for entry in stream.entries(queue.next_offset, _SCANNED):
-            if len(chosen) >= max_count or (chosen and room < entry.size):
-                break
-            # After a reset, what is out already may lie ahead.
-            if entry.offset not in queue.taken and stream.is_wanted(entry, wish.interest):
-                chosen.append(entry)
-                room -= entry.size
-            queue.next_offset = entry.offset + 1
-        return chosen
-
-    def _held_again(self, queue: GroupQueue, stream: SharedStream, wish: Wish) -> list[Entry]:
-        if not wish.attempt_id or wish.attempt_id != queue.attempt_id:
-            return []
-        return [entry for offset in queue.held for entry in stream.entries(offset, 1)]
+    def _pass_over(self, queue: GroupQueue, offset: int) -> None:
+        """It came back in order and is too old by now."""
+        ticket = self._queues.settle(queue, offset)
+        self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
 
     def _take(self, queue: GroupQueue, place: _Place, entry: Entry, wish: Wish, now_ms: int) -> Popped:
         deadline_ms = now_ms + wish.invisible_ms
@@ -256,8 +247,11 @@ class Popping:
         for number in numbers:
             place = _Place(topic, topic.stream(number), False)
             offset = self._next_offset(group, place)
-            for entry in place.stream.entries(offset, max_count - len(found)):
-                found.append(Popped(Receipt(False, number, entry.offset, 0), topic, place.stream.view(entry), 0, 0))
+            for entry in place.stream.entries(offset, SCANNED):
+                if len(found) >= max_count:
+                    break
+                if place.stream.is_wanted(entry, None):
+                    found.append(Popped(Receipt(False, number, entry.offset, 0), topic, place.stream.view(entry), 0, 0))
                 offset += 1
             rest += max(place.stream.readable_end - offset, 0)
         return Received(found, rest, None)
@@ -265,6 +259,7 @@ class Popping:
     def has_any(self, caller: Caller, group: str, topic: SharedTopic, numbers: Sequence[int]) -> bool:
         """Whether there is something to receive, whoever wants it."""
         self._access.require(caller, Action.READ, topic.resource)
+        self._require_there(topic)
         places = [_Place(topic, topic.stream(number), False) for number in numbers]
         for place in places + self._returned_places(group, topic):
             queue = self._queues.find(group, place.stream.id)
@@ -335,7 +330,7 @@ class Popping:
         queue, where = self._find_taken(group, topic, receipt), self._where(group, topic, receipt)
         if queue is None or where is None:
             raise LeaseGone(receipt.offset)
-        unit = where.stream(receipt.number).unit(receipt.offset)
+        unit = where.kept_stream(receipt.number).unit(receipt.offset)
         is_ordered = queue.taken[receipt.offset].is_ordered
         ticket = self._require_running().append_dead(dead, group, topic, unit, Reason.REJECTED, is_ordered)
         self._afterwards(ticket, lambda done: self._forwarded(queue, receipt, done.refusal))

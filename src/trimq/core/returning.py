@@ -12,6 +12,7 @@ from trimq.core.own_topics import OwnTopics
 from trimq.core.shared_topics import SharedTopics
 from trimq.core.taken import GroupQueue, GroupQueues
 from trimq.errors import OffsetOutOfRange, Refusal
+from trimq.formats.unit_popping import can_come_back
 from trimq.storage.passes import Ticket
 
 _AGAIN_MS = 1000
@@ -61,11 +62,11 @@ class Returning:
                 self._wake(queue.group, topic.id)
             return
         try:
-            unit = topic.stream(queue.stream.number).unit(offset)
+            unit = topic.kept_stream(queue.stream.number).unit(offset)
         except OffsetOutOfRange:
             self._queues.settle(queue, offset)  # it was kept no longer
             return
-        is_dead = taken.is_ordered or unit.reconsume_times >= limit
+        is_dead = taken.is_ordered or unit.reconsume_times >= limit or not can_come_back(unit)
         if taken.is_found and self._own.has_stored(queue.group, topic, unit, taken.taken_ms, is_dead):
             self._queues.settle(queue, offset)  # the run before this one has done it
             return

@@ -53,7 +53,7 @@ class SharedConfig:
 
     def become_ours(self) -> None:
         """All that was to be read is in our tables; it is ours when that is on disk. What is defined nowhere goes."""
-        self._topics.drop_strays()
+        self._topics.settle_strays()
         if self._cursors.latest is None:
             self._catalogue.put(_KIND, _KEY, True, None)
         else:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -21,6 +22,7 @@ from trimq.formats.unit import Draft, Unit
 from trimq.formats.unit_letters import Letter, again_draft, is_letter_topic, read_letter, was_given_up
 from trimq.formats.unit_popping import RETRY_PREFIX
 from trimq.formats.unit_properties import TAGS, find_property, tags_code
+from trimq.formats.unit_records import from_record as unit_from_record
 from trimq.formats.unit_records import to_record
 from trimq.model import SYSTEM, Caller, Record, StreamId, TopicName
 from trimq.storage.commit_log import Placed
@@ -29,6 +31,7 @@ from trimq.storage.passes import Ticket
 log = logging.getLogger(__name__)
 
 _PLACE = "letter.place"
+_STORE_HOST = "letter.store_host"
 _UNKNOWN = -1
 
 # Passes that were not durable yet when the broker ended are no further apart than this.
@@ -87,6 +90,16 @@ class SharedFailures:
             pass  # it is kept no longer
         return Origin(name, StreamId(origin.id, queue_id), offset, letter.group)
 
+    def note_gone(self, caller: Caller, unit: Unit, topic: str, queue_id: int, reason: Reason) -> None:
+        """The message is given up and its place goes: the entry has all of it. `topic` and `queue_id` are those that it
+        was meant for."""
+        name = TopicName(caller.namespace, topic)
+        found = self._topics.find(name)
+        stream = StreamId(UUID(int=0) if found is None else found.id, queue_id)
+        record = to_record(unit)
+        record = replace(record, extras={**record.extras, _STORE_HOST: unit.store_host})
+        self._give_up(caller, record, reason, Origin(name, stream, _UNKNOWN), unit.reconsume_times)
+
     # -- looked at, and sent again
 
     def find(self, entry: FailureEntry) -> FailureEntry | None:
@@ -96,6 +109,8 @@ class SharedFailures:
 
     def send_again(self, entry: FailureEntry) -> Ticket | None:
         """To where its entry says. None: the letter is not there."""
+        if place_of(entry) is None:
+            return self._send_kept(entry)
         unit = self._unit(entry)
         if unit is None:
             return None
@@ -111,6 +126,16 @@ class SharedFailures:
         draft = again_draft(unit, (place.again, place.again_queue))
         ticket = topic.stream(place.again_queue).append(draft, code, unit.store_host).ticket
         return ticket if topic.creation is None else JointTicket([topic.creation, ticket])
+
+    def _send_kept(self, entry: FailureEntry) -> Ticket:
+        """To the queue that it was meant for."""
+        topic, number = self._topics.get(entry.origin.topic), entry.origin.stream.number
+        stream = topic.stream(number)
+        host = entry.record.extras.get(_STORE_HOST)
+        assert isinstance(host, bytes), "it was noted with it"
+        draft = again_draft(unit_from_record(entry.record, topic.raw_name, number, host), (topic.name.name, number))
+        code = tags_code(find_property(draft.properties, TAGS) or "")
+        return stream.append(draft, code, host).ticket
 
     def _unit(self, entry: FailureEntry) -> Unit | None:
         place = place_of(entry)
@@ -152,6 +177,11 @@ class SharedFailures:
         entries = (from_record(record) for record in self._ledger.since(since_ms))
         places = (place_of(entry) for entry in entries if isinstance(entry, FailureEntry))
         return {(place.position, place.store_ms) for place in places if place is not None}
+
+
+def is_shared(entry: FailureEntry) -> bool:
+    """Whether the message came out of the shared log."""
+    return place_of(entry) is not None or _STORE_HOST in entry.record.extras
 
 
 def place_of(entry: FailureEntry) -> Place | None:

@@ -19,11 +19,11 @@ from trimq.core.durable_map import DurableMap
 from trimq.core.failure_ledger import FailureLedger
 from trimq.core.group_roll import GroupRoll
 from trimq.core.notes import Notes
-from trimq.core.own_topics import oldest_dead_letter
 from trimq.core.popping import Popping
 from trimq.core.shared_config import SharedConfig
 from trimq.core.shared_failures import SharedFailures
 from trimq.core.shared_groups import SharedGroups
+from trimq.core.shared_keeping import Keeping
 from trimq.core.shared_topics import SharedTopics
 from trimq.core.sharing import Sharing
 from trimq.core.taken import Kept
@@ -36,18 +36,17 @@ from trimq.storage.commit_care import FileCare, care_for
 from trimq.storage.commit_checkpoint import CommitCheckpoints
 from trimq.storage.commit_config import CommitConfig
 from trimq.storage.commit_lookup import find_key
-from trimq.storage.commit_settings import HOUR_MS, CommitSettings
+from trimq.storage.commit_settings import CommitSettings
 from trimq.storage.commit_store import ROOT, CommitStore
+from trimq.storage.damages import Damages
 from trimq.storage.files import Files
 from trimq.storage.passes import Passes
-from trimq.storage.table import open_table
+from trimq.storage.tables import Tables
 
 log = logging.getLogger(__name__)
 
 # A name has to fit its length field, and those of topics that are made of it.
 _NAME_LENGTH = 255
-
-_ALL_HOURS = frozenset(range(24))
 
 
 def is_wanted(settings: Settings, files: Files) -> bool:
@@ -65,7 +64,6 @@ class SharedLog:
         self,
         sharing: Sharing,
         store: CommitStore,
-        topics: SharedTopics,
         care: FileCare | None,
         pressure: Callable[[], int],
         timeline: Timeline,
@@ -73,15 +71,10 @@ class SharedLog:
     ) -> None:
         self.sharing = sharing
         self._store = store
-        self._topics = topics
         self._care = care
         self._pressure = pressure
         self._timeline = timeline
         self._interval_ms = settings.storage.retention_check_ms
-        self._retention_ms = settings.rocketmq.retention_ms
-        self._dead_retention_ms = settings.rocketmq.dead_letter_retention_ms
-        hours = settings.rocketmq.delete_when
-        self._hours = frozenset(int(hour) for hour in hours.split(";")) if hours else _ALL_HOURS
         self._timer: Timer | None = None
 
     def start(self) -> None:
@@ -97,6 +90,10 @@ class SharedLog:
             self._timer.cancel()
             self._timer = None
 
+    def tell_damage(self, damages: Damages) -> None:
+        """Let readers that find any tell it there."""
+        self._store.log.damaged = lambda damage: damages.found(damage, "restore the file from a copy")
+
     def close(self) -> None:
         self._store.close()
         if self._care is not None:
@@ -106,26 +103,22 @@ class SharedLog:
         """What was kept long enough goes in its hours; on a disk that is nearly full the oldest goes at any time."""
         now_ms = self._timeline.now_ms()
         try:
-            if now_ms // HOUR_MS % 24 in self._hours:
-                self._store.expire(now_ms, self._kept_from(now_ms))
-            if (excess_bytes := self._pressure()) > 0 and (freed := self._store.expire_oldest(excess_bytes)):
-                log.warning("the disk is nearly full: %d bytes of the oldest messages were removed", freed)
+            if self.sharing.keeping.is_hour(now_ms):
+                self._store.expire(now_ms, self.sharing.keeping.kept_from(now_ms))
+            if (excess_bytes := self._pressure()) > 0:
+                freed = self._store.expire_oldest(excess_bytes, self.sharing.keeping.let_go)
+                if freed:
+                    log.warning("the disk is nearly full: %d bytes of the oldest messages were removed", freed)
         except (Refusal, OSError) as error:
             log.warning("expiry of the commit log failed, it is tried again: %s", error)
         self._arm()
 
-    def _kept_from(self, now_ms: int) -> int | None:
-        """Where the oldest dead letter stands that is kept longer than all else. None: there is none."""
-        if self._dead_retention_ms <= self._retention_ms:
-            return None  # each is younger than the end of its file
-        return oldest_dead_letter(self._topics, now_ms - self._dead_retention_ms)
-
 
 def _open_store(
-    settings: Settings, files: Files, passes: Passes, offload: Offload, tables: str, now_ms: Callable[[], int]
+    settings: Settings, files: Files, passes: Passes, offload: Offload, tables: Tables, now_ms: Callable[[], int]
 ) -> tuple[CommitStore, FileCare | None]:
     rocketmq = settings.rocketmq
-    checkpoints = CommitCheckpoints(open_table(files, tables, "commit", passes, list, offload))
+    checkpoints = CommitCheckpoints(tables.open("commit", list))
     kept = CommitSettings(
         file_bytes=rocketmq.commit_file_bytes,
         queue_file_entries=rocketmq.queue_file_entries,
@@ -162,6 +155,7 @@ def _open_topics(
     topics: Topics,
     now_ms: Callable[[], int],
     new_id: Callable[[], UUID],
+    passed_over: Callable[[], None],
 ) -> SharedTopics:
     shared = SharedTopics(
         catalogue,
@@ -172,6 +166,7 @@ def _open_topics(
         new_id,
         _NAME_LENGTH,
         settings.limits.streams_per_topic,
+        passed_over,
     )
     shared.open()
     return shared
@@ -189,20 +184,21 @@ def open_shared_log(
     appending: Appending,
     burying: Burying,
     ledger: FailureLedger,
-    tables: str,
+    tables: Tables,
     new_id: Callable[[], UUID],
+    passed_over: Callable[[], None],
 ) -> SharedLog | None:
     """None: nobody can use it, and nothing is kept in it."""
     if not is_wanted(settings, files):
         return None
-    message = clock.message
+    message, rocketmq = clock.message, settings.rocketmq
     store, care = _open_store(settings, files, passes, offload, tables, message.now_ms)
-    shared = _open_topics(settings, catalogue, store, passes, topics, message.now_ms, new_id)
+    shared = _open_topics(settings, catalogue, store, passes, topics, message.now_ms, new_id, passed_over)
     topics.shared_home = lambda name: Home.COMMIT_LOG if name in shared else None
-    cursors = _open_cursors(open_table(files, tables, "shared-cursors", passes, Cursor, offload), message, shared)
+    cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared)
     groups = SharedGroups(catalogue)
     failures = burying.shared = SharedFailures(shared, store.log.unit_at, burying.failures.give_up, ledger)
-    taken = open_table(files, tables, "taken", passes, Kept, offload)
+    taken = tables.open("taken", Kept)
     popping = _open_popping(
         settings, shared, cursors, taken, access, appending, message, passes, store, groups, failures
     )
@@ -216,13 +212,14 @@ def open_shared_log(
         config,
         access,
         appending,
-        settings.rocketmq.message_bytes,
+        rocketmq.message_bytes,
         popping,
         failures,
         GroupRoll(shared, groups, cursors, access, popping.forget_group),
-        passes.afterwards,
+        passes.follow_up,
+        Keeping(shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when),
     )
-    return SharedLog(sharing, store, shared, care, appending.pressure, message, settings)
+    return SharedLog(sharing, store, care, appending.pressure, message, settings)
 
 
 def _open_popping(
@@ -245,7 +242,7 @@ def _open_popping(
         access,
         appending,
         timeline,
-        passes.afterwards,
+        passes.follow_up,
         settings.rocketmq.pop_out_limit,
         partial(find_key, store.log, store.keys),
         groups.retry_limit,
@@ -265,5 +262,5 @@ def _open_config(
 ) -> SharedConfig:
     config = SharedConfig(CommitConfig(files, ROOT), catalogue, shared, cursors, passes)
     if config.is_ours:
-        shared.drop_strays()
+        shared.settle_strays()
     return config

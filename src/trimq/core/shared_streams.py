@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from trimq.core.freshness import Freshness
 from trimq.core.waiters import Waiters, Watch
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.unit import Draft, Unit, read_unit
@@ -58,9 +59,13 @@ _EVERYTHING = Interest()
 class SharedStream:
     """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
 
-    def __init__(self, id: StreamId, store: CommitStore, topic: str) -> None:
+    is_gone = False
+    """Whether its topic was deleted: it grows no more."""
+
+    def __init__(self, id: StreamId, store: CommitStore, topic: str, freshness: Freshness) -> None:
         self.id = id
         self._store = store
+        self._freshness = freshness
         self.queue = store.queue(topic, id.number)
         self.queue.settled = self._settled
         self._waiters: Waiters | None = None
@@ -90,19 +95,30 @@ class SharedStream:
         return self._lane
 
     def read(
-        self, offset: int, max_count: int, max_bytes: int, max_scanned: int, interest: Interest | None = None
+        self,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        max_scanned: int,
+        interest: Interest | None = None,
+        with_old: bool = False,
     ) -> Fetched:
-        """Messages from `offset` on that are wanted: one at least if there is any among those that are looked at, even
-        if it is larger than `max_bytes`."""
+        """Messages from `offset` on that are wanted, and not too old unless they are asked for: one at least if there
+        is any among those that are looked at, even if it is larger than `max_bytes`."""
         end = self.readable_end
         if not self.start <= offset <= end:
             raise OffsetOutOfRange(offset, self.start, end)
         found = _Collected(self._store)
         wants, accepts = interest or _EVERYTHING
+        all_fresh = with_old or not self._freshness.is_on
         stop = min(end, offset + max_scanned)
         while offset < stop:
             for position, size, code in ENTRY.iter_unpack(self.queue.entries(offset, stop - offset)):
-                if (wants is None or wants(code)) and (accepts is None or accepts(self._properties(position, size))):
+                if (
+                    (wants is None or wants(code))
+                    and (accepts is None or accepts(self._properties(position, size)))
+                    and (all_fresh or not self._freshness.is_over(self._unit(position, size)))
+                ):
                     if found.count and (found.count >= max_count or found.size + size > max_bytes):
                         return Fetched(found.views(), found.count, offset)
                     found.add(position, size)
@@ -131,17 +147,23 @@ class SharedStream:
         return any(self.is_wanted(entry, interest) for entry in self.entries(offset, self.readable_end - offset))
 
     def is_wanted(self, entry: Entry, interest: Interest | None) -> bool:
+        """Whether it is, and is not too old."""
         wants, accepts = interest or _EVERYTHING
         if wants is not None and not wants(entry.code):
             return False
-        return accepts is None or accepts(self._properties(entry.position, entry.size))
+        if accepts is not None and not accepts(self._properties(entry.position, entry.size)):
+            return False
+        return not (self._freshness.is_on and self._freshness.is_over(self._unit(entry.position, entry.size)))
 
     def view(self, entry: Entry) -> memoryview:
         """A message as it stands in the log."""
         return self._store.log.view(entry.position, entry.size)
 
     def _properties(self, position: int, size: int) -> bytes:
-        return read_unit(self._store.log.view(position, size)).properties
+        return self._unit(position, size).properties
+
+    def _unit(self, position: int, size: int) -> Unit:
+        return read_unit(self._store.log.view(position, size))
 
     def unit(self, offset: int) -> Unit:
         """One message. OffsetOutOfRange: it is not there."""
@@ -154,7 +176,7 @@ class SharedStream:
         """The readable records from `offset` on, whoever they were meant for."""
         offset = max(offset, self.start)
         while offset < self.readable_end:
-            found = self.read(offset, _RECORDS_AT_ONCE, 1 << 20, _RECORDS_AT_ONCE)
+            found = self.read(offset, _RECORDS_AT_ONCE, 1 << 20, _RECORDS_AT_ONCE, with_old=True)
             for part in found.parts:
                 at = 0
                 while at < len(part):
@@ -170,10 +192,15 @@ class SharedStream:
     # -- those who wait
 
     def watch(self, callback: Callable[[], None]) -> Watch:
-        """Call back once, when `readable_end` has grown."""
+        """Call back once, when `readable_end` has grown or the stream is gone."""
         if self._waiters is None:
             self._waiters = Waiters()
         return self._waiters.watch(callback)
+
+    def go(self) -> None:
+        """Its topic is deleted: nobody waits in vain."""
+        self.is_gone = True
+        self._settled()
 
     def _settled(self) -> None:
         if self._waiters is not None:

@@ -3,6 +3,7 @@ store; names are unique across all homes."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from uuid import UUID
@@ -12,6 +13,7 @@ import msgspec
 from trimq.core.access import Resource, ResourceKind
 from trimq.core.catalogue import Catalogue
 from trimq.core.catalogue import Definition as Stored
+from trimq.core.freshness import Freshness
 from trimq.core.shared_streams import SharedStream
 from trimq.errors import (
     Busy,
@@ -19,13 +21,17 @@ from trimq.errors import (
     InvalidName,
     NameTooLong,
     OtherHome,
+    Refusal,
     TopicExists,
     UnknownStream,
     UnknownTopic,
 )
-from trimq.model import Home, StreamId, TopicName
+from trimq.formats.unit_letters import is_letter_topic
+from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
 from trimq.storage.commit_store import CommitStore
 from trimq.storage.passes import Passes, Ticket
+
+log = logging.getLogger(__name__)
 
 KIND = "shared-topic"
 
@@ -47,12 +53,16 @@ class SharedDefinition(msgspec.Struct, frozen=True):
     flags: int = 0
     attributes: dict[str, str] = {}
     created_ms: int = 0
+    may_expire: bool = False
+    """Whether it has ever had a message that is of use for a time only."""
 
 
 class SharedTopic:
     """One topic and the streams that were used of it."""
 
-    def __init__(self, id: UUID, definition: SharedDefinition, version: int, store: CommitStore) -> None:
+    def __init__(
+        self, id: UUID, definition: SharedDefinition, version: int, store: CommitStore, freshness: Freshness
+    ) -> None:
         self.id = id
         self.name = TopicName(definition.namespace, definition.name)
         self.resource = Resource(ResourceKind.TOPIC, definition.namespace, definition.name)
@@ -63,7 +73,13 @@ class SharedTopic:
         """Until it is durable that there is this topic: whatever is stored in it before would be nobody's if it were
         refused."""
         self._store = store
+        self._freshness = freshness
+        self._freshness.is_on = definition.may_expire
         self._streams: dict[int, SharedStream] = {}
+
+    def change(self, definition: SharedDefinition, version: int) -> None:
+        self.definition, self.version = definition, version
+        self._freshness.is_on = definition.may_expire
 
     def stream(self, number: int) -> SharedStream:
         found = self._streams.get(number)
@@ -71,8 +87,24 @@ class SharedTopic:
             return found
         if not 0 <= number < max(self.definition.read_streams, self.definition.write_streams):
             raise UnknownStream(str(self.name), number)
-        found = self._streams[number] = SharedStream(StreamId(self.id, number), self._store, self.name.name)
+        return self.kept_stream(number)
+
+    def kept_stream(self, number: int) -> SharedStream:
+        """Also one that the topic has no longer: what was meant for it when it was there is kept in it."""
+        found = self._streams.get(number)
+        if found is None:
+            if not 0 <= number < 1 << 31:
+                raise UnknownStream(str(self.name), number)
+            found = self._streams[number] = self._make_stream(number)
         return found
+
+    def _make_stream(self, number: int) -> SharedStream:
+        return SharedStream(StreamId(self.id, number), self._store, self.name.name, self._freshness)
+
+    def go(self) -> None:
+        """It is deleted."""
+        for stream in list(self._streams.values()):
+            stream.go()
 
     def streams(self) -> list[SharedStream]:
         count = max(self.definition.read_streams, self.definition.write_streams)
@@ -90,7 +122,9 @@ class SharedTopics:
         new_id: Callable[[], UUID],
         name_length: int,
         stream_limit: int,
+        passed_over: Callable[[], None],
     ) -> None:
+        self._passed_over = passed_over
         self._catalogue = catalogue
         self._store = store
         self._passes = passes
@@ -125,6 +159,20 @@ class SharedTopics:
         """What is left of topics that were deleted goes."""
         for name in self.strays():
             self._store.drop(name)
+
+    def settle_strays(self) -> None:
+        """At a start: what is left of topics that were deleted goes. Where the last definitions are lost nobody knows
+        which were, so that they are defined anew."""
+        if not self._catalogue.was_cut:
+            self.drop_strays()
+            return
+        for name, count in self.strays().items():
+            try:
+                self.create(SharedDefinition(DEFAULT_NAMESPACE, name, count, count))
+            except Refusal as refusal:
+                log.warning("the messages of topic %s, whose definition is lost, stay without one: %s", name, refusal)
+            else:
+                log.warning("the definition of topic %s was lost: it is made anew with %d queues", name, count)
 
     def __iter__(self) -> Iterator[SharedTopic]:
         return iter(self._by_name.values())
@@ -181,6 +229,12 @@ class SharedTopics:
         self.check(definition)
         return self._catalogue.put(KIND, str(topic.id), msgspec.to_builtins(definition), topic.version)
 
+    def let_expire(self, topic: SharedTopic) -> None:
+        """From now on its messages are looked at before they are given. On disk with whatever is appended next. Letters
+        tell of what is over, and stay."""
+        if not topic.definition.may_expire and not is_letter_topic(topic.name.name):
+            self.change(topic, msgspec.structs.replace(topic.definition, may_expire=True))
+
     def check(self, definition: SharedDefinition) -> None:
         """Refuse what no topic can be."""
         self.check_name(definition.name)
@@ -221,12 +275,14 @@ class SharedTopics:
             if known is not None:
                 del self._by_id[id]
                 self._by_name.pop(known.name, None)
+                known.go()
             return
         definition = msgspec.convert(found.value, SharedDefinition)
         if known is None:
-            known = self._by_id[id] = SharedTopic(id, definition, found.version, self._store)
+            freshness = Freshness(self._now_ms, self._passed_over)
+            known = self._by_id[id] = SharedTopic(id, definition, found.version, self._store, freshness)
             self._by_name[known.name] = known
-        known.definition, known.version = definition, found.version
+        known.change(definition, found.version)
 
 
 def _created(topic: SharedTopic) -> None:

@@ -4,6 +4,7 @@ then delegates."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind
@@ -11,14 +12,16 @@ from trimq.core.appending import Appending
 from trimq.core.cursors import Cursor, Cursors
 from trimq.core.group_roll import GroupRoll
 from trimq.core.notes import Notes
+from trimq.core.own_topics import returned_topics
 from trimq.core.popping import Popping
 from trimq.core.shared_config import SharedConfig
 from trimq.core.shared_failures import SharedFailures
 from trimq.core.shared_groups import SharedGroup, SharedGroups
+from trimq.core.shared_keeping import Keeping
 from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
-from trimq.errors import MessageTooLong
-from trimq.formats.unit import Draft, Unit, draft_size
+from trimq.errors import MessageTooLong, PropertiesTooLong
+from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
 from trimq.formats.unit_runs import Fresh, Lane
 from trimq.model import Caller, StreamId, TopicName
 from trimq.storage.commit_log import Placed, PlacedRun
@@ -63,6 +66,7 @@ class Sharing:
         failures: SharedFailures,
         roll: GroupRoll,
         afterwards: Callable[[Ticket, Callable[[Ticket], object]], None],
+        keeping: Keeping,
     ) -> None:
         self._topics = topics
         self._store = store
@@ -82,13 +86,21 @@ class Sharing:
         """The groups as operators see them; it asks for rights itself."""
 
         self.afterwards = afterwards
-        """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
+        """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent. A
+        callback that fails is told of in the log and harms nobody else."""
+        self.keeping = keeping
+        """Whoever lets messages wait in the log says so there."""
 
         self._stop_listeners: list[Callable[[], None]] = []
+        self._delete_listeners: list[Callable[[SharedTopic], None]] = []
 
     def on_stop(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the broker takes no more writes: what appends by itself must end."""
         self._stop_listeners.append(listener)
+
+    def on_delete(self, listener: Callable[[SharedTopic], None]) -> None:
+        """Call `listener` when a topic goes, whoever wanted that."""
+        self._delete_listeners.append(listener)
 
     def stop(self) -> None:
         self.popping.stop()
@@ -139,9 +151,19 @@ class Sharing:
         self._access.require(caller, Action.CONFIGURE, topic.resource)
         return self._topics.change(topic, definition)
 
+    def let_expire(self, topic: SharedTopic) -> None:
+        """Before a message that is of use for a time only is appended to it."""
+        self._topics.let_expire(topic)
+
     def delete(self, caller: Caller, topic: SharedTopic) -> Ticket:
+        """What came back of it goes with it: it must not be given to the readers of another topic of that name."""
         self._access.require(caller, Action.CONFIGURE, topic.resource)
-        return self._topics.delete(topic)
+        for own in returned_topics(self._topics, self._cursors, topic):
+            self._topics.delete(own)
+        ticket = self._topics.delete(topic)
+        for listener in self._delete_listeners:
+            listener(topic)
+        return ticket
 
     # -- messages
 
@@ -165,6 +187,9 @@ class Sharing:
         sizes = [len(message.draft.body) for message in messages]
         if max(sizes, default=0) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
+        longest = max((len(message.draft.properties) for message in messages), default=0)
+        if longest > LONGEST_PROPERTIES:
+            raise PropertiesTooLong(longest, LONGEST_PROPERTIES)
         self._store.log.make_room(sum(draft_size(message.draft, store_host) for message in messages))
         for size in sizes:
             self._appending.count(size)
@@ -211,7 +236,14 @@ class Sharing:
     def expire(self, caller: Caller, now_ms: int) -> Ticket | None:
         """Let go now what has been kept long enough. None: nothing has."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._store.expire(now_ms)
+        return self._store.expire(now_ms, self.keeping.kept_from(now_ms))
+
+    def set_retention(self, caller: Caller, retention_ms: int, hours: str) -> None:
+        """From now on messages are kept for so long, and go in these hours."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self.keeping.retention_ms = retention_ms
+        self.keeping.set_hours(hours)
+        self._store.settings = replace(self._store.settings, retention_ms=retention_ms)
 
     def drop_strays(self, caller: Caller) -> None:
         """Let go what is left of topics that are no more."""

@@ -19,6 +19,8 @@ FILLER_BYTES = 8
 LONGEST_SHORT_TOPIC = 127
 LONGEST_TOPIC = 32_767
 LONGEST_PROPERTIES = 32_767
+LONGEST_SENT_PROPERTIES = LONGEST_PROPERTIES - 512
+"""Of a message that is new: what tells of its way is added later, and must fit too."""
 
 # Bits of the system flag.
 COMPRESSED = 1
@@ -90,6 +92,11 @@ class Unit(NamedTuple):
     body: Buffer
     topic: bytes
     properties: bytes
+
+
+def is_queued(sys_flag: int) -> bool:
+    """Whether a unit is in its queue: what is not decided, or rolled back, is in the log alone."""
+    return sys_flag & TRANSACTION_BITS in (0, TRANSACTION_COMMIT)
 
 
 def draft_size(draft: Draft, store_host: bytes) -> int:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trimq.formats.unit import TRANSACTION_BITS, Draft, Unit
+from trimq.formats.unit_copies import copied_properties
+from trimq.formats.unit_expiry import drop_expiry
 from trimq.formats.unit_hosts import BadMessageId, read_message_id
 from trimq.formats.unit_popping import (
     DLQ_PREFIX,
@@ -15,7 +17,7 @@ from trimq.formats.unit_popping import (
     RETRY_TOPIC,
     returned_topic,
 )
-from trimq.formats.unit_properties import find_property, read_properties, write_properties
+from trimq.formats.unit_properties import find_property, read_properties
 from trimq.formats.unit_schedule import DELAY, read_time
 
 CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -65,18 +67,19 @@ def was_given_up(unit: Unit) -> bool:
     return unit.topic == CHECK_MAX_TOPIC.encode() or find_property(unit.properties, DELAY) is not None
 
 
-def again_draft(unit: Unit, again: tuple[str, int]) -> Draft:
+def again_draft(unit: Unit | Draft, again: tuple[str, int]) -> Draft:
     """The message of a letter, as it is sent again: with all its tries before it."""
     properties = read_properties(unit.properties)
     for name in (DELAY, REAL_TOPIC, REAL_QUEUE, TRANSACTIONAL, CHECKED_TIMES):
         properties.pop(name, None)
+    drop_expiry(properties)  # whoever sends it again wants it to be read
     topic, queue_id = again
     sys_flag = unit.sys_flag & ~TRANSACTION_BITS
     return Draft(
         topic.encode(),
         queue_id,
         unit.body,
-        write_properties(properties),
+        copied_properties(properties),
         unit.flag,
         sys_flag,
         unit.born_ms,

@@ -3,9 +3,11 @@ kept in and of the properties that they carry. Knows no lease."""
 
 from __future__ import annotations
 
-from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit
+from trimq.formats.unit_copies import OF_THE_BROKER, WAIT, copied_properties
+from trimq.formats.unit_expiry import EXPIRES_MS, keep_expiry
 from trimq.formats.unit_hosts import offset_message_id
-from trimq.formats.unit_properties import read_properties, write_properties
+from trimq.formats.unit_properties import read_properties
 from trimq.formats.unit_schedule import DELAY
 
 RETRY_PREFIX = "%RETRY%"
@@ -17,6 +19,12 @@ ORIGIN_ID = "ORIGIN_MESSAGE_ID"
 RETRY_TOPIC = "RETRY_TOPIC"
 RECEIPT = "POP_CK"
 
+_ROOM_FOR_RECEIPT = 192
+
+# What is left out where it does not fit, the first first.
+OPTIONAL_IN_RETURNED = (*OF_THE_BROKER, WAIT, ORIGIN_GROUP, FIRST_POPPED_MS, EXPIRES_MS)
+OPTIONAL_IN_DEAD = (*OF_THE_BROKER, WAIT, ORIGIN_ID, RETRY_TOPIC, DELAY)
+
 
 def returned_topic(group: str, topic: str) -> str:
     """Where messages of a topic wait for a group once they came back to it."""
@@ -27,13 +35,19 @@ def dead_letter_topic(group: str) -> str:
     return f"{DLQ_PREFIX}{group}"
 
 
+def can_come_back(unit: Unit) -> bool:
+    """Whether there is room for the receipt with which it would be given out again."""
+    return len(unit.properties) + _ROOM_FOR_RECEIPT <= LONGEST_PROPERTIES
+
+
 def returned_draft(unit: Unit, topic: bytes, group: str, popped_ms: int) -> Draft:
     """The same message with one try more, for the topic of those that came back."""
     properties = read_properties(unit.properties)
     properties.pop(RECEIPT, None)
+    keep_expiry(properties, unit.store_ms)
     properties.setdefault(FIRST_POPPED_MS, str(popped_ms))
     properties.setdefault(ORIGIN_GROUP, group)
-    return _again(unit, topic, write_properties(properties))
+    return _again(unit, topic, copied_properties(properties, OPTIONAL_IN_RETURNED))
 
 
 def dead_draft(unit: Unit, topic: bytes, asked_for: str) -> Draft:
@@ -41,9 +55,9 @@ def dead_draft(unit: Unit, topic: bytes, asked_for: str) -> Draft:
     properties = read_properties(unit.properties)
     properties.setdefault(RETRY_TOPIC, asked_for)
     properties.setdefault(ORIGIN_ID, offset_message_id(unit.store_host, unit.position))
-    properties["WAIT"] = "false"
+    properties[WAIT] = "false"
     properties[DELAY] = "0"
-    return _again(unit, topic, write_properties(properties))
+    return _again(unit, topic, copied_properties(properties, OPTIONAL_IN_DEAD))
 
 
 def _again(unit: Unit, topic: bytes, properties: bytes) -> Draft:

@@ -140,14 +140,15 @@ class Desk:
     ) -> None:
         self.memory = MemoryFiles() if memory is None else memory
         self.files = FaultyFiles(self.memory) if files is None else files
-        self.given = {"commit_file_bytes": 1 << 23, **settings}
+        # A genuine broker has this name by default, and what it answered is compared with.
+        self.given = {"commit_file_bytes": 1 << 23, "broker_name": "broker-a", **settings}
         anywhere = Listen("127.0.0.1", 0)
         section = RocketMQ(listen=anywhere, broker_listen=anywhere, **self.given)
         self.settings = Settings(rocketmq=section)
         self.message_time, self.liveness = ManualTime(now_ms), ManualTime(1_000_000)
         self.runner = PassRunner(self.files)
         clock = Clock(self.message_time, self.liveness)
-        metrics = Metrics()
+        metrics = self.metrics = Metrics()
         self.core = open_core(
             self.settings,
             self.files,

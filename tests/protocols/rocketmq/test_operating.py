@@ -1,4 +1,4 @@
-"""What operators ask the broker itself: how it is set, how it does, and to let go what may go."""
+"""What operators ask the broker itself: how it does, and to let go what may go."""
 
 from __future__ import annotations
 
@@ -14,32 +14,6 @@ HOUR_MS = 3_600_000
 def runtime(desk: Desk) -> dict[str, str]:
     found: dict[str, str] = json.loads(desk.broker.ask(28).body)["table"]
     return found
-
-
-def test_how_it_is_set_is_shown_under_the_names_of_a_genuine_broker() -> None:
-    desk = Desk(default_queues=5, retention_ms=7 * HOUR_MS, auto_create_topics=False)
-    answer = desk.broker.ask(26)
-    shown = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
-    assert shown["defaultTopicQueueNums"] == "5"
-    assert shown["fileReservedTime"] == "7"
-    assert shown["autoCreateTopicEnable"] == "false"
-    assert shown["flushDiskType"] == "SYNC_FLUSH"
-    assert shown["listenPort"] == "10911"
-    assert json.loads(answer.fields["version"])["timestamp"] == NOW_MS
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        (b"longPollingEnable=true\nbrokerId=0\n", 0),
-        (b"longPollingEnable=false\n", 29),
-        (b"unknown=1\n", 29),
-        (b"brokerConfigPath=/x\n", 16),
-        (b"", 0),
-    ],
-)
-def test_what_cannot_be_changed_is_refused(text: bytes, code: int) -> None:
-    assert Desk().broker.ask(25, body=text).code == code
 
 
 def test_how_it_does() -> None:

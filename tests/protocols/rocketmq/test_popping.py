@@ -198,3 +198,52 @@ def test_what_is_popped_counts_for_its_group() -> None:
     pop(desk.broker)
     counted = json.loads(desk.broker.ask(315, {"statsName": "GROUP_GET_NUMS", "statsKey": "t@g"}).body)
     assert counted["statsMinute"]["sum"] == 2
+
+
+def test_one_who_waits_hears_at_once_that_the_topic_is_gone() -> None:
+    desk = made()
+    popping, asking = begin(desk.broker), begin(desk.broker, NOTIFY)
+    assert desk.broker.ask(215, {"topic": "t"}).code == 0
+    assert (desk.take(popping).code, desk.take(asking).code) == (17, 17)
+    assert desk.broker.ask(POLLING, fields()).fields["pollingNum"] == "0"
+
+
+def test_one_who_is_turned_away_hears_that_too_many_wait() -> None:
+    desk = made()
+    popping, asking = begin(desk.broker), begin(desk.broker, NOTIFY)
+    for reply in (popping, asking):
+        assert reply.turn_away is not None
+        reply.turn_away()
+    answered, told = desk.take(popping), desk.take(asking)
+    assert (answered.code, answered.remark, answered.body) == (209, "POLLING_FULL", b"")
+    assert (told.code, told.fields["hasMsg"], told.fields["pollingFull"]) == (0, "false", "true")
+
+
+def test_what_came_back_goes_with_its_topic() -> None:
+    desk = made(bodies=(b"old",))
+    for group in ("g", "h"):
+        pop(desk.broker, consumerGroup=group)
+    desk.broker.ask(17, {"topic": "h_t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6})
+    desk.broker.send("h_t", b"other")
+    pop(desk.broker, topic="h_t")
+    desk.advance(10 * SECOND)
+    assert bodies_of(pop(desk.broker)) == [b"old"]
+    assert desk.broker.ask(215, {"topic": "t"}).code == 0
+    desk = desk.restart()
+    names = json.loads(desk.broker.ask(21).body)["topicConfigTable"]
+    assert [name for name in names if name.startswith("%RETRY%")] == ["%RETRY%g_h_t"]
+    desk.broker.ask(17, {"topic": "t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6})
+    desk.advance(10 * SECOND)
+    assert (pop(desk.broker).code, pop(desk.broker, consumerGroup="h").code) == (210, 210)
+    assert bodies_of(pop(desk.broker, topic="h_t")) == [b"other"]
+
+
+def test_where_an_administrator_has_moved_a_group_is_heard_by_its_next_pop() -> None:
+    desk = made(bodies=(b"0", b"1"))
+    assert len(bodies_of(pop(desk.broker, invisibleTime=1000))) == 2
+    assert desk.broker.ask(222, {"topic": "t", "group": "g", "timestamp": 0, "isForce": True}).code == 0
+    desk.advance(SECOND)
+    commit = {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 2}
+    assert desk.broker.ask(15, commit).remark == "Offset has been previously reset"
+    assert set(bodies_of(pop(desk.broker))) == {b"0", b"1"}
+    assert desk.broker.ask(15, commit).remark is None

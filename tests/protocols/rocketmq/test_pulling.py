@@ -177,3 +177,42 @@ def test_a_pull_may_commit() -> None:
     assert desk.broker.ask(14, asked).fields == {"offset": "2"}
     desk.broker.pull("t", sysFlag=4, commitOffset=1)
     assert desk.broker.ask(14, asked).fields == {"offset": "2"}
+
+
+def waiting_pull(desk: Desk, offset: int = 0, **fields: Any) -> Reply:
+    reply = desk.broker.begin(11, desk.broker.pull_fields("t", offset, **WAITS, **fields))
+    assert reply is not None
+    assert not desk.is_ready(reply)
+    return reply
+
+
+def test_one_who_waits_hears_where_an_administrator_has_moved_the_group() -> None:
+    desk = desk_with("", "", "")
+    reply = waiting_pull(desk, 3)
+    assert desk.broker.ask(222, {"topic": "t", "group": "g", "timestamp": 0, "isForce": True}).code == 0
+    desk.broker.send("t", b"new")
+    assert ends(desk.take(reply)) == (21, "0", "0", "4")
+    assert desk.broker.ask(15, {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 1}).remark is None
+
+
+def test_one_who_waits_in_vain_hears_of_it_too() -> None:
+    desk = desk_with("", "")
+    reply = waiting_pull(desk, 2)
+    desk.broker.ask(222, {"topic": "t", "group": "g", "timestamp": 0, "isForce": True})
+    desk.let_pass(15_000)
+    assert ends(desk.take(reply)) == (21, "0", "0", "2")
+
+
+def test_one_who_waits_hears_at_once_that_the_topic_is_gone() -> None:
+    desk = desk_with("")
+    replies = [waiting_pull(desk, 1), waiting_pull(desk, 1, subscription="A"), waiting_pull(desk, queue=1)]
+    assert desk.broker.ask(215, {"topic": "t"}).code == 0
+    assert [desk.take(reply).code for reply in replies] == [17, 17, 17]
+
+
+def test_one_who_is_turned_away_hears_that_there_is_nothing() -> None:
+    desk = desk_with("")
+    reply = waiting_pull(desk, 1)
+    assert reply.turn_away is not None
+    reply.turn_away()
+    assert ends(desk.take(reply)) == (19, "1", "0", "1")

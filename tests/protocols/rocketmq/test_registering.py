@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocols.rocketmq.rocketmq_desk import Desk, Peer
 
+from trimq.config import RocketMQ
 from trimq.protocols.rocketmq.registrations import BadRegistration, Queues, read_registration
 from trimq.protocols.rocketmq.remoting import Command
 
@@ -171,6 +172,43 @@ def test_what_cannot_be_believed_is_refused() -> None:
     assert register(desk.names, b"").code == 0
 
 
+UNREADABLE = (
+    b'{"topicConfigSerializeWrapper":{"topicConfigTable":[1]}}',
+    b'{"topicConfigSerializeWrapper":[]}',
+    b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"X":5}}}',
+    b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"X":{}}}}',
+    b'{"topicConfigSerializeWrapper":{"dataVersion":7}}',
+)
+
+
+@pytest.mark.parametrize("body", UNREADABLE)
+def test_topics_that_are_no_objects_are_refused(body: bytes) -> None:
+    answer = register(Desk().names, body)
+    assert (answer.code, (answer.remark or "")[:30]) == (1, "a registration that cannot be ")
+
+
+@pytest.mark.parametrize("row", ["", "X", "X 1 1", "X 1 1 many", f"X 1 1 {2**31}"])
+def test_a_packed_topic_of_too_few_words_or_of_no_numbers_is_refused(row: str) -> None:
+    body = zlib.compress(
+        b"".join(struct.pack(">i", len(part)) + part for part in (b"{}",))
+        + struct.pack(">ii", 1, len(row))
+        + row.encode()
+        + struct.pack(">i", 0)
+    )
+    assert register(Desk().names, body, compressed=True).code == 1
+
+
+def test_a_genuine_broker_as_it_comes_registers_with_ours_as_it_comes() -> None:
+    desk = Desk(broker_name=RocketMQ().broker_name)
+    assert register(desk.names, brokerName="broker-a").code == 0
+
+
+def test_a_broker_of_our_name_is_told_what_to_set() -> None:
+    refused = register(Desk().names, brokerName="broker-a")
+    assert refused.code == 1
+    assert "rocketmq.broker_name" in (refused.remark or "")
+
+
 def test_there_is_room_for_so_many() -> None:
     desk = Desk(registered_brokers=1, registered_topics=2)
     assert register(desk.names, body_of({**TOPICS, "third": (1, 6)})).code == 2
@@ -225,6 +263,16 @@ def test_a_topic_may_be_told_of_and_forgotten_by_hand() -> None:
     assert route(desk, "made") == 17
     assert desk.names.ask(216, {"topic": "TBW102"}).code == 0
     assert route(desk, "TBW102") != 17
+
+
+def test_a_topic_that_no_known_broker_has_is_not_known_either() -> None:
+    desk = Desk()
+    stranger = {"brokerName": "stranger", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+    for queues in ([], [stranger]):
+        assert desk.names.ask(217, {"topic": "ghost"}, {"queueDatas": queues}).code == 0
+    for code in (206, 311, 312, 313):
+        answer = desk.names.ask(code)
+        assert (answer.code, b"ghost" in answer.body) == (0, False)
 
 
 def test_topics_of_units_are_listed() -> None:

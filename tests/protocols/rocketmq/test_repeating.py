@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, message
-from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
+from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
 from trimq.formats.unit_batch import write_batch
-from trimq.protocols.rocketmq.grpc.words import Code
+from trimq.protocols.rocketmq.grpc.words import Code, MessageType
 from trimq.protocols.rocketmq.remoting import Command
 
 ID = "UNIQ_KEY\x017F000001\x02"
@@ -65,6 +68,46 @@ def test_it_is_known_after_a_restart_too() -> None:
     desk = desk.restart()
     assert place(desk.broker.send("t", b"one", properties=ID)) == place(first)
     assert bodies_of(desk.broker.pull("t")) == [b"one"]
+
+
+@pytest.mark.parametrize(
+    "wish", ["DELAY\x013\x02", "TIMER_DELAY_MS\x0160000\x02", "TRAN_MSG\x01true\x02PGROUP\x01pg\x02"]
+)
+def test_one_that_waits_in_a_topic_of_the_brokers_own_is_known_after_a_restart(wish: str) -> None:
+    desk = Desk(remembered_ids=10)
+    desk.broker.send("t", b"before", queue=2)
+    first = desk.broker.send("t", b"one", queue=2, properties=ID + wish)
+    assert desk.broker.send("u", b"one", queue=2, properties=ID + wish).code == 0
+    desk = desk.restart()
+    again = desk.broker.send("t", b"one", queue=1, properties=ID + wish)
+    assert place(again) == place(first)
+    assert again.fields.get("recallHandle") == first.fields.get("recallHandle")
+    desk.advance(60_000)
+    assert len(units_of(desk.broker.pull("t", queue=2))) == 1 + ("TRAN_MSG" not in wish)
+    assert desk.broker.pull("t", queue=1).code == 19
+
+
+def test_one_that_was_taken_back_is_known_by_its_own_place() -> None:
+    desk = Desk(remembered_ids=10)
+    properties = f"{ID}TIMER_DELAY_SEC\x015\x02"
+    first = desk.broker.send("t", b"one", properties=properties)
+    handle = first.fields["recallHandle"]
+    assert desk.broker.ask(370, {"producerGroup": "p", "topic": "t", "recallHandle": handle}).code == 0
+    assert place(desk.restart().broker.send("t", b"one", properties=properties)) == place(first)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("wish", ["", "DELAY\x011\x02"])
+def test_what_was_sent_to_a_topic_that_was_deleted_is_new_to_the_next_of_its_name(restarts: bool, wish: str) -> None:
+    desk = Desk(remembered_ids=10)
+    desk.broker.send("t", b"old", properties=ID + wish)
+    assert desk.broker.ask(215, {"topic": "t"}).code == 0
+    desk.advance(10)
+    if restarts:
+        desk = desk.restart()
+    assert desk.broker.send("t", b"new", properties=ID + wish).code == 0
+    desk.advance(1000)
+    assert b"new" in bodies_of(desk.broker.pull("t"))
 
 
 def test_topics_and_tries_are_told_apart() -> None:
@@ -139,3 +182,15 @@ def test_what_comes_again_over_grpc_is_stored_once_whichever_way_it_came_first()
     assert grpc.desk.broker.send("t", b"one", properties="UNIQ_KEY\x01A\x02").fields["queueOffset"] == str(first.offset)
     producer.send(message("t", b"two", message_id="B"), message("t", b"two", message_id="B"))
     assert bodies_of(grpc.desk.broker.pull("t")) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wish"), [("DELAY", {"due_ms": NOW_MS + 60_000}), ("TRANSACTION", {"kind": MessageType.TRANSACTION})]
+)
+def test_what_waits_is_known_over_grpc_after_a_restart(kind: str, wish: dict[str, Any]) -> None:
+    grpc = GrpcDesk(remembered_ids=10)
+    grpc.make_topic("t", kind)
+    first = grpc.client().send(message("t", b"one", message_id="A", **wish)).entries[0]
+    grpc.client().send(message("t", b"two", message_id="B", **wish))
+    again = grpc.restart().client().send(message("t", b"one", message_id="A", **wish)).entries[0]
+    assert again == first

@@ -62,3 +62,30 @@ def test_names_of_namespaces_are_kept_apart() -> None:
     topics = desk.broker.ask(21).body
     assert b'"%RETRY%one%g"' in topics
     assert b'"%RETRY%two%g"' in topics
+
+
+def test_what_waits_for_a_queue_comes_to_it_though_the_topic_has_it_no_longer() -> None:
+    desk = Desk()
+    define(desk, 16, 16)
+    desk.broker.send("t", b"by time", 12, "TIMER_DELAY_MS\x0130000\x02")
+    desk.broker.send("t", b"by level", 12, "DELAY\x014\x02")
+    half = desk.broker.send("t", b"half", 12, "TRAN_MSG\x01true\x02PGROUP\x01pg\x02", f=4)
+    define(desk, 8, 8)
+    desk = desk.kill()
+    fields = {"producerGroup": "pg", "tranStateTableOffset": half.fields["queueOffset"], "commitOrRollback": 8}
+    assert desk.broker.ask(37, {**fields, "commitLogOffset": int(half.fields["msgId"][16:], 16)}).code == 0
+    desk.advance(30_000)
+    define(desk, 16, 16)
+    assert sorted(bodies_of(desk.broker.pull("t", queue=12))) == [b"by level", b"by time", b"half"]
+
+
+def test_what_was_popped_comes_back_though_the_topic_has_its_queue_no_longer() -> None:
+    desk = Desk()
+    define(desk, 16, 16)
+    desk.broker.send("t", b"popped", 12)
+    fields = {"consumerGroup": "g", "topic": "t", "queueId": 12, "maxMsgNums": 1, "invisibleTime": 5000, "pollTime": 0}
+    assert bodies_of(desk.broker.ask(200050, fields)) == [b"popped"]
+    define(desk, 8, 8)
+    desk = desk.kill()
+    desk.advance(6000)
+    assert bodies_of(desk.broker.ask(200050, {**fields, "queueId": -1})) == [b"popped"]

@@ -8,6 +8,7 @@ import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
 
 from trimq.core.failures import Reason
+from trimq.formats.unit_hosts import offset_message_id
 from trimq.formats.unit_properties import read_properties
 from trimq.model import SYSTEM
 
@@ -204,3 +205,36 @@ def test_a_half_that_was_set_aside_is_told_and_can_be_sent_to_its_topic() -> Non
     (unit,) = units_of(desk.broker.pull("t", queue=1))
     kept = read_properties(unit.properties)
     assert (bytes(unit.body), kept["TAGS"], "TRAN_MSG" in kept, "REAL_TOPIC" in kept) == (b"half", "A", False, False)
+
+
+# -- halves that were set aside are asked for again
+
+
+def set_aside(desk: Desk) -> str:
+    """The id of a half that nobody decided."""
+    produce(desk)
+    half(desk)
+    desk.advance(10_000)
+    (unit,) = units_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC"))
+    return offset_message_id(unit.store_host, unit.position)
+
+
+def test_a_half_that_was_set_aside_is_asked_for_again_and_counts_when_it_is_committed() -> None:
+    desk = Desk(transaction_timeout_ms=1000, transaction_check_interval_ms=1000, transaction_check_max=1)
+    id, before = set_aside(desk), len(heard(desk))
+    assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 0
+    desk = desk.restart()
+    produce(desk)
+    desk.advance(1000)
+    assert (before, len(heard(desk))) == (1, 1)
+    fields = heard(desk)[0].fields
+    asked = {name: fields[name] for name in ("tranStateTableOffset", "commitLogOffset")}
+    assert decide(desk, {"producerGroup": "pg", **asked}, COMMIT, fromTransactionCheck=True).code == 0
+    assert found(desk) == [b"half"]
+
+
+@pytest.mark.parametrize("id", ["zz", "", "7F00000100002A9F0000000000000000", "7F00000100002A9F00000000FFFFFFFF"])
+def test_what_was_not_set_aside_is_not_asked_for_again(id: str) -> None:
+    desk = Desk()
+    desk.broker.send("t")
+    assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 1

@@ -129,9 +129,10 @@ class BrokerRegistry:
             self._topics.setdefault(name, {})[place.name] = queues
 
     def put_topic(self, topic: str, told: dict[str, Queues]) -> None:
-        """Somebody says that brokers have this topic."""
+        """Somebody says that brokers have this topic. One that none has is not known."""
         self._require_room(False, Registration({topic: Queues(0, 0, 0)}, DataVersion()))
-        self._topics.setdefault(topic, {}).update(told)
+        if told:
+            self._topics.setdefault(topic, {}).update(told)
 
     def seen(self, cluster: str, address: str) -> None:
         found = self._live.get((cluster, address))

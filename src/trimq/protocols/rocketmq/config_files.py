@@ -11,13 +11,15 @@ from typing import Any
 import msgspec
 
 from trimq.clock import Clock, Timer
-from trimq.core.shared_topics import SharedDefinition
+from trimq.core.shared_groups import SharedGroup
+from trimq.core.shared_topics import READABLE, SharedDefinition
 from trimq.core.sharing import Sharing
 from trimq.errors import Refusal, StartMistake
 from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM
 from trimq.protocols.rocketmq.delays import GROUP as DELAY_GROUP
 from trimq.protocols.rocketmq.handlers import groups, topics
+from trimq.protocols.rocketmq.handlers.forbidding import forbidden_table, with_forbidden
 from trimq.protocols.rocketmq.lenient_json import BadJson, read_json, write_object_keyed
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ GROUPS = "subscriptionGroup.json"
 OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
 TIMERS = "timercheck"
+_OPTIONAL = "forbiddenTable"  # which brokers before 5 do not write
 
 # Last time read, end of the timer log, queue offset read to, and that of the master. There is no timer log of ours: a
 # genuine broker reads the waiting messages again.
@@ -65,6 +68,7 @@ class ConfigFiles:
             for name, count in self._config.strays().items():
                 self._define_topic(name, {"readQueueNums": count, "writeQueueNums": count})
         self._read(GROUPS, "subscriptionGroupTable", self._define_group)
+        self._read(GROUPS, _OPTIONAL, self._forbid)
         self._read(OFFSETS, "offsetTable", self._commit)
         self._read(DELAYS, "offsetTable", self._commit_level)
         self._config.become_ours()
@@ -73,7 +77,7 @@ class ConfigFiles:
         for data in self._config.files.versions(name):
             try:
                 found = read_json(data)
-                rows: Mapping[str, Any] = found[table] or {}
+                rows: Mapping[str, Any] = (found.get(table) if table == _OPTIONAL else found[table]) or {}
                 items = list(rows.items())
             except (BadJson, TypeError, KeyError, AttributeError) as error:
                 log.warning("%s cannot be read, what it was before is tried: %s", name, error)
@@ -108,6 +112,11 @@ class ConfigFiles:
                 log.warning("group %.100s: %s is %.40r from now on, the only value that is served", name, field, kept)
         self._sharing.define_group(SYSTEM, groups.read_group(name, row))
 
+    def _forbid(self, name: str, topics: dict[str, int]) -> None:
+        found = self._sharing.group(SYSTEM, name) or SharedGroup(name)
+        kept = [topic for topic, bits in topics.items() if bits & READABLE]
+        self._sharing.define_group(SYSTEM, with_forbidden(found, kept))
+
     def _commit(self, key: str, offsets: dict[str, int]) -> None:
         topic, _, group = key.partition("@")
         self._commit_all(group, topic, {int(number): offset for number, offset in offsets.items()})
@@ -138,8 +147,9 @@ class ConfigFiles:
                 table = {topic.name.name: topics.described(topic) for topic in self._sharing.topics(SYSTEM)}
                 self._write(TOPICS, {"topicConfigTable": table})
             if changed.groups:
-                shown = {group.name: groups.described(group) for group in self._sharing.groups(SYSTEM)}
-                self._write(GROUPS, {"forbiddenTable": {}, "subscriptionGroupTable": shown})
+                known = self._sharing.groups(SYSTEM)
+                shown = {group.name: groups.described(group) for group in known}
+                self._write(GROUPS, {"forbiddenTable": forbidden_table(known), "subscriptionGroupTable": shown})
             if changed.cursors:
                 self._save_cursors()
         except OSError as error:

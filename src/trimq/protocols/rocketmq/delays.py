@@ -6,17 +6,19 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from trimq.clock import Timeline
-from trimq.core.shared_streams import Appended, SharedStream
+from trimq.core.failures import Reason
+from trimq.core.shared_streams import Appended, Entry, SharedStream
 from trimq.core.shared_topics import SharedTopic
 from trimq.core.sharing import Sharing
 from trimq.core.timers import Pending, TimerEntry, Timers
-from trimq.errors import OffsetOutOfRange, Refusal
+from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
 from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit_copies import OF_THE_BROKER, copied_properties
 from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
 from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tags_code, write_properties
 from trimq.formats.unit_schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
@@ -37,6 +39,9 @@ _ENQUEUED_MS, _DEQUEUED_MS = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"
 # Under this group it is kept how far the waiting messages of each queue have all been delivered.
 GROUP = "CID_RMQ_SYS_DELAY"
 _FOR_EVER_MS = 2**62
+
+# So many messages that a full disk has ended are told of one by one: more would stop every connection for long.
+_MOST_NOTED = 10_000
 
 
 class Waiting(NamedTuple):
@@ -59,6 +64,10 @@ class _Progress:
         self.found_to = stream.end  # what a run before this one may have delivered already
         self.done: set[int] = set()
         self.under_way: set[int] = set()
+
+    def waiting(self, count: int) -> Iterator[Entry]:
+        """So many of those that were not all done with, oldest first."""
+        return self.stream.entries(self.next_offset, count)
 
     def is_dealt_with(self, offset: int) -> bool:
         """Whether it is delivered, or about to be."""
@@ -85,6 +94,8 @@ class Delays:
         self._max_delay_ms = max_delay_ms
         self._timers = Timers(timeline, self._fire)
         self._queues: dict[StreamId, _Progress] = {}
+        self._recalled: dict[str, int] = {}
+        """What was taken back since the start, and where in the wheel that is said."""
         self._is_stopped = False
 
     def start(self) -> None:
@@ -132,7 +143,7 @@ class Delays:
             return None
         _remember(topic, queue_id, properties)
         properties[TIMER_OUT_MS] = str(due_ms)
-        handle = self._handle(topic.name.name, due_ms, properties.get(UNIQUE_KEY, ""))
+        handle = self.handle(topic.name.name, due_ms, properties.get(UNIQUE_KEY, ""))
         return self._wait_in(WHEEL_TOPIC, 0, due_ms, handle)
 
     def _wait_in(self, name: str, number: int, due_ms: int, handle: str) -> Waiting:
@@ -182,11 +193,19 @@ class Delays:
             return
         properties = read_properties(unit.properties)
         target = self._sharing.find(SYSTEM, properties.get(REAL_TOPIC, ""))
-        is_over = RECALLED in properties or self._is_recalled(unit, properties)
+        is_over = RECALLED in properties or self._is_recalled(progress, unit, properties)
+        if self._recalled.get(properties.get(RECALLED, ""), -1) == entry.position:
+            del self._recalled[properties[RECALLED]]  # whatever it took back was due no later
         if target is None or is_over or self._was_delivered(progress, entry, unit, properties):
             self._finish(progress, entry)
             return
-        placed = self._deliver(target, unit, properties)
+        try:
+            placed = self._deliver(target, unit, properties)
+        except PropertiesTooLong as refusal:
+            log.error("a message that has waited for %s cannot be stored there: %s", target.name.name, refusal)
+            self._give_up(unit, properties)
+            self._finish(progress, entry)
+            return
         progress.under_way.add(entry.position)
         self._sharing.afterwards(placed.ticket, lambda done: self._delivered(progress, entry, done.refusal))
 
@@ -199,15 +218,15 @@ class Delays:
             target.raw_name,
             queue_id,
             unit.body,
-            write_properties(properties),
+            copied_properties(properties, (_ENQUEUED_MS, _DEQUEUED_MS, *OF_THE_BROKER)),
             unit.flag,
             unit.sys_flag,
             unit.born_ms,
             unit.born_host,
             unit.reconsume_times,
         )
-        code = tags_code(properties.get(TAGS, ""))
-        return self._sharing.append(SYSTEM, target, target.stream(queue_id), draft, code, self._identity.store_host)
+        code, stream = tags_code(properties.get(TAGS, "")), target.kept_stream(queue_id)
+        return self._sharing.append(SYSTEM, target, stream, draft, code, self._identity.store_host)
 
     def _delivered(self, progress: _Progress, entry: TimerEntry, refusal: Refusal | None) -> None:
         progress.under_way.discard(entry.position)
@@ -245,9 +264,39 @@ class Delays:
         progress = self._queues.get(topic.stream(unit.queue_id).id)
         return progress is not None and progress.is_dealt_with(unit.queue_offset)
 
+    # -- files in which messages wait
+
+    def oldest_position(self) -> int | None:
+        return min((each.position for queue in self._queues.values() for each in queue.waiting(1)), default=None)
+
+    def let_go(self, start: int) -> None:
+        """The disk is nearly full. What will be due later finds nothing any more."""
+        count = 0
+        for queue in self._queues.values():
+            for entry in queue.waiting(_FOR_EVER_MS):
+                if entry.position >= start:
+                    break
+                if queue.is_dealt_with(entry.offset):
+                    continue
+                unit = queue.stream.unit(entry.offset)
+                properties = read_properties(unit.properties)
+                if RECALLED in properties or self._is_recalled(queue, unit, properties):
+                    continue
+                count += 1
+                if count <= _MOST_NOTED:
+                    self._give_up(unit, properties)
+        if count:
+            told = "the ledger of failures has them" if count <= _MOST_NOTED else f"the ledger has {_MOST_NOTED}"
+            log.error("%d messages that waited for their time go, for the disk is nearly full: %s", count, told)
+
+    def _give_up(self, unit: Unit, properties: dict[str, str]) -> None:
+        topic, queue_id = properties.get(REAL_TOPIC, ""), read_time(properties.get(REAL_QUEUE))
+        self._sharing.failures.note_gone(SYSTEM, unit, topic, queue_id, Reason.EXPIRED)
+
     # -- recalling
 
-    def _handle(self, topic: str, due_ms: int, unique: str) -> str:
+    def handle(self, topic: str, due_ms: int, unique: str) -> str:
+        """What recalls a message that waits until then."""
         text = f"v1 {topic} {self._identity.broker_name} {due_ms} {unique}"
         return base64.urlsafe_b64encode(text.encode()).decode()
 
@@ -264,17 +313,31 @@ class Delays:
             raise Failure(Code.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         waiting = self._wait_in(WHEEL_TOPIC, 0, due_ms, "")
         properties = {UNIQUE_KEY: unique, RECALLED: f"{name}+{unique}", TIMER_OUT_MS: due, REAL_TOPIC: name}
-        draft = Draft(
-            waiting.topic.raw_name, 0, b"0", write_properties(properties), 0, 0, due_ms, self._identity.store_host
-        )
+        try:
+            written = write_properties(properties)
+        except ValueError:
+            raise Failure(Code.ILLEGAL_OPERATION, "recall handle is invalid") from None
         host = self._identity.store_host
-        return unique, self._sharing.append(SYSTEM, waiting.topic, waiting.stream, draft, due_ms, host)
+        draft = Draft(waiting.topic.raw_name, 0, b"0", written, 0, 0, due_ms, host)
+        placed = self._sharing.append(SYSTEM, waiting.topic, waiting.stream, draft, due_ms, host)
+        word = properties[RECALLED]
+        self._sharing.afterwards(placed.ticket, lambda done: self._note_recall(word, placed.queue_offset, done.refusal))
+        return unique, placed
 
-    def _is_recalled(self, unit: Unit, properties: dict[str, str]) -> bool:
+    def _note_recall(self, word: str, offset: int, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._recalled[word] = max(offset, self._recalled.get(word, offset))
+
+    def _is_recalled(self, progress: _Progress, unit: Unit, properties: dict[str, str]) -> bool:
+        """Of what has come since the start it is known; of the rest the key index is asked."""
         unique = properties.get(UNIQUE_KEY)
         if TIMER_OUT_MS not in properties or unique is None:
             return False
         wanted = f"{properties.get(REAL_TOPIC)}+{unique}"
+        if self._recalled.get(wanted, -1) > unit.queue_offset:
+            return True
+        if unit.queue_offset >= progress.found_to:
+            return False
         found = self._sharing.find_key(SYSTEM, WHEEL_TOPIC, unique, unit.store_ms, _FOR_EVER_MS)
         return any(read_properties(each.properties).get(RECALLED) == wanted for each in found)
 

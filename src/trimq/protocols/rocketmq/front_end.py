@@ -13,12 +13,13 @@ from trimq.clock import Clock
 from trimq.config import Settings
 from trimq.core.cluster import Cluster
 from trimq.core.counts import Counts
+from trimq.core.shared_topics import SharedTopic
 from trimq.core.sharing import Sharing
 from trimq.errors import OtherHome, ProtocolError, Refusal
 from trimq.formats.unit_hosts import pack_host
 from trimq.formats.unit_schedule import parse_levels
 from trimq.model import Caller
-from trimq.protocols.contract import Outlet, Parts, Reply
+from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
 from trimq.protocols.rocketmq.attendance import ClientsAttendance
 from trimq.protocols.rocketmq.broker_registry import BrokerRegistry
 from trimq.protocols.rocketmq.client_calls import ClientCalls
@@ -37,7 +38,7 @@ from trimq.protocols.rocketmq.queue_locks import QueueLocks
 from trimq.protocols.rocketmq.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.repeats import Repeats
 from trimq.protocols.rocketmq.system_topics import system_topics
-from trimq.protocols.rocketmq.transactions import Patience, Transactions
+from trimq.protocols.rocketmq.transactions import Transactions, patience_of
 
 if TYPE_CHECKING:
     from trimq.protocols.rocketmq.grpc.front_end import GrpcFrontEnd
@@ -101,6 +102,7 @@ class RocketMQConversation:
         return []
 
     def closed(self) -> None:
+        self._connection.drop()
         self._context.shared.clients.gone(self._context.outlet)
         self._context.shared.calls.gone(self._context.outlet)
         self._context.shared.registry.gone(self._context.outlet)
@@ -109,14 +111,15 @@ class RocketMQConversation:
 class RocketMQFrontEnd:
     """The door of the name server, of the broker, or of the broker for old clients."""
 
-    def __init__(self, shared: Shared, handlers: Mapping[int, Handler]) -> None:
+    def __init__(self, shared: Shared, handlers: Mapping[int, Handler], held_bytes: HeldBytes) -> None:
         self._shared = shared
         self._handlers = handlers
+        self._held_bytes = held_bytes
 
     def converse(self, address: str, outlet: Outlet) -> RocketMQConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
         settings = self._shared.settings
-        connection = RemotingConnection(settings.frame_bytes, settings.header_bytes)
+        connection = RemotingConnection(settings.frame_bytes, settings.header_bytes, self._held_bytes)
         return RocketMQConversation(connection, Context(self._shared, caller, outlet, _host(address)), self._handlers)
 
 
@@ -142,10 +145,9 @@ class RocketMQDoors:
         levels_ms = parse_levels(settings.rocketmq.delay_levels)
         delays = Delays(sharing, clock.message, identity, levels_ms, settings.rocketmq.max_delay_ms)
         given = settings.rocketmq
-        patience = Patience(
-            given.transaction_timeout_ms, given.transaction_check_interval_ms, given.transaction_check_max
-        )
-        transactions = Transactions(sharing, clock.message, identity, delays, clients, chance, patience)
+        self.held_bytes = HeldBytes(given.received_bytes)
+        """Of all the doors, and of gRPC's."""
+        transactions = Transactions(sharing, clock.message, identity, delays, clients, chance, patience_of(given))
         registry = BrokerRegistry(clock.liveness, given.registered_brokers, given.registered_topics)
         self._shared = Shared(
             sharing=sharing,
@@ -167,6 +169,7 @@ class RocketMQDoors:
             is_synced=settings.flush == "sync",
         )
         sharing.roll.attend(ClientsAttendance(clients, self._shared.traffic, self._shared.resets))
+        sharing.on_delete(self._forget_topic)
         config = ConfigFiles(sharing, clock, given.config_save_ms)
         config.start()
         for definition in system_topics(given.cluster_name, given.broker_name, given.default_queues, len(levels_ms)):
@@ -177,18 +180,25 @@ class RocketMQDoors:
         sharing.popping.start(lambda: identity.store_host)
         delays.start()
         transactions.start()
+        sharing.keeping.add(delays)
+        sharing.keeping.add(transactions)
         sharing.on_stop(delays.stop)
         sharing.on_stop(transactions.stop)
         sharing.on_stop(config.stop)
 
+    def _forget_topic(self, topic: SharedTopic) -> None:
+        self._shared.traffic.forget_topic(topic.name.name)
+        self._shared.resets.forget_topic(topic.id)
+        self._shared.repeats.forget_topic(topic.name.name)
+
     def name_server(self) -> RocketMQFrontEnd:
-        return RocketMQFrontEnd(self._shared, NAME_SERVER)
+        return RocketMQFrontEnd(self._shared, NAME_SERVER, self.held_bytes)
 
     def broker(self) -> RocketMQFrontEnd:
-        return RocketMQFrontEnd(self._shared, BROKER)
+        return RocketMQFrontEnd(self._shared, BROKER, self.held_bytes)
 
     def vip(self) -> RocketMQFrontEnd:
-        return RocketMQFrontEnd(self._shared, VIP)
+        return RocketMQFrontEnd(self._shared, VIP, self.held_bytes)
 
     def grpc(self, client_limit: int) -> GrpcFrontEnd:
         # It brings protobuf with it, which only they need who ask for it.

@@ -1,5 +1,5 @@
 """The headers of the commands that come most often, as structs that are read without a step between. Field names are
-those of the wire."""
+those of the wire. Numbers are those that Java has: what is larger would be kept where no Java program can read it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Send(msgspec.Struct, gc=False):
     """Of a message that is sent."""
 
     topic: str
-    queueId: int
+    queueId: Int32
     defaultTopic: str = ""
-    defaultTopicQueueNums: int = 0
+    defaultTopicQueueNums: Int32 = 0
     sysFlag: Int32 = 0
     bornTimestamp: Int64 = 0
     flag: Int32 = 0
@@ -25,16 +25,16 @@ class Send(msgspec.Struct, gc=False):
     reconsumeTimes: Int32 = 0
     producerGroup: str = ""
     batch: bool = False
-    maxReconsumeTimes: int | None = None
+    maxReconsumeTimes: Int32 | None = None
 
 
 class SendV2(Send, gc=False):
     """The same under its short names."""
 
     topic: str = msgspec.field(name="b")
-    queueId: int = msgspec.field(name="e")
+    queueId: Int32 = msgspec.field(name="e")
     defaultTopic: str = msgspec.field(default="", name="c")
-    defaultTopicQueueNums: int = msgspec.field(default=0, name="d")
+    defaultTopicQueueNums: Int32 = msgspec.field(default=0, name="d")
     sysFlag: Int32 = msgspec.field(default=0, name="f")
     bornTimestamp: Int64 = msgspec.field(default=0, name="g")
     flag: Int32 = msgspec.field(default=0, name="h")
@@ -42,7 +42,7 @@ class SendV2(Send, gc=False):
     reconsumeTimes: Int32 = msgspec.field(default=0, name="j")
     producerGroup: str = msgspec.field(default="", name="a")
     batch: bool = msgspec.field(default=False, name="m")
-    maxReconsumeTimes: int | None = msgspec.field(default=None, name="l")
+    maxReconsumeTimes: Int32 | None = msgspec.field(default=None, name="l")
 
 
 class SendRequest(msgspec.Struct, gc=False):
@@ -57,41 +57,41 @@ class SendRequest(msgspec.Struct, gc=False):
 class Pull(msgspec.Struct, gc=False):
     consumerGroup: str
     topic: str
-    queueId: int
-    queueOffset: int
-    maxMsgNums: int
-    sysFlag: int
-    commitOffset: int = 0
-    suspendTimeoutMillis: int = 0
+    queueId: Int32
+    queueOffset: Int64
+    maxMsgNums: Int32
+    sysFlag: Int32
+    commitOffset: Int64 = 0
+    suspendTimeoutMillis: Int64 = 0
     subscription: str | None = None
-    subVersion: int = 0
+    subVersion: Int64 = 0
     expressionType: str | None = None
-    maxMsgBytes: int | None = None
+    maxMsgBytes: Int32 | None = None
 
 
 class OfQueue(msgspec.Struct, gc=False):
     """Of a command that asks about one queue."""
 
     topic: str
-    queueId: int
+    queueId: Int32
 
 
 class SearchOffset(msgspec.Struct, gc=False):
     topic: str
-    queueId: int
-    timestamp: int
+    queueId: Int32
+    timestamp: Int64
     boundaryType: str = "LOWER"
 
 
 class QueryOffset(msgspec.Struct, gc=False):
     consumerGroup: str
     topic: str
-    queueId: int
+    queueId: Int32
     setZeroIfNotFound: bool = True
 
 
 class UpdateOffset(msgspec.Struct, gc=False):
     consumerGroup: str
     topic: str
-    queueId: int
-    commitOffset: int
+    queueId: Int32
+    commitOffset: Int64

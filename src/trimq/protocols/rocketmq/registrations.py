@@ -9,30 +9,35 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from trimq.protocols.rocketmq.headers import Int32, Int64
 from trimq.protocols.rocketmq.lenient_json import BadJson, read_json
 
 _LENGTH = struct.Struct(">i")
+_LEAST_WORDS = 4  # of a topic that is packed: name, queues to read and to write, permissions
 
 
 class BadRegistration(ValueError):
     """It cannot be read."""
 
 
+_UNREADABLE = (BadJson, msgspec.MsgspecError, UnicodeDecodeError)
+
+
 class DataVersion(msgspec.Struct, frozen=True):
     """Of what a broker tells of its topics; another version means that something has changed."""
 
-    counter: int = 0
-    stateVersion: int = 0
-    timestamp: int = 0
+    counter: Int64 = 0
+    stateVersion: Int64 = 0
+    timestamp: Int64 = 0
 
 
 class Queues(NamedTuple):
     """A topic as one broker has it."""
 
-    read: int
-    write: int
-    permissions: int
-    flags: int = 0
+    read: Int32
+    write: Int32
+    permissions: Int32
+    flags: Int32 = 0
 
 
 class Registration(NamedTuple):
@@ -46,14 +51,14 @@ def read_registration(body: bytes, is_packed: bool, max_bytes: int) -> Registrat
         return Registration({}, DataVersion())
     try:
         return _read_packed(body, max_bytes) if is_packed else _read_plain(body)
-    except (BadJson, msgspec.MsgspecError, zlib.error, struct.error, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (*_UNREADABLE, zlib.error, struct.error, KeyError, TypeError) as error:
         raise BadRegistration(f"a registration that cannot be read: {error}") from None
 
 
 def read_version(body: bytes) -> DataVersion:
     try:
         return _version(read_json(body))
-    except (BadJson, msgspec.MsgspecError) as error:
+    except _UNREADABLE as error:
         raise BadRegistration(f"no version: {error}") from None
 
 
@@ -63,11 +68,18 @@ def _version(data: Any) -> DataVersion:
 
 def _read_plain(body: bytes) -> Registration:
     data = read_json(body)
+    wrapper = _object(_object(data).get("topicConfigSerializeWrapper"))
+    table = _object(wrapper.get("topicConfigTable"))
+    topics = {name: read_queues(_object(row)) for name, row in table.items()}
+    return Registration(topics, _version(wrapper.get("dataVersion")))
+
+
+def _object(data: Any) -> dict[str, Any]:
+    if data is None:
+        return {}
     if not isinstance(data, dict):
-        raise BadJson("not an object")
-    wrapper = data.get("topicConfigSerializeWrapper") or {}
-    table = wrapper.get("topicConfigTable") or {}
-    return Registration({name: read_queues(row) for name, row in table.items()}, _version(wrapper.get("dataVersion")))
+        raise BadRegistration(f"a registration that cannot be read: {data!r:.40} is no object")
+    return data
 
 
 def read_queues(row: dict[str, Any]) -> Queues:
@@ -86,7 +98,10 @@ def _read_packed(body: bytes, max_bytes: int) -> Registration:
     topics = {}
     for _ in range(count):  # each takes bytes that are there, or ends it
         text, at = _take(data, at)
-        name, read, write, permissions, *_ = text.decode().split(" ")
+        words = text.decode().split(" ")
+        if len(words) < _LEAST_WORDS:
+            raise BadRegistration(f"a topic of {len(words)} words")
+        name, read, write, permissions = words[:_LEAST_WORDS]
         topics[name] = msgspec.convert((read, write, permissions), Queues, strict=False)
     return Registration(topics, _version(read_json(version)))
 

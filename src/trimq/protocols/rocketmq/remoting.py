@@ -12,6 +12,7 @@ import msgspec
 
 from trimq.errors import ProtocolError
 from trimq.model import Buffer
+from trimq.protocols.contract import HeldBytes, HeldShare
 
 H = TypeVar("H", bound=msgspec.Struct)
 
@@ -129,12 +130,19 @@ class RemotingConnection:
 
     `get_buffer` and `buffer_updated` are those of `asyncio.BufferedProtocol`. After each `buffer_updated` call
     `next_event` until it gives None. ProtocolError: the connection must close. A claimed length alone takes no memory:
-    the buffer at most doubles what has arrived. Whoever fills it is given a larger one, until there is a rest.
+    the buffer at most doubles what has arrived. Whoever fills it is given a larger one, until there is a rest. What it
+    takes beyond `START_SIZE` is counted in `together`; call `drop` when the connection is gone.
     """
 
-    def __init__(self, frame_limit: int = DEFAULT_FRAME_LIMIT, header_limit: int = DEFAULT_HEADER_LIMIT) -> None:
+    def __init__(
+        self,
+        frame_limit: int = DEFAULT_FRAME_LIMIT,
+        header_limit: int = DEFAULT_HEADER_LIMIT,
+        together: HeldBytes | None = None,
+    ) -> None:
         self._frame_limit = frame_limit
         self._header_limit = header_limit
+        self._held = HeldShare(together)
         self._data = bytearray()
         self._size = START_SIZE
         self._start = 0
@@ -145,12 +153,9 @@ class RemotingConnection:
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._data) != self._size:
-                self._data = bytearray(self._size)
+                self._go_on_in(bytearray(self._size))
         elif self._end == len(self._data):
-            held = self._end - self._start
-            data = bytearray(max(self._size, 2 * held))
-            data[:held] = memoryview(self._data)[self._start : self._end]
-            self._data, self._start, self._end = data, 0, held
+            self._replace(max(self._size, 2 * (self._end - self._start)))
         return memoryview(self._data)[self._end :]
 
     def buffer_updated(self, count: int) -> None:
@@ -173,10 +178,37 @@ class RemotingConnection:
         """Give back the memory that is received into. False: a command has come in part."""
         if self._start != self._end:
             return False
-        self._data = bytearray()
+        self.drop()
+        return True
+
+    def drop(self) -> None:
+        """The connection is gone, and with it what it sent in part."""
+        self._go_on_in(bytearray())
         self._size = START_SIZE
         self._start = self._end = 0
-        return True
+
+    def _go_on_in(self, data: bytearray) -> None:
+        self._data = data
+        self._held.change(max(len(data) - START_SIZE, 0) - self._held.count)
+
+    def _replace(self, size: int) -> None:
+        """Go on in another buffer, with what was not yet read."""
+        held = self._end - self._start
+        data = bytearray(size)
+        data[:held] = memoryview(self._data)[self._start : self._end]
+        self._go_on_in(data)
+        self._start, self._end = 0, held
+
+    def _wait(self) -> None:
+        """More has to come. BrokenFrame: there is no room for it. A buffer that was needed for a long command is given
+        back as soon as a short one is in it."""
+        if len(self._data) <= LARGEST_SIZE:
+            return
+        if self._end - self._start < LARGEST_SIZE:
+            self._replace(LARGEST_SIZE)
+        elif self._held.must_yield:
+            self.drop()
+            raise BrokenFrame(self._held.reason)
 
     def next_event(self) -> Command | None:
         """The next whole command, or None until more bytes arrive. A frame that holds no command is passed over, as
@@ -184,12 +216,14 @@ class RemotingConnection:
         while True:
             start = self._start
             if self._end - start < 4:
+                self._wait()
                 return None
             (length,) = _LENGTH.unpack_from(self._data, start)
             if not 4 <= length <= self._frame_limit - 4:
                 raise BrokenFrame(f"a frame of {length} bytes, where 4 to {self._frame_limit - 4} are allowed")
             finish = start + 4 + length
             if finish > self._end:
+                self._wait()
                 return None
             self._start = finish
             command = self._read_frame(start, finish)

@@ -42,3 +42,8 @@ class Repeats:
         self._sent[topic, unique] = sent
         while len(self._sent) > self._limit:
             self._sent.popitem(last=False)
+
+    def forget_topic(self, topic: str) -> None:
+        """What was sent to it is gone, and may come again."""
+        for key in [key for key in self._sent if key[0] == topic]:
+            del self._sent[key]

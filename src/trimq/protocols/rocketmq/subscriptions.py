@@ -78,13 +78,15 @@ def _read_sql(expression: str, limits: FilterLimits) -> Interest:
 
 
 def parse_subscription(data: dict[str, Any]) -> Subscription:
-    """As clients of all ages write it. ValueError: it names no topic."""
-    topic = data.get("topic")
+    """As clients of all ages write it. ValueError: it names no topic, or no version that Java has a number for."""
+    topic, version = data.get("topic"), int(data.get("subVersion") or 0)
     if not isinstance(topic, str):
         raise ValueError("a subscription without a topic")
+    if not -(2**63) <= version < 2**63:
+        raise ValueError(f"a subscription of version {version}")
     return Subscription(
         topic,
         str(data.get("subString") or ALL),
-        int(data.get("subVersion") or 0),
+        version,
         str(data.get("expressionType") or TAG),
     )

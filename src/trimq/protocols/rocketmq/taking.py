@@ -12,6 +12,7 @@ from trimq.core.shared_topics import SharedTopic
 from trimq.errors import Refusal
 from trimq.model import Caller
 from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, Pending
 
 if TYPE_CHECKING:
@@ -88,10 +89,13 @@ class Taker:
             lambda callback: popping.watch(self._group, self._topic, numbers, callback).cancel,
             self._attempt_late,
             self._nothing,
+            lambda: self._build(Failure(Code.POLLING_FULL, "POLLING_FULL")),
         )
         return poll.hold(wait_ms)
 
     def _attempt(self) -> Outcome | None:
+        for number in self._wish.numbers:
+            self._shared.resets.take(self._group, self._topic.id, number)  # popping goes on there already
         received = self._shared.sharing.popping.receive(self._caller, self._group, self._topic, self._wish)
         if not received.messages:
             return None
@@ -115,7 +119,7 @@ class Taker:
 class Poll:
     """One who waits: for something that it wants, for its time to be over, or for its connection to end. `watch` calls
     back once when there may be something and gives what undoes it; `attempt` then looks. `nothing` makes the answer to
-    one who has waited in vain."""
+    one who has waited in vain, `full` that to one who may not wait."""
 
     def __init__(
         self,
@@ -124,6 +128,7 @@ class Poll:
         watch: Callable[[Callable[[], None]], Callable[[], None]],
         attempt: Callable[[], Outcome | None],
         nothing: Callable[[], Parts],
+        full: Callable[[], Parts],
     ) -> None:
         self._polls, self._counts = shared.polls, shared.counts
         self._liveness = shared.clock.liveness
@@ -131,7 +136,8 @@ class Poll:
         self._watch = watch
         self._attempt = attempt
         self._nothing = nothing
-        self._reply = Reply.later(UNORDERED, abandon=self._end, hurry=self._give_up)
+        self._full = full
+        self._reply = Reply.later(UNORDERED, abandon=self._end, hurry=self._give_up, turn_away=self._turn_away)
 
     def hold(self, wait_ms: int) -> Reply:
         self._unwatch: Callable[[], None] | None = self._watch(self._woken)
@@ -156,6 +162,10 @@ class Poll:
     def _give_up(self) -> None:
         self._end()
         self._reply.resolve(self._nothing())
+
+    def _turn_away(self) -> None:
+        self._end()
+        self._reply.resolve(self._full())
 
     def _end(self) -> None:
         self._timer.cancel()

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
+from trimq.config import RocketMQ as RocketMQSettings
 from trimq.core.failures import Reason
-from trimq.core.shared_streams import Appended, SharedStream
+from trimq.core.shared_streams import Appended, Entry, SharedStream
 from trimq.core.shared_topics import SharedTopic
 from trimq.core.sharing import Outgoing, Sharing
-from trimq.errors import OffsetOutOfRange, Refusal
+from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
 from trimq.formats.unit import TRANSACTION_BITS, TRANSACTION_COMMIT, Draft, Unit, encode_unit
+from trimq.formats.unit_copies import OF_THE_BROKER, WAIT, copied_properties
 from trimq.formats.unit_hosts import offset_message_id
 from trimq.formats.unit_letters import CHECK_MAX_TOPIC, CHECKED_TIMES, PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
 from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tags_code, write_properties
@@ -33,15 +37,27 @@ IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 _GROUP = "CID_RMQ_SYS_TRANS"
 _DECIDED = "d"
+_OPTIONAL = (*OF_THE_BROKER, WAIT)
 _FOR_EVER_MS = 2**62
 
 
 class Patience(NamedTuple):
-    """How long a half is left alone, how often is looked, and how often its producer is asked."""
+    """How long a half is left alone, how often is looked, how often its producer is asked, and after what time it is
+    given up though nobody could be."""
 
     timeout_ms: int
     interval_ms: int
     max_checks: int
+    longest_ms: int
+
+
+def patience_of(settings: RocketMQSettings) -> Patience:
+    return Patience(
+        settings.transaction_timeout_ms,
+        settings.transaction_check_interval_ms,
+        settings.transaction_check_max,
+        settings.retention_ms,
+    )
 
 
 class Transactions:
@@ -90,6 +106,14 @@ class Transactions:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def be_patient(self, patience: Patience) -> None:
+        """From now on; the next look is an interval away."""
+        self._patience = patience
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._arm()
 
     def _stream(self, name: str) -> tuple[SharedTopic, SharedStream]:
         topic = self._sharing.topic(SYSTEM, name)
@@ -172,10 +196,10 @@ class Transactions:
     def _committed(self, unit: Unit, properties: dict[str, str]) -> Outgoing:
         """The message that a half becomes."""
         name, queue_id = properties.pop(REAL_TOPIC, ""), read_time(properties.pop(REAL_QUEUE, None))
-        if properties.get("WAIT") == "false":
-            del properties["WAIT"]
+        if properties.get(WAIT) == "false":
+            del properties[WAIT]
         topic = self._sharing.topic(SYSTEM, name)
-        stream, code = topic.stream(queue_id), tags_code(properties.get(TAGS, ""))
+        stream, code = topic.kept_stream(queue_id), tags_code(properties.get(TAGS, ""))
         waiting = self._delays.postpone(topic, queue_id, properties)
         if waiting is not None:
             topic, stream, code = waiting.topic, waiting.stream, waiting.code
@@ -196,7 +220,7 @@ class Transactions:
             topic.raw_name,
             stream.id.number,
             unit.body,
-            write_properties(properties),
+            copied_properties(properties, _OPTIONAL),
             unit.flag,
             sys_flag,
             unit.born_ms,
@@ -241,12 +265,20 @@ class Transactions:
         self._timer = None
         halves = self._stream(HALF_TOPIC)[1]
         now_ms = self._timeline.now_ms()
-        try:
-            for offset, store_ms in list(self._undecided.items()):
-                if offset not in self._decided and now_ms - store_ms >= self._patience.timeout_ms:
-                    self._check_one(halves, offset, now_ms - store_ms)
-        except Refusal as refusal:
-            log.warning("undecided transactions are looked at again later: %s", refusal)
+        refusals: list[Refusal] = []
+        for offset, store_ms in list(self._undecided.items()):
+            if offset in self._decided or now_ms - store_ms < self._patience.timeout_ms:
+                continue
+            try:
+                self._check_one(halves, offset, now_ms - store_ms)
+            except OffsetOutOfRange:
+                self._forget(offset)
+            except Refusal as refusal:
+                refusals.append(refusal)
+            except Exception:  # the others must be looked at all the same
+                log.exception("the undecided transaction %d could not be looked at", offset)
+        if refusals:
+            log.warning("%d undecided transactions are looked at again later: %s", len(refusals), refusals[-1])
         self._arm()
 
     def _check_one(self, halves: SharedStream, offset: int, age_ms: int) -> None:
@@ -254,24 +286,73 @@ class Transactions:
         properties = read_properties(unit.properties)
         times = read_time(properties.get(CHECKED_TIMES))
         producers = self._clients.producers(properties.get(PRODUCER_GROUP, ""))
-        if age_ms < read_time(properties.get(IMMUNITY_S)) * 1000 and not times:
+        if times >= self._patience.max_checks or age_ms >= self._patience.longest_ms:
+            self._set_aside(offset, unit)
+        elif age_ms < read_time(properties.get(IMMUNITY_S)) * 1000 and not times:
             return
-        if times >= self._patience.max_checks:
-            topic, stream = self._stream(CHECK_MAX_TOPIC)
-            properties.pop("WAIT", None)
-            becomes = self._again(topic, stream, unit, properties, 0)
-            placed = self._close(offset, becomes)[0]
-            self._sharing.failures.note(SYSTEM, topic, placed, becomes.draft, Reason.UNDECIDED)
         elif producers:
-            topic = self._stream(HALF_TOPIC)[0]
-            properties[CHECKED_TIMES], properties["WAIT"] = str(times + 1), "false"
-            half = self._again(topic, halves, unit, properties, tags_code(properties.get(TAGS, "")))
-            placed = self._close(offset, half)[0]
-            producer = self._chance.choice(producers)
-            question = self._question(unit, properties, placed)
-            self._sharing.afterwards(
-                placed.ticket, lambda done: None if done.refusal else self._ask(producer, question)
-            )
+            try:
+                self._ask_for(self._chance.choice(producers), halves, offset, unit, properties, times)
+            except PropertiesTooLong:
+                self._set_aside(offset, unit)  # there is no room to count how often it was asked for
+
+    def _ask_for(
+        self, producer: Client, halves: SharedStream, offset: int, unit: Unit, properties: dict[str, str], times: int
+    ) -> None:
+        topic = self._stream(HALF_TOPIC)[0]
+        properties[CHECKED_TIMES], properties[WAIT] = str(times + 1), "false"
+        half = self._again(topic, halves, unit, properties, tags_code(properties.get(TAGS, "")))
+        placed = self._close(offset, half)[0]
+        question = self._question(unit, properties, placed)
+        self._sharing.afterwards(placed.ticket, lambda done: None if done.refusal else self._ask(producer, question))
+
+    def _set_aside(self, offset: int, unit: Unit) -> None:
+        topic, stream = self._stream(CHECK_MAX_TOPIC)
+        properties = read_properties(unit.properties)
+        properties.pop(WAIT, None)
+        becomes = self._again(topic, stream, unit, properties, 0)
+        placed = self._close(offset, becomes)[0]
+        self._sharing.failures.note(SYSTEM, topic, placed, becomes.draft, Reason.UNDECIDED)
+
+    def resume(self, unit: Unit) -> Appended:
+        """A half that was set aside is a half again, as if nobody had been asked for it. Failure: it was not."""
+        if unit.topic != CHECK_MAX_TOPIC.encode():
+            raise Failure(Code.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: not set aside")
+        topic, halves = self._stream(HALF_TOPIC)
+        properties = {**read_properties(unit.properties), CHECKED_TIMES: "0"}
+        half = self._again(topic, halves, unit, properties, tags_code(properties.get(TAGS, "")))
+        return self._sharing.append(SYSTEM, topic, halves, half.draft, half.code, self._identity.store_host)
+
+    def _forget(self, offset: int) -> None:
+        """It is kept no longer."""
+        self._undecided.pop(offset, None)
+        if not self._undecided:
+            self._save()
+
+    # -- files in which halves wait
+
+    def oldest_position(self) -> int | None:
+        return next((entry.position for entry in self._waiting()), None)
+
+    def _waiting(self) -> Iterator[Entry]:
+        """Oldest first; without those that are kept no longer."""
+        halves = self._stream(HALF_TOPIC)[1]
+        offsets = (offset for offset in self._undecided if offset >= halves.start)
+        return (entry for offset in offsets for entry in halves.entries(offset, 1))
+
+    def let_go(self, start: int) -> None:
+        """The disk is nearly full. What goes can be decided no more."""
+        halves = self._stream(HALF_TOPIC)[1]
+        before = takewhile(lambda entry: entry.position < start, self._waiting())
+        going = [entry.offset for entry in before if entry.offset not in self._decided]
+        for offset in going:
+            unit = halves.unit(offset)
+            properties = read_properties(unit.properties)
+            topic, queue_id = properties.get(REAL_TOPIC, ""), read_time(properties.get(REAL_QUEUE))
+            self._sharing.failures.note_gone(SYSTEM, unit, topic, queue_id, Reason.UNDECIDED)
+            self._forget(offset)
+        if going:
+            log.error("%d transactions that waited to be decided go, for the disk is nearly full", len(going))
 
     def _ask(self, producer: Client, question: Question) -> None:
         producer.outlet.send(producer.dialect.check_back(question, self._clients.next_opaque()))
@@ -283,7 +364,7 @@ class Transactions:
             properties.get(REAL_TOPIC, "").encode(),
             read_time(properties.get(REAL_QUEUE)),
             bytes(unit.body),
-            write_properties(properties),
+            copied_properties(properties, _OPTIONAL),
             unit.flag,
             unit.sys_flag,
             unit.born_ms,

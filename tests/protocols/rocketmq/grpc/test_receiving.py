@@ -87,6 +87,29 @@ def test_one_who_waits_gets_what_comes_and_one_who_waits_in_vain_is_told() -> No
     assert outcome(phone, late) == [Code.MESSAGE_NOT_FOUND, 0, "delivery_timestamp"]
 
 
+@pytest.mark.parametrize("wait_ms", [20_000, None])
+def test_one_who_waits_in_vain_is_told_before_it_gives_up(wait_ms: int | None) -> None:
+    desk, phone = made()
+    request = phone.receiving("t", wait_ms=wait_ms or 1)
+    if wait_ms is None:
+        request.ClearField("long_polling_timeout")
+    reply = phone.begin("ReceiveMessage", request, remaining_ms=8000)
+    desk.desk.let_pass(6499)
+    assert not desk.desk.is_ready(reply)
+    desk.desk.let_pass(1)
+    assert outcome(phone, reply)[0] == Code.MESSAGE_NOT_FOUND
+
+
+def test_one_who_may_not_wait_or_whose_topic_is_deleted_is_told() -> None:
+    desk, phone = made()
+    turned_away, waiting = begin(phone), begin(phone)
+    assert turned_away.turn_away is not None
+    turned_away.turn_away()
+    assert outcome(phone, turned_away)[:2] == [Code.TOO_MANY_REQUESTS, 0]
+    assert desk.desk.broker.ask(215, {"topic": "t"}).code == 0
+    assert outcome(phone, waiting)[:2] == [Code.TOPIC_NOT_FOUND, 0]
+
+
 def test_a_client_that_goes_while_it_waits_takes_nothing() -> None:
     _, phone = made()
     reply = begin(phone)
@@ -231,3 +254,21 @@ def test_what_is_given_back_is_not_renewed() -> None:
     assert phone.change("t", handle_of(received), 30 * SECOND).status.code == Code.OK
     desk.desk.advance(30 * SECOND)
     assert bodies_of(phone.receive("t")) == [b"0"]
+
+
+def test_what_is_too_old_is_not_received() -> None:
+    desk, phone = made()
+    phone.send(message("t", b"short", properties={"TRIMQ_TTL_MS": "100"}))
+    phone.send(message("t", b"long"))
+    phone.send(message("t", b"together", properties={"TRIMQ_TTL_MS": "100"}), message("t", b"and this"))
+    desk.desk.advance(100)
+    assert bodies_of(phone.receive("t")) == [b"long", b"and this"]
+    refused = phone.send(message("t", b"never", properties={"TRIMQ_TTL_MS": "0"}))
+    assert refused.status.code == Code.BAD_REQUEST
+
+
+def test_what_is_forbidden_to_a_group_is_not_received() -> None:
+    desk, phone = made((b"0",))
+    assert desk.desk.broker.ask(353, {"group": "g", "topic": "t", "readable": False}).code == 0
+    (first, *_) = phone.take("ReceiveMessage", begin(phone))
+    assert first.status.code == Code.FORBIDDEN

@@ -11,6 +11,7 @@ from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, message
 from protocols.rocketmq.rocketmq_desk import NOW_MS, units_of
 
 from trimq.formats.unit_properties import read_properties
+from trimq.model import SYSTEM, Home
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.front_end import METHODS
 from trimq.protocols.rocketmq.grpc.handlers.sending import queue_of_group
@@ -48,6 +49,14 @@ def test_a_message_is_stored_with_all_that_it_said() -> None:
         "TRACE_ON": "true",
         "CLUSTER": "DefaultCluster",
     }
+
+
+def test_a_topic_of_another_home_is_refused_as_such() -> None:
+    desk = desk_with()
+    desk.desk.core.broker.create_topic(SYSTEM, "elsewhere", Home.PARTITION_LOG, 1, {})
+    answer = desk.client().send(message("elsewhere"))
+    assert answer.status.code == Code.FORBIDDEN
+    assert "partition-log" in answer.status.message
 
 
 def test_the_answer_waits_until_the_message_is_durable() -> None:

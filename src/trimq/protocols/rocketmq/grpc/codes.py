@@ -71,6 +71,7 @@ CODES: dict[type[Refusal], Code] = {
 _OF_REMOTING = {
     remoting.Code.NO_PERMISSION: Code.FORBIDDEN,
     remoting.Code.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
+    remoting.Code.POLLING_FULL: Code.TOO_MANY_REQUESTS,
     remoting.Code.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
     remoting.Code.SUBSCRIPTION_GROUP_NOT_EXIST: Code.CONSUMER_GROUP_NOT_FOUND,
     remoting.Code.MESSAGE_ILLEGAL: Code.BAD_REQUEST,

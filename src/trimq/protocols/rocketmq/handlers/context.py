@@ -54,6 +54,8 @@ class Shared:
     traffic: Traffic = field(default_factory=Traffic)
     resets: Resets = field(default_factory=Resets)
     polls: Polls = field(default_factory=Polls)
+    config_changes: tuple[int, int] = (0, 0)
+    """How often settings were changed while the broker ran, and when last."""
 
 
 @dataclass(slots=True)

@@ -16,7 +16,9 @@ from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.consumers import Client, ConsumerGroup, in_words
 from trimq.protocols.rocketmq.handlers.bodies import read_list, read_object
 from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.forbidding import forbidden_table, forbidden_topics, with_forbidden
 from trimq.protocols.rocketmq.handlers.replies import done_when_durable, reply, reply_json
+from trimq.protocols.rocketmq.headers import Int32
 from trimq.protocols.rocketmq.lenient_json import write_object_keyed
 from trimq.protocols.rocketmq.remoting import Command
 
@@ -44,6 +46,13 @@ FIELDS = {
 }
 
 
+class _Numbers(msgspec.Struct):
+    """Of a group, as Java has them."""
+
+    retryQueueNums: Int32 = 1
+    retryMaxTimes: Int32 = 16
+
+
 def update_group(context: Context, command: Command) -> Reply:
     return done_when_durable(command, _define(context, read_object(command)))
 
@@ -65,11 +74,15 @@ def _define(context: Context, data: dict[str, Any]) -> Any:
         group = read_group(name, data)
     except msgspec.ValidationError as error:
         raise Failure(Code.INVALID_PARAMETER, str(error)) from None
+    known = context.sharing.group(context.caller, name)
+    if known is not None:
+        group = with_forbidden(group, forbidden_topics(known))
     return context.sharing.define_group(context.caller, group)
 
 
 def read_group(name: str, data: dict[str, Any]) -> SharedGroup:
     """msgspec.ValidationError: something cannot be set so."""
+    msgspec.convert(data, _Numbers)
     given = {known: data[field] for field, known in FIELDS.items() if field in data}
     settings = {retry_policies.SETTING: retry_policies.read_policy(data[_POLICY])} if data.get(_POLICY) else {}
     return msgspec.convert({"name": name, **given, "settings": settings}, SharedGroup)
@@ -82,9 +95,10 @@ def group_config(context: Context, command: Command) -> Reply:
 
 
 def all_group_configs(context: Context, command: Command) -> Reply:
-    table = {group.name: described(group) for group in context.sharing.groups(context.caller)}
+    groups = context.sharing.groups(context.caller)
+    table, forbidden = {group.name: described(group) for group in groups}, forbidden_table(groups)
     version = {"counter": len(table), "stateVersion": 0, "timestamp": context.shared.clock.message.now_ms()}
-    return reply_json(command, {"dataVersion": version, "forbiddenTable": {}, "subscriptionGroupTable": table})
+    return reply_json(command, {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": table})
 
 
 def delete_group(context: Context, command: Command) -> Reply:

@@ -3,13 +3,26 @@ there is this topic. A message that was acknowledged before would be nobody's if
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from trimq.core.shared_topics import SharedTopic
 from trimq.errors import Refusal
-from trimq.protocols.contract import Reply
+from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED
+
+log = logging.getLogger(__name__)
+
+
+def _failed(error: Exception) -> Reply:
+    """A bug: its connection ends, as it would have if nothing had been waited for."""
+    log.error("a command that waited for its topic failed unexpectedly", exc_info=error)
+
+    def build() -> Parts:
+        raise error
+
+    return Reply.when_durable(0, build, UNORDERED)
 
 
 def when_made(
@@ -26,6 +39,8 @@ def when_made(
             made = again() if creation.refusal is None else refuse(creation.refusal)
         except Refusal as refusal:
             made = refuse(refusal)
+        except Exception as error:
+            made = _failed(error)
         reply.become(made)
 
     context.sharing.afterwards(creation, lambda _: go_on())

@@ -1,78 +1,13 @@
-"""Codes 25 and 26 (how the broker is set), 28 (how it does), 306, 316 and 329 (what may go, goes now).
-
-What is set comes from the settings the broker was started with: 25 takes what is so already and refuses the rest."""
+"""Codes 28 (how the broker does), 306, 316 and 329 (what may go, goes now)."""
 
 from __future__ import annotations
 
-import msgspec
-
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.codes import Code, Failure
-from trimq.protocols.rocketmq.handlers.bodies import read_property_lines
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.replies import done_when_durable, reply, reply_json
 from trimq.protocols.rocketmq.remoting import VERSION, Command
 
 _VERSION_NAME = "V5_5_0"  # whose answers these are
-_PATHS = frozenset(("brokerConfigPath", "configBlackList", "rocketmqHome", "storePathRootDir", "storePathCommitLog"))
-_HOUR_MS = 3_600_000
-
-
-def _config(context: Context) -> dict[str, str]:
-    """Under the names that a genuine broker has for it."""
-    settings, identity = context.shared.settings, context.shared.identity
-    return {
-        "autoCreateSubscriptionGroup": "true",
-        "autoCreateTopicEnable": _word(settings.auto_create_topics),
-        "brokerClusterName": identity.cluster_name,
-        "brokerId": "0",
-        "brokerIP1": identity.address.rpartition(":")[0],
-        "brokerName": identity.broker_name,
-        "brokerPermission": "6",
-        "brokerRole": "ASYNC_MASTER",
-        "defaultTopicQueueNums": str(settings.default_queues),
-        "deleteWhen": settings.delete_when,
-        "enablePropertyFilter": "true",
-        "fileReservedTime": str(settings.retention_ms // _HOUR_MS),
-        "flushDiskType": "SYNC_FLUSH" if context.shared.is_synced else "ASYNC_FLUSH",
-        "listenPort": identity.address.rpartition(":")[2],
-        "longPollingEnable": "true",
-        "mappedFileSizeCommitLog": str(settings.commit_file_bytes),
-        "mappedFileSizeConsumeQueue": "6000000",
-        "maxMessageSize": str(settings.message_bytes),
-        "messageDelayLevel": settings.delay_levels,
-        "recallMessageEnable": "true",
-        "timerMaxDelaySec": str(settings.max_delay_ms // 1000),
-        "traceTopicEnable": "true",
-        "transactionCheckInterval": str(settings.transaction_check_interval_ms),
-        "transactionCheckMax": str(settings.transaction_check_max),
-        "transactionTimeOut": str(settings.transaction_timeout_ms),
-    }
-
-
-def _word(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def get_config(context: Context, command: Command) -> Reply:
-    text = "".join(f"{name}={value}\n" for name, value in sorted(_config(context).items()))
-    version = msgspec.json.encode({"counter": 0, "stateVersion": 0, "timestamp": context.shared.started_ms})
-    return reply(command, fields={"version": version.decode()}, body=text.encode())
-
-
-def update_config(context: Context, command: Command) -> Reply:
-    context.sharing.require_administrator(context.caller)
-    known = _config(context)
-    for name, value in read_property_lines(command).items():
-        if name in _PATHS:
-            raise Failure(Code.NO_PERMISSION, "Can not update config in black list.")
-        if known.get(name) != value:
-            reason = f"{name[:100]} cannot be set to {value[:100]!r} while the broker runs"
-            raise Failure(Code.INVALID_PARAMETER, reason)
-    return reply(command)
-
-
-# -- how it does
 
 
 def runtime_info(context: Context, command: Command) -> Reply:

@@ -15,15 +15,18 @@ from trimq.core.popping import Popped, Received, Wish
 from trimq.core.shared_topics import READABLE, SharedTopic
 from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.unit import Draft, encode_unit
-from trimq.formats.unit_popping import RECEIPT
-from trimq.formats.unit_properties import read_properties, write_properties
+from trimq.formats.unit_copies import copied_properties
+from trimq.formats.unit_popping import OPTIONAL_IN_RETURNED, RECEIPT, can_come_back
+from trimq.formats.unit_properties import read_properties
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.answers import answer_parts
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.forbidding import refuse_forbidden
 from trimq.protocols.rocketmq.handlers.groups import LEGAL_IN_GROUPS
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_parts, reply, reply_refused
+from trimq.protocols.rocketmq.headers import Int32, Int64
 from trimq.protocols.rocketmq.receipts import (
     IN_ORDER_QUEUE,
     starts,
@@ -47,11 +50,11 @@ _NOT_TOLD = {"hasMsg": "false", "pollingFull": "false"}
 class _Pop(msgspec.Struct):
     consumerGroup: str
     topic: str
-    queueId: int
-    maxMsgNums: int
-    invisibleTime: int
-    pollTime: int
-    initMode: int = 0
+    queueId: Int32
+    maxMsgNums: Int32
+    invisibleTime: Int64
+    pollTime: Int64
+    initMode: Int32 = 0
     exp: str | None = None
     expType: str | None = None
     order: bool = False
@@ -61,21 +64,21 @@ class _Pop(msgspec.Struct):
 class _Peek(msgspec.Struct):
     consumerGroup: str
     topic: str
-    queueId: int
-    maxMsgNums: int
+    queueId: Int32
+    maxMsgNums: Int32
 
 
 class _Notification(msgspec.Struct):
     consumerGroup: str
     topic: str
-    queueId: int
-    pollTime: int = 0
+    queueId: Int32
+    pollTime: Int64 = 0
 
 
 class _PollingInfo(msgspec.Struct):
     consumerGroup: str
     topic: str
-    queueId: int
+    queueId: Int32
 
 
 def pop(context: Context, command: Command) -> Reply:
@@ -121,8 +124,10 @@ def find_topic(context: Context, group: str, name: str) -> SharedTopic:
     """The topic, for a group that may read it."""
     if not group or not LEGAL_IN_GROUPS.issuperset(group):
         raise Failure(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group[:200]}] does not exist")
-    if not context.known_group(group).may_consume:
+    known = context.known_group(group)
+    if not known.may_consume:
         raise Failure(Code.NO_PERMISSION, f"subscription group no permission, {group}")
+    refuse_forbidden(known, name)
     try:
         topic = context.sharing.topic(context.caller, name)
     except UnknownTopic:
@@ -147,7 +152,7 @@ def find_numbers(context: Context, topic: SharedTopic, queue_id: int) -> Sequenc
 def _answer(context: Context, command: Command, header: _Pop, received: Received | Refusal) -> Parts:
     if isinstance(received, Refusal):
         return refused_parts(command, received, _NOTHING)
-    messages = received.messages
+    messages = [popped for popped in received.messages if _can_be_shown(popped)]
     begins = starts(messages)
     now_ms = messages[0].receipt.taken_ms if messages else context.shared.clock.message.now_ms()
     fields = {
@@ -172,6 +177,12 @@ def _answer(context: Context, command: Command, header: _Pop, received: Received
     return answer_parts(command.opaque, Code.SUCCESS, fields, "FOUND", units)
 
 
+def _can_be_shown(popped: Popped) -> bool:
+    """What came back and has no room for its receipt is left out; it is out all the same, and goes to the dead letters
+    when its time is over."""
+    return not popped.receipt.is_returned or can_come_back(popped.unit())
+
+
 def _shown(popped: Popped, header: _Pop, broker: str, start: int) -> Buffer:
     """What came back, as a message of the topic that was asked for."""
     unit = popped.unit()
@@ -181,7 +192,7 @@ def _shown(popped: Popped, header: _Pop, broker: str, start: int) -> Buffer:
         header.topic.encode(),
         unit.queue_id,
         unit.body,
-        write_properties(properties),
+        copied_properties(properties, OPTIONAL_IN_RETURNED),
         unit.flag,
         unit.sys_flag,
         unit.born_ms,
@@ -240,12 +251,13 @@ def notify(context: Context, command: Command) -> Reply:
         lambda callback: popping.watch(group, topic, numbers, callback).cancel,
         attempt,
         lambda: _told(command, False),
+        lambda: _told(command, False, is_full=True),
     )
     return poll.hold(header.pollTime)
 
 
-def _told(command: Command, has_any: bool) -> Parts:
-    fields = {"hasMsg": "true" if has_any else "false", "pollingFull": "false"}
+def _told(command: Command, has_any: bool, is_full: bool = False) -> Parts:
+    fields = {"hasMsg": "true" if has_any else "false", "pollingFull": "true" if is_full else "false"}
     return answer_parts(command.opaque, Code.SUCCESS, fields)
 
 

@@ -15,6 +15,7 @@ from trimq.protocols.rocketmq.answers import answer_pulled
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.consumers import BROADCASTING
 from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.forbidding import refuse_forbidden
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_parts
 from trimq.protocols.rocketmq.headers import Pull
 from trimq.protocols.rocketmq.remoting import Command
@@ -29,7 +30,11 @@ _LEGAL_GROUP = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 
 
 def pull(context: Context, command: Command) -> Reply:
-    header = command.read(Pull)
+    return _pull(context, command, command.read(Pull), is_new=True)
+
+
+def _pull(context: Context, command: Command, header: Pull, is_new: bool) -> Reply:
+    """One that has waited looks at everything again, but neither commits nor waits another time."""
     topic, stream = _find_stream(context, header)
     interest = _wanted(context, header)
     moved = context.shared.resets.take(header.consumerGroup, topic.id, header.queueId)
@@ -37,10 +42,10 @@ def pull(context: Context, command: Command) -> Reply:
         found = Fetched([], 0, moved)
         parts = _answer(context, command, header, stream, Code.PULL_OFFSET_MOVED, "OFFSET_RESET", found)
         return Reply.now(parts, UNORDERED)
-    if header.sysFlag & COMMITS and header.commitOffset >= 0:
+    if is_new and header.sysFlag & COMMITS and header.commitOffset >= 0:
         _commit(context, header, topic)
     code, remark, found = _look(stream, header, interest)
-    waits = header.sysFlag & SUSPENDS and header.suspendTimeoutMillis > 0
+    waits = is_new and header.sysFlag & SUSPENDS and header.suspendTimeoutMillis > 0
     if code == Code.PULL_NOT_FOUND and waits:
         return _Held(context, command, header, stream, interest).reply
     return Reply.now(_answer(context, command, header, stream, code, remark, found), UNORDERED)
@@ -54,6 +59,7 @@ def _find_stream(context: Context, header: Pull) -> tuple[SharedTopic, SharedStr
     if not group.may_consume:
         reason = f"subscription group no permission, {group.name}"
         raise Failure(Code.NO_PERMISSION, reason, {"forbiddenType": "2"})
+    refuse_forbidden(group, header.topic)
     members = context.shared.clients.group(header.consumerGroup)
     if members is not None and members.message_model == BROADCASTING and not group.may_broadcast:
         reason = f"the consumer group[{group.name}] can not consume by broadcast way"
@@ -140,22 +146,22 @@ class _Held:
         self._timer: Timer = liveness.call_at(liveness.now_ms() + header.suspendTimeoutMillis, self._finish)
         self._counts.waiting_reads.value += 1
         self._counts.held_reads.value += 1
-        self.reply = Reply.later(UNORDERED, abandon=self._end, hurry=self._finish)
+        self.reply = Reply.later(UNORDERED, abandon=self._end, hurry=self._finish, turn_away=self._finish)
 
     def _grown(self) -> None:
         """Only what the client wants is worth an answer."""
         self._watch = None
-        if self._interest is None or self._stream.has_wanted(self._seen, self._interest):
+        stream, interest = self._stream, self._interest
+        if interest is None or stream.is_gone or stream.has_wanted(self._seen, interest):
             self._finish()
         else:
-            self._seen = self._stream.readable_end
-            self._watch = self._stream.watch(self._grown)
+            self._seen = stream.readable_end
+            self._watch = stream.watch(self._grown)
 
     def _finish(self) -> None:
         self._end()
         try:
-            found = _look(self._stream, self._header, self._interest)
-            parts = _answer(self._context, self._command, self._header, self._stream, *found)
+            parts = _pull(self._context, self._command, self._header, is_new=False).take()
         except Refusal as refusal:
             parts = refused_parts(self._command, refusal)
         self.reply.resolve(parts)

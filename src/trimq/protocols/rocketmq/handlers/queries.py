@@ -14,6 +14,7 @@ from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.replies import reply, reply_json
 from trimq.protocols.rocketmq.handlers.resetting import known_topic
+from trimq.protocols.rocketmq.headers import Int32, Int64
 from trimq.protocols.rocketmq.remoting import Command
 
 _MOST_FOUND = 64
@@ -21,15 +22,15 @@ _MOST_ENTRIES = 1000
 
 
 class _View(msgspec.Struct):
-    offset: int
+    offset: Int64
 
 
 class _Query(msgspec.Struct):
     topic: str
     key: str
-    maxNum: int
-    beginTimestamp: int
-    endTimestamp: int
+    maxNum: Int32
+    beginTimestamp: Int64
+    endTimestamp: Int64
 
 
 def view_message(context: Context, command: Command) -> Reply:
@@ -79,9 +80,9 @@ def encoded_unit(unit: Unit) -> bytes:
 
 class _Queue(msgspec.Struct):
     topic: str
-    queueId: int
-    index: int
-    count: int
+    queueId: Int32
+    index: Int64
+    count: Int32
     consumerGroup: str = ""
 
 

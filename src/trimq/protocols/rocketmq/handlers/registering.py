@@ -14,6 +14,7 @@ from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.name_server_texts import ORDERS, is_on
 from trimq.protocols.rocketmq.handlers.replies import reply, reply_json
+from trimq.protocols.rocketmq.headers import Int32, Int64
 from trimq.protocols.rocketmq.registrations import BadRegistration, read_registration, read_version
 from trimq.protocols.rocketmq.remoting import NO_FIELDS, Command
 
@@ -22,14 +23,14 @@ class _Broker(msgspec.Struct):
     brokerName: str
     brokerAddr: str
     clusterName: str
-    brokerId: int = 0
+    brokerId: Int64 = 0
 
 
 class _Register(_Broker):
     haServerAddr: str = ""
     compressed: bool = False
-    bodyCrc32: int = 0
-    heartbeatTimeoutMillis: int | None = None
+    bodyCrc32: Int32 = 0
+    heartbeatTimeoutMillis: Int64 | None = None
     enableActingMaster: bool | None = None
 
 
@@ -40,7 +41,8 @@ def register(context: Context, command: Command) -> Reply:
         raise Failure(Code.SYSTEM_ERROR, "crc32 not match")
     own = context.shared.own_routes.broker
     if own is not None and header.brokerName == own.name:
-        raise Failure(Code.SYSTEM_ERROR, f"{own.name} is the broker in this process: take another name")
+        reason = f"{own.name} is the broker in this process: take another brokerName, or set rocketmq.broker_name here"
+        raise Failure(Code.SYSTEM_ERROR, reason)
     try:
         told = read_registration(command.body, header.compressed, context.shared.settings.frame_bytes)
     except BadRegistration as error:

@@ -16,6 +16,7 @@ from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.consumers import BROADCASTING
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.replies import Pending, done_when_durable, reply, reply_when_durable
+from trimq.protocols.rocketmq.headers import Int32, Int64
 from trimq.protocols.rocketmq.lenient_json import write_object_keyed
 from trimq.protocols.rocketmq.remoting import Command
 
@@ -27,10 +28,10 @@ _NO_LIMIT = (1 << 63) - 1
 class _Reset(msgspec.Struct):
     topic: str
     group: str
-    timestamp: int
+    timestamp: Int64
     isForce: bool = True
-    queueId: int = _ALL
-    offset: int | None = None
+    queueId: Int32 = _ALL
+    offset: Int64 | None = None
 
 
 def reset(context: Context, command: Command) -> Reply:

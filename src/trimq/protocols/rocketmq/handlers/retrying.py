@@ -13,27 +13,31 @@ from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit_copies import OF_THE_BROKER, WAIT, copied_properties
+from trimq.formats.unit_expiry import EXPIRES_MS, keep_expiry
 from trimq.formats.unit_hosts import offset_message_id
-from trimq.formats.unit_properties import TAGS, read_properties, tags_code, write_properties
+from trimq.formats.unit_popping import OPTIONAL_IN_DEAD, ORIGIN_ID, RETRY_TOPIC
+from trimq.formats.unit_properties import TAGS, read_properties, tags_code
 from trimq.formats.unit_schedule import DELAY
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.new_topics import when_made
 from trimq.protocols.rocketmq.handlers.replies import done_when_durable, reply, reply_refused
-from trimq.protocols.rocketmq.headers import Send
+from trimq.protocols.rocketmq.headers import Int32, Int64, Send
 from trimq.protocols.rocketmq.remoting import Command
 from trimq.protocols.rocketmq.system_topics import DLQ_PREFIX, RETRY_PREFIX
 
 _FIRST_LEVEL = 3
+_OPTIONAL = (*OF_THE_BROKER, WAIT, ORIGIN_ID, EXPIRES_MS)
 _KNOWS_OF_LIMITS_FROM = 121  # version of a client that says how often it wants to try
 
 
 class _SendBack(msgspec.Struct):
-    offset: int
+    offset: Int64
     group: str
-    delayLevel: int
-    maxReconsumeTimes: int | None = None
+    delayLevel: Int32
+    maxReconsumeTimes: Int32 | None = None
 
 
 def send_back(context: Context, command: Command) -> Reply:
@@ -46,9 +50,10 @@ def send_back(context: Context, command: Command) -> Reply:
     except OffsetOutOfRange:
         raise Failure(Code.SYSTEM_ERROR, f"look message by offset failed, {header.offset}") from None
     properties = read_properties(unit.properties)
-    properties.setdefault("RETRY_TOPIC", unit.topic.decode())
-    properties.setdefault("ORIGIN_MESSAGE_ID", offset_message_id(unit.store_host, unit.position))
-    properties["WAIT"] = "false"
+    keep_expiry(properties, unit.store_ms)
+    properties.setdefault(RETRY_TOPIC, unit.topic.decode())
+    properties.setdefault(ORIGIN_ID, offset_message_id(unit.store_host, unit.position))
+    properties[WAIT] = "false"
     limit = try_limit(command, header.maxReconsumeTimes, group)
     is_dead = header.delayLevel < 0 or unit.reconsume_times >= limit
     if is_dead:
@@ -64,10 +69,13 @@ def send_back(context: Context, command: Command) -> Reply:
         retries = _group_topic(context, RETRY_PREFIX, group.name, group.retry_streams)
         if (later := _send_back_later(context, command, retries)) is not None:
             return later
+        if EXPIRES_MS in properties:
+            context.sharing.let_expire(retries)
         waiting = context.shared.delays.postpone(retries, _draw(context, retries), properties)
         assert waiting is not None, "its level is above 0"
         topic, stream, code = waiting.topic, waiting.stream, waiting.code
-    draft = _again(unit, topic, stream, write_properties(properties))
+    written = copied_properties(properties, OPTIONAL_IN_DEAD if is_dead else _OPTIONAL)
+    draft = _again(unit, topic, stream, written)
     placed = context.sharing.append(context.caller, topic, stream, draft, code, context.shared.identity.store_host)
     if is_dead:
         reason = Reason.DELIVERY_LIMIT if unit.reconsume_times >= limit else Reason.REJECTED

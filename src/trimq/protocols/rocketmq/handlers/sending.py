@@ -16,8 +16,17 @@ from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import INHERITABLE, WRITABLE, SharedDefinition, SharedTopic
 from trimq.core.sharing import Outgoing
 from trimq.errors import MessageTooLong, OtherHome, PropertiesTooLong, Refusal, UnknownTopic
-from trimq.formats.unit import BORN_HOST_V6, LONGEST_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS, BadUnit, Draft
+from trimq.formats.unit import (
+    BORN_HOST_V6,
+    LONGEST_PROPERTIES,
+    LONGEST_SENT_PROPERTIES,
+    STORE_HOST_V6,
+    TRANSACTION_BITS,
+    BadUnit,
+    Draft,
+)
 from trimq.formats.unit_batch import read_batch
+from trimq.formats.unit_expiry import LIMITS
 from trimq.formats.unit_hosts import offset_message_id, unique_key
 from trimq.formats.unit_letters import TRANSACTIONAL
 from trimq.formats.unit_properties import (
@@ -35,6 +44,7 @@ from trimq.protocols.rocketmq.answers import REGION, SENT_FIELDS, answer_sent
 from trimq.protocols.rocketmq.codes import Code, Failure, Request
 from trimq.protocols.rocketmq.delays import DELAYING
 from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.expiring import limit_life, limits_all
 from trimq.protocols.rocketmq.handlers.new_topics import when_made
 from trimq.protocols.rocketmq.handlers.repeating import answer_repeated, given_id, sort_out
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_parts, reply_refused
@@ -86,11 +96,16 @@ def _send_one(context: Context, command: Command, header: Send, topic: SharedTop
     properties = read_properties(header.properties)
     queue_id = stream.id.number
     handle, code = "", tags_code(properties.get(TAGS, ""))
-    written = _written_as_sent(context, header.properties, properties)
+    written = None
+    if not limits_all(topic.definition):
+        written = _written_as_sent(context, header.properties, properties)
     if written is None:
         full_properties(context, properties)
+        limit_life(context, topic, properties)
         topic, stream, code, handle = _stored_where(context, header, topic, stream, code, properties)
-        written = packed(properties)
+        # What a client sends to be tried again has been on its way before.
+        is_again = header.topic.startswith(RETRY_PREFIX)
+        written = packed(properties, LONGEST_PROPERTIES if is_again else LONGEST_SENT_PROPERTIES)
     draft = make_draft(context, header, topic, stream, command.body, header.flag, written)
     store_host = context.shared.identity.store_host
     placed = context.sharing.append(context.caller, topic, stream, draft, code, store_host)
@@ -196,6 +211,7 @@ def _read_batch(
     read = []
     for flag, body, raw in batched:
         properties = read_properties(raw)
+        limit_life(context, topic, properties)
         draft = make_draft(context, header, topic, stream, body, flag, packed(properties))
         outgoing = Outgoing(topic, stream, draft, tags_code(properties.get(TAGS, "")))
         read.append(Batched(outgoing, properties.get(UNIQUE_KEY)))
@@ -300,7 +316,7 @@ def full_properties(context: Context, properties: dict[str, str]) -> dict[str, s
 
 
 _BROKERS_OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK")
-SPECIAL_PROPERTIES = frozenset((*_BROKERS_OWN, TRANSACTIONAL, *DELAYING))
+SPECIAL_PROPERTIES = frozenset((*_BROKERS_OWN, TRANSACTIONAL, *DELAYING, *LIMITS))
 
 
 def _written_as_sent(context: Context, text: str, properties: dict[str, str]) -> bytes | None:
@@ -310,7 +326,7 @@ def _written_as_sent(context: Context, text: str, properties: dict[str, str]) ->
         return None
     separator = "" if text.endswith(VALUE_ENDS) else VALUE_ENDS
     written = f"{text}{separator}{added_properties(context.shared.identity.cluster_name)}".encode("utf-8", "replace")
-    return written if len(written) <= LONGEST_PROPERTIES else None
+    return written if len(written) <= LONGEST_SENT_PROPERTIES else None
 
 
 @lru_cache(maxsize=1)
@@ -319,13 +335,13 @@ def added_properties(cluster_name: str) -> str:
     return write_properties({"MSG_REGION": REGION, "TRACE_ON": "true", "CLUSTER": cluster_name}).decode()
 
 
-def packed(properties: dict[str, str]) -> bytes:
+def packed(properties: dict[str, str], limit: int = LONGEST_SENT_PROPERTIES) -> bytes:
     try:
         written = write_properties(properties)
     except ValueError as error:
         raise Failure(Code.MESSAGE_ILLEGAL, f"{_ILLEGAL}: {error}") from None
-    if len(written) > LONGEST_PROPERTIES:
-        raise PropertiesTooLong(len(written), LONGEST_PROPERTIES)
+    if len(written) > limit:
+        raise PropertiesTooLong(len(written), limit)
     return written
 
 

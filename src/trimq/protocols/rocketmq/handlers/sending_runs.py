@@ -13,13 +13,14 @@ from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import WRITABLE, SharedTopic
 from trimq.core.sharing import OutgoingRun
 from trimq.errors import Refusal
-from trimq.formats.unit import BORN_HOST_V6, LONGEST_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
+from trimq.formats.unit import BORN_HOST_V6, LONGEST_SENT_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
 from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, VALUE_ENDS, read_plain_properties, tags_code
 from trimq.formats.unit_runs import Fresh, Lane
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.answers import SENT_FIELDS, Asked, answer_run, is_quotable
 from trimq.protocols.rocketmq.codes import Code, Request
 from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.expiring import limits_all
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_answer
 from trimq.protocols.rocketmq.handlers.sending import SPECIAL_PROPERTIES, added_properties
 from trimq.protocols.rocketmq.headers import SendRequest
@@ -68,7 +69,7 @@ class SendRuns:
         self._context = context
         added = added_properties(context.shared.identity.cluster_name)
         self._added = (f"{VALUE_ENDS}{added}".encode(), added.encode())
-        self._longest = min(_LONGEST_BODY, context.sharing.message_bytes)
+        self._longest = 0
         self._ways: dict[tuple[str, int], _Way] = {}
         self._revision = -1
         self._begin()
@@ -83,6 +84,8 @@ class SendRuns:
 
     def take(self, request: SendRequest, body: memoryview) -> bool:
         """Whether the message is one of those that may be stored together."""
+        if not self.asked:
+            self._longest = min(_LONGEST_BODY, self._context.sharing.message_bytes)  # it may have changed
         header = request.extFields
         if (
             request.flag
@@ -99,7 +102,7 @@ class SendRuns:
             return False
         unique = properties[UNIQUE_KEY]
         written = text.encode() + self._added[text.endswith(VALUE_ENDS)]
-        if not is_quotable(unique) or len(written) > LONGEST_PROPERTIES:
+        if not is_quotable(unique) or len(written) > LONGEST_SENT_PROPERTIES:
             return False
         way = self._used.get((header.topic, header.queueId)) or self._find_way(header.topic, header.queueId)
         if way is None:
@@ -142,6 +145,8 @@ class SendRuns:
             return None
         definition = topic.definition
         if not definition.permissions & WRITABLE or not definition.write_streams:
+            return None
+        if limits_all(definition):
             return None
         if not 0 <= number < max(definition.read_streams, definition.write_streams):
             return None

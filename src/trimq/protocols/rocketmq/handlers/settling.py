@@ -24,6 +24,7 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.popping import check_invisible
 from trimq.protocols.rocketmq.handlers.replies import Pending, done_when_durable, refused_parts, reply_refused
 from trimq.protocols.rocketmq.handlers.replies import reply_when_durable as when_durable
+from trimq.protocols.rocketmq.headers import Int32, Int64
 from trimq.protocols.rocketmq.receipts import IN_ORDER_QUEUE, BadReceipt, ReceiptText, read_receipt
 from trimq.protocols.rocketmq.remoting import Command
 
@@ -34,13 +35,13 @@ _MOST_BITS = 4096  # of one entry of a batch: as many messages may have been pop
 class _Ack(msgspec.Struct):
     consumerGroup: str
     topic: str
-    queueId: int
+    queueId: Int32
     extraInfo: str
-    offset: int
+    offset: Int64
 
 
 class _Change(_Ack):
-    invisibleTime: int
+    invisibleTime: Int64
 
 
 def ack(context: Context, command: Command) -> Reply:

@@ -9,22 +9,25 @@ import msgspec
 
 from trimq.core.shared_topics import SharedDefinition, SharedTopic
 from trimq.errors import UnknownTopic
+from trimq.formats.unit_expiry import read_limit
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.bodies import read_list, read_object
 from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.expiring import ATTRIBUTE as TTL_ATTRIBUTE
 from trimq.protocols.rocketmq.handlers.replies import Pending, done_when_durable, reply, reply_json
 from trimq.protocols.rocketmq.handlers.sending import check_topic_name
+from trimq.protocols.rocketmq.headers import Int32
 from trimq.protocols.rocketmq.remoting import Command
 from trimq.protocols.rocketmq.system_topics import protected_topics
 
 
 class _Topic(msgspec.Struct):
     topic: str
-    readQueueNums: int
-    writeQueueNums: int
-    perm: int
-    topicSysFlag: int = 0
+    readQueueNums: Int32
+    writeQueueNums: Int32
+    perm: Int32
+    topicSysFlag: Int32 = 0
     order: bool = False
     attributes: str = ""
 
@@ -70,7 +73,8 @@ def _define(context: Context, header: _Topic) -> Pending:
     if known is None:
         _, ticket = context.sharing.create(context.caller, definition)
     else:
-        definition = msgspec.structs.replace(definition, created_ms=known.definition.created_ms)
+        kept = known.definition
+        definition = msgspec.structs.replace(definition, created_ms=kept.created_ms, may_expire=kept.may_expire)
         ticket = context.sharing.change(context.caller, known, definition)
     return ticket
 
@@ -85,20 +89,29 @@ _MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED")
 
 
 def _attributes(text: str, known: dict[str, str]) -> dict[str, str]:
-    """`+name=value` sets and `-name` removes; only the kind of a topic's messages may be set."""
+    """`+name=value` sets and `-name` removes: the kind of a topic's messages, and how long they are of use."""
     found = dict(known)
     for item in text.split(",") if text else ():
         name, _, value = item[1:].partition("=")
-        if name != "message.type" or item[:1] not in ("+", "-"):
+        if name not in ("message.type", TTL_ATTRIBUTE) or item[:1] not in ("+", "-"):
             raise Failure(Code.INVALID_PARAMETER, f"the attribute {item[:100]} is not known")
         if item[0] == "-":
             found.pop(name, None)
+        elif name == TTL_ATTRIBUTE:
+            found[name] = _milliseconds(value)
         elif value not in _MESSAGE_TYPES:
             refused = Code.INVALID_PARAMETER if value == "MIXED" else Code.SYSTEM_ERROR
             raise Failure(refused, f"{value[:100]} is no kind of message")
         else:
             found[name] = value
     return found
+
+
+def _milliseconds(text: str) -> str:
+    try:
+        return str(read_limit(text))
+    except ValueError as error:
+        raise Failure(Code.INVALID_PARAMETER, f"{TTL_ATTRIBUTE} is {error}") from None
 
 
 def delete_topic(context: Context, command: Command) -> Reply:
@@ -108,10 +121,7 @@ def delete_topic(context: Context, command: Command) -> Reply:
     known = context.sharing.find(context.caller, name)
     if known is None:
         return reply(command)
-    ticket = context.sharing.delete(context.caller, known)
-    context.shared.traffic.forget_topic(name)
-    context.shared.resets.forget_topic(known.id)
-    return done_when_durable(command, ticket)
+    return done_when_durable(command, context.sharing.delete(context.caller, known))
 
 
 def system_topic_list(context: Context, command: Command) -> Reply:

@@ -1,23 +1,31 @@
-"""Code 37: a producer decides whether a half counts. Who does not know is not answered, as the genuine broker does."""
+"""Codes 37 (a producer decides whether a half counts; who does not know is not answered, as the genuine broker does)
+and 323 (a half that was set aside, because nobody decided, is asked for again)."""
 
 from __future__ import annotations
 
 import msgspec
 
+from trimq.errors import OffsetOutOfRange
+from trimq.formats.unit_hosts import BadMessageId, read_message_id
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.replies import done_when_durable
+from trimq.protocols.rocketmq.headers import Int32, Int64
 from trimq.protocols.rocketmq.remoting import Command
 
 _UNKNOWN, _COMMIT, _ROLLBACK = 0, 8, 12
 
 
+class _Resume(msgspec.Struct):
+    msgId: str
+
+
 class _End(msgspec.Struct):
     producerGroup: str
-    tranStateTableOffset: int
-    commitLogOffset: int
-    commitOrRollback: int
+    tranStateTableOffset: Int64
+    commitLogOffset: Int64
+    commitOrRollback: Int32
     fromTransactionCheck: bool = False
 
 
@@ -35,3 +43,12 @@ def end_transaction(context: Context, command: Command) -> Reply | None:
         header.fromTransactionCheck,
     )
     return done_when_durable(command, placed.ticket)
+
+
+def resume_check(context: Context, command: Command) -> Reply:
+    context.sharing.require_administrator(context.caller)
+    try:
+        unit = context.sharing.unit_at(context.caller, read_message_id(command.read(_Resume).msgId).position)
+    except (BadMessageId, OffsetOutOfRange):
+        raise Failure(Code.SYSTEM_ERROR, "there is no message of this id") from None
+    return done_when_durable(command, context.shared.transactions.resume(unit).ticket)

@@ -29,6 +29,8 @@ from trimq.protocols.rocketmq.receipts import starts, write_receipt
 from trimq.protocols.rocketmq.subscriptions import SQL, TAG, read_interest, split_tags
 from trimq.protocols.rocketmq.taking import Taker
 
+# An answer takes a while to arrive: half of the time that clients are told to wait for one.
+_MARGIN_MS = 1500
 _LEAST_POLL_MS = 5000
 _LEAST_INVISIBLE_MS = 10_000
 _ALL_QUEUES = -1
@@ -45,13 +47,12 @@ def receive(call: Call, request: Any) -> Reply:
 def _wait_ms(call: Call, request: Any) -> int:
     """As long as the client wants, within limits; it must hear of it before it gives up."""
     remaining_ms = LONG_POLL_MS if call.remaining_ms is None else call.remaining_ms
-    asked_ms = read_ms(request.long_polling_timeout) if request.HasField("long_polling_timeout") else remaining_ms
+    in_time_ms = remaining_ms if call.remaining_ms is None else remaining_ms - min(_MARGIN_MS, remaining_ms // 4)
+    asked_ms = read_ms(request.long_polling_timeout) if request.HasField("long_polling_timeout") else in_time_ms
     wait_ms = min(max(asked_ms, _LEAST_POLL_MS), LONG_POLL_MS)
-    if wait_ms <= remaining_ms:
-        return wait_ms
-    if remaining_ms < _LEAST_POLL_MS:
+    if wait_ms > remaining_ms < _LEAST_POLL_MS:
         raise Denied(Code.ILLEGAL_POLLING_TIME, "the time that remains is not enough to wait for a message")
-    return remaining_ms
+    return min(wait_ms, in_time_ms)
 
 
 def _taker(call: Call, request: Any) -> Taker:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import WRITABLE, SharedTopic
 from trimq.core.sharing import Outgoing
-from trimq.errors import Refusal
+from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.unit import COMPRESSED, Draft
 from trimq.formats.unit_hosts import offset_message_id
 from trimq.formats.unit_letters import PRODUCER_GROUP, TRANSACTIONAL
@@ -37,6 +38,7 @@ from trimq.protocols.rocketmq.grpc.presenting import (
     read_ms,
 )
 from trimq.protocols.rocketmq.grpc.words import Code, DigestType, Encoding, MessageType
+from trimq.protocols.rocketmq.handlers.expiring import limit_life
 from trimq.protocols.rocketmq.handlers.repeating import find_sent
 from trimq.protocols.rocketmq.handlers.sending import Batched, full_properties, packed, store_batch
 from trimq.protocols.rocketmq.repeats import Sent
@@ -107,6 +109,9 @@ def _check(call: Call, messages: Any) -> tuple[SharedTopic, list[_Checked]]:
         raise Denied(Code.INTERNAL_SERVER_ERROR, "only the broker itself sends to topics of messages to try again")
     checked = [_Checked(message, _properties_of(call, message)) for message in messages]
     topic = call.sharing.find(call.caller, name)
+    if topic is None:
+        with suppress(UnknownTopic):  # which is answered as the genuine proxy does, below
+            call.sharing.topic(call.caller, name)
     expected = MessageType.MESSAGE_TYPE_UNSPECIFIED if topic is None else accepted_type(topic.definition)
     for each in checked:
         kind = kind_of(each.properties)
@@ -122,7 +127,7 @@ def _check(call: Call, messages: Any) -> tuple[SharedTopic, list[_Checked]]:
 def _store_once(call: Call, topic: SharedTopic, checked: _Checked) -> Sent:
     """One that was sent before under its id is not stored again, where that was asked for."""
     repeats, name, id = call.shared.repeats, topic.name.name, checked.properties[UNIQUE_KEY]
-    known = find_sent(call, name, id) if repeats.is_on else None
+    known = find_sent(call, name, id, checked.properties) if repeats.is_on else None
     if known is not None:
         return known
     sent = _store(call, topic, checked)
@@ -137,6 +142,7 @@ def _store(call: Call, topic: SharedTopic, checked: _Checked) -> Sent:
     stream = topic.stream(_choose_queue(call, topic, properties.get(MESSAGE_GROUP)))
     queue_id = stream.id.number
     properties = full_properties(call, properties)
+    limit_life(call, topic, properties)
     code, handle, target = tags_code(properties.get(TAGS, "")), "", topic
     if TRANSACTIONAL in properties:
         target, stream = shared.transactions.prepare(topic, queue_id, properties)
@@ -174,6 +180,7 @@ def _store_together(call: Call, topic: SharedTopic, checked: list[_Checked]) -> 
         if TRANSACTIONAL in properties or DELIVER_MS in properties:
             reason = "a message that is delayed, or decided on later, cannot be sent together with others"
             raise Denied(Code.INTERNAL_SERVER_ERROR, reason)
+        limit_life(call, topic, properties)
         group = properties.get(MESSAGE_GROUP)
         stream = topic.stream(any_queue if group is None else queue_of_group(group, topic.definition.write_streams))
         draft = _draft(call, topic, stream, message, properties)
