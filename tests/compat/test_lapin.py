@@ -67,3 +67,7 @@ def test_a_mistake_closes_the_channel_and_not_the_connection(program: Program, a
 
 def test_the_end_of_a_queue_is_told_to_its_consumer(program: Program, address: str) -> None:
     queue_judges.judge_cancelling(program, address)
+
+
+def test_a_thousand_queues(program: Program, address: str) -> None:
+    queue_judges.judge_many_queues(program, address, 1000)

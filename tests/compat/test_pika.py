@@ -266,6 +266,18 @@ def test_a_mistake_closes_the_channel_and_not_the_connection(address: tuple[str,
     assert ended.value.reply_code == 540
 
 
+def test_a_thousand_queues_are_made_used_and_deleted(channel: BlockingChannel) -> None:
+    names = [f"many.{number}" for number in range(1000)]
+    channel.confirm_delivery()
+    for name in names:
+        declare(channel, name)
+        channel.basic_publish("", name, name.encode(), PERSISTENT, mandatory=True)
+    assert [get(channel, name)[2].decode() for name in names] == names
+    assert [channel.queue_delete(name).method.message_count for name in names] == [0] * len(names)
+    with pytest.raises(ChannelClosedByBroker):
+        channel.queue_declare(names[-1], passive=True)
+
+
 def test_confirmed_messages_and_definitions_outlive_a_restart(tmp_path: Path) -> None:
     flags = ["--amqp-listen", "127.0.0.1:0"]
     for start in range(2):

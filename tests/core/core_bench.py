@@ -60,8 +60,9 @@ class CoreBench:
         self.runner = PassRunner(self.files)
         clock = Clock(self.time, self.time)
         chance = random.Random(self._lives)
+        self.metrics = Metrics()
         self.core = open_core(
-            self.settings, self.files, self.runner.passes, clock, self.runner.offload, chance, Metrics()
+            self.settings, self.files, self.runner.passes, clock, self.runner.offload, chance, self.metrics
         )
         self.settle()
         self.core.start()

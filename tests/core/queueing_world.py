@@ -73,6 +73,7 @@ class World:
         )
         self.runner.settle()
         self.core.start()
+        self.runner.settle()
         self.verbs: Queueing = self.core.broker.queueing
 
     def settle(self) -> None:

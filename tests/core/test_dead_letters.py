@@ -282,9 +282,10 @@ def test_what_is_too_much_waits_where_its_dead_letter_has_no_file() -> None:
         raise WriteFailed("no space")
 
     append, log.append = log.append, fail  # type: ignore[method-assign]
+    append_all, log.append_all = log.append_all, fail  # type: ignore[method-assign]
     world.publish("q", b"1", b"2")
     assert world.drain("dead") == []
-    log.append = append  # type: ignore[method-assign]
+    log.append, log.append_all = append, append_all  # type: ignore[method-assign]
     world.advance(1000)
     assert sorted(world.drain("dead")) == [b"0", b"1"]
     assert world.drain("q") == [b"2"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 
 import pytest
-from core.queueing_world import CALLER, World
+from core.queueing_world import CALLER, OWNER, World
 
+from trimq.core.bindings import Binding
 from trimq.core.queue_refusals import InvalidHeader, UnknownExchangeKind
-from trimq.formats.property_list import read_headers
+from trimq.formats.property_list import read_headers, write_properties
 
 
 def delayed_world() -> World:
@@ -78,7 +79,7 @@ def test_a_delayed_message_that_leads_nowhere_is_gone() -> None:
     world.verbs.delete_exchange(CALLER, "later", False)
     world.advance(1000)
     assert world.drain() == []
-    assert len(world.verbs._delays) == 0
+    assert len(world.core.queues.parts.delays) == 0
 
 
 def test_a_delayed_exchange_needs_a_kind() -> None:
@@ -113,3 +114,84 @@ def test_a_message_that_was_read_from_disk_and_could_not_be_written_is_tried_aga
     assert world.drain("ranked") == []
     world.advance(1500)
     assert world.drain("ranked") == [b"x"]
+
+
+@pytest.mark.parametrize("way", ["dead letters", "a binding", "an alternate exchange"])
+def test_a_message_waits_by_whatever_way_it_comes_to_the_exchange(way: str) -> None:
+    world = World()
+    world.exchange("later", "x-delayed-message", x_delayed_type="fanout")
+    world.queue()
+    world.bind("later", "q")
+    if way == "dead letters":
+        world.queue("first", dead_letter_exchange="later")
+        world.publish("first", b"x", headers={"x-delay": 2000})
+        delivery = world.get("first")
+        assert delivery is not None
+        world.reject(delivery)
+    elif way == "a binding":
+        world.exchange("front", "fanout")
+        world.verbs.bind(CALLER, Binding("front", "later", False, "", {}), OWNER)
+        (published,) = world.publish("k", b"x", exchange="front", headers={"x-delay": 2000})
+        assert published.is_routed
+    else:
+        world.exchange("front", "fanout", alternate_exchange="later")
+        world.publish("k", b"x", exchange="front", headers={"x-delay": 2000})
+    world.advance(1999)
+    assert world.drain() == []
+    world.restart()
+    world.advance(1)
+    found = world.get(no_ack=True)
+    assert found is not None
+    assert found.message.exchange == (b"later" if way == "dead letters" else b"front")
+    assert world.drain() == []
+
+
+def test_those_of_many_that_ask_for_no_delay_do_not_wait() -> None:
+    world = World()
+    world.exchange("later", "x-delayed-message", x_delayed_type="fanout")
+    world.exchange("front", "fanout")
+    world.verbs.bind(CALLER, Binding("front", "later", False, "", {}), OWNER)
+    for name in ("q", "now"):
+        world.queue(name)
+        world.bind("later" if name == "q" else "front", name)
+    plain, slow = write_properties(delivery_mode=2), write_properties(delivery_mode=2, headers={"x-delay": 1000})
+    contents = [(plain, b"1"), (slow, b"2"), (plain, b"3")]
+    assert [count for _, count in world.verbs.publish_all(CALLER, "front", "k", contents)] == [1, 1, 1]
+    world.settle()
+    assert (world.drain(), world.drain("now")) == ([b"1", b"3"], [b"1", b"2", b"3"])
+    world.advance(1000)
+    assert (world.drain(), world.drain("now")) == ([b"2"], [])
+
+
+def test_blind_copies_of_a_delayed_message_get_it_too() -> None:
+    world = World()
+    world.exchange("later", "x-delayed-message", x_delayed_type="direct")
+    for name in ("q", "blind"):
+        world.queue(name)
+        world.bind("later", name, name)
+    world.publish("q", b"x", exchange="later", headers={"x-delay": 1000, "BCC": ["blind"]})
+    world.advance(1000)
+    assert (world.drain(), world.drain("blind")) == ([b"x"], [b"x"])
+
+
+def test_a_start_reads_many_that_wait_in_long_steps_and_lets_others_have_their_turn() -> None:
+    world = delayed_world()
+    world.publish("k", *[b"x"] * 12_000, exchange="later", headers={"x-delay": 1000})
+    world.restart()
+    world.publish("k", b"y", exchange="later", headers={"x-delay": 1000})
+    world.advance(1000)
+    assert len(world.drain()) == 12_001
+    assert len(world.core.queues.parts.delays) == 0
+
+
+def test_delayed_messages_of_a_damaged_file_are_left_out_and_the_others_come() -> None:
+    world = delayed_world()
+    world.publish("k", *[b"x"] * 10, exchange="later", headers={"x-delay": 1000})
+    (log,) = world.core.queues.parts.delays.logs
+    log.roll()
+    world.publish("k", b"y", exchange="later", headers={"x-delay": 1000})
+    world.restart()
+    (log,) = world.core.queues.parts.delays.logs
+    log.segments[0].segment.file.write(0, [b"\xff" * 40])
+    again = list(log.expiries(0))
+    assert [offset for offset, _ in again] == [10]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from storage.queue_logs import QueueLogs
 
 from trimq.core.failure_ledger import FailureLedger
+from trimq.errors import InvalidRecords
+from trimq.formats.content import Content
 from trimq.model import Record
 
 
@@ -70,3 +73,14 @@ def test_a_disk_that_takes_no_new_file_is_no_failure_of_the_message() -> None:
     logs.runner.settle()
     assert ticket is None or ticket.refusal is not None
     assert list(ledger.read(0)) == []
+
+
+def test_an_entry_of_a_row_that_is_damaged_is_told() -> None:
+    logs = QueueLogs()
+    ledger = ledger_on(logs, 1000)
+    for body in (b"", b"\1\0\0" + bytes(16) + b"\x90", b"\2\0\1" + bytes(16) + b"\x90"):
+        ledger.append_row([Content(b"", b"", b"\0\0", body, 5)])
+    logs.runner.settle()
+    for offset in range(3):
+        with pytest.raises(InvalidRecords):
+            next(ledger.read(offset))

@@ -24,6 +24,7 @@ from trimq.errors import DiskFull, OtherHome, Refusal, WriteFailed
 from trimq.formats.field_tables import Short, Value
 from trimq.model import Caller, Home
 from trimq.storage.passes import Ticket
+from trimq.storage.table_records import PUT, iterate_frames
 
 
 def test_a_server_named_queue_has_a_name_of_its_own() -> None:
@@ -371,3 +372,46 @@ def test_a_receiver_may_ask_for_more_while_it_is_told_of_the_end() -> None:
     world.verbs.delete_queue(CALLER, "q", False, False, OWNER)
     world.settle()
     assert not world.exists()
+
+
+# -- when the last definitions are lost
+
+
+def _lose_last_definition(world: World) -> None:
+    """A bit flips in what was written last, before anything says that it was synced."""
+    file = world.memory.open("tables/catalogue.0.log")
+    last = next(frame for frame in reversed(list(iterate_frames(file.read(0, file.size())))) if frame.payload[1] == PUT)
+    byte = file.read(last.end - 1, 1)[0]
+    file.write(last.end - 1, [bytes([byte ^ 1])])
+    file.resize(last.end)
+    world.memory.sync_all()
+
+
+def test_the_folder_of_a_queue_whose_definition_is_lost_is_set_aside_and_never_removed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.queue("q0")
+    world.publish("q0", b"zero")
+    folder = f"{world.queue('q1').id.hex}-0"
+    world.publish("q1", b"one")
+    _lose_last_definition(world)
+    for _ in range(2):  # the second start finds nothing cut any more
+        world.crash()
+        assert not world.exists("q1")
+        names = world.files.names("queues")
+        assert folder not in names
+        assert f"{folder}.set-aside" in names
+        assert world.files.names(f"queues/{folder}.set-aside")
+    assert f"queues/{folder} belongs to no definition" in caplog.text
+    assert "tables/catalogue.0.log: " in caplog.text
+    assert world.drain("q0") == [b"zero"]
+
+
+def test_what_a_crash_left_of_a_queue_goes_where_no_definition_is_lost() -> None:
+    world = World()
+    world.queue("q0")
+    world.files.make_folder(f"queues/{'0' * 30}42-0")
+    world.memory.sync_all()
+    world.crash()
+    assert [name for name in world.files.names("queues") if "42" in name] == []

@@ -24,6 +24,7 @@ from trimq.errors import (
 from trimq.formats.unit import Draft
 from trimq.formats.unit_hosts import pack_host
 from trimq.model import SYSTEM, Home
+from trimq.storage.table_records import PUT, iterate_frames
 
 HOST = pack_host("127.0.0.1", 1)
 SETTINGS = Settings(
@@ -213,3 +214,21 @@ def test_old_messages_go_by_themselves() -> None:
 
 def test_ids_are_those_of_the_catalogue() -> None:
     assert isinstance(create(bench()).id, UUID)
+
+
+def test_a_topic_whose_definition_is_lost_is_defined_anew(caplog: pytest.LogCaptureFixture) -> None:
+    opened = bench()
+    create(opened, "kept", 1)
+    sharing_of(opened).config.become_ours()
+    opened.settle()
+    lost = create(opened, "lost", 3)
+    append(opened, lost, b"message", 2)
+    file = opened.memory.open("tables/catalogue.0.log")
+    last = next(frame for frame in reversed(list(iterate_frames(file.read(0, file.size())))) if frame.payload[1] == PUT)
+    file.resize(last.end - 1)
+    opened.kill()
+    opened.settle()
+    assert bodies(opened, "lost", 2) == [b"message"]
+    assert "the definition of topic lost was lost: it is made anew with 3 queues" in caplog.text
+    opened.restart()
+    assert bodies(opened, "lost", 2) == [b"message"]

@@ -6,12 +6,13 @@ import pytest
 from core.core_bench import EXPANDED, CoreBench
 
 from trimq.core.streams import Stream
-from trimq.errors import OffsetOutOfRange
+from trimq.errors import DamagedSegment, OffsetOutOfRange
 from trimq.formats.batch import check_sent, read_header
 from trimq.formats.compression import Codec
 from trimq.formats.markers import control_batch
 from trimq.formats.sealing import from_records
 from trimq.model import Record
+from trimq.storage.expected_segments import remedy
 
 
 @pytest.fixture
@@ -147,3 +148,25 @@ def test_who_waits_is_called_once_when_there_is_more_to_read(bench: CoreBench, s
     assert called == [1]
     bench.append(stream, b"b")
     assert called == [1]
+
+
+def test_damage_in_a_sealed_segment_is_told_once_with_what_to_do_and_counted(
+    bench: CoreBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = bench.create("orders", segment_bytes="2000")
+    stream = topic.stream(0)
+    for _ in range(20):
+        bench.append(stream, bytes(300))
+    bench.restart()
+    assert b"trimq_damaged_places 0.0" in bench.metrics.render()
+    stream = bench.topic("orders").stream(0)
+    segment = stream.log.segments[0].segment
+    (byte,) = segment.file.read(20, 1)
+    segment.file.write(20, [bytes([byte ^ 1])])
+    for _ in range(3):
+        with pytest.raises(DamagedSegment):
+            stream.read(0, 1000)
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    name = segment.file.name
+    assert told == f"{name} is damaged at byte 0, which is not served: stop the broker, then {remedy(name)}"
+    assert b"trimq_damaged_places 1.0" in bench.metrics.render()

@@ -109,7 +109,7 @@ class Access:
 
     def require(self, caller: Caller, action: Action, resource: Resource) -> None:
         if self._users and not self.allowed(caller, action, resource):
-            raise AccessDenied(caller.principal, action.name.lower(), str(resource))
+            raise AccessDenied(caller.principal, action.name.lower(), str(resource), resource.name, resource.namespace)
 
     def require_topic(self, caller: Caller, action: Action, name: TopicName) -> None:
         """As `require`, for every message that names its topic: while everything is allowed, nothing is built."""

@@ -1,5 +1,5 @@
 """What queues wait for, on the one index of timers: the expiry of a head, of an unused queue, of a delivery, the next
-try of what came back and of what could not be written. Knows queues by their ids."""
+try of what came back, of what could not be written, of dead letters without a place. Knows queues by their ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimq.clock import Timeline
 from trimq.core.timers import Pending, TimerEntry, TimerId, Timers
 from trimq.model import StreamId
 
-HEAD_EXPIRY, QUEUE_EXPIRY, DELIVERY_TIMEOUT, RETRY, HELD = KINDS = 0, 1, 2, 3, 4
+HEAD_EXPIRY, QUEUE_EXPIRY, DELIVERY_TIMEOUT, RETRY, HELD, LETTERS = KINDS = 0, 1, 2, 3, 4, 5
 
 
 class Alarms:

@@ -3,7 +3,7 @@ no message."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -12,8 +12,9 @@ import msgspec
 from trimq.core.alarms import QUEUE_EXPIRY, Alarms
 from trimq.core.consumers import Consumer, Consumers, Subscription
 from trimq.core.failures import Reason
+from trimq.core.kept_letters import Sent
 from trimq.core.pump import Pump
-from trimq.core.queue_arguments import CLASSIC, CONSUMER_ARGUMENTS, MAX_MILLISECONDS, QueueSettings
+from trimq.core.queue_arguments import CLASSIC, CONSUMER_ARGUMENTS, MAX_MILLISECONDS, QUORUM, QueueSettings
 from trimq.core.queue_refusals import ArgumentNotForKind, ExclusiveUse, InvalidArgument
 from trimq.errors import ColdRead
 from trimq.formats.content import Content, Sealed, Stored
@@ -58,8 +59,22 @@ class Wait(NamedTuple):
 
 
 class Burial(Protocol):
-    def __call__(self, queue: AnyQueue, stored: Stored, reason: Reason, attempts: int) -> Ticket | None:
-        """The message is given up. It may be settled when the ticket's pass is durable; None: at once."""
+    def __call__(self, queue: AnyQueue, run: Sequence[Stored], reason: Reason, attempts: int) -> Ticket | None:
+        """The messages are given up. They may be settled when the ticket's pass is durable; None: at once."""
+
+
+class SendLetters(Protocol):
+    def __call__(
+        self,
+        queue: AnyQueue,
+        run: Sequence[Stored],
+        reason: Reason,
+        attempts: int,
+        died_ms: int,
+        taken: Collection[str],
+    ) -> Sent | None:
+        """The messages, which are alike but for their bodies, are given up, and go to those that have not `taken` their
+        dead letters yet, as far as they have room. None: it has to be done one by one."""
 
 
 class Around(NamedTuple):
@@ -70,6 +85,7 @@ class Around(NamedTuple):
     alarms: Alarms
     now_ms: Callable[[], int]
     give_up: Burial
+    send_letters: SendLetters
     make_log: Callable[[UUID, int, bool], QueueLog]
     unused: Callable[[AnyQueue], object]
     """It has lost its last consumer, or was unused for too long, and is to go."""
@@ -90,7 +106,7 @@ class AnyQueue:
         self.owner = owner
         self.is_deleted = False
         self.has_had_consumers = False
-        self.consumers = Consumers(settings.is_single_active)
+        self.consumers = Consumers(settings.is_single_active, takes_over=settings.kind == QUORUM)
         self._around = around
         self._is_warming = False
         self._warmings = 0
@@ -157,6 +173,11 @@ class AnyQueue:
         if consumer.allowance is not None:
             for other in consumer.allowance.settle(count):
                 other.queue.wake(other)
+
+    @property
+    def consumer_timeout_ms(self) -> int:
+        """How long one that has not asked for another time may keep a message; 0: any time."""
+        return self.settings.consumer_timeout_ms or self._around.consumer_timeout_ms
 
     # -- being used
 

@@ -9,7 +9,7 @@ from trimq.core.admission import Admission
 from trimq.core.cluster import Cluster
 from trimq.core.producers import find_duplicate
 from trimq.core.streams import Appended, Stream
-from trimq.errors import MessageTooLong, NotRunning, ReadOnly
+from trimq.errors import MessageTooLong, NotRunning, ReadOnly, Refusal
 from trimq.formats.batch import BatchHeader, check_sent
 from trimq.formats.sealing import from_records
 from trimq.metrics import Counter
@@ -46,6 +46,14 @@ class Appending:
         self._guard.check()
         self._memory.check()
         self._stalls.check()
+
+    def why_refused(self) -> str:
+        """Why nothing can be written now. Empty: it can."""
+        try:
+            self.require_writable()
+        except Refusal as refusal:
+            return str(refusal)
+        return ""
 
     def stop(self) -> None:
         """Refuse what is new."""

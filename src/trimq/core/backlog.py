@@ -81,7 +81,12 @@ class Backlog:
         return len(self._returned) + max(self.log.readable_end - self.cursor, 0)
 
     def _next(self) -> int | None:
-        return self._returned[0][1] if self._returned else self.log.next_live(self.cursor)
+        if self._returned:
+            return self._returned[0][1]
+        offset = self.log.next_live(self.cursor)
+        while offset is not None and offset in self.leaving:  # since before the broker was started
+            offset = self.log.next_live(offset + 1)
+        return offset
 
     @property
     def first_return(self) -> int | None:
@@ -90,7 +95,7 @@ class Backlog:
 
     def _skip(self, offset: int, damage: DamagedSegment) -> None:
         """It is never served, and not settled either: whoever mends the file has it again after a restart."""
-        log.error("a message of %s is left out: %s", self.log.folder, damage)
+        log.warning("a message of %s is left out until its file is mended: %s", self.log.folder, damage)
         self._go_past(offset)
         self.ready -= 1
         self.out += 1
@@ -121,14 +126,23 @@ class Backlog:
     def take_run(self, most: int, most_bytes: int, now_ms: int) -> list[Stored]:
         """As `take`, of several that are at hand: up to so many, and about so many bytes. Empty: the next one is a
         special case, or there is none."""
-        if self._returned or self.counts_bytes:
-            return []
-        run = self.log.take_run(self.cursor, most, most_bytes, now_ms)
+        run = [] if self._returned else self.log.take_run(self.cursor, most, most_bytes, now_ms)
+        self._went_out(run)
+        return run
+
+    def take_expired(self, most: int, most_bytes: int, now_ms: int) -> list[Stored]:
+        """As `take_run`, of those at the head that have expired."""
+        run = [] if self._returned else self.log.take_expired(self.cursor, most, most_bytes, now_ms)
+        self._went_out(run)
+        return run
+
+    def _went_out(self, run: Sequence[Stored]) -> None:
         if run:
             self.cursor = run[-1].offset + 1
             self.ready -= len(run)
             self.out += len(run)
-        return run
+            if self.counts_bytes:
+                self.ready_bytes -= sum([len(stored[3].body) for stored in run])
 
     def cold_head(self) -> ColdRead | None:
         """None: there is no next one, or it can be had at once."""

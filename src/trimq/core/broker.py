@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from trimq.config import Settings
@@ -95,6 +95,20 @@ class Broker:
         self._access.require(caller, Action.CONFIGURE, _resource(full))
         self._appending.require_writable()
         return self._topics.create(full, home, streams, settings)
+
+    def prepare_topics(
+        self, caller: Caller, wanted: Iterable[tuple[str, int, TopicSettings]], done: Callable[[], None]
+    ) -> None:
+        """Open what takes long in the creation of these topics, a little in each turn of the loop, then call `done`, in
+        which they are to be created. What would be refused is left out."""
+        named = [(TopicName(caller.namespace, name), streams, settings) for name, streams, settings in wanted]
+        allowed = [each for each in named if self._access.allowed(caller, Action.CONFIGURE, _resource(each[0]))]
+        self._topics.prepare(allowed if self._appending.is_running else (), done)
+
+    def prepare_growth(self, caller: Caller, wanted: Iterable[tuple[Topic, int]], done: Callable[[], None]) -> None:
+        """As `prepare_topics`, for `grow_topic`. What would be refused must not be asked for."""
+        allowed = [each for each in wanted if self._access.allowed(caller, Action.CONFIGURE, each[0].resource)]
+        self._topics.prepare_growth(allowed if self._appending.is_running else (), done)
 
     def check_growth(self, caller: Caller, topic: Topic, streams: int) -> None:
         """Refuse what `grow_topic` would refuse."""

@@ -38,9 +38,16 @@ class Catalogue:
     """A change is seen at once and pending like an append: it counts when the ticket's pass is durable. When that pass
     is refused the definitions go back, and watchers hear of it as of any other change."""
 
-    def __init__(self, table: DurableMap[Definition], is_durable: Callable[[int], bool] = lambda number: False) -> None:
+    def __init__(
+        self,
+        table: DurableMap[Definition],
+        is_durable: Callable[[int], bool] = lambda number: False,
+        was_cut: bool = False,
+    ) -> None:
         """`is_durable` says of the number of a pass whether it is."""
         self._table = table
+        self.was_cut = was_cut
+        """The last changes were not whole when it was opened: what no definition names may still be somebody's."""
         self._is_durable = is_durable
         self._pending: dict[str, Ticket] = {}
         self._pending_limit = _PENDING

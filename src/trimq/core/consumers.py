@@ -28,7 +28,8 @@ class Receiver(Protocol):
         """The queue is gone, and the consumer with it."""
 
     def timed_out(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        """Messages were out for too long. They are back in their queue, and the consumer is gone."""
+        """Messages were out for too long. They are back in their queue, and the consumer is gone, if it was not before
+        already."""
 
 
 class Allowance:
@@ -110,10 +111,15 @@ _NO_LIMIT = 1 << 30
 
 
 class Consumers:
-    """Who was found to have no room is not asked again before `resume`, so that thousands of busy ones cost nothing."""
+    """Who was found to have no room is not asked again before `resume`, so that thousands of busy ones cost nothing.
 
-    def __init__(self, is_single_active: bool) -> None:
+    Of those of whom one is active at a time, the next is the first of the highest priority. `takes_over`: it need not
+    wait until the active one leaves, if its priority is higher, but only until that has settled what it has."""
+
+    def __init__(self, is_single_active: bool, takes_over: bool) -> None:
         self.is_single_active = is_single_active
+        self._takes_over = takes_over
+        self._active: Consumer | None = None
         self._all: OrderedDict[Consumer, None] = OrderedDict()  # in the order in which they came
         self._turns: dict[int, OrderedDict[Consumer, None]] = {}  # by priority, highest first; each is rotated
         self._full: set[Consumer] = set()
@@ -138,6 +144,8 @@ class Consumers:
         if consumer.allowance is not None:
             consumer.allowance.consumers.add(consumer)
         self._queue_up(consumer)
+        if self.is_single_active:
+            self._choose_active()
 
     def _queue_up(self, consumer: Consumer) -> None:
         if consumer.priority not in self._turns:
@@ -150,12 +158,16 @@ class Consumers:
             return False
         del self._all[consumer]
         self._exclusive -= consumer.is_exclusive
+        if consumer is self._active:
+            self._active = None
         if consumer.allowance is not None:
             consumer.allowance.consumers.discard(consumer)
         if consumer in self._full:
             self._full.discard(consumer)
         else:
             self._step_out(consumer)
+        if self.is_single_active:
+            self._choose_active()
         return True
 
     def _step_out(self, consumer: Consumer) -> None:
@@ -171,16 +183,25 @@ class Consumers:
             self._queue_up(consumer)
 
     def is_active(self, consumer: Consumer) -> bool:
-        return not self.is_single_active or self._first() is consumer
+        return not self.is_single_active or self._choose_active()[0] is consumer
 
-    def _first(self) -> Consumer | None:
-        return next(iter(self._all), None)
+    def _choose_active(self) -> tuple[Consumer | None, bool]:
+        """The one, and whether it may be given more: another may wait until it is done."""
+        active = self._active
+        best = next((next(iter(turns)) for turns in self._turns.values()), None)
+        if active is None or best is None:
+            self._active = best
+        elif self._takes_over and best.priority > active.priority:
+            if active.in_flight:
+                return active, False
+            self._active = best
+        return self._active, True
 
     def next(self, most: int) -> tuple[list[Consumer], int]:
         """Whose turns they are, for `most` messages, and how many each of them takes. Nobody: there is no room."""
         if self.is_single_active:
-            first = self._first()
-            return ([], 0) if first is None or first.room <= 0 else ([first], first.room)
+            active, may_take = self._choose_active()
+            return ([], 0) if active is None or not may_take or active.room <= 0 else ([active], active.room)
         while self._turns:
             turns = next(iter(self._turns.values()))
             found: list[Consumer] = []

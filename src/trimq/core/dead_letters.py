@@ -9,7 +9,7 @@ from typing import NamedTuple
 from trimq.core.failures import Reason
 from trimq.formats.content import Content
 from trimq.formats.field_tables import BadField, Table, Timestamp, Value
-from trimq.formats.property_list import read_headers, read_property, replace
+from trimq.formats.property_list import read_any_headers, read_property, replace
 
 _SAID = {
     Reason.EXPIRED: "expired",
@@ -104,9 +104,9 @@ def _deaths(known: Value) -> list[Table]:
 
 def _headers_of(content: Content) -> Table:
     try:
-        return read_headers(content.header)
+        return read_any_headers(content.header)
     except BadField:
-        return {}  # what cannot be read cannot be kept beside the history
+        return {}  # nobody could tell where one ends, and put the history beside it
 
 
 def _expiration_of(content: Content) -> str | None:

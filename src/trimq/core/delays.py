@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from uuid import UUID
 
 from trimq.clock import Timeline
 from trimq.core.exchanges import Exchange, Exchanges
-from trimq.core.publishing import JointTicket, Published, Publishing
-from trimq.core.queue_arguments import MAX_MILLISECONDS
-from trimq.core.routing import copied_keys
+from trimq.core.publishing import DELAY, JointTicket, Publishing
 from trimq.core.timers import Pending, TimerEntry, Timers
 from trimq.errors import ColdRead, DamagedSegment, Refusal, WriteFailed
 from trimq.formats.content import TRANSIENT, Content, seal
-from trimq.formats.field_tables import BadField, Value
-from trimq.formats.property_list import FLAGS, flags_of, read_headers, replace
+from trimq.formats.field_tables import Value
+from trimq.formats.property_list import read_any_headers, replace
 from trimq.model import StreamId
 from trimq.offload import Offload
 from trimq.storage.passes import Passes, Ticket
@@ -24,7 +23,7 @@ from trimq.storage.queue_log import QueueLog
 
 log = logging.getLogger(__name__)
 
-_DELAY = "x-delay"
+_TIMED_PER_TURN = 5000
 _AGAIN_MS = 1000  # after which what could not be written is tried again
 
 
@@ -51,6 +50,7 @@ class Delays:
         self._make_log = make_log
         self._log: QueueLog | None = None
         self._timed_to = 0
+        self._is_timing = False
         self._timers = Timers(timeline, self._fire)
 
     @property
@@ -71,41 +71,39 @@ class Delays:
         self._timed_to = taken.segments[0].base
         self._time_new()
 
-    def hold(self, exchange: Exchange, key: str, header: bytes, body: bytes) -> Published | None:
-        """Keep a message back as long as it asks for. None: it does not."""
-        delay_ms = _delay_of(header)
-        if delay_ms <= 0:
-            return None
-        facts = self._publishing.facts_of(header)
-        if facts.has_copies:
-            copied_keys(read_headers(header))  # InvalidHeader: it could not be routed when its time has come
+    def hold(self, exchange: Exchange, content: Content, delay_ms: int, is_transient: bool) -> Ticket:
+        """Keep back a message that has come to `exchange`, by whatever way: its content names the exchange that it was
+        published to."""
         if self._log is None:
             self._take_log(self._make_log())
         assert self._log is not None
         now_ms = self._timeline.now_ms()
         name = f"{exchange.namespace}\0{exchange.name}".encode("utf-8", "surrogateescape")
+        if content.exchange != exchange.encoded_name:
+            name += b"\0" + content.exchange
         if len(name) > 255:
-            raise WriteFailed("the names of the namespace and the exchange are too long for a delayed message")
-        content = Content(name, key.encode("utf-8", "surrogateescape"), header, body, now_ms)
-        published = Published(True)
-        flags = TRANSIENT if facts.is_transient else 0
-        published.add(self._log.append(seal(content), now_ms + delay_ms, flags), not facts.is_transient)
-        return published
+            raise WriteFailed("the names of the namespace and the exchanges are too long for a delayed message")
+        held = content._replace(exchange=name, published_ms=now_ms)
+        return self._log.append(seal(held), now_ms + delay_ms, TRANSIENT if is_transient else 0)
 
     def _time_new(self) -> None:
-        """What has become readable gets its timers."""
-        if self._log is None:
+        """What has become readable gets its timers; of much, some in each turn of the loop: others have theirs too."""
+        if self._log is None or self._is_timing:
             return
-        offset = self._log.next_live(self._timed_to)
-        while offset is not None:
-            self._timed_to = offset + 1
-            try:
-                due_ms = self._log.expiry_ms(offset)
-            except DamagedSegment as damage:
-                log.error("a delayed message is left out: %s", damage)
-            else:
-                self._timers.schedule(due_ms, TimerEntry(StreamId(self._id, 0), offset))
-            offset = self._log.next_live(offset + 1)
+        stream = StreamId(self._id, 0)
+        found = list(islice(self._log.expiries(self._timed_to), _TIMED_PER_TURN))
+        for offset, due_ms in found:
+            self._timers.schedule(due_ms, TimerEntry(stream, offset))
+        if len(found) < _TIMED_PER_TURN:
+            self._timed_to = max(self._timed_to, self._log.readable_end)
+        else:
+            self._timed_to = found[-1][0] + 1
+            self._is_timing = True
+            self._passes.soon(self._time_more)
+
+    def _time_more(self) -> None:
+        self._is_timing = False
+        self._time_new()
 
     def _fire(self, pending: Pending, may_wait: bool = False) -> None:
         """Publish, and settle when that is durable. A crash between the two publishes it again."""
@@ -133,15 +131,14 @@ class Delays:
 
     def _publish(self, held: QueueLog, content: Content, pending: Pending) -> None:
         offset = pending.entry.position
-        namespace, _, name = content.exchange.decode("utf-8", "surrogateescape").partition("\0")
-        exchange = self._exchanges.find(namespace, name)
+        namespace, name, *origin = content.exchange.split(b"\0", 2)
+        exchange = self._exchanges.find(_text(namespace), _text(name))
         if exchange is None:
             held.settle(offset)  # its exchange is gone: it is routed nowhere
             return
         header = _after_delay(content.header)
-        published = self._publishing.publish(
-            exchange, content.key.decode("utf-8", "surrogateescape"), header, content.body
-        )
+        said = origin[0] if origin else None
+        published = self._publishing.publish(exchange, _text(content.key), header, content.body, said)
         if not published.tickets:
             held.settle(offset)
             return
@@ -155,25 +152,15 @@ class Delays:
         self._passes.afterwards(JointTicket(published.tickets), done)
 
 
-def _delay_of(header: bytes) -> int:
-    if not flags_of(header) & FLAGS["headers"] or b"x-delay" not in header:
-        return 0
-    try:
-        delay = read_headers(header).get(_DELAY)
-    except BadField:
-        return 0
-    if isinstance(delay, str) and delay.isascii() and delay.isdigit():
-        delay = int(delay)
-    if isinstance(delay, bool) or not isinstance(delay, int):
-        return 0
-    return min(int(delay), MAX_MILLISECONDS)
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _after_delay(header: bytes) -> bytes:
     """As the plugin has it, the header is negative from now on: it has been waited for."""
-    headers = read_headers(header)
-    delay = headers[_DELAY]
+    headers = read_any_headers(header)
+    delay = headers[DELAY]
     waited: Value = f"-{delay}" if isinstance(delay, str) else delay
     if isinstance(delay, int):
         waited = type(delay)(-delay)
-    return replace(header, headers={**headers, _DELAY: waited})
+    return replace(header, headers={**headers, DELAY: waited})

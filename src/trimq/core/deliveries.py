@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from trimq.core.consumers import Consumer
 
 
+# Longer ones are not kept in memory for a client that has yet to acknowledge them.
+SHORT_BODY = 4096
+
+
 class Delivery:
     """One message on its way to a consumer, or to somebody who asked for it (`consumer` None). `header` is what to send
     as its properties."""
 
-    __slots__ = ("backlog", "consumer", "granted_ms", "header", "queue", "stored", "tries")
+    __slots__ = ("_left_bytes", "backlog", "consumer", "granted_ms", "header", "queue", "stored", "tries")
 
     def __init__(
         self,
@@ -40,6 +44,23 @@ class Delivery:
         self.header = header
         self.tries = tries
         self.granted_ms = granted_ms
+        self._left_bytes = 0
+
+    def leave_body(self) -> None:
+        """It was handed on. A body that is long stays in the log alone: whoever acknowledges nothing holds little."""
+        stored = self.stored
+        size = len(stored.content.body)
+        if size > SHORT_BODY and self.backlog is not None:
+            self._left_bytes = size
+            self.stored = stored._replace(content=stored.content._replace(body=b""))
+
+    def whole(self) -> Stored:
+        """With its body, which may have to be read again."""
+        return self.stored if not self._left_bytes or self.backlog is None else self.backlog.log.peek(self.offset)
+
+    @property
+    def body_bytes(self) -> int:
+        return self._left_bytes or len(self.stored.content.body)
 
     @property
     def message(self) -> Content:

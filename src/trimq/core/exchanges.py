@@ -127,6 +127,19 @@ class Exchanges:
 
     # -- exchanges
 
+    def check_declaration(self, name: str, kind: str, arguments: Table) -> None:
+        """Refuse what is wrong whoever asks."""
+        make_matcher(kind, arguments)
+        if name == DEFAULT:
+            raise DefaultExchange
+
+    def check_deletion(self, namespace: str, name: str) -> None:
+        """As `check_declaration`."""
+        if name == DEFAULT:
+            raise DefaultExchange
+        if name in _PREDECLARED:
+            raise SystemExchange(name, namespace)
+
     def declare(
         self,
         namespace: str,
@@ -138,12 +151,11 @@ class Exchanges:
         arguments: Table,
     ) -> Ticket | None:
         """None: it is there already and is durable, or need not outlive a restart."""
-        if name == DEFAULT:
-            raise DefaultExchange
+        self.check_declaration(name, kind, arguments)
         definition = ExchangeDefinition(
             namespace, name, kind, is_durable, is_auto_delete, is_internal, write_table(arguments)
         )
-        declared = Exchange(definition)  # refuses an unknown kind
+        declared = Exchange(definition)
         found = self.find(namespace, name)
         if found is not None:
             _require_equivalent(found, declared)
@@ -159,13 +171,10 @@ class Exchanges:
 
     def delete(self, namespace: str, name: str, if_unused: bool) -> Ticket | None:
         """With all its bindings. None: it is not there, or was never on disk."""
-        if name == DEFAULT:
-            raise DefaultExchange
+        self.check_deletion(namespace, name)
         found = self.find(namespace, name)
         if found is None:
             return None
-        if name in _PREDECLARED:
-            raise SystemExchange(name, namespace)
         if if_unused and found.bindings:
             raise ExchangeInUse(name, namespace)
         return self._delete(found)
@@ -194,6 +203,11 @@ class Exchanges:
 
     # -- bindings
 
+    def check_binding(self, binding: Binding) -> None:
+        """As `check_declaration`."""
+        if binding.source == DEFAULT or (binding.destination == DEFAULT and not binding.to_queue):
+            raise DefaultExchange
+
     def bind(self, namespace: str, binding: Binding) -> Ticket | None:
         """None: it is there already and is durable, or need not outlive a restart. That its queue exists was seen
         to."""
@@ -216,8 +230,7 @@ class Exchanges:
 
     def unbind(self, namespace: str, binding: Binding) -> Ticket | None:
         """One that is not there, or whose ends are not, is no mistake."""
-        if binding.source == DEFAULT or (binding.destination == DEFAULT and not binding.to_queue):
-            raise DefaultExchange
+        self.check_binding(binding)
         source = self.find(namespace, binding.source)
         if source is None or binding.identity not in source.bindings:
             return None
@@ -232,8 +245,7 @@ class Exchanges:
         return list(self._to.get((namespace, Destination(True, queue)), {}).values())
 
     def _bindable(self, namespace: str, binding: Binding) -> Exchange:
-        if binding.source == DEFAULT or (binding.destination == DEFAULT and not binding.to_queue):
-            raise DefaultExchange
+        self.check_binding(binding)
         if not binding.to_queue:
             self.get(namespace, binding.destination)
         return self.get(namespace, binding.source)

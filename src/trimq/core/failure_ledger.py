@@ -4,12 +4,13 @@ old. Knows records and their places, never what they tell."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from trimq.core.failure_rows import is_of_row, read_row
 from trimq.errors import DamagedSegment, InvalidRecords, WriteFailed
-from trimq.formats.content import Content, seal
+from trimq.formats.content import NEVER, Content, seal
 from trimq.model import Record
 from trimq.storage.passes import Ticket
 from trimq.storage.queue_log import QueueLog
@@ -44,6 +45,8 @@ class FailureLedger:
 
     def open(self, found: QueueLog | None) -> None:
         self._log = found
+        if found is not None:
+            found.keeps_recent = False  # nobody reads it soon: the memory is for queues
 
     def append(self, record: Record) -> Ticket | None:
         """None: it could not be kept, which is no reason to keep the message that it tells of."""
@@ -51,10 +54,20 @@ class FailureLedger:
             return None
         kept = _Kept(record.key, list(record.headers), record.body, record.timestamp_ms)
         content = Content(b"", b"", b"", msgspec.msgpack.encode(kept), self._now_ms())
+        return self._append(lambda log: log.append(seal(content)))
+
+    def append_row(self, contents: Sequence[Content]) -> Ticket | None:
+        """As `append`, of messages in the form of a row, at least one."""
+        if not self._most_bytes:
+            return None
+        return self._append(lambda log: log.append_all(contents, NEVER, 0))
+
+    def _append(self, write: Callable[[QueueLog], Ticket]) -> Ticket | None:
         try:
             if self._log is None:
-                self._log = self._make_log()
-            ticket = self._log.append(seal(content))
+                self.open(self._make_log())
+            assert self._log is not None
+            ticket = write(self._log)
             if self._log.segments[-1].segment.size > self._most_bytes // _PARTS:
                 self._log.roll()
         except WriteFailed as error:
@@ -69,11 +82,9 @@ class FailureLedger:
         offset = None if held is None else held.next_live(max(from_offset, held.segments[0].base))
         while held is not None and offset is not None:
             try:
-                body = held.peek(offset).content.body
-                kept = msgspec.msgpack.decode(body, type=_Kept)
+                yield _read(held.peek(offset).content, offset)
             except (DamagedSegment, msgspec.MsgspecError) as error:
                 raise InvalidRecords(f"the failure ledger is damaged at {offset}: {error}") from error
-            yield Record(kept.body, kept.key, tuple(kept.headers), kept.timestamp_ms, offset)
             offset = held.next_live(offset + 1)
 
     def goes_back_to(self, time_ms: int) -> bool:
@@ -101,3 +112,10 @@ class FailureLedger:
                 break
             excess -= segment.segment.size
             self._log.settle_all(segment.base, segment.end)
+
+
+def _read(content: Content, offset: int) -> Record:
+    if is_of_row(content):
+        return read_row(content, offset)
+    kept = msgspec.msgpack.decode(content.body, type=_Kept)
+    return Record(kept.body, kept.key, tuple(kept.headers), kept.timestamp_ms, offset)

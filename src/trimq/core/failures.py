@@ -97,8 +97,12 @@ class Failures:
         """Every path that ends a message's way calls this: dead letter, expiry, overflow, delivery limit."""
         now_ms = self._timeline.now_ms()
         ticket = self._keep(FailureEntry(message, reason, origin, attempts, now_ms, caller.principal))
-        self._counters.labelled(reason.value).add()
+        self.count(reason)
         return ticket
+
+    def count(self, reason: Reason, number: int = 1) -> None:
+        """So many more were given up; for those whose entries are written in rows."""
+        self._counters.labelled(reason.value).add(number)
 
     def all(self, from_id: FailureId = 0) -> Iterator[Failure]:
         """The failures from `from_id` on, oldest first."""

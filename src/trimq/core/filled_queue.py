@@ -34,7 +34,7 @@ class FilledQueue(AnyQueue):
         self._plain: Backlog  # for messages without a priority
         self._may_expire = settings.ttl_ms is not None
         self.deliveries = Deliveries(
-            settings.consumer_timeout_ms or around.consumer_timeout_ms,
+            self.consumer_timeout_ms,
             lambda due_ms: around.alarms.set(id, DELIVERY_TIMEOUT, due_ms),
         )
         self._waiting_ids: WaitingIds | None = None
@@ -77,15 +77,16 @@ class FilledQueue(AnyQueue):
 
     def change_settings(self, settings: QueueSettings) -> None:
         self._may_expire = self._may_expire or settings.ttl_ms is not None
-        self.deliveries.timeout_ms = settings.consumer_timeout_ms or self._around.consumer_timeout_ms
         for backlog in self._backlogs:
             if settings.max_bytes is not None and not backlog.counts_bytes:
                 backlog.count_bytes(self._out_bytes(backlog))
         self._know_ids(settings.takes_ids_once)
         super().change_settings(settings)
+        self.deliveries.timeout_ms = self.consumer_timeout_ms
 
     def _out_bytes(self, backlog: Backlog) -> int:
-        return sum(len(delivery.message.body) for delivery in self.deliveries if delivery.backlog is backlog)
+        out = sum(delivery.body_bytes for delivery in self.deliveries if delivery.backlog is backlog)
+        return out + self.kept_bytes_in(backlog)
 
     @property
     def logs(self) -> list[QueueLog]:
@@ -104,6 +105,19 @@ class FilledQueue(AnyQueue):
     def ready_bytes(self) -> int:
         return sum(backlog.ready_bytes for backlog in self._backlogs)
 
+    @property
+    def kept_count(self) -> int:
+        """Dead letters that are here until they are taken elsewhere."""
+        return 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of their bodies."""
+        return 0
+
+    def kept_bytes_in(self, backlog: Backlog) -> int:
+        return 0
+
     # -- publishing
 
     @property
@@ -111,11 +125,11 @@ class FilledQueue(AnyQueue):
         return self.settings.overflow != DROP_HEAD and self._is_too_long(1)
 
     def _is_too_long(self, with_more: int = 0) -> bool:
-        """Whether it is, or would be with so many more messages or bytes."""
+        """Whether it is, or would be with so many more messages or bytes. Dead letters that wait here count too."""
         settings = self.settings
-        return (settings.max_length is not None and self.ready_count + with_more > settings.max_length) or (
-            settings.max_bytes is not None and self.ready_bytes + with_more > settings.max_bytes
-        )
+        if settings.max_length is not None and self.ready_count + self.kept_count + with_more > settings.max_length:
+            return True
+        return settings.max_bytes is not None and self.ready_bytes + self.kept_bytes + with_more > settings.max_bytes
 
     def publish(self, publication: Publication) -> tuple[Ticket, bool]:
         sealed, is_transient, expiration_ms, priority, flags = publication
@@ -132,7 +146,9 @@ class FilledQueue(AnyQueue):
 
     @property
     def takes_runs(self) -> bool:
-        return self.settings.overflow == DROP_HEAD and self._waiting_ids is None
+        """One that may have to refuse some of them does not."""
+        has_limit = self.settings.max_length is not None or self.settings.max_bytes is not None
+        return self._waiting_ids is None and (self.settings.overflow == DROP_HEAD or not has_limit)
 
     def publish_all(
         self, contents: Sequence[Content], is_transient: bool, expiration_ms: int | None, priority: int

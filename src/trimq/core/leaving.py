@@ -3,11 +3,12 @@ back; one that goes by itself stays out, so that nobody behind it is held up, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from trimq.core.backlog import Backlog, Tries
+from trimq.core.backlog import NEVER_TRIED, Backlog, Tries
 from trimq.core.failures import Reason
+from trimq.core.kept_letters import KeptLetters
 from trimq.errors import Refusal
 from trimq.formats.content import Stored
 from trimq.storage.passes import Ticket
@@ -21,7 +22,7 @@ _MOST_HELD = 1000
 # For what a queue gives up a message without being asked to.
 _BY_ITSELF = (Reason.EXPIRED, Reason.OVERFLOW)
 
-GiveUp = Callable[[Stored, Reason, int], Ticket | None]
+GiveUp = Callable[[Sequence[Stored], Reason, int], Ticket | None]
 
 
 class _Held(NamedTuple):
@@ -32,9 +33,9 @@ class _Held(NamedTuple):
 
 
 class Leaving:
-    """`write(stored, reason, attempts)` brings a message to its next place; None: nothing is kept of it. `afterwards`
+    """`write(run, reason, attempts)` brings messages to their next place; None: nothing is kept of them. `afterwards`
     calls back when a ticket is durable or refused; `come_back` makes a message ready again. `ring_at(ms)` has the queue
-    looked after at that time."""
+    looked after at that time. `letters` have all that leave while `loses_nothing()`."""
 
     def __init__(
         self,
@@ -43,7 +44,11 @@ class Leaving:
         come_back: Callable[[Backlog, Stored, Tries], None],
         now_ms: Callable[[], int],
         ring_at: Callable[[int], None],
+        letters: KeptLetters,
+        loses_nothing: Callable[[], bool],
     ) -> None:
+        self._letters = letters
+        self._loses_nothing = loses_nothing
         self._write = write
         self._afterwards = afterwards
         self._come_back = come_back
@@ -56,6 +61,7 @@ class Leaving:
     def end(self) -> None:
         """The queue is gone, and whatever was in it."""
         self._is_over = True
+        self._letters.end()
 
     @property
     def is_patient(self) -> bool:
@@ -83,6 +89,9 @@ class Leaving:
         self, backlog: Backlog, stored: Stored, reason: Reason, tries: Tries, back: Tries | None = None
     ) -> None:
         """It is out, and comes back as `back` says."""
+        if self._loses_nothing():
+            self._letters.keep(backlog, stored, reason, tries)
+            return
         backlog.leaving.add(stored.offset)
 
         def settled(refusal: Refusal | None) -> None:
@@ -90,7 +99,36 @@ class Leaving:
                 self._settled(_Held(backlog, stored, reason, tries), back or tries, refusal)
 
         try:
-            ticket = self._write(stored, reason, tries.taken)
+            ticket = self._write((stored,), reason, tries.taken)
+        except Refusal as refusal:
+            settled(refusal)
+            return
+        if ticket is None:
+            settled(None)
+        else:
+            self._afterwards(ticket, lambda done: settled(done.refusal))
+
+    def give_up_run(self, backlog: Backlog, run: Sequence[Stored], reason: Reason) -> None:
+        """As `give_up` of messages that were never tried and go by themselves."""
+        if self._loses_nothing():
+            for stored in run:
+                self._letters.keep(backlog, stored, reason, NEVER_TRIED)
+            return
+        offsets = [stored.offset for stored in run]
+        backlog.leaving.update(offsets)
+
+        def settled(refusal: Refusal | None) -> None:
+            if self._is_over:
+                return
+            if refusal is None:
+                backlog.leaving.difference_update(offsets)
+                backlog.settle(offsets)
+                return
+            for stored in run:
+                self._settled(_Held(backlog, stored, reason, NEVER_TRIED), NEVER_TRIED, refusal)
+
+        try:
+            ticket = self._write(run, reason, 0)
         except Refusal as refusal:
             settled(refusal)
             return

@@ -41,6 +41,7 @@ from trimq.metrics import Metrics
 from trimq.offload import Offload
 from trimq.storage.checkpoints import Checkpoints
 from trimq.storage.compaction import Effort
+from trimq.storage.damages import Damages
 from trimq.storage.files import Files
 from trimq.storage.memory_guard import MemoryGuard
 from trimq.storage.partition_store import ROOT, PartitionStore
@@ -48,9 +49,8 @@ from trimq.storage.passes import Passes, Ticket
 from trimq.storage.segment_checksums import SegmentChecksums
 from trimq.storage.space import SpaceGuard
 from trimq.storage.stalls import StallGuard
-from trimq.storage.table import Table, open_table
-
-TABLES = "tables"
+from trimq.storage.table import Table
+from trimq.storage.tables import FOLDER, Tables
 
 _FACT = cast("type[ClusterFact]", ClusterFact)
 
@@ -72,12 +72,14 @@ class Core:
     queues: OpenQueues
     logins: Logins
     shared_log: SharedLog | None
+    tables: Tables
     opened: Ticket
     """Its pass must be durable, and not refused, before anything is served."""
 
     def start(self) -> None:
         if self.opened.refusal is not None:
             raise StartMistake(f"the data folder cannot be written: {self.opened.refusal}")
+        self.tables.mark_synced()  # nothing may change them again, for long
         self.appending.is_running = True
         self.upkeep.start()
         self.queues.start()
@@ -149,9 +151,9 @@ def open_upkeep(
     return Upkeep(topics, guard, compacting, checksums, clock.message, settings.storage.retention_check_ms)
 
 
-def _open_catalogue(files: Files, passes: Passes, offload: Offload) -> Catalogue:
-    table = open_table(files, TABLES, "catalogue", passes, Definition, offload)
-    return Catalogue(table, lambda number: number <= passes.durable)
+def _open_catalogue(tables: Tables, passes: Passes) -> Catalogue:
+    table = tables.open("catalogue", Definition)
+    return Catalogue(table, lambda number: number <= passes.durable, table.was_cut)
 
 
 def open_groups(
@@ -197,9 +199,16 @@ def open_transactions(
 
 
 def _make_folders(files: Files) -> None:
-    for folder in (TABLES, ROOT, *QUEUE_ROOTS):
+    for folder in (FOLDER, ROOT, *QUEUE_ROOTS):
         files.make_folder(folder)
     files.sync_folder("")
+
+
+def _open_damages(metrics: Metrics) -> Damages:
+    damages = Damages()
+    help = "Places of stored files that were found damaged when they were read, since the start."
+    metrics.gauge_from("damaged_places", help, lambda: len(damages))
+    return damages
 
 
 def _open_guard(settings: Settings, files: Files, clock: Clock) -> SpaceGuard:
@@ -218,7 +227,9 @@ def _open_shared(
     access: Access,
     appending: Appending,
     queues: OpenQueues,
+    tables: Tables,
     chance: random.Random,
+    metrics: Metrics,
 ) -> SharedLog | None:
     """What is given up in the shared log is told of beside what queues give up."""
     return open_shared_log(
@@ -233,8 +244,39 @@ def _open_shared(
         appending,
         queues.parts.burying,
         queues.ledger,
-        TABLES,
+        tables,
         partial(new_id, chance),
+        metrics.counter("passed_over_messages", "Messages that were too old when a RocketMQ client came to them.").add,
+    )
+
+
+def _open_broker(
+    settings: Settings,
+    topics: Topics,
+    cursors: Cursors,
+    cluster: Cluster,
+    access: Access,
+    appending: Appending,
+    catalogue: Catalogue,
+    clock: Clock,
+    groups: GroupRegistry,
+    transactions: TransactionRegistry,
+    offload: Offload,
+    queues: OpenQueues,
+) -> Broker:
+    return Broker(
+        settings,
+        topics,
+        cursors,
+        cluster,
+        access,
+        appending,
+        Quotas(catalogue, clock.liveness.now_ms),
+        Credentials(catalogue),
+        Membership(groups, cursors, access, lambda: appending.is_running),
+        Transacting(transactions, access, lambda: appending.is_running),
+        offload,
+        Queueing(queues.parts, access, appending),
     )
 
 
@@ -250,41 +292,38 @@ def open_core(
     """Open everything that is stored. It may be used when the passes are settled."""
     _make_folders(files)
     now_ms = clock.message.now_ms
-    checkpoints = Checkpoints(open_table(files, TABLES, "checkpoints", passes, list, offload))
-    catalogue = _open_catalogue(files, passes, offload)
-    cursors = Cursors(open_table(files, TABLES, "cursors", passes, Cursor, offload), clock.message)
-    facts = open_table(files, TABLES, "cluster", passes, _FACT, offload)
+    tables = Tables(files, passes, offload)
+    checkpoints = Checkpoints(tables.open("checkpoints", list))
+    catalogue = _open_catalogue(tables, passes)
+    cursors = Cursors(tables.open("cursors", Cursor), clock.message)
+    facts = tables.open("cluster", _FACT)
     cluster = Cluster(facts, Node(settings.node_id), chance.randbytes)
     started = cluster.start()
     access = Access(catalogue, chance.randbytes)
     store = PartitionStore(files, passes, checkpoints, now_ms)
-    topics = Topics(catalogue, store, passes, settings, now_ms, partial(new_id, chance))
+    damages = _open_damages(metrics)
+    topics = Topics(catalogue, store, passes, settings, now_ms, partial(new_id, chance), damages)
     topics.on_deleted(cursors.delete_topic)
     topics.open()
     cursors.delete_strays({topic.id for topic in topics})
-    queues = open_queues(settings, files, passes, clock, catalogue, checkpoints, topics, chance, metrics, offload)
+    queues = open_queues(
+        settings, files, passes, clock, catalogue, checkpoints, topics, chance, metrics, offload, damages
+    )
     guard = _open_guard(settings, files, clock)
     appending = open_appending(settings, files, guard, passes, cluster, clock, metrics)
     upkeep = open_upkeep(settings, topics, checkpoints, passes, offload, guard, clock)
-    kept = open_table(files, TABLES, "transactions", passes, Transaction, offload)
+    kept = tables.open("transactions", Transaction)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance, transactions)
     logins = Logins(access, offload, chance.randbytes)
     shared_log = _open_shared(
-        settings, files, passes, clock, offload, catalogue, topics, access, appending, queues, chance
+        settings, files, passes, clock, offload, catalogue, topics, access, appending, queues, tables, chance, metrics
     )
-    broker = Broker(
-        settings,
-        topics,
-        cursors,
-        cluster,
-        access,
-        appending,
-        Quotas(catalogue, clock.liveness.now_ms),
-        Credentials(catalogue),
-        Membership(groups, cursors, access, lambda: appending.is_running),
-        Transacting(transactions, access, lambda: appending.is_running),
-        offload,
-        Queueing(queues.parts, access, appending),
+    if shared_log is not None:
+        shared_log.tell_damage(damages)
+    broker = _open_broker(
+        settings, topics, cursors, cluster, access, appending, catalogue, clock, groups, transactions, offload, queues
     )
-    return Core(broker, topics, cluster, appending, upkeep, groups, transactions, queues, logins, shared_log, started)
+    return Core(
+        broker, topics, cluster, appending, upkeep, groups, transactions, queues, logins, shared_log, tables, started
+    )

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from trimq.clock import Clock
 from trimq.config import Settings
-from trimq.core.alarms import DELIVERY_TIMEOUT, HEAD_EXPIRY, HELD, QUEUE_EXPIRY, RETRY, Alarms
+from trimq.core.alarms import DELIVERY_TIMEOUT, HEAD_EXPIRY, HELD, LETTERS, QUEUE_EXPIRY, RETRY, Alarms
 from trimq.core.any_queue import Around
 from trimq.core.burying import Burying
 from trimq.core.catalogue import Catalogue
@@ -32,9 +32,12 @@ from trimq.model import Home, TopicName
 from trimq.offload import Offload
 from trimq.storage.blobs import Blobs
 from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.damages import Damages
 from trimq.storage.files import Files
 from trimq.storage.passes import Passes
 from trimq.storage.queue_compaction import SegmentCompaction
+from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_segment import QueueSegment
 from trimq.storage.queue_store import ROOT, VOLATILE_ROOT, QueueStore
 
 QUEUE_ROOTS = (ROOT, VOLATILE_ROOT)
@@ -80,34 +83,43 @@ def open_queues(
     chance: random.Random,
     metrics: Metrics,
     offload: Offload,
+    damages: Damages,
 ) -> OpenQueues:
     now_ms = clock.message.now_ms
-    storage = settings.storage
-    store = QueueStore(files, passes, checkpoints, storage.queue_segment_bytes, storage.queue_memory_bytes)
+    segment_bytes, memory_bytes = settings.storage.queue_segment_bytes, settings.storage.queue_memory_bytes
+    store = QueueStore(files, passes, checkpoints, segment_bytes, memory_bytes, damages)
     queues = Queues(catalogue, store, passes, chance.randbytes, lambda: UUID(int=chance.getrandbits(128), version=4))
     exchanges = Exchanges(catalogue, queues.is_durable)
     routing = Routing(exchanges)
     publishing = Publishing(routing, queues.find, store.blobs, settings.amqp.shared_body_bytes, now_ms)
     ledger = _make_ledger(settings, store, now_ms)
-    burying = Burying(exchanges, routing, publishing, queues.find_by_id, ledger, passes, clock.message, metrics)
+    burying = Burying(exchanges, routing, publishing, ledger, passes, clock.message, metrics)
     publishing.overflowed = burying.give_up
     pump = Pump(passes.soon)
     alarms = Alarms(clock.message, lambda id, kind: _ring(queues, pump, id, kind))
-    timeout_ms = settings.amqp.consumer_timeout_ms
     queues.around = Around(
-        passes, pump, alarms, now_ms, burying.give_up, queues.make_log, queues.delete, timeout_ms, offload
+        passes,
+        pump,
+        alarms,
+        now_ms,
+        burying.give_up,
+        burying.send_letters,
+        queues.make_log,
+        queues.delete,
+        settings.amqp.consumer_timeout_ms,
+        offload,
     )
     policies = Policies(catalogue, exchanges)
     queues.apply_policy = policies.apply
     queues.gone = lambda queue: exchanges.unbind_queue(queue.namespace, queue.name)
     make_log = partial(store.make, _DELAYS_LOG, is_volatile=False)
     delays = Delays(exchanges, publishing, passes, clock.message, _DELAYS, make_log, offload)
+    publishing.hold = delays.hold
     _find_again(store, queues, exchanges, policies, delays, ledger)
     _share_names(topics, queues)
-    compact = partial(SegmentCompaction, files, passes, checkpoints, offload=offload)
     namespaces = Namespaces(catalogue, partial(_empty, queues, exchanges, policies))
-    interval_ms = storage.retention_check_ms
-    upkeep = QueueUpkeep(compact, queues, lambda: [*delays.logs, *store.blobs.logs], ledger, clock.message, interval_ms)
+    compact = partial(SegmentCompaction, files, passes, checkpoints, offload=offload)
+    upkeep = _make_upkeep(settings, compact, queues, delays, store.blobs, ledger, clock)
     parts = QueueingParts(exchanges, queues, publishing, burying, delays, policies, namespaces, pump, offload)
     return OpenQueues(parts, upkeep, ledger, store.blobs)
 
@@ -117,6 +129,19 @@ def _make_ledger(settings: Settings, store: QueueStore, now_ms: Callable[[], int
     return FailureLedger(
         lambda: store.make(_LEDGER_LOG, is_volatile=False), now_ms, kept.retention_bytes, kept.retention_ms
     )
+
+
+def _make_upkeep(
+    settings: Settings,
+    compact: Callable[[QueueLog, QueueSegment], SegmentCompaction],
+    queues: Queues,
+    delays: Delays,
+    blobs: Blobs,
+    ledger: FailureLedger,
+    clock: Clock,
+) -> QueueUpkeep:
+    interval_ms = settings.storage.retention_check_ms
+    return QueueUpkeep(compact, queues, lambda: [*delays.logs, *blobs.logs], ledger, clock.message, interval_ms)
 
 
 def _find_again(
@@ -152,7 +177,7 @@ def _ring(queues: Queues, pump: Pump, id: UUID, kind: int) -> None:
     queue = queues.find_by_id(id)
     if queue is None:
         return
-    if kind in (HEAD_EXPIRY, HELD):
+    if kind in (HEAD_EXPIRY, HELD, LETTERS):
         pump.due(queue)
     elif kind == QUEUE_EXPIRY:
         queue.expire()

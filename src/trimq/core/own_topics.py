@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from trimq.core.appending import Appending
+from trimq.core.cursors import Cursors
 from trimq.core.failures import Reason
 from trimq.core.shared_failures import SharedFailures
 from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
 from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit_expiry import expiry_ms
 from trimq.formats.unit_popping import dead_draft, dead_letter_topic, returned_draft, returned_topic
 from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, find_property, tags_code
 from trimq.model import SYSTEM, TopicName
@@ -52,7 +54,10 @@ class OwnTopics:
 
     def append_returned(self, own: SharedTopic, group: str, unit: Unit, taken_ms: int) -> Ticket:
         """A message comes back. `own` is what `make_returned` gave."""
-        return self._append(own, returned_draft(unit, own.raw_name, group, taken_ms)).ticket
+        draft = returned_draft(unit, own.raw_name, group, taken_ms)
+        if expiry_ms(draft.properties, 0) is not None:
+            self._topics.let_expire(own)
+        return self._append(own, draft).ticket
 
     def has_stored(self, group: str, topic: SharedTopic, unit: Unit, taken_ms: int, is_dead: bool) -> bool:
         """Whether a run before this one has brought it back, or given it up, and ended before it said so: that happens
@@ -92,6 +97,17 @@ class OwnTopics:
 def _returned_name(group: str, topic: SharedTopic) -> str:
     name = topic.name.name
     return name if name.startswith(returned_topic(group, "")) else returned_topic(group, name)
+
+
+def returned_topics(topics: SharedTopics, cursors: Cursors, topic: SharedTopic) -> list[SharedTopic]:
+    """Where messages of `topic` wait that came back, of every group that has read it. By its name alone such a topic
+    could be that of another group and topic."""
+    found = []
+    for group in cursors.groups():
+        own = topics.find(TopicName(topic.name.namespace, returned_topic(group, topic.name.name)))
+        if own is not None and any(stream.topic == topic.id for stream in cursors.all(group)):
+            found.append(own)
+    return found
 
 
 def oldest_dead_letter(topics: SharedTopics, since_ms: int) -> int | None:

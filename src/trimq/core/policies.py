@@ -12,32 +12,16 @@ import msgspec
 from trimq.core.catalogue import Catalogue
 from trimq.core.catalogue import Definition as Kept
 from trimq.core.exchanges import Exchange, Exchanges
-from trimq.core.queue_arguments import RETRY_DISABLED, STREAM, QueueSettings, lesser, read_settings
+from trimq.core.policy_terms import check_terms, is_for, merge
+from trimq.core.queue_arguments import CLASSIC, QUORUM, STREAM, kind_of
 from trimq.errors import InvalidSetting
+from trimq.formats.field_tables import Table
 from trimq.storage.passes import Ticket
 
 _KIND = "policy"
 
-# What a policy may say of queues, and the argument that says the same.
-_OF_QUEUES = {
-    "message-ttl": "x-message-ttl",
-    "expires": "x-expires",
-    "max-length": "x-max-length",
-    "max-length-bytes": "x-max-length-bytes",
-    "overflow": "x-overflow",
-    "dead-letter-exchange": "x-dead-letter-exchange",
-    "dead-letter-routing-key": "x-dead-letter-routing-key",
-    "delivery-limit": "x-delivery-limit",
-    "max-age": "x-max-age",
-    "consumer-timeout": "x-consumer-timeout",
-    "message-deduplication": "x-message-deduplication",
-    "delayed-retry-type": "x-delayed-retry-type",
-    "delayed-retry-min": "x-delayed-retry-min",
-    "delayed-retry-max": "x-delayed-retry-max",
-}
-_OF_QUORUM = {"x-delivery-limit", "x-consumer-timeout", *(name for name in _OF_QUEUES.values() if "retry" in name)}
-_BOOLEAN = ("message-deduplication",)
 _ALTERNATE = "alternate-exchange"
+_KINDS = {CLASSIC: "classic_queues", QUORUM: "quorum_queues", STREAM: "streams"}
 APPLY_TO = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
 
 
@@ -86,39 +70,18 @@ class Policies:
             raise InvalidSetting("apply-to", f"one of {', '.join(APPLY_TO)}, not {policy.apply_to!r}")
         if not policy.definition:
             raise InvalidSetting("definition", "a policy says nothing")
-        for key, value in policy.definition.items():
-            if key != _ALTERNATE and key not in _OF_QUEUES:
-                raise InvalidSetting(key, "this broker cannot enforce it in a policy")
-            if isinstance(value, bool) != (key in _BOOLEAN) or not isinstance(value, str | int):
-                raise InvalidSetting(key, f"{value!r} is not what it can be")
-        _arguments(policy)
+        alternate = policy.definition.get(_ALTERNATE, "")
+        if not isinstance(alternate, str):
+            raise InvalidSetting(_ALTERNATE, f"{alternate!r} is not what it can be")
+        check_terms(policy.name, policy.namespace, _of_queues(policy))
 
     # -- what holds
 
-    def apply(self, namespace: str, name: str, own: QueueSettings) -> QueueSettings:
-        """A queue's own argument holds before the policy's; of two limits the lower."""
-        kind = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}[own.kind]
-        policy = self._find(namespace, name, ("all", "queues", kind))
-        if policy is None:
-            return own
-        said = policy.definition
-        asked = _arguments(policy)
-        return own._replace(
-            ttl_ms=lesser(own.ttl_ms, asked.ttl_ms, min),
-            expires_ms=lesser(own.expires_ms, asked.expires_ms, min),
-            max_length=lesser(own.max_length, asked.max_length, min),
-            max_bytes=lesser(own.max_bytes, asked.max_bytes, min),
-            overflow=asked.overflow if "overflow" in said and own.overflow == "drop-head" else own.overflow,
-            dead_letter_exchange=own.dead_letter_exchange or asked.dead_letter_exchange,
-            dead_letter_key=own.dead_letter_key or asked.dead_letter_key,
-            delivery_limit=asked.delivery_limit if "delivery-limit" in said else own.delivery_limit,
-            max_age_ms=lesser(own.max_age_ms, asked.max_age_ms, min),
-            consumer_timeout_ms=lesser(own.consumer_timeout_ms, asked.consumer_timeout_ms, min),
-            retry_type=asked.retry_type if own.retry_type == RETRY_DISABLED else own.retry_type,
-            retry_min_ms=asked.retry_min_ms if own.retry_min_ms is None else own.retry_min_ms,
-            retry_max_ms=asked.retry_max_ms if own.retry_max_ms is None else own.retry_max_ms,
-            takes_ids_once=own.takes_ids_once or (asked.takes_ids_once and own.kind != STREAM),
-        )
+    def apply(self, namespace: str, name: str, own: Table) -> Table:
+        """What a queue with these arguments has, as the arguments that say so."""
+        kind = kind_of(name, namespace, own)
+        policy = self._find(namespace, name, ("all", "queues", _KINDS[kind]), kind)
+        return own if policy is None else merge(name, namespace, own, _of_queues(policy))
 
     def apply_to_exchanges(self) -> None:
         for exchange in self._exchanges:
@@ -126,15 +89,19 @@ class Policies:
         self._exchanges.changed()
 
     def _apply_to(self, exchange: Exchange) -> None:
-        policy = self._find(exchange.namespace, exchange.name, ("all", "exchanges"))
+        policy = self._find(exchange.namespace, exchange.name, ("all", "exchanges"), None)
         alternate = None if policy is None else policy.definition.get(_ALTERNATE)
         exchange.policy_alternate = alternate if isinstance(alternate, str) else None
 
-    def _find(self, namespace: str, name: str, kinds: tuple[str, ...]) -> Policy | None:
+    def _find(self, namespace: str, name: str, applied_to: tuple[str, ...], kind: str | None) -> Policy | None:
+        """`kind`: of the queue; None: it is for an exchange."""
         found = [
             policy
             for policy, pattern in self._policies.values()
-            if policy.namespace == namespace and policy.apply_to in kinds and pattern.search(name)
+            if policy.namespace == namespace
+            and policy.apply_to in applied_to
+            and pattern.search(name)
+            and (kind is None or is_for(kind, policy.definition))
         ]
         return max(found, key=lambda policy: (policy.priority, policy.name), default=None)
 
@@ -151,13 +118,5 @@ class Policies:
             self._policies[key] = policy, re.compile(policy.pattern)
 
 
-def _arguments(policy: Policy) -> QueueSettings:
-    """What a queue with these arguments would have, of whichever kind has them."""
-    said = {_OF_QUEUES[key]: value for key, value in policy.definition.items() if key in _OF_QUEUES}
-    kind = "classic"
-    if "x-max-age" in said:
-        kind = "stream"
-    elif _OF_QUORUM & said.keys():
-        kind = "quorum"
-    limits = read_settings(policy.name, policy.namespace, {**said, "x-queue-type": kind})
-    return limits if "x-delivery-limit" in said else limits._replace(delivery_limit=None)
+def _of_queues(policy: Policy) -> dict[str, Any]:
+    return {term: value for term, value in policy.definition.items() if term != _ALTERNATE}

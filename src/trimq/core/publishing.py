@@ -16,10 +16,12 @@ from trimq.core.routing import Route, Routing, copied_keys
 from trimq.errors import Refusal
 from trimq.formats.content import MAX_RECORD_BYTES, NO_BLOB, Content, Sealed, Stored, seal, seal_reference
 from trimq.formats.field_tables import BadField, Table
-from trimq.formats.property_list import FLAGS, PERSISTENT, flags_of, read_headers, read_property, replace
+from trimq.formats.property_list import FLAGS, PERSISTENT, flags_of, read_any_headers, read_property, replace
 from trimq.storage.passes import Ticket
 
 _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every message
+
+DELAY = "x-delay"
 
 _CACHED_FACTS = 1000
 _CACHED_HEADER_BYTES = 256
@@ -32,6 +34,7 @@ class Facts(NamedTuple):
     expiration_ms: int | None
     priority: int
     has_copies: bool
+    delay_ms: int
 
 
 class Published:
@@ -86,7 +89,8 @@ class Bodies(Protocol):
 
 
 FindQueue = Callable[[str, str], AnyQueue | None]
-Overflowed = Callable[[AnyQueue, Stored, Reason, int], Ticket | None]
+Overflowed = Callable[[AnyQueue, Sequence[Stored], Reason, int], Ticket | None]
+Hold = Callable[[Exchange, Content, int, bool], Ticket]
 
 
 class Publishing:
@@ -106,25 +110,49 @@ class Publishing:
         self._shared_bytes = shared_bytes or MAX_RECORD_BYTES
         self._now_ms = now_ms
         self._facts: dict[bytes, Facts] = {}
-        self.overflowed: Overflowed = lambda queue, stored, reason, attempts: None
+        self.overflowed: Overflowed = lambda queue, run, reason, attempts: None
+        self.hold: Hold
+        """`hold(exchange, content, delay_ms, is_transient)`: the exchange keeps a message back."""
 
-    def publish(self, exchange: Exchange, key: str, header: bytes, body: bytes) -> Published:
+    def publish(
+        self, exchange: Exchange, key: str, header: bytes, body: bytes, origin: bytes | None = None
+    ) -> Published:
+        """`origin`: the exchange that it was published to, if that was another."""
         facts = self._facts.get(header) or self._learn(header)
         names: Route | None = None
         if not facts.has_copies:
             names = self._routing.known(exchange.namespace, exchange.name, key)
+        delaying: list[Exchange] | None = None
+        content = _new_tuple(Content, (origin or exchange.encoded_name, _encode(key), header, body, self._now_ms()))
         if names is None:
             keys = [key]
+            headers: Table = {}
             if facts.has_copies:
-                headers = read_headers(header)
+                headers = _headers_of(header)
                 keys += copied_keys(headers)
-                header = _without_blind_copies(header, headers)
-            names = self._routing.route(exchange, keys, lambda: _headers_of(header))
-        if not names:
-            return Published(False)
-        content = _new_tuple(Content, (exchange.encoded_name, _encode(key), header, body, self._now_ms()))
-        publication = _new_tuple(Publication, (seal(content), facts[0], facts[1], facts[2], 0))
-        return self.deliver(exchange.namespace, names, publication)
+            delaying = [] if facts.delay_ms else None
+            names = self._routing.route(exchange, keys, lambda: _headers_of(header), delaying)
+            if "BCC" in headers:
+                content = content._replace(header=_without_blind_copies(header, headers))
+        if names:
+            publication = _new_tuple(Publication, (seal(content), facts[0], facts[1], facts[2], 0))
+            published = self.deliver(exchange.namespace, names, publication)
+        else:
+            published = Published(False)
+        if delaying:
+            self._hold(delaying, content._replace(header=header), facts, published)
+        return published
+
+    def _hold(self, delaying: list[Exchange], content: Content, facts: Facts, published: Published) -> None:
+        published.is_routed = True
+        for exchange in delaying:
+            ticket = self.hold(exchange, content, facts.delay_ms, facts.is_transient)
+            published.add(ticket, not facts.is_transient)
+
+    def check(self, header: bytes) -> None:
+        """Refuse what `publish` would refuse of these properties."""
+        if self.facts_of(header).has_copies:
+            copied_keys(_headers_of(header))
 
     def publish_all(
         self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
@@ -165,17 +193,34 @@ class Publishing:
         names = None if facts.has_copies else self._routing.known(exchange.namespace, exchange.name, key)
         if names is None:
             return None
-        if len(names) > 1 and any(len(body) >= self._shared_bytes for _, body in alike):
+        name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()
+        contents = [_new_tuple(Content, (name, encoded_key, header, body, now_ms)) for header, body in alike]
+        return self.deliver_all(exchange.namespace, names, contents, facts)
+
+    def deliver_all(
+        self, namespace: str, names: Sequence[str], contents: Sequence[Content], facts: Facts
+    ) -> Published | None:
+        """To the queues of these names that there are, contents that ask for the same. None: one by one, as one of the
+        queues wants it."""
+        if len(names) > 1 and any(len(content[3]) >= self._shared_bytes for content in contents):
             return None
-        queues = [queue for name in names if (queue := self._find_queue(exchange.namespace, name)) is not None]
+        queues = [queue for name in names if (queue := self._find_queue(namespace, name)) is not None]
         if not all(queue.takes_runs for queue in queues):
             return None
         published = Published(bool(queues))
-        name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()
-        contents = [_new_tuple(Content, (name, encoded_key, header, body, now_ms)) for header, body in alike]
         for queue in queues:
             published.add(*queue.publish_all(contents, facts.is_transient, facts.expiration_ms, facts.priority))
         return published
+
+    def takes_runs(self, namespace: str, names: Sequence[str]) -> bool:
+        """Whether the queues of these names take any number of messages at a time."""
+        found = [self._find_queue(namespace, name) for name in names]
+        return all(queue.takes_runs for queue in found if queue is not None)
+
+    def takers(self, namespace: str, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Of the queues of these names that there are: those that have room, and those that are full."""
+        found = [queue for name in names if (queue := self._find_queue(namespace, name)) is not None]
+        return [queue.name for queue in found if not queue.is_full], [queue.name for queue in found if queue.is_full]
 
     def deliver(self, namespace: str, names: Sequence[str], publication: Publication) -> Published:
         """To the queues of these names that there are."""
@@ -223,7 +268,7 @@ class Publishing:
 
     def _refuse(self, queue: AnyQueue, sealed: Sealed) -> None:
         if queue.settings.overflow == REJECT_PUBLISH_DLX:
-            self.overflowed(queue, Stored(-1, 0, -1, sealed.content), Reason.OVERFLOW, 0)
+            self.overflowed(queue, (Stored(-1, 0, -1, sealed.content),), Reason.OVERFLOW, 0)
 
     def facts_of(self, header: bytes) -> Facts:
         return self._facts.get(header) or self._learn(header)
@@ -249,7 +294,21 @@ def read_facts(header: bytes) -> Facts:
         expiration_ms,
         priority if isinstance(priority, int) else NO_PRIORITY,
         has_headers and (b"\x02CC" in header or b"\x03BCC" in header),
+        _delay_ms(header) if has_headers and b"x-delay" in header else 0,
     )
+
+
+def _delay_ms(header: bytes) -> int:
+    """0: none that can be kept to."""
+    try:
+        delay = read_any_headers(header).get(DELAY)
+    except BadField:
+        return 0
+    if isinstance(delay, str) and delay.isascii() and delay.isdigit():
+        delay = int(delay)
+    if isinstance(delay, bool) or not isinstance(delay, int):
+        return 0
+    return max(min(int(delay), MAX_MILLISECONDS), 0)
 
 
 def _expiration_ms(text: str) -> int:
@@ -259,15 +318,13 @@ def _expiration_ms(text: str) -> int:
 
 
 def _without_blind_copies(header: bytes, headers: Table) -> bytes:
-    if "BCC" not in headers:
-        return header
     kept = {name: value for name, value in headers.items() if name != "BCC"}
     return replace(header, headers=kept)
 
 
 def _headers_of(header: bytes) -> MessageHeaders:
     try:
-        return MessageHeaders(read_headers(header), header)
+        return MessageHeaders(read_any_headers(header), header)
     except BadField as error:
         raise InvalidHeader("headers", str(error)) from error
 

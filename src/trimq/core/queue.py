@@ -4,17 +4,19 @@ backlog's matter, where dead ones go is told to it."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from uuid import UUID
 
-from trimq.core.alarms import HEAD_EXPIRY, HELD, RETRY
+from trimq.core.alarms import HEAD_EXPIRY, HELD, LETTERS, RETRY
 from trimq.core.any_queue import Around, Owner, QueueDefinition
 from trimq.core.backlog import NEVER_TRIED, Backlog, Tries, returned_first
 from trimq.core.consumers import Consumer
 from trimq.core.deliveries import Delivery, with_counts
 from trimq.core.failures import Reason
 from trimq.core.filled_queue import FilledQueue
+from trimq.core.kept_letters import KeptLetters
 from trimq.core.leaving import Leaving
 from trimq.core.queue_arguments import (
     DROP_HEAD,
@@ -30,6 +32,7 @@ from trimq.storage.queue_log import QueueLog
 _MESSAGES_PER_TURN = 1000
 _BYTES_PER_TURN = 1 << 20
 _NO_LIMIT = 1 << 60
+_BEFORE_ALL = -1  # a time at which nothing has expired
 
 _RETURNED_ONCE = Tries(1, 0)
 
@@ -62,14 +65,45 @@ class Queue(FilledQueue):
         logs: dict[int, QueueLog],
     ) -> None:
         super().__init__(id, definition, settings, owner, around, logs)
+        self._letters = KeptLetters(
+            partial(around.send_letters, self),
+            around.passes.afterwards,
+            around.now_ms,
+            self._send_at,
+        )
         self._leaving = Leaving(
-            lambda stored, reason, attempts: around.give_up(self, stored, reason, attempts),
+            partial(around.give_up, self),
             around.passes.afterwards,
             self._give_back,
             around.now_ms,
             lambda due_ms: around.alarms.set(id, HELD, due_ms),
+            self._letters,
+            lambda: self.settings.loses_no_dead_letter,
         )
+        for backlog in self._backlogs:
+            self._letters.find_again(backlog)
+        if len(self._letters) and self._waiting_ids is not None:
+            self._know_ids(False)
+            self._know_ids(True)
         self._retries = Retries(self._give_back, around.now_ms, lambda due_ms: around.alarms.set(id, RETRY, due_ms))
+
+    def _send_at(self, due_ms: int) -> None:
+        """Dead letters are tried then, or at the end of this turn."""
+        if due_ms > self._around.now_ms():
+            self._around.alarms.set(self.id, LETTERS, due_ms)
+        else:
+            self._around.pump.due(self)
+
+    @property
+    def kept_count(self) -> int:
+        return len(self._letters)
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._letters.body_bytes
+
+    def kept_bytes_in(self, backlog: Backlog) -> int:
+        return self._letters.bytes_in(backlog)
 
     # -- giving out
 
@@ -84,6 +118,7 @@ class Queue(FilledQueue):
             backlog.seen_end = backlog.log.readable_end
         if self._may_expire:
             self._expire_heads(may_wait)
+        self._letters.go_on(may_wait)
 
     def _serve(self, may_wait: bool) -> None:
         batches: dict[Consumer, list[Delivery]] = {}
@@ -132,10 +167,7 @@ class Queue(FilledQueue):
 
     def _take(self, now_ms: int, may_wait: bool, turn: _Turn) -> tuple[Backlog, Stored] | None:
         """The next that is not expired; each that is counts in this turn."""
-        backlogs = [] if self._leaving.is_full else self._backlogs
-        if len(backlogs) > 1 and self.settings.kind == QUORUM:
-            backlogs = returned_first(backlogs)
-        for backlog in backlogs:
+        for backlog in [] if self._leaving.is_full else self._in_order():
             while (stored := self._take_from(backlog, may_wait)) is not None:
                 turn.messages -= 1
                 expires_ms = stored.expires_ms
@@ -147,6 +179,12 @@ class Queue(FilledQueue):
                 if turn.messages <= 0 or self._leaving.is_full:
                     return None
         return None
+
+    def _in_order(self) -> list[Backlog]:
+        """The first has the head of the queue, if there is anything in it."""
+        if len(self._backlogs) > 1 and self.settings.kind == QUORUM:
+            return returned_first(self._backlogs)
+        return self._backlogs
 
     def _take_from(self, backlog: Backlog, may_wait: bool) -> Stored | None:
         stored = backlog.take(may_wait)
@@ -220,14 +258,15 @@ class Queue(FilledQueue):
         limit = self.settings.delivery_limit
         if limit is not None and counts:
             if tries.failed > limit:
-                self._leaving.give_up(delivery.backlog, delivery.stored, Reason.DELIVERY_LIMIT, tries)
+                self._leaving.give_up(delivery.backlog, delivery.whole(), Reason.DELIVERY_LIMIT, tries)
                 return
             delivery.backlog.log.note_attempts(delivery.offset, tries.failed)
         wait_ms = delay_ms(self.settings, tries, counts)
+        stored = delivery.whole() if delivery.backlog.counts_bytes else delivery.stored
         if wait_ms:
-            self._retries.wait(wait_ms, delivery.backlog, delivery.stored, tries)
+            self._retries.wait(wait_ms, delivery.backlog, stored, tries)
         else:
-            self._give_back(delivery.backlog, delivery.stored, tries)
+            self._give_back(delivery.backlog, stored, tries)
 
     def retry(self) -> None:
         self._retries.go_on()
@@ -236,7 +275,7 @@ class Queue(FilledQueue):
         if self._settle(delivery) and delivery.backlog is not None:
             tries = delivery.tries
             self._leaving.give_up(
-                delivery.backlog, delivery.stored, Reason.REJECTED, tries, Tries(tries.taken + 1, tries.failed)
+                delivery.backlog, delivery.whole(), Reason.REJECTED, tries, Tries(tries.taken + 1, tries.failed)
             )
 
     def _settle(self, delivery: Delivery) -> bool:
@@ -251,33 +290,60 @@ class Queue(FilledQueue):
     def _drop_excess(self, may_wait: bool) -> None:
         """In one turn more than came since the last, so that it ends, but not many more: others have their turn too."""
         came = sum(backlog.log.readable_end - backlog.seen_end for backlog in self._backlogs)
-        for _ in range(came + _MESSAGES_PER_TURN):
+        left = came + _MESSAGES_PER_TURN
+        while left > 0:
             if not self._is_too_long() or self._leaving.is_patient:
                 return
-            for backlog in reversed(self._backlogs):
-                if (stored := self._take_from(backlog, may_wait)) is not None:
-                    self._leaving.give_up(backlog, stored, Reason.OVERFLOW, backlog.tries(stored.offset))
+            for backlog in self._in_order():
+                if dropped := self._drop_from(backlog, min(left, _MESSAGES_PER_TURN), may_wait):
+                    left -= dropped
                     break
             else:
                 return
         self._around.pump.due(self)
 
+    def _drop_from(self, backlog: Backlog, most: int, may_wait: bool) -> int:
+        """How many of those that are too much went from the head of this backlog; as few as possible."""
+        settings = self.settings
+        excess = 0 if settings.max_length is None else self.ready_count - settings.max_length
+        excess_bytes = 0 if settings.max_bytes is None else self.ready_bytes - settings.max_bytes
+        if self._waiting_ids is None:
+            limits = (min(excess, most), _BYTES_PER_TURN) if excess > 0 else (most, min(excess_bytes, _BYTES_PER_TURN))
+            run = backlog.take_run(*limits, _BEFORE_ALL)
+            if run:
+                self._leaving.give_up_run(backlog, run, Reason.OVERFLOW)
+                return len(run)
+        stored = self._take_from(backlog, may_wait)
+        if stored is None:
+            return 0
+        self._leaving.give_up(backlog, stored, Reason.OVERFLOW, backlog.tries(stored.offset))
+        return 1
+
     def _expire_heads(self, may_wait: bool) -> None:
         now_ms = self._around.now_ms()
         due_ms: int | None = None
         for backlog in self._backlogs:
-            for _ in range(_MESSAGES_PER_TURN):
+            left = _MESSAGES_PER_TURN
+            while True:
                 expires_ms = backlog.head_expiry_ms(may_wait)
-                if not 0 <= expires_ms <= now_ms or self._leaving.is_patient:
+                if not 0 <= expires_ms <= now_ms or self._leaving.is_patient or left <= 0:
                     break
-                stored = self._take_from(backlog, may_wait)
-                if stored is not None:
-                    self._leaving.give_up(backlog, stored, Reason.EXPIRED, backlog.tries(stored.offset))
+                left -= self._expire_from(backlog, left, now_ms, may_wait)
             if expires_ms >= 0:
                 due_ms = expires_ms if due_ms is None else min(due_ms, expires_ms)
         if due_ms is not None:
             due_ms = max(due_ms, self._leaving.patient_until_ms)
         self._around.alarms.set(self.id, HEAD_EXPIRY, due_ms)
+
+    def _expire_from(self, backlog: Backlog, most: int, now_ms: int, may_wait: bool) -> int:
+        """The head of this backlog has expired: how many went."""
+        if self._waiting_ids is None and (run := backlog.take_expired(most, _BYTES_PER_TURN, now_ms)):
+            self._leaving.give_up_run(backlog, run, Reason.EXPIRED)
+            return len(run)
+        stored = self._take_from(backlog, may_wait)
+        if stored is not None:
+            self._leaving.give_up(backlog, stored, Reason.EXPIRED, backlog.tries(stored.offset))
+        return 1
 
     def purge(self) -> int:
         """Everything that is ready and readable goes, and is nobody's dead letter."""
@@ -295,7 +361,7 @@ class Queue(FilledQueue):
         for delivery in self.deliveries.overdue(self._around.now_ms()):
             consumer = delivery.consumer
             self.requeue(delivery, counts=True)
-            if consumer is not None and consumer in self.consumers:
+            if consumer is not None:
                 overdue.setdefault(consumer, []).append(delivery)
         for consumer, deliveries in overdue.items():
             self.unsubscribe(consumer)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from trimq.core.queue_refusals import (
     ArgumentNotForKind,
@@ -18,6 +18,8 @@ KINDS = (CLASSIC, QUORUM, STREAM)
 
 DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
 _OVERFLOWS = (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)
+
+AT_MOST_ONCE, AT_LEAST_ONCE = _STRATEGIES = ("at-most-once", "at-least-once")
 
 # Ten years, as RabbitMQ has it.
 MAX_MILLISECONDS = 315_360_000_000
@@ -48,8 +50,6 @@ _AGE_UNITS_MS = {
     "s": 1000,
 }
 
-T = TypeVar("T")
-
 
 class QueueSettings(NamedTuple):
     """None: no such limit."""
@@ -72,6 +72,13 @@ class QueueSettings(NamedTuple):
     retry_type: str = RETRY_DISABLED
     retry_min_ms: int | None = None
     retry_max_ms: int | None = None
+    dead_letter_strategy: str = AT_MOST_ONCE
+
+    @property
+    def loses_no_dead_letter(self) -> bool:
+        """A queue that drops what is too much cannot, and goes on as if it had not been asked to."""
+        is_asked = self.dead_letter_strategy == AT_LEAST_ONCE and self.kind == QUORUM
+        return is_asked and self.overflow == REJECT_PUBLISH and self.dead_letter_exchange is not None
 
 
 class Arguments:
@@ -166,10 +173,19 @@ _KNOWN: dict[str, tuple[str, ...]] = {
 }
 
 
+def has_argument(kind: str, argument: str) -> bool:
+    """Whether it means something there."""
+    return kind in _KNOWN.get(argument, ())
+
+
+def kind_of(name: str, namespace: str, table: Mapping[str, Value]) -> str:
+    return Arguments(name, namespace, table).choice("x-queue-type", KINDS, CLASSIC)
+
+
 def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> QueueSettings:
     """Refuses what RabbitMQ refuses, and what could not be kept to."""
     arguments = Arguments(name, namespace, table)
-    kind = arguments.choice("x-queue-type", KINDS, CLASSIC)
+    kind = kind_of(name, namespace, table)
     for argument in table:
         if kind not in _KNOWN.get(argument, KINDS):
             raise ArgumentNotForKind(argument, name, namespace, kind)
@@ -177,7 +193,6 @@ def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> Queu
     key = arguments.text("x-dead-letter-routing-key")
     if key is not None and exchange is None:
         raise arguments.refuse("x-dead-letter-routing-key", "no exchange")
-    arguments.choice("x-dead-letter-strategy", ("at-most-once", "at-least-once"), "at-most-once")
     overflow = arguments.choice("x-overflow", _OVERFLOWS, DROP_HEAD)
     if overflow == REJECT_PUBLISH_DLX and kind == QUORUM:
         overflow = DROP_HEAD  # so it is there
@@ -204,6 +219,7 @@ def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> Queu
         arguments.choice("x-delayed-retry-type", _RETRIES, RETRY_DISABLED),
         arguments.number("x-delayed-retry-min", most=MAX_MILLISECONDS),
         arguments.number("x-delayed-retry-max", most=MAX_MILLISECONDS),
+        arguments.choice("x-dead-letter-strategy", _STRATEGIES, AT_MOST_ONCE),
     )
 
 
@@ -238,13 +254,6 @@ def require_equivalent(name: str, namespace: str, now: Mapping[str, Value], want
             received, current = received or CLASSIC, current or CLASSIC
         if received != current or isinstance(received, bool) != isinstance(current, bool):
             raise Inequivalent("queue", name, namespace, argument, received, current)
-
-
-def lesser(first: T | None, second: T | None, least: Callable[[T, T], T]) -> T | None:
-    """Of two limits, either of which may be missing, the one that is reached first."""
-    if first is None or second is None:
-        return second if first is None else first
-    return least(first, second)
 
 
 def level_of(priority: int, settings: QueueSettings) -> int:

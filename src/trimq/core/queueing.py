@@ -23,7 +23,7 @@ from trimq.core.policies import Policies, Policy
 from trimq.core.publishing import Published, Publishing
 from trimq.core.pump import Pump
 from trimq.core.queue import Queue
-from trimq.core.queue_refusals import InternalExchange, NotForStreams, UnknownNamespace, UnknownQueue
+from trimq.core.queue_refusals import InternalExchange, NotForStreams, UnknownExchange, UnknownNamespace, UnknownQueue
 from trimq.core.queues import Declaration, Declared, Queues
 from trimq.core.stream_queue import StreamQueue
 from trimq.errors import ColdRead
@@ -58,7 +58,6 @@ class Queueing:
         self._queues = parts.queues
         self._publishing = parts.publishing
         self._burying = parts.burying
-        self._delays = parts.delays
         self._policies = parts.policies
         self._offload = parts.offload
         self.namespaces = parts.namespaces
@@ -77,19 +76,26 @@ class Queueing:
         is_internal: bool,
         arguments: Table,
     ) -> Ticket | None:
+        self._exchanges.check_declaration(name, kind, arguments)
         self._access.require(caller, Action.CONFIGURE, _exchange(caller, name))
         if self._exchanges.find(caller.namespace, name) is None:  # what is there may be declared on a full disk, too
+            alternate = arguments.get("alternate-exchange")
+            if isinstance(alternate, str):
+                self._access.require(caller, Action.READ, _exchange(caller, name))
+                self._access.require(caller, Action.WRITE, _exchange(caller, alternate))
             self._appending.require_writable()
         return self._exchanges.declare(caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments)
 
     def exchange(self, caller: Caller, name: str) -> Exchange:
         """UnknownExchange: there is none."""
+        self._access.require(caller, Action.DESCRIBE, _exchange(caller, name))
         return self._exchanges.get(caller.namespace, name)
 
     def exchanges(self, caller: Caller) -> list[Exchange]:
         return [found for found in self._exchanges if found.namespace == caller.namespace]
 
     def delete_exchange(self, caller: Caller, name: str, if_unused: bool) -> Ticket | None:
+        self._exchanges.check_deletion(caller.namespace, name)
         self._access.require(caller, Action.CONFIGURE, _exchange(caller, name))
         return self._exchanges.delete(caller.namespace, name, if_unused)
 
@@ -110,6 +116,7 @@ class Queueing:
     def _require_binding(self, caller: Caller, binding: Binding) -> None:
         destination = _queue if binding.to_queue else _exchange
         self._access.require(caller, Action.WRITE, destination(caller, binding.destination))
+        self._exchanges.check_binding(binding)
         self._access.require(caller, Action.READ, _exchange(caller, binding.source))
 
     # -- queues
@@ -124,20 +131,27 @@ class Queueing:
         arguments: Table,
         owner: Owner,
     ) -> Declared:
-        """With an empty name one is found."""
+        """With an empty name one is found, and the right to that is needed."""
+        is_server_named = not name
+        if is_server_named:
+            name = self._queues.new_name(caller.namespace, arguments)
+        else:
+            self._queues.check_name(name)
         self._access.require(caller, Action.CONFIGURE, _queue(caller, name))
         if self._queues.find(caller.namespace, name) is None:
+            dead_letters = arguments.get("x-dead-letter-exchange")
+            if isinstance(dead_letters, str):
+                self._access.require(caller, Action.READ, _queue(caller, name))
+                self._access.require(caller, Action.WRITE, _exchange(caller, dead_letters))
             self._appending.require_writable()
-        dead_letters = arguments.get("x-dead-letter-exchange")
-        if isinstance(dead_letters, str):
-            self._access.require(caller, Action.READ, _queue(caller, name))
-            self._access.require(caller, Action.WRITE, _exchange(caller, dead_letters))
         return self._queues.declare(
-            Declaration(caller.namespace, name, is_durable, is_exclusive, is_auto_delete, arguments), owner
+            Declaration(caller.namespace, name, is_durable, is_exclusive, is_auto_delete, arguments, is_server_named),
+            owner,
         )
 
     def queue(self, caller: Caller, name: str, owner: Owner) -> AnyQueue:
         """UnknownQueue: there is none. Locked: it is another owner's."""
+        self._access.require(caller, Action.DESCRIBE, _queue(caller, name))
         return self._queues.get(caller.namespace, name, owner)
 
     def queues(self, caller: Caller) -> list[AnyQueue]:
@@ -157,10 +171,10 @@ class Queueing:
             raise UnknownQueue(name, caller.namespace)
         return found
 
-    def browsable(self, caller: Caller, name: str) -> AnyQueue:
-        """The queue, for a caller who may read it without taking anything. Locked: it is its owner's alone."""
+    def readable_queue(self, caller: Caller, name: str, owner: Owner | None = None) -> AnyQueue:
+        """As `queue`, for a caller who may read it. Without an owner: who only looks at what is in it."""
         self._access.require(caller, Action.READ, _queue(caller, name))
-        return self._queues.get(caller.namespace, name, None)
+        return self._queues.get(caller.namespace, name, owner)
 
     def delete_queue(
         self, caller: Caller, name: str, if_unused: bool, if_empty: bool, owner: Owner
@@ -194,10 +208,6 @@ class Queueing:
         """Append to every queue that the routes lead to. Pending, as its result says."""
         found = self._writable_exchange(caller, exchange)
         self._appending.admit(len(header) + len(body))
-        if found.is_delayed:
-            held = self._delays.hold(found, key, header, body)
-            if held is not None:
-                return held
         return self._publishing.publish(found, key, header, body)
 
     def publish_all(
@@ -207,29 +217,27 @@ class Queueing:
         how many each time. A refusal concerns the next one; DiskFull and MemoryFull come before the first."""
         found = self._writable_exchange(caller, exchange)
         self._appending.admit(sum([len(header) + len(body) for header, body in contents]))
-        if not found.is_delayed:
-            return self._publishing.publish_all(found, key, contents)
-        return self._publish_delayed(found, key, contents)
+        return self._publishing.publish_all(found, key, contents)
 
-    def _publish_delayed(
-        self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
-    ) -> Iterator[tuple[Published, int]]:
-        for header, body in contents:
-            held = self._delays.hold(exchange, key, header, body)
-            yield held or self._publishing.publish(exchange, key, header, body), 1
+    def require_publishable(self, caller: Caller, exchange: str) -> None:
+        """Refuse what `publish` would refuse before it looks at a message."""
+        self._writable_exchange(caller, exchange)
 
     def check_publish(self, caller: Caller, exchange: str, header: bytes) -> None:
         """Refuse what `publish` would refuse now: for what is published later, together with others."""
         self._writable_exchange(caller, exchange)
         self._appending.admit(0)
-        self._publishing.facts_of(header)
+        self._publishing.check(header)
 
     def check_memory(self) -> None:
         """MemoryFull: for messages that go straight to a client, and wait in memory while it does not read."""
         self._appending.check_memory()
 
     def _writable_exchange(self, caller: Caller, name: str) -> Exchange:
-        found = self._exchanges.get(caller.namespace, name)
+        found = self._exchanges.find(caller.namespace, name)
+        if found is None:  # which nobody is told without the right
+            self._access.require(caller, Action.WRITE, _exchange(caller, name))
+            raise UnknownExchange(name, caller.namespace)
         self._access.require(caller, Action.WRITE, found.resource)
         if found.definition.is_internal:
             raise InternalExchange(name, caller.namespace)

@@ -21,6 +21,7 @@ from trimq.core.queue_arguments import (
     STREAM,
     QueueSettings,
     check_properties,
+    kind_of,
     read_settings,
     require_equivalent,
 )
@@ -60,13 +61,14 @@ class Declaration(NamedTuple):
     is_exclusive: bool
     is_auto_delete: bool
     arguments: Table
+    is_server_named: bool = False
 
 
-Apply = Callable[[str, str, QueueSettings], QueueSettings]
+Apply = Callable[[str, str, Table], Table]
 
 
 class Queues:
-    """`apply_policy(namespace, name, settings)` says what becomes of a queue's own settings. `gone(queue)` is called
+    """`apply_policy(namespace, name, arguments)` says what becomes of a queue's own arguments. `gone(queue)` is called
     when a queue was deleted: it gives the ticket of what went with it."""
 
     def __init__(
@@ -87,7 +89,7 @@ class Queues:
         self._owned: dict[Owner, dict[AnyQueue, None]] = {}
         self._leaving: dict[UUID, AnyQueue] = {}  # deleted, which is not on disk yet
         self.around: Around
-        self.apply_policy: Apply = lambda namespace, name, settings: settings
+        self.apply_policy: Apply = lambda namespace, name, arguments: arguments
         self.gone: Callable[[AnyQueue], Ticket | None] = lambda queue: None
         self.other_home: Callable[[TopicName], Home | None] = lambda name: None
         catalogue.watch(_KIND, self._definition_changed)
@@ -99,7 +101,8 @@ class Queues:
         levels: dict[str, list[str]] = {id.hex: [] for id in found}
         for name in names:
             levels.get(name.partition("-")[0], []).append(name)
-        self._store.open({*others, *(name for known in levels.values() for name in known)})
+        known = {*others, *(name for folders in levels.values() for name in folders)}
+        self._store.open(known, sets_aside=self._catalogue.was_cut)
         for id, definition in found.items():
             folders = levels[id.hex] or [_folder(id, 0)]
             logs = {int(folder.rpartition("-")[2]): self._store.recover(folder) for folder in folders}
@@ -140,32 +143,35 @@ class Queues:
     # -- declaring
 
     def declare(self, declaration: Declaration, owner: Owner) -> Declared:
-        namespace, name, is_durable, is_exclusive, is_auto_delete, arguments = declaration
-        found = self._by_name.get((namespace, name)) if name else None
-        if found is None and name.startswith(RESERVED_PREFIX):
-            raise ReservedName("queue", name)
+        namespace, name, is_durable, is_exclusive, is_auto_delete, arguments, is_server_named = declaration
+        if not is_server_named:
+            self.check_name(name)
+        found = self._by_name.get((namespace, name))
         if found is None and (home := self.other_home(TopicName(namespace, name))) is not None:
             raise OtherHome(name, home.value)
         if found is not None and found.owner is not None and found.owner != owner:
             raise Locked(name, namespace)
-        if found is not None and name.startswith(RESERVED_PREFIX):
-            raise ReservedName("queue", name)
         settings = read_settings(name, namespace, arguments)
         check_properties(name, namespace, settings.kind, is_durable, is_exclusive, is_auto_delete)
         if found is not None:
             _require_same(found, declaration, owner)
             found.touch()
             return Declared(found, self._catalogue.pending(_KIND, str(found.id)))
-        if not name:
-            if settings.kind != CLASSIC:
-                raise ServerNamed(settings.kind)
-            name = self._new_name(namespace)
         definition = QueueDefinition(
             namespace, name, is_durable, is_auto_delete, write_table(arguments), self.around.now_ms()
         )
         return self._create(definition, owner if is_exclusive else None)
 
-    def _new_name(self, namespace: str) -> str:
+    def check_name(self, name: str) -> None:
+        """Refuse one that only the server gives."""
+        if name.startswith(RESERVED_PREFIX):
+            raise ReservedName("queue", name)
+
+    def new_name(self, namespace: str, arguments: Table) -> str:
+        """For a queue that its client gives none. ServerNamed: it must."""
+        kind = kind_of("", namespace, arguments)
+        if kind != CLASSIC:
+            raise ServerNamed(kind)
         while True:
             name = "amq.gen-" + urlsafe_b64encode(self._random_bytes(16)).decode().rstrip("=")
             if (namespace, name) not in self._by_name:
@@ -185,17 +191,18 @@ class Queues:
 
     def _make(self, id: UUID, definition: QueueDefinition, owner: Owner | None, logs: dict[int, QueueLog]) -> AnyQueue:
         arguments = read_table(definition.arguments, 0, len(definition.arguments))[0]
-        own = read_settings(definition.name, definition.namespace, arguments)
-        settings = self.apply_policy(definition.namespace, definition.name, own)
+        settings = self._settings(definition.namespace, definition.name, arguments)
         if settings.kind == STREAM:
             return StreamQueue(id, definition, settings, self.around, logs[0])
         return Queue(id, definition, settings, owner, self.around, logs)
 
+    def _settings(self, namespace: str, name: str, arguments: Table) -> QueueSettings:
+        return read_settings(name, namespace, self.apply_policy(namespace, name, arguments))
+
     def apply_policies(self) -> None:
         """They have changed."""
         for queue in self:
-            own = read_settings(queue.name, queue.namespace, queue.arguments)
-            settings = self.apply_policy(queue.namespace, queue.name, own)
+            settings = self._settings(queue.namespace, queue.name, queue.arguments)
             if settings != queue.settings:
                 queue.change_settings(settings)
 

@@ -194,7 +194,7 @@ class Reading:
     def topic(self, caller: Caller, name: str) -> ReadableTopic:
         """UnknownTopic: no home has it."""
         if any(queue.name == name for queue in self._broker.queueing.queues(caller)):
-            return _Queue(self._broker.queueing.browsable(caller, name))
+            return _Queue(self._broker.queueing.readable_queue(caller, name))
         shared = None if self._sharing is None else self._sharing.find(caller, name)
         if shared is not None and self._sharing is not None:
             self._sharing.readable(caller, shared, 0)

@@ -30,9 +30,12 @@ class Routing:
         """What `route` found before for one key, if it did not depend on the headers."""
         return self._routes.get((namespace, exchange, key))
 
-    def route(self, exchange: Exchange, keys: Sequence[str], headers: Headers) -> Route:
-        """The names of the queues, in the order in which they were found."""
-        walk = _Walk(self._exchanges, keys, headers)
+    def route(
+        self, exchange: Exchange, keys: Sequence[str], headers: Headers, delaying: list[Exchange] | None = None
+    ) -> Route:
+        """The names of the queues, in the order in which they were found. `delaying`: the message asks for a delay, and
+        does not go through exchanges that keep it back; those that it comes to are put there."""
+        walk = _Walk(self._exchanges, keys, headers, delaying)
         walk.visit(exchange)
         found = tuple(walk.queues)
         if len(keys) == 1 and not walk.looked_at_headers:
@@ -43,8 +46,11 @@ class Routing:
 
 
 class _Walk:
-    def __init__(self, exchanges: Exchanges, keys: Sequence[str], headers: Headers) -> None:
+    def __init__(
+        self, exchanges: Exchanges, keys: Sequence[str], headers: Headers, delaying: list[Exchange] | None
+    ) -> None:
         self._exchanges = exchanges
+        self._delaying = delaying
         self._keys = keys
         self._headers = headers
         self._visited: set[str] = set()
@@ -59,6 +65,11 @@ class _Walk:
             if exchange.name in self._visited:
                 continue
             self._visited.add(exchange.name)
+            if exchange.is_delayed:
+                self.looked_at_headers = True  # another message may ask for what this one does not
+                if self._delaying is not None:
+                    self._delaying.append(exchange)
+                    continue
             following, has_matched = self._match(exchange)
             if not has_matched:
                 following += self._alternates(exchange)

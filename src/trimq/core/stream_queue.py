@@ -32,8 +32,12 @@ class StreamQueue(AnyQueue):
         self._log = log
         self._filters: dict[Consumer, StreamFilter] = {}
         log.grown = self._log_grown
-        if settings.segment_bytes is not None:
-            log.segment_bytes = settings.segment_bytes
+        self._usual_segment_bytes = log.segment_bytes
+        log.segment_bytes = settings.segment_bytes or self._usual_segment_bytes
+
+    def change_settings(self, settings: QueueSettings) -> None:
+        self._log.segment_bytes = settings.segment_bytes or self._usual_segment_bytes
+        super().change_settings(settings)
 
     def _log_grown(self) -> None:
         self.trim()

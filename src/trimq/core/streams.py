@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from trimq.core.admission import Rules
 from trimq.core.waiters import Waiters, Watch
-from trimq.errors import OffsetOutOfRange, Refusal
+from trimq.errors import DamagedSegment, OffsetOutOfRange, Refusal
 from trimq.formats.batch import NO_TIMESTAMP, BatchHeader, walk
 from trimq.formats.records import to_records
 from trimq.model import Buffer, Record, StreamId
+from trimq.storage.damages import Damages
+from trimq.storage.expected_segments import remedy
 from trimq.storage.partition_log import PartitionLog
 from trimq.storage.partition_reading import Found, Slice, collect_aborted, find_latest, find_time, read_batches
 from trimq.storage.passes import Ticket
@@ -43,8 +46,11 @@ class Appended(NamedTuple):
 class Stream:
     """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
 
-    def __init__(self, id: StreamId, topic: str, log: PartitionLog, message_bytes: int, rules: Rules) -> None:
+    def __init__(
+        self, id: StreamId, topic: str, log: PartitionLog, message_bytes: int, rules: Rules, damages: Damages
+    ) -> None:
         self.id = id
+        self._damages = damages
         self.topic = topic
         self.log = log
         self.message_bytes = message_bytes
@@ -86,7 +92,11 @@ class Stream:
         end = self.readable_end
         if not self.log.start <= offset <= end:
             raise OffsetOutOfRange(offset, self.log.start, end)
-        return read_batches(self.log, offset, max_bytes, end if limit is None else min(limit, end), may_wait)
+        try:
+            return read_batches(self.log, offset, max_bytes, end if limit is None else min(limit, end), may_wait)
+        except DamagedSegment as damage:
+            self._damages.found(damage, remedy(damage.file))
+            raise
 
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records between `from_offset` and, exclusively, `to_offset`."""
@@ -106,11 +116,21 @@ class Stream:
     def find_time(self, timestamp_ms: int, max_expanded_bytes: int, limit: int | None = None) -> Found | None:
         """The first record that is not older than `timestamp_ms`."""
         end = self.readable_end if limit is None else limit
-        return find_time(self.log, timestamp_ms, end, max_expanded_bytes)
+        with self._telling_damage():
+            return find_time(self.log, timestamp_ms, end, max_expanded_bytes)
 
     def find_latest(self, max_expanded_bytes: int) -> Found | None:
         """The record with the largest timestamp; the lowest offset among equals."""
-        return find_latest(self.log, self.readable_end, max_expanded_bytes)
+        with self._telling_damage():
+            return find_latest(self.log, self.readable_end, max_expanded_bytes)
+
+    @contextmanager
+    def _telling_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except DamagedSegment as damage:
+            self._damages.found(damage, remedy(damage.file))
+            raise
 
     # -- those who wait
 

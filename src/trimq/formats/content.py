@@ -319,5 +319,5 @@ def from_record(record: Record) -> Content:
 
 def _to_bytes(value: Value) -> bytes | None:
     if value is None or isinstance(value, bytes):
-        return value
+        return None if value is None else bytes(value)  # a subclass is known to this protocol alone
     return str(value).encode("utf-8")

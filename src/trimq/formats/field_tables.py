@@ -59,6 +59,10 @@ class Octets(bytes):
     """A long string, type `S`, that is not UTF-8. Plain bytes are a byte array, type `x`."""
 
 
+class Unread(bytes):
+    """A value as it stands, its type before it: one that lies too deep to be read, and is written as it came."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decimal:
     """value / 10^scale."""
@@ -85,6 +89,8 @@ _NUMBERS: dict[int, tuple[Struct, type[int] | type[float]]] = {
 }
 _TYPES = {kind: (bytes([type]), form) for type, (form, kind) in _NUMBERS.items()}
 _DECIMAL = Struct(">BI")
+_OTHER_SIZES = {ord("t"): 1, ord("V"): 0, ord("D"): _DECIMAL.size}
+_LONG = b"SFAx"
 _TRUE, _FALSE = b"t\x01", b"t\x00"
 
 
@@ -139,6 +145,35 @@ def read_value(data: Buffer, position: int, end: int, depth: int = 0) -> tuple[V
         return _read_array(data, start, finish, depth + 1), finish
     if type == 0x78:  # x
         return bytes(data[start:finish]), finish
+    raise BadField(f"there is no field type {type:#04x}")
+
+
+def read_shallow(data: Buffer, position: int, end: int) -> Table:
+    """As `read_entries`, of whatever a producer may send: a value that cannot be read is Unread, and a name that is not
+    UTF-8 holds its bytes as surrogates. BadField: nobody could tell where a value ends."""
+    table: Table = {}
+    while position < end:
+        start = position + 1
+        position = _require(start, data[position], end)
+        name = bytes(data[start:position]).decode("utf-8", "surrogateescape")
+        finish = _end_of(data, position, end)
+        try:
+            table[name] = read_value(data, position, end)[0]
+        except BadField:
+            table[name] = Unread(data[position:finish])
+        position = finish
+    return table
+
+
+def _end_of(data: Buffer, position: int, end: int) -> int:
+    """Where the value ends whose type is at `position`."""
+    type, start = data[_require(position, 1, end) - 1], position + 1
+    if type in _NUMBERS:
+        return _require(start, _NUMBERS[type][0].size, end)
+    if type in _OTHER_SIZES:
+        return _require(start, _OTHER_SIZES[type], end)
+    if type in _LONG:
+        return _read_extent(data, start, end)[1]
     raise BadField(f"there is no field type {type:#04x}")
 
 
@@ -201,7 +236,7 @@ def write_value(value: Value) -> bytes:
     if isinstance(value, Octets):
         return _write_octets(b"S", value)
     if isinstance(value, bytes):
-        return _write_octets(b"x", value)
+        return bytes(value) if isinstance(value, Unread) else _write_octets(b"x", value)
     if isinstance(value, Mapping):
         return b"F" + write_table(value)
     if isinstance(value, Sequence):
@@ -224,7 +259,7 @@ def _write_octets(type: bytes, octets: bytes) -> bytes:
 
 
 def _write_name(name: str) -> bytes:
-    encoded = name.encode("utf-8")
+    encoded = name.encode("utf-8", "surrogateescape")
     if len(encoded) > MAX_NAME_BYTES:
         raise BadField(f"a name of {len(encoded)} bytes, where {MAX_NAME_BYTES} are allowed")
     return bytes((len(encoded),)) + encoded

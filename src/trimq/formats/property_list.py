@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from trimq.formats.field_tables import BadField, Table, Value, read_entries, read_table, write_table
+from trimq.formats.field_tables import BadField, Table, Value, read_entries, read_shallow, read_table, write_table
 from trimq.model import Buffer
 
 SHORT_STRING, TABLE, OCTET, TIMESTAMP = "short string", "table", "octet", "timestamp"
@@ -79,6 +79,15 @@ def read_headers(header: Buffer) -> Table:
         return {}
     start, end = _extents(header, until=flag)[0]["headers"]
     return read_entries(header, start + 4, end)
+
+
+def read_any_headers(header: Buffer) -> Table:
+    """As `read_headers`, where what cannot be read has to be kept all the same: see `read_shallow`."""
+    flag = FLAGS["headers"]
+    if not flags_of(header) & flag:
+        return {}
+    start, end = _extents(header, until=flag)[0]["headers"]
+    return read_shallow(header, start + 4, end)
 
 
 def is_persistent(header: Buffer) -> bool:

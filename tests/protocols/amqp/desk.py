@@ -16,6 +16,7 @@ from trimq.clock import Clock, ManualTime
 from trimq.config import Amqp, Settings, Storage
 from trimq.core.opening import open_core
 from trimq.errors import ProtocolError, Stopping
+from trimq.formats.field_tables import Table
 from trimq.formats.property_list import EMPTY, write_properties
 from trimq.metrics import Metrics
 from trimq.protocols.amqp import methods
@@ -26,6 +27,7 @@ from trimq.protocols.contract import Reply
 from trimq.server.owed_replies import OwedReplies
 from trimq.storage.memory_files import MemoryFiles
 
+ALL_CAPABILITIES: Table = dict.fromkeys(CAPABILITIES, True)
 PERSISTENT = write_properties(delivery_mode=2)
 
 
@@ -169,9 +171,15 @@ class Client:
 
     # -- what a client does
 
-    def log_in(self, user: str = "guest", password: str = "guest", vhost: str = "/", **tuning: int) -> None:
+    def log_in(
+        self,
+        user: str = "guest",
+        password: str = "guest",
+        vhost: str = "/",
+        capabilities: Table = ALL_CAPABILITIES,
+        **tuning: int,
+    ) -> None:
         self.feed(b"AMQP\0\0\x09\x01")
-        capabilities = dict.fromkeys(CAPABILITIES, True)
         response = b"\0%b\0%b" % (user.encode(), password.encode())
         self.tell(0, methods.ConnectionStartOk({"capabilities": capabilities}, "PLAIN", response, "en_US"))
         self.desk.settle()

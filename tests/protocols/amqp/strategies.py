@@ -48,6 +48,7 @@ scalars = st.one_of(
     st.builds(fields.Decimal, unsigned(8), unsigned(32)),
     texts,
     st.binary(max_size=10),
+    st.binary(max_size=10).map(lambda tail: fields.Octets(b"\xff" + tail)),
 )
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=8

@@ -13,6 +13,7 @@ import pytest
 from protocols.amqp.wires import command, publish
 
 from tools.broker import running
+from trimq.core.deliveries import SHORT_BODY
 from trimq.formats.property_list import EMPTY, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.frames import METHOD, OVERHEAD, PREFIX_SIZE, unpack_prefix
@@ -127,11 +128,11 @@ def costing_less_than(size: int, broker: Broker) -> Iterator[None]:
     assert broker.memory() - before < size
 
 
-def fill(broker: Broker, queue: str, count: int) -> None:
+def fill(broker: Broker, queue: str, count: int, size: int = BODY_BYTES) -> None:
     with broker.peer() as peer:
         peer.ask(methods.QueueDeclare(queue=queue, is_durable=True), methods.QueueDeclareOk)
         for _ in range(count):
-            peer.socket.sendall(publish(1, methods.BasicPublish(routing_key=queue), bytes(BODY_BYTES), PERSISTENT))
+            peer.socket.sendall(publish(1, methods.BasicPublish(routing_key=queue), bytes(size), PERSISTENT))
         peer.ask(methods.QueueDeclare(queue=queue, is_passive=True), methods.QueueDeclareOk)
 
 
@@ -166,21 +167,46 @@ def test_a_publisher_that_never_reads_its_confirms_is_not_read_any_more(broker: 
 
 
 def test_a_consumer_that_never_acknowledges_is_given_only_so_much(broker: Broker) -> None:
-    count = 3 * UNACKED_BYTES // BODY_BYTES
-    fill(broker, "unacknowledged", count)
+    count = 3 * UNACKED_BYTES // SHORT_BODY
+    fill(broker, "unacknowledged", count, SHORT_BODY)
     with broker.peer() as peer, costing_less_than(4 * UNACKED_BYTES, broker):
         peer.ask(methods.BasicConsume(queue="unacknowledged", consumer_tag="t"), methods.BasicConsumeOk)
         taken = held = 0
         while taken < count:
             peer.expect(methods.BasicDeliver)
             taken, held = taken + 1, held + 1
-            if held * BODY_BYTES >= UNACKED_BYTES:
+            if held * (SHORT_BODY + 400) >= UNACKED_BYTES:
                 held += (rest := await_all_that_is_out(peer, count - taken))
                 taken += rest
-                assert held * BODY_BYTES <= UNACKED_BYTES + MIB
+                assert held * SHORT_BODY <= UNACKED_BYTES + MIB
                 held = 0
                 peer.tell(1, methods.BasicAck(0, is_multiple=True))
     delete(broker, "unacknowledged")
+
+
+def test_long_bodies_that_nobody_acknowledges_are_not_in_memory_and_come_back_whole(broker: Broker) -> None:
+    count = 400
+    fill(broker, "unacknowledged", count)
+    with costing_less_than(12 * MIB, broker), broker.peer() as peer:
+        peer.ask(methods.BasicConsume(queue="unacknowledged", consumer_tag="t"), methods.BasicConsumeOk)
+        for _ in range(count):
+            peer.expect(methods.BasicDeliver)
+        assert broker.serves()
+    with broker.peer() as peer:
+        peer.ask(methods.BasicConsume(queue="unacknowledged", consumer_tag="t"), methods.BasicConsumeOk)
+        for _ in range(count):
+            delivered = peer.expect(methods.BasicDeliver)
+            assert delivered.is_redelivered
+            assert read_body(peer) == bytes(BODY_BYTES)
+    delete(broker, "unacknowledged")
+
+
+def read_body(peer: Peer) -> bytes:
+    peer.next_frame()
+    body = b""
+    while len(body) < BODY_BYTES:
+        body += peer.next_frame()[1]
+    return body
 
 
 def await_all_that_is_out(peer: Peer, left: int) -> int:

@@ -799,6 +799,18 @@ def test_a_commit_that_is_refused_gives_back_what_was_to_be_settled() -> None:
     assert client.ask(2, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
 
 
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_nothing_of_a_transaction_is_published_if_the_copies_of_one_message_cannot_be(name: str) -> None:
+    client = Desk().client(1, 2)
+    client.declare(1, "q")
+    client.ask(1, methods.TxSelect())
+    client.publish(1, "q", b"good", header=PERSISTENT)
+    client.publish(1, "q", b"bad", header=write_properties(headers={name: "no list"}))
+    closed = client.ask(1, methods.TxCommit())
+    assert closed.reply_code == Code.PRECONDITION_FAILED
+    assert client.ask(2, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
+
+
 def test_a_commit_is_refused_if_a_full_queue_refuses_one_of_its_messages() -> None:
     desk = Desk()
     client = desk.client(1)

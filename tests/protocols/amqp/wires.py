@@ -10,6 +10,7 @@ from trimq.protocols.amqp.connection import AmqpConnection, Phase
 from trimq.protocols.amqp.events import Event
 from trimq.protocols.amqp.frames import BODY, HEADER, METHOD, frame
 from trimq.protocols.amqp.method_codec import write_method
+from trimq.protocols.contract import HeldBytes
 
 
 def command(channel: int, method: methods.Method) -> bytes:
@@ -27,9 +28,9 @@ def publish(
     return b"".join([command(channel, method), header_frame(channel, len(body), header), *bodies])
 
 
-def running(*channels: int, max_message_bytes: int = 1 << 20) -> AmqpConnection:
+def running(*channels: int, max_message_bytes: int = 1 << 20, together: HeldBytes | None = None) -> AmqpConnection:
     """A connection that is open, with these channels."""
-    connection = AmqpConnection(max_message_bytes)
+    connection = AmqpConnection(max_message_bytes, together)
     connection.phase = Phase.RUNNING
     connection.receive(b"".join(command(channel, methods.ChannelOpen()) for channel in channels))
     assert len(events(connection)) == len(channels)

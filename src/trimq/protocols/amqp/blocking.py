@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from trimq.clock import Timeline, Timer
 from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.codes import Code, ConnectionFault
 from trimq.protocols.amqp.contents import write_command
 from trimq.protocols.amqp.events import Publish
 from trimq.protocols.amqp.handlers.context import Context
@@ -20,13 +21,17 @@ class Blocking:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._postponed: Publish | None = None
+        self._held = 0
         self._is_told = False
         self._timer: Timer | None = None
 
     def postpone(self, event: Publish, reason: str) -> None:
-        """As RabbitMQ, a client hears of it only when it publishes."""
+        """As RabbitMQ, a client hears of it only when it publishes. ConnectionFault: too much waits already."""
         context = self._context
-        self._postponed = event
+        self._keep(event)
+        if context.connection.held.must_yield:
+            self._keep(None)
+            raise ConnectionFault(Code.RESOURCE_ERROR, context.connection.held.reason)
         context.outlet.hold_intake()
         self._set_deaf(True)
         if not self._is_told and has_capability(context.client_properties, "connection.blocked"):
@@ -34,6 +39,11 @@ class Blocking:
         self._is_told = True
         liveness: Timeline = context.clock.liveness
         self._timer = liveness.call_at(liveness.now_ms() + _LOOK_MS, self._look)
+
+    def _keep(self, event: Publish | None) -> None:
+        size = 0 if event is None else event.held
+        self._context.connection.held.change(size - self._held)
+        self._postponed, self._held = event, size
 
     def _look(self) -> None:
         self._timer = None
@@ -43,7 +53,9 @@ class Blocking:
         """What is to be tried again, if it is time to."""
         if self._timer is not None:
             return None
-        event, self._postponed = self._postponed, None
+        event = self._postponed
+        if event is not None:
+            self._keep(None)
         return event
 
     def passed(self) -> None:
@@ -62,3 +74,4 @@ class Blocking:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._keep(None)

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from trimq.core.consumers import Allowance
+from trimq.core.deliveries import SHORT_BODY
 from trimq.protocols.amqp.codes import Code, Failure
 from trimq.protocols.amqp.confirms import Confirms
 from trimq.protocols.amqp.events import Publish
@@ -43,10 +44,12 @@ class Settlement:
 class Transaction:
     """What waits for tx.commit. `taken` are the tags that a rollback gives back."""
 
-    __slots__ = ("publishes", "settlements", "taken")
+    __slots__ = ("held", "publishes", "settlements", "taken")
 
     def __init__(self) -> None:
         self.publishes: list[Publish] = []
+        self.held = 0
+        """How much they take, as it is counted for the connection."""
         self.settlements: list[Settlement] = []
         self.taken: dict[int, Delivery] = {}
 
@@ -61,6 +64,7 @@ class Channel:
         "is_refused",
         "last_queue",
         "last_tag",
+        "lost",
         "number",
         "prefetch",
         "reply_address",
@@ -77,6 +81,8 @@ class Channel:
         self.consumers: dict[str, Subscriber] = {}
         self.unacked: dict[int, Delivery] = {}
         self.unacked_bytes = 0
+        self.lost: set[int] = set()
+        """Tags of what went back to its queue because it was out for too long. To settle it late is no mistake."""
         self.is_full = False
         """It holds as much as it may: nothing more is delivered to it until it settles something."""
         self.last_tag = 0
@@ -95,12 +101,12 @@ class Channel:
         self.last_tag += count
         return range(first, first + count)
 
-    def remember(self, deliveries: Sequence[Delivery]) -> range:
-        """The tags of the next deliveries, which must be settled."""
-        tags = self.next_tags(len(deliveries))
+    def remember(self, tags: range, deliveries: Sequence[Delivery], longest: int) -> None:
+        """They were handed on and must be settled; none has a body of more than `longest` bytes."""
+        for delivery in deliveries if longest > SHORT_BODY else ():
+            delivery.leave_body()
         self.unacked.update(zip(tags, deliveries, strict=True))
         self.unacked_bytes += _size(deliveries)
-        return tags
 
     def take(self, tags: Sequence[int]) -> tuple[list[Delivery], int | None]:
         """Those that the tags name, up to the first that is not out, which is told."""
@@ -109,23 +115,35 @@ class Channel:
         unknown: int | None = None
         for tag in tags:
             delivery = unacked.pop(tag, None)
-            if delivery is None:
+            if delivery is not None:
+                taken.append(delivery)
+            elif tag in self.lost:
+                self.lost.remove(tag)
+            else:
                 unknown = tag
                 break
-            taken.append(delivery)
         self.unacked_bytes -= _size(taken)
         return taken, unknown
+
+    def lose(self, deliveries: Collection[Delivery]) -> None:
+        """They are no longer the client's."""
+        back = set(deliveries)
+        tags = [tag for tag, unacked in self.unacked.items() if unacked in back]
+        self.take(tags)
+        self.lost.update(tags)
 
     def settle(self, tag: int, is_multiple: bool) -> list[Delivery]:
         """The one with this tag, or all up to it. Failure: it is not out. A transaction can give them back."""
         if is_multiple and tag == 0:
             tags = list(self.unacked)
-        elif tag not in self.unacked:
+        elif tag not in self.unacked and tag not in self.lost:
             raise Failure(Code.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
         elif is_multiple:
             tags = list(takewhile(lambda unacked: unacked <= tag, self.unacked))  # they are in the order of their tags
         else:
-            tags = [tag]
+            tags = [tag] if tag in self.unacked else []
+        if self.lost:
+            self.lost = {lost for lost in self.lost if lost > tag > 0} if is_multiple else self.lost - {tag}
         taken = {tag: self.unacked.pop(tag) for tag in tags}
         self.unacked_bytes -= _size(taken.values())
         if self.transaction is not None:

@@ -26,6 +26,7 @@ from trimq.protocols.amqp.frames import (
 )
 from trimq.protocols.amqp.method_codec import BadMethod, UnknownMethod, method_id, read_method
 from trimq.protocols.amqp.runs import Messages, take_acks
+from trimq.protocols.contract import HeldBytes, HeldShare
 
 SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1, and 0-9, which is served as it
 DEFAULT_FRAME_MAX = 131_072
@@ -69,11 +70,13 @@ class AmqpConnection:
     close, after the answers to earlier commands.
 
     The owner moves `phase` on as it answers, sets `frame_max` and `channel_max` when they are agreed upon, and tells
-    when a channel that the peer opened has ended.
+    when a channel that the peer opened has ended. `held` counts what has come in part, and what the owner keeps
+    of messages that wait; call `drop` when the connection is gone.
     """
 
-    def __init__(self, max_message_bytes: int = DEFAULT_MESSAGE_BYTES) -> None:
-        self._received = ReceiveBuffer()
+    def __init__(self, max_message_bytes: int = DEFAULT_MESSAGE_BYTES, together: HeldBytes | None = None) -> None:
+        self.held = HeldShare(together)
+        self._received = ReceiveBuffer(self.held)
         self._channels: dict[int, _Channel] = {}
         self._max_message_bytes = max_message_bytes
         self._unfinished_bytes = 0
@@ -101,6 +104,21 @@ class AmqpConnection:
         """How often bytes came: whoever watches for silence compares it with what it was."""
         return self._received.receptions
 
+    def drop(self) -> None:
+        """The connection is gone: nothing of what has come in part is kept."""
+        self._received.drop()
+        for channel in self._channels.values():
+            self._drop_content(channel)
+
+    def _wait(self) -> None:
+        """More has to come. ConnectionFault: there is no room for it."""
+        if not self.held.together.is_exceeded:
+            return
+        self._received.tighten()
+        if self.held.must_yield:
+            self.drop()
+            raise ConnectionFault(Code.RESOURCE_ERROR, self.held.reason)
+
     # -- channels
 
     @property
@@ -123,6 +141,7 @@ class AmqpConnection:
     def _drop_content(self, channel: _Channel) -> None:
         if channel.content is not None:
             self._unfinished_bytes -= channel.content.received
+            self.held.change(-channel.content.held)
             channel.content = None
 
     def _forget_paths(self) -> None:
@@ -177,6 +196,7 @@ class AmqpConnection:
             raise ConnectionFault(Code.FRAME_ERROR, reason)
         finish = start + PREFIX_SIZE + length
         if finish >= received.end:
+            self._wait()
             return None
         payload = bytes(received.view[start + PREFIX_SIZE : finish])
         if (end := received.data[finish]) != END:
@@ -279,6 +299,7 @@ class AmqpConnection:
         if not content.has_header:
             content.size, content.header = read_content_header(content.method, kind, payload)
             content.has_header = True
+            self.held.change(len(content.header))
             self._check_properties(content.header, content.method)
             if content.size > self._max_message_bytes:
                 self.refuse_channel(number)
@@ -286,10 +307,12 @@ class AmqpConnection:
         else:
             content.add_body(kind, payload)
             self._unfinished_bytes += len(payload)
+            self.held.change(len(payload))
             if self._unfinished_bytes > 2 * self._max_message_bytes:
                 reason = f"{self._unfinished_bytes} bytes of unfinished messages"
                 raise ConnectionFault(Code.RESOURCE_ERROR, reason, *content.method.class_and_method)
         if content.received < content.size:
+            self._wait()
             return None
         self._drop_content(channel)
         return self._finish(number, content)

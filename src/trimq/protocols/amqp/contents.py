@@ -23,10 +23,14 @@ _DELIVER = methods.BasicDeliver.ID.to_bytes(4, "big")
 _GET_OK = methods.BasicGetOk.ID.to_bytes(4, "big")
 
 
+# Frames with less of a body are put together as they come: each alone would take many times its size.
+_SHORT_BYTES = 4096
+
+
 class Content:
     """One that is being received."""
 
-    __slots__ = ("_chunks", "has_header", "header", "method", "received", "size")
+    __slots__ = ("_chunks", "_end", "has_header", "header", "method", "received", "size")
 
     def __init__(self, method: methods.Method) -> None:
         self.method = method
@@ -35,6 +39,12 @@ class Content:
         self.size = 0
         self.received = 0
         self._chunks: list[bytes] = []
+        self._end = bytearray()
+
+    @property
+    def held(self) -> int:
+        """How much of it there is."""
+        return len(self.header) + self.received
 
     def add_body(self, kind: int, payload: bytes) -> None:
         """One more body frame. An empty one is allowed."""
@@ -45,10 +55,18 @@ class Content:
             reason = "content body frame exceeds remaining content size"
             raise ConnectionFault(Code.FRAME_ERROR, reason, *self.method.class_and_method)
         self.received += len(payload)
+        if len(payload) < _SHORT_BYTES and len(payload) < self.size:
+            self._end += payload
+            return
+        if self._end:
+            self._chunks.append(bytes(self._end))
+            self._end = bytearray()
         self._chunks.append(payload)
 
     def body(self) -> bytes:
-        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        if len(self._chunks) == 1 and not self._end:
+            return self._chunks[0]
+        return b"".join((*self._chunks, self._end))
 
     def method_frame(self, channel: int) -> bytes:
         return frame(METHOD, channel, write_method(self.method))

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trimq.errors import Refusal
 from trimq.formats.property_list import EMPTY
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
+from trimq.protocols.amqp.codes import Code, Failure
 from trimq.protocols.amqp.contents import DeliveryFrames, write_command
 from trimq.protocols.contract import Outlet
 
@@ -35,6 +37,7 @@ class Subscriber:
         most_unacked_bytes: int,
         is_told_of_cancel: bool,
         deliver_again: Callable[[Channel], None],
+        give_up: Callable[[Channel, Refusal], None],
     ) -> None:
         self.can_take = True
         self.consumer: Consumer | None = None
@@ -46,10 +49,11 @@ class Subscriber:
         self._most_unacked_bytes = most_unacked_bytes
         self._is_told_of_cancel = is_told_of_cancel
         self._deliver_again = deliver_again
+        self._give_up = give_up
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         channel, write = self._channel, self._frames.write
-        tags = channel.next_tags(len(deliveries)) if self._no_ack else channel.remember(deliveries)
+        tags = channel.next_tags(len(deliveries))
         parts: list[Buffer] = []
         longest = 0
         for tag, delivery in zip(tags, deliveries, strict=True):
@@ -57,6 +61,8 @@ class Subscriber:
             parts += write(tag, delivery.tries.taken > 0, exchange, key, delivery.header, body)
             longest = max(longest, len(body))
         self._outlet.send(parts if longest > _JOINED_BYTES else [b"".join(parts)])
+        if not self._no_ack:
+            channel.remember(tags, deliveries, longest)
         if channel.unacked_bytes >= self._most_unacked_bytes:
             channel.is_full = True
         self.can_take = not channel.is_full and not self._outlet.is_congested
@@ -66,24 +72,48 @@ class Subscriber:
             self._outlet.send([write_command(self._channel.number, methods.BasicCancel(self.tag, no_wait=True))])
 
     def timed_out(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        """The core has taken the messages back: they can no longer be settled from here."""
-        channel, back = self._channel, set(deliveries)
-        channel.take([tag for tag, unacked in channel.unacked.items() if unacked in back])
+        """The core has taken the messages back: they can no longer be settled from here. Who cannot be told so by a
+        basic.cancel loses the channel."""
+        channel = self._channel
+        if not channel.is_open:
+            return
+        channel.lose(deliveries)
+        if not self._is_told_of_cancel or channel.consumers.get(self.tag) is not self:
+            self._give_up(channel, _too_late(channel, consumer))
+            return
         self.cancelled(consumer)
         if channel.is_full:
             self._deliver_again(channel)
 
 
+def _too_late(channel: Channel, consumer: Consumer) -> Failure:
+    limit_ms = consumer.queue.consumer_timeout_ms if consumer.timeout_ms is None else consumer.timeout_ms
+    reason = (
+        f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: {limit_ms} ms. "
+        "This timeout value can be configured, see consumers doc guide to learn more"
+    )
+    return Failure(Code.PRECONDITION_FAILED, reason)
+
+
 class ReplyReceiver:
     """A channel that waits for direct replies: they pass from connection to connection and are kept nowhere."""
 
-    def __init__(self, channel: Channel, tag: str, outlet: Outlet, frame_max: int) -> None:
+    def __init__(self, channel: Channel, tag: str, outlet: Outlet, frame_max: int, most_unread_bytes: int) -> None:
         self.channel = channel
         self.tag = tag
         self._outlet = outlet
         self._frames = DeliveryFrames(channel.number, tag, frame_max)
+        self._most_unread_bytes = most_unread_bytes
+        self._unread_bytes = 0
 
     def deliver(self, address: str, header: bytes, body: bytes) -> None:
+        """One who does not read, and so much waits for already, loses it: nobody else waits for that one."""
+        if self._outlet.is_congested:
+            self._unread_bytes += len(body)
+            if self._unread_bytes > self._most_unread_bytes:
+                return
+        else:
+            self._unread_bytes = 0
         (tag,) = self.channel.next_tags(1)
         self._outlet.send(self._frames.write(tag, False, b"", address.encode(), header or EMPTY, body))
 

@@ -8,6 +8,8 @@ import msgspec
 
 from trimq.protocols.amqp.methods import Method
 
+_MESSAGE_BYTES = 400  # of each message, besides what it says
+
 
 class Greeting(msgspec.Struct, frozen=True):
     """The peer began with a header that is served."""
@@ -32,6 +34,12 @@ class Publish(msgspec.Struct, gc=False):
     body: bytes
     following: Sequence[tuple[bytes, bytes]] = ()
     """Headers and bodies of messages that came right after it, with the same method before them."""
+
+    @property
+    def held(self) -> int:
+        """How much memory it takes, about, with those that follow it."""
+        following = sum([len(header) + len(body) for header, body in self.following])
+        return len(self.header) + len(self.body) + following + _MESSAGE_BYTES * (1 + len(self.following))
 
 
 class Oversized(msgspec.Struct, frozen=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from struct import Struct
 
+from trimq.protocols.contract import HeldShare
+
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 END = 0xCE
 END_OCTET = b"\xce"
@@ -26,11 +28,12 @@ def frame(kind: int, channel: int, payload: bytes) -> bytes:
 
 class ReceiveBuffer:
     """`data[start:end]` has been received and not yet been taken. Nobody keeps a view of it: what is taken is
-    copied."""
+    copied. What it takes beyond `START_SIZE` is counted in `held`."""
 
-    __slots__ = ("data", "end", "receptions", "start", "view")
+    __slots__ = ("_held", "data", "end", "receptions", "start", "view")
 
-    def __init__(self) -> None:
+    def __init__(self, held: HeldShare) -> None:
+        self._held = held
         self.data = bytearray()
         self.view = memoryview(self.data)
         self.start = 0
@@ -61,15 +64,27 @@ class ReceiveBuffer:
         """Give back the memory of an idle connection. False: a frame has come in part."""
         if self.start != self.end:
             return False
-        self.start = self.end = 0
-        self.data = bytearray()
-        self.view = memoryview(self.data)
+        self.drop()
         return True
+
+    def drop(self) -> None:
+        """The connection is gone, and with it what it sent in part."""
+        self.start = self.end = 0
+        self._go_on_in(bytearray())
+
+    def tighten(self) -> None:
+        """Give back what a long frame needed, if what is there now does not."""
+        if len(self.data) > START_SIZE > self.end - self.start:
+            self._replace(START_SIZE)
+
+    def _go_on_in(self, data: bytearray) -> None:
+        self._held.change(max(len(data), START_SIZE) - max(len(self.data), START_SIZE))
+        self.data = data
+        self.view = memoryview(data)
 
     def _replace(self, size: int) -> None:
         held = self.end - self.start
         data = bytearray(size)
         data[:held] = self.view[self.start : self.end]
-        self.data = data
-        self.view = memoryview(data)
+        self._go_on_in(data)
         self.start, self.end = 0, held

@@ -23,7 +23,7 @@ from trimq.protocols.amqp.handlers import CONNECTION_HANDLERS, HANDLERS, basic, 
 from trimq.protocols.amqp.handlers.channel import close_channel, open_channel
 from trimq.protocols.amqp.handlers.connection import greet
 from trimq.protocols.amqp.handlers.context import Context, write_fault
-from trimq.protocols.contract import Outlet, Parts, Reply
+from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
 
 PROTOCOL = "amqp"
 
@@ -160,10 +160,12 @@ class AmqpConversation:
 
     def closed(self) -> None:
         self._forget(self)
+        self._connection.drop()
         self._handshake.cancel()
         self._blocking.stop()
         if self._context.heartbeats is not None:
             self._context.heartbeats.stop()
+            self._context.heartbeats = None  # they know the context, and would keep what was received with it
         self._context.release_all()
 
 
@@ -184,6 +186,7 @@ class AmqpFrontEnd:
         self._chance = chance
         self._cluster_name = cluster_name
         self._replies = ReplyAddresses()
+        self._held_bytes = HeldBytes(settings.received_bytes)
         self._conversations: set[AmqpConversation] = set()
         logins.on_removed(self._user_removed)
         queueing.namespaces.on_deleted(self._namespace_deleted)
@@ -195,7 +198,7 @@ class AmqpFrontEnd:
             caller=Caller(principal="", client_id="", address=address, protocol=PROTOCOL),
             clock=self._clock,
             outlet=outlet,
-            connection=AmqpConnection(self._settings.message_bytes),
+            connection=AmqpConnection(self._settings.message_bytes, self._held_bytes),
             settings=self._settings,
             chance=self._chance,
             replies=self._replies,

@@ -16,6 +16,9 @@ _LOCKED = (
     "the exclusive property value does not match that of the original declaration."
 )
 
+# What RabbitMQ calls that to which rights are given.
+_RESOURCES = {"topic": "queue", "route": "exchange"}
+
 # `where`: the name and its virtual host
 _NAMED: dict[type[Refusal], str] = {
     refusals.UnknownExchange: "no exchange {where}",
@@ -69,7 +72,11 @@ def _value(value: object) -> str:
 
 
 def _denied(refusal: Any) -> str:
-    return f"{refusal.action} access to {refusal.resource} refused for user '{refusal.principal}'"
+    """RabbitMQ has no right to look: who has none at all is told of the first."""
+    action = "configure" if refusal.action == "describe" else refusal.action
+    kind = _RESOURCES.get(refusal.resource.partition(" ")[0])
+    where = refusal.resource if kind is None else f"{kind} '{refusal.name}' in vhost '{vhost_of(refusal.namespace)}'"
+    return f"{action} access to {where} refused for user '{refusal.principal}'"
 
 
 _SAID: dict[type[Refusal], Callable[[Any], str]] = {
@@ -79,8 +86,6 @@ _SAID: dict[type[Refusal], Callable[[Any], str]] = {
     refusals.ServerNamed: lambda refusal: f"Cannot declare a server-named queue for type {refusal.kind}",
     refusals.Inequivalent: _inequivalent,
     refusals.InvalidExpiration: lambda refusal: f"invalid expiration '{refusal.value}'",
-    AccessDenied: lambda refusal: (
-        f"{refusal.action} access to {refusal.resource} refused for user '{refusal.principal}'"
-    ),
+    AccessDenied: _denied,
     MessageTooLong: lambda refusal: f"message size {refusal.size} is larger than configured max size {refusal.limit}",
 }

@@ -21,6 +21,7 @@ public final class Client {
         SCENARIOS.put("cancelled", Consuming::cancelled);
         SCENARIOS.put("dead-letters", Failing::deadLetters);
         SCENARIOS.put("mistakes", Failing::mistakes);
+        SCENARIOS.put("many", Many::many);
     }
 
     public static void main(String[] arguments) {

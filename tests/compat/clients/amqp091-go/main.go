@@ -23,6 +23,7 @@ var scenarios = map[string]func(*broker, options) error{
 	"transactions": transactions,
 	"mistakes":     mistakes,
 	"cancelled":    cancelled,
+	"many":         many,
 }
 
 func main() {

@@ -40,7 +40,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
     name = channel.queue_name(method.queue)
     if name == direct_replies.REPLY_TO:
         return direct_replies.consume(context, channel, method, tag)
-    queue = context.queueing.queue(context.caller, name, context.owner)
+    queue = context.queueing.readable_queue(context.caller, name, context.owner)
     subscriber = Subscriber(
         channel,
         tag,
@@ -50,6 +50,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
         context.settings.unacked_bytes,
         context.is_told_of_cancel,
         context.deliver_again,
+        context.give_up,
     )
     channel.consumers[tag] = subscriber
     subscription = Subscription(
@@ -99,7 +100,7 @@ def cancel_ok(context: Context, channel: Channel, method: methods.BasicCancelOk)
 
 def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
     name = channel.queue_name(method.queue)
-    queue = context.queueing.queue(context.caller, name, context.owner)
+    queue = context.queueing.readable_queue(context.caller, name, context.owner)
     wait = queue.unreadable()
 
     def act() -> Parts:
@@ -108,8 +109,11 @@ def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
         if delivery is None:
             return [write_command(channel.number, methods.BasicGetEmpty())]
         message = delivery.message
-        (tag,) = channel.next_tags(1) if method.no_ack else channel.remember([delivery])
-        start = write_get_ok(channel.number, tag, delivery.redelivered, message.exchange, message.key, got.ready_count)
+        tags = channel.next_tags(1)
+        if not method.no_ack:
+            channel.remember(tags, [delivery], len(message.body))
+        is_again = delivery.redelivered
+        start = write_get_ok(channel.number, tags[0], is_again, message.exchange, message.key, got.ready_count)
         return [start, *write_content(channel.number, delivery.header, message.body, context.connection.frame_max)]
 
     cold = queue.cold_head() if wait is None else None

@@ -16,7 +16,7 @@ from trimq.errors import ColdRead, Refusal
 from trimq.formats.field_tables import Table
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.channel import Channel
+from trimq.protocols.amqp.channel import Channel, Transaction
 from trimq.protocols.amqp.codes import CLOSES_CHANNEL, ConnectionFault, code_of, reply_text
 from trimq.protocols.amqp.connection import AmqpConnection
 from trimq.protocols.amqp.contents import write_command
@@ -167,6 +167,18 @@ class Context:
         text = reply_text(code, reason_of(refusal))
         return [write_command(channel.number, methods.ChannelClose(code, text, class_id, number))]
 
+    def give_up(self, channel: Channel, refusal: Refusal) -> None:
+        """Close a channel for something that its client did not just ask."""
+        self.outlet.send(self.refuse(channel, refusal, 0))
+
+    # -- transactions
+
+    def begin_transaction(self, channel: Channel) -> None:
+        """A new one; what the last one kept is no longer kept."""
+        if channel.transaction is not None:
+            self.connection.held.change(-channel.transaction.held)
+        channel.transaction = Transaction()
+
     # -- the end of a channel, and of all of them
 
     def release(self, channel: Channel) -> None:
@@ -180,8 +192,9 @@ class Context:
             if subscriber.consumer is not None:
                 self.queueing.unsubscribe(subscriber.consumer)
         channel.consumers.clear()
-        taken = {} if channel.transaction is None else channel.transaction.taken
-        channel.give_back(taken)
+        if channel.transaction is not None:
+            channel.give_back(channel.transaction.taken)
+            self.begin_transaction(channel)
         unacked = channel.take_all()
         if unacked:
             self.queueing.requeue(unacked, counts=True)

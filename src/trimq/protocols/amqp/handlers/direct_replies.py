@@ -31,7 +31,8 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume, ta
 
     def act() -> Parts:
         if channel.reply_address == address:  # else it was cancelled meanwhile
-            receiver = ReplyReceiver(channel, tag, context.outlet, context.connection.frame_max)
+            most_bytes = context.settings.unread_reply_bytes
+            receiver = ReplyReceiver(channel, tag, context.outlet, context.connection.frame_max, most_bytes)
             context.replies.add(address, receiver)
         return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
 
@@ -60,6 +61,7 @@ def is_answer(publish: Publish) -> bool:
 
 def pass_on(context: Context, publish: Publish) -> None:
     """Who no longer waits for an answer does not get it. MemoryFull: too much waits for clients that do not read."""
+    context.queueing.require_publishable(context.caller, publish.exchange)
     context.queueing.check_memory()
     receiver = context.replies.get(publish.key)
     if receiver is not None:

@@ -68,10 +68,11 @@ def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
         raise Failure(Code.NOT_IMPLEMENTED, "immediate=true")
     header = event.header
     if header[1] & _USER_ID or header[0] & _REPLY_TO:
+        context.queueing.require_publishable(context.caller, event.exchange)
         _check_properties(context, channel, event)
     if channel.transaction is not None:
         _check(context, event)
-        channel.transaction.publishes.append(event)
+        _keep(context, channel.transaction, event)
         return None
     outcome = _send(context, channel, event)
     return None if channel.confirms is None else channel.confirms.add(outcome)
@@ -129,7 +130,7 @@ def select_transactions(context: Context, channel: Channel, method: methods.TxSe
     if channel.confirms is not None:
         raise Failure(Code.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
     if channel.transaction is None:
-        channel.transaction = Transaction()
+        context.begin_transaction(channel)
     return context.answer(channel, methods.TxSelectOk())
 
 
@@ -139,6 +140,17 @@ def _transaction_of(channel: Channel) -> Transaction:
     return channel.transaction
 
 
+def _keep(context: Context, transaction: Transaction, event: Publish) -> None:
+    """Until its end. Failure: there is no room for it."""
+    held = context.connection.held
+    if held.must_yield:
+        raise Failure(Code.RESOURCE_ERROR, held.reason)
+    size = event.held
+    held.change(size)
+    transaction.held += size
+    transaction.publishes.append(event)
+
+
 def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Reply:
     """Publishes and settlements in one pass; the answer when the last of them is durable. Returns come before it. While
     one of the publishes is refused, nothing is settled: the end of the channel gives it back."""
@@ -146,7 +158,7 @@ def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Repl
     for event in transaction.publishes:
         _check(context, event)
     outcomes: list[Outcome] = [_send(context, channel, event) for event in transaction.publishes]
-    channel.transaction = Transaction()
+    context.begin_transaction(channel)
     for settlement in transaction.settlements:
         apply_settlement(context, settlement)
     number = max((outcome.number for outcome in outcomes if outcome.needs_sync), default=0)
@@ -165,6 +177,6 @@ def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Repl
 def rollback(context: Context, channel: Channel, method: methods.TxRollback) -> Reply:
     """Publishes are forgotten, and what was settled is unsettled again; nothing is delivered anew."""
     transaction = _transaction_of(channel)
-    channel.transaction = Transaction()
+    context.begin_transaction(channel)
     channel.give_back(transaction.taken)
     return context.answer(channel, methods.TxRollbackOk())

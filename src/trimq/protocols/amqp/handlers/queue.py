@@ -64,7 +64,7 @@ def unbind(context: Context, channel: Channel, method: methods.QueueUnbind) -> R
 
 def purge(context: Context, channel: Channel, method: methods.QueuePurge) -> Reply | None:
     name = channel.queue_name(method.queue)
-    wait = context.queueing.queue(context.caller, name, context.owner).unreadable()
+    wait = context.queueing.readable_queue(context.caller, name, context.owner).unreadable()
 
     def act() -> Parts:
         count = context.queueing.purge_queue(context.caller, name, context.owner)

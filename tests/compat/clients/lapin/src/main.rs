@@ -3,6 +3,7 @@
 mod broker;
 mod consuming;
 mod failing;
+mod many;
 mod publishing;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ async fn run(broker: &mut Broker, scenario: &str, options: &Options) -> Result<(
         "cancelled" => consuming::cancelled(broker).await,
         "dead-letters" => failing::dead_letters(broker).await,
         "mistakes" => failing::mistakes(broker).await,
+        "many" => many::many(broker, options).await,
         _ => Err("there is no such scenario".into()),
     }
 }

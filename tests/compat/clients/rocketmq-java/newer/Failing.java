@@ -27,7 +27,7 @@ final class Failing {
         });
         consumer.start();
         for (int retry = 0; retry < RETRIES; retry++) {
-            MessageQueue level = new MessageQueue("SCHEDULE_TOPIC_XXXX", "broker-a", 2 + retry);
+            MessageQueue level = new MessageQueue("SCHEDULE_TOPIC_XXXX", "broker-trimq", 2 + retry);
             Servers.await("a message that waits at level " + (3 + retry), () -> producer.maxOffset(level) == 1);
             lines.pause("tried " + tries.size());
         }
@@ -46,7 +46,7 @@ final class Failing {
     static void blocked(Servers servers, Lines lines) throws Exception {
         DefaultMQProducer producer = servers.producer("blocked");
         producer.createTopic("TBW102", "blocked", 1, null);
-        MessageQueue queue = new MessageQueue("blocked", "broker-a", 0);
+        MessageQueue queue = new MessageQueue("blocked", "broker-trimq", 0);
         Servers.await("the topic", () -> producer.fetchPublishMessageQueues("blocked").contains(queue));
         for (String text : List.of("good", "bad", "behind")) {
             producer.send(Servers.message("blocked", "tag", "k", text));

@@ -21,7 +21,7 @@ final class Popping {
         DefaultMQProducer producer = servers.producer("pop");
         producer.send(Servers.message("pop", "tag", "k", 0));
         MQClientInstance instance = producer.getDefaultMQProducerImpl().getMqClientFactory();
-        String broker = instance.findBrokerAddressInPublish("broker-a");
+        String broker = instance.findBrokerAddressInPublish("broker-trimq");
         instance.getMQClientAPIImpl().setMessageRequestMode(broker, "pop", "pop", MessageRequestMode.POP, 0, 10_000);
         Map<String, List<Integer>> times = new ConcurrentHashMap<>();
         List<List<String>> taken = List.of(new CopyOnWriteArrayList<>(), new CopyOnWriteArrayList<>());

@@ -166,7 +166,7 @@ final class Sharing {
     static void stuck(Servers servers, Lines lines) throws Exception {
         DefaultMQProducer producer = servers.producer("stuck");
         producer.createTopic("TBW102", "stuck", 1, null);
-        MessageQueue queue = new MessageQueue("stuck", "broker-a", 0);
+        MessageQueue queue = new MessageQueue("stuck", "broker-trimq", 0);
         Servers.await("the topic", () -> producer.fetchPublishMessageQueues("stuck").contains(queue));
         for (int i = 0; i < 40; i++) {
             producer.send(Servers.message("stuck", "tag", "k", i));

@@ -45,7 +45,7 @@ final class Timed {
     static void beginnings(Servers servers, Lines lines) throws Exception {
         DefaultMQProducer producer = servers.producer("beginnings");
         producer.createTopic("TBW102", "beginnings", 1, null);
-        MessageQueue queue = new MessageQueue("beginnings", "broker-a", 0);
+        MessageQueue queue = new MessageQueue("beginnings", "broker-trimq", 0);
         Servers.await("the topic", () -> producer.fetchPublishMessageQueues("beginnings").contains(queue));
         List<String> young = new CopyOnWriteArrayList<>();
         producer.send(Servers.message("beginnings", "tag", "k", 0));
