@@ -11,7 +11,7 @@ AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq compat example lock clean
+.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq bench-spark compat example lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

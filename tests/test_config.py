@@ -248,6 +248,29 @@ def test_a_misspelt_variable_is_told_but_the_variables_of_others_are_left_alone(
     )
 
 
+def test_a_variable_of_a_section_that_is_no_setting_is_told() -> None:
+    assert mistakes_of(environment={"TRIMQ_KAFKA_NOPE": "abc"}).startswith("TRIMQ_KAFKA_NOPE is not a setting")
+    assert mistakes_of(environment={"TRIMQ_STORAGE_SEGMENT_SIZE": "1"}) == (
+        "TRIMQ_STORAGE_SEGMENT_SIZE is not a setting (did you mean TRIMQ_STORAGE_SEGMENT_MS?)"
+    )
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "TRIMQ_KAFKA_SERVICE_HOST",
+        "TRIMQ_KAFKA_SERVICE_PORT",
+        "TRIMQ_KAFKA_SERVICE_PORT_CLIENTS",
+        "TRIMQ_AMQP_PORT",
+        "TRIMQ_AMQP_PORT_5672_TCP_ADDR",
+        "TRIMQ_ROCKETMQ_BROKER",
+        "TRIMQ_SOMETHING_ELSE",
+    ],
+)
+def test_variables_of_a_section_that_others_set_are_left_alone(variable: str) -> None:
+    assert load({}, {variable: "x"}) == Settings()
+
+
 def test_a_variable_that_was_renamed_is_told_with_its_new_name() -> None:
     assert mistakes_of(environment={"TRIMQ_AMQP_FAILURES_BYTES": "5"}) == (
         "TRIMQ_AMQP_FAILURES_BYTES is not a setting any more: it is called TRIMQ_FAILURES_RETENTION_BYTES now"

@@ -38,6 +38,10 @@ class Clock(NamedTuple):
     liveness: Timeline
 
 
+def _done() -> None:
+    """A timer that is over."""
+
+
 class _LoopTimer:
     """A timer on the running event loop that looks at its timeline again before it fires."""
 
@@ -59,13 +63,19 @@ class _LoopTimer:
         if self._timeline.now_ms() < self._due_ms:
             self._wait()
         else:
-            self._handle = None
-            self._callback()
+            callback = self._callback
+            self._end()
+            callback()
 
     def cancel(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
-            self._handle = None
+            self._end()
+
+    def _end(self) -> None:
+        """Who keeps the timer that has called it back, or never will, is not kept by it."""
+        self._handle = None
+        self._callback = _done
 
 
 class WallTime:

@@ -48,3 +48,10 @@ def test_an_unknown_group_is_one_sentence(trimq, broker_http) -> None:
     broker_http.answers["GET", "/api/groups/a%2Fb"] = 404, answer
     done = trimq("groups", "describe", "a/b", "--http", broker_http.address)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "trimq: there is no group a/b\n")
+
+
+def test_a_group_of_rocketmq_is_created_as_asked(trimq, broker_http) -> None:
+    broker_http.answers["POST", "/api/groups"] = 201, {"name": "pickers", "orderly": True, "retries": 3}
+    done = trimq("groups", "create", "pickers", "--orderly", "--retries", "3", "--http", broker_http.address)
+    assert (done.returncode, done.stdout) == (0, "created pickers\n")
+    assert broker_http.asked == [("POST", "/api/groups", {"name": "pickers", "orderly": True, "retries": 3})]

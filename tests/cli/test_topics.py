@@ -72,7 +72,8 @@ def test_a_topic_is_created_as_asked(trimq, broker_http) -> None:
         "--http", broker_http.address,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "created orders with 2 streams\n", "")
-    body = {"name": "orders", "namespace": "", "streams": 2, "settings": {"retention.ms": "1000", "a": "b=c"}}
+    body = {"name": "orders", "namespace": "", "streams": 2, "home": "partition-log"}
+    body |= {"settings": {"retention.ms": "1000", "a": "b=c"}}
     assert broker_http.asked == [("POST", "/api/topics", body)]
 
 
@@ -118,3 +119,13 @@ def test_a_refusal_or_a_strange_answer_is_one_sentence(trimq, broker_http, statu
     assert done.stdout == ""
     assert done.stderr.startswith("trimq: " + sentence.format(address=broker_http.address))
     assert done.stderr.count("\n") == 1
+
+
+def test_a_topic_of_rocketmq_is_created_as_asked(trimq, broker_http) -> None:
+    steps = ORDERS | {"name": "steps", "home": "commit-log"}
+    broker_http.answers["POST", "/api/topics"] = 201, steps
+    flags = ("--home", "commit-log", "--setting", "message.type=FIFO", "--http", broker_http.address)
+    assert trimq("topics", "create", "steps", *flags).returncode == 0
+    settings = {"message.type": "FIFO"}
+    body = {"name": "steps", "namespace": "", "streams": 1, "home": "commit-log", "settings": settings}
+    assert broker_http.asked == [("POST", "/api/topics", body)]

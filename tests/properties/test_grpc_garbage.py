@@ -79,7 +79,7 @@ def holds_little(peer: Http2Peer) -> None:
     assert held <= SMALL.message_bytes + len(http2.streams) * STREAM_WINDOW
     assert http2.outflow.held_bytes == sum(sum(map(len, each.held)) for each in http2.streams.values() if each.held)
     assert http2.outflow.held_bytes <= SMALL.unsent_bytes + 6000
-    assert len(http2._data) <= 32_768
+    assert len(http2._received._data) <= 32_768
 
 
 def leaves_nothing(peer: Http2Peer) -> None:

@@ -26,7 +26,7 @@ else:
     LOOPS["uvloop"] = uvloop.new_event_loop
 
 IDLE_MS = 600_000
-ROOMY = SessionLimits(pending_replies=1000, unsent_bytes=1 << 20, idle_ms=IDLE_MS)
+ROOMY = SessionLimits(pending_replies=1000, held_replies=1000, unsent_bytes=1 << 20, idle_ms=IDLE_MS)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]], loop: str = "asyncio") -> None:
@@ -96,10 +96,11 @@ class Conversation:
         return Reply.when_written(int(number), lambda: [text.encode() + b"\n"], lane)
 
     def _later(self, rest: str, lane: object) -> Reply:
-        """KEY! can be hurried."""
-        key = rest.rstrip("!")
+        """KEY! can be hurried, KEY? can be turned away."""
+        key = rest.rstrip("!?")
         hurry = (lambda: self.front_end.hurry(key)) if rest.endswith("!") else None
-        reply = Reply.later(lane, lambda: self.front_end.abandoned.append(key), hurry)
+        turn_away = (lambda: self.front_end.hurry(key, "turned away")) if rest.endswith("?") else None
+        reply = Reply.later(lane, lambda: self.front_end.abandoned.append(key), hurry, turn_away)
         self.front_end.deferred[key] = reply
         return reply
 
@@ -179,9 +180,9 @@ class ScriptedFrontEnd:
         self.hurried = 0
         self.toil: Callable[[int], None] = lambda milliseconds: None
 
-    def hurry(self, key: str) -> None:
+    def hurry(self, key: str, how: str = "hurried") -> None:
         self.hurried += 1
-        self.deferred[key].resolve([f"{key} hurried\n".encode()])
+        self.deferred[key].resolve([f"{key} {how}\n".encode()])
 
     def converse(self, address: str, outlet: Outlet) -> Conversation:
         conversation = Conversation(self, outlet)

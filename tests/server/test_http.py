@@ -102,6 +102,13 @@ def test_a_broker_that_serves_is_healthy_and_ready(broker: Broker, path: str, te
     assert response.headers["content-type"].startswith("text/plain")
 
 
+def test_a_broker_whose_disk_is_full_is_ready_and_says_that_writes_are_refused() -> None:
+    with Broker(storage_low_water_bytes=1 << 60) as full:
+        response = ask(full, "GET", "/readyz")
+    assert response.status == 200
+    assert response.body.startswith(b"ready, but writes are refused: ")
+
+
 def test_a_broker_that_is_draining_is_healthy_but_not_ready(broker: Broker) -> None:
     broker.on_loop(lambda node: setattr(node, "is_ready", False))
     try:
@@ -391,7 +398,7 @@ def test_there_is_nothing_elsewhere(broker: Broker, target: str) -> None:
         ("PUT", "/api/topics", "GET, HEAD, POST"),
         ("DELETE", "/api/topics", "GET, HEAD, POST"),
         ("POST", "/api/topics/orders", "GET, HEAD, PATCH, DELETE"),
-        ("POST", "/api/groups", "GET, HEAD"),
+        ("PUT", "/api/groups", "GET, HEAD, POST"),
         ("POST", "/api/groups/billing", "GET, HEAD, DELETE"),
         ("OPTIONS", "/api/topics", "GET, HEAD, POST"),
         ("BREW", "/api/topics", "GET, HEAD, POST"),

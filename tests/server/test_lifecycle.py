@@ -28,12 +28,15 @@ PATIENCE_S = 30
 
 
 class Process:
-    def __init__(self, folder: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *flags: str, environment: dict[str, str] | None = None, descriptors: int | None = None
+    ) -> None:
         self.folder = folder
         self.ready = folder / "ready.json"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TRIMQ_")}
         self.process = subprocess.Popen(
             [
+                *(() if descriptors is None else ("sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh")),
                 *(sys.executable, "-m", "trimq.cli", "serve", "--data-dir", str(folder / "data")),
                 *("--kafka-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--amqp-listen", "127.0.0.1:0"),
                 *("--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"),
@@ -67,8 +70,10 @@ class Process:
 
 
 @contextmanager
-def broker(folder: Path, *flags: str, environment: dict[str, str] | None = None) -> Iterator[Process]:
-    started = Process(folder, *flags, environment=environment)
+def broker(
+    folder: Path, *flags: str, environment: dict[str, str] | None = None, descriptors: int | None = None
+) -> Iterator[Process]:
+    started = Process(folder, *flags, environment=environment, descriptors=descriptors)
     try:
         yield started
     finally:
@@ -303,6 +308,12 @@ def test_a_ready_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> No
     assert "is a directory" in sentence(tmp_path, "--ready-file", str(tmp_path)).lower()
 
 
+def test_the_folder_of_a_ready_file_is_not_made(tmp_path: Path) -> None:
+    place = tmp_path / "nope" / "ready.json"
+    assert "there is no such folder" in sentence(tmp_path, "--ready-file", str(place))
+    assert not place.parent.exists()
+
+
 def test_an_ipv6_address_and_a_host_name_are_told_as_they_were_given(tmp_path: Path) -> None:
     with broker(tmp_path, "--kafka-listen", "[::1]:0", "--http-listen", "localhost:0") as started:
         told = started.await_ready()
@@ -326,7 +337,7 @@ def fail(fd):
 
 def arm(*_):
     os.fdatasync = os.fsync = fail
-    files._syncfs = fail
+    files.syncfs = fail
 
 import signal
 signal.signal(signal.SIGUSR1, arm)
@@ -378,3 +389,25 @@ def test_a_failed_sync_ends_the_process_with_1_and_a_message(tmp_path: Path) -> 
     assert process.returncode == 1
     assert "the data folder can no longer be made durable, the broker stops: [Errno 5] Input/output error" in said
     assert "Traceback" not in said
+
+
+def test_connections_that_do_nothing_do_not_take_the_descriptors_of_the_files(tmp_path: Path) -> None:
+    idle: list[socket.socket] = []
+    with broker(tmp_path, descriptors=256) as started:
+        addresses = started.await_ready()
+        try:
+            idle += [connect(addresses["kafka"]) for _ in range(240)]
+            with connect(addresses["http"]) as client:
+                for number in range(60):
+                    body = json.dumps({"name": f"t{number}", "streams": 2}).encode()
+                    head = b"POST /api/topics HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+                    client.sendall(head + body)
+                    assert client.recv(1 << 16).startswith(b"HTTP/1.1 201")
+        finally:
+            for client in idle:
+                client.close()
+        started.signal(signal.SIGTERM)
+        code, said = started.end()
+    assert code == 0, said
+    assert "kafka: all listeners together have as many connections" in said
+    assert "CRITICAL" not in said

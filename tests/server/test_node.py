@@ -20,7 +20,7 @@ from server.scripted import LOOPS, run
 
 from trimq.clock import Clock, LoopTime, ManualTime, WallTime
 from trimq.config import load
-from trimq.errors import Refusal, StartMistake
+from trimq.errors import Damage, Refusal, StartMistake
 from trimq.formats.sealing import from_records
 from trimq.model import SYSTEM, Home, Record
 from trimq.offload import Done, ThreadOffload, Work
@@ -30,6 +30,7 @@ from trimq.server.node import Doors, Node
 from trimq.storage.flusher import Dirty
 from trimq.storage.folder_format import NAME
 from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.table_records import PUT, iterate_frames
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 PATIENCE_S = 20
@@ -72,9 +73,9 @@ class Rig:
         listeners = {"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0", "amqp.listen": "off"}
         self.settings = load(listeners | NO_ROCKETMQ_KEYS | {"data_dir": "here"} | flags, {})
 
-    def make(self) -> Node:
+    def make(self, max_connections: int | None = None) -> Node:
         doors = Doors(self.files, Clock(WallTime(), self.liveness), self.syncs, self.work, random.Random(7))
-        return Node(self.settings, doors)
+        return Node(self.settings, doors, max_connections=max_connections)
 
     def close(self) -> None:
         self.syncs.thread.stop()
@@ -609,3 +610,63 @@ def test_an_idle_node_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
     caplog.set_level(logging.CRITICAL)
     run(main)
+
+
+@pytest.mark.parametrize("table", ["catalogue", "cluster"])
+def test_a_bit_that_flips_in_the_last_record_of_a_stopped_brokers_table_ends_the_next_start(table: str) -> None:
+    async def main() -> None:
+        async with rigged() as rig:
+            async with started(rig) as node:
+                await create(node)
+                await node.stop()
+            name = f"tables/{table}.0.log"
+            file = rig.files.open(name)
+            data = file.read(0, file.size())
+            *_, last = [frame for frame in iterate_frames(data) if frame.payload[1] == PUT]
+            file.write(last.end - 1, [bytes([data[last.end - 1] ^ 4])])
+            with pytest.raises(Damage, match=rf"{name} is damaged at byte {last.position}: .*restore it from a backup"):
+                await rig.make().start()
+            assert len(data) == file.size(), "nothing is cut"
+
+    run(main)
+
+
+def test_a_torn_tail_after_a_crash_is_cut_and_the_broker_starts(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with rigged() as rig:
+            async with started(rig) as node:
+                await create(node)
+            file = rig.files.open("tables/catalogue.0.log")
+            file.write(file.size(), [b"half a rec"])
+            async with started(rig) as node:
+                assert len(node.core.topics) == 1
+
+    run(main)
+    assert "tables/catalogue.0.log: 10 bytes from byte" in caplog.text
+
+
+@both_loops
+def test_all_listeners_together_have_no_more_connections_than_there_is_room_for(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with rigged(**{"amqp.listen": "127.0.0.1:0"}) as rig:
+            node = rig.make(max_connections=3)
+            await node.start()
+            held = [await connect(node, name) for name in ("kafka", "amqp", "kafka")]
+            await until(lambda: sum(listener.connections for listener in node.listeners.values()) == 3)
+            for name in ("kafka", "amqp", "kafka"):
+                reader, writer = await connect(node, name)
+                async with asyncio.timeout(PATIENCE_S):
+                    assert await reader.read() == b""
+                await close(writer)
+            held.append(await connect(node, "http"))  # whoever looks after it gets in
+            await until(lambda: node.listeners["http"].connections == 1)
+            assert b'refused_connections_total{listener="kafka"} 2.0' in node.metrics.render()
+            for _, writer in held:
+                await close(writer)
+            await node.stop()
+
+    with caplog.at_level(logging.WARNING):
+        run(main, loop)
+    assert caplog.text.count("kafka: all listeners together have as many connections as the open files") == 1

@@ -104,6 +104,39 @@ def test_whoever_is_hurried_answers_and_the_rest_is_given_up() -> None:
     assert len(given_up) == 4
 
 
+def test_those_that_wait_for_an_event_are_counted_apart_until_it_comes() -> None:
+    owed, woken = OwedReplies(2), []
+
+    def poll() -> Reply:
+        reply = Reply.later(None, turn_away=lambda: reply.resolve([b"no"]))
+        owed.add(reply, lambda: woken.append(reply))
+        return reply
+
+    first, second = poll(), poll()
+    owed.add(durable(5, b"a", None))
+    assert (owed.count, owed.pending) == (3, 1)
+    third = poll()
+    assert (woken, owed.pending) == ([third], 2)
+    assert texts(owed.take_ready(1, 1)) == [b"no"]
+    first.resolve_when_durable(2, lambda: [b"first"])
+    assert (owed.count, owed.pending, owed.waits_for_pass) == (3, 2, True)
+    assert texts(owed.take_ready(2, 2)) == [b"first"]
+    assert (owed.count, owed.pending) == (2, 1)
+    second.cancel()
+    assert texts(owed.take_ready(5, 5)) == [b"a", b""]
+    assert (owed.count, owed.pending) == (0, 0)
+
+
+@pytest.mark.parametrize("way", ["hurry", "abandon_all"])
+def test_one_that_waits_for_an_event_is_given_up_once(way: str) -> None:
+    owed, given_up = OwedReplies(1), []
+    reply = Reply.later(None, lambda: given_up.append(1), turn_away=lambda: None)
+    owed.add(reply)
+    getattr(owed, way)()
+    getattr(owed, way)()
+    assert (given_up, owed.count, owed.pending) == ([1], 0, 0)
+
+
 @pytest.mark.parametrize("way", ["hurry", "abandon_all"])
 def test_one_that_cannot_be_ended_does_not_keep_the_others(way: str, caplog: pytest.LogCaptureFixture) -> None:
     owed, given_up = OwedReplies(), []

@@ -180,7 +180,7 @@ def test_queues_are_listed_described_purged_and_deleted(broker: Broker) -> None:
     (row,) = ask(broker, "GET", "/api/queues")[1]["queues"]
     assert row == {
         "name": "q", "vhost": "/", "type": "classic", "durable": True, "exclusive": False, "auto_delete": False,
-        "ready": 2, "unacknowledged": 1, "consumers": 0,
+        "ready": 2, "unacknowledged": 1, "dead_letters": 0, "consumers": 0,
     }  # fmt: skip
     channel.basic_qos(prefetch_count=7)
     channel.basic_consume("q", lambda *_: None, consumer_tag="c")

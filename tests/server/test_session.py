@@ -140,7 +140,7 @@ def test_a_long_answer_gives_the_others_their_turn_between_its_slices() -> None:
 
 def test_a_peer_that_does_not_read_is_not_read_and_costs_bounded_memory() -> None:
     async def main() -> None:
-        limits = SessionLimits(pending_replies=1000, unsent_bytes=100_000, idle_ms=IDLE_MS)
+        limits = SessionLimits(pending_replies=1000, held_replies=1000, unsent_bytes=100_000, idle_ms=IDLE_MS)
         peer = Peer(limits, room=0)
         asked = 0
         while peer.pipe.reads:
@@ -167,7 +167,7 @@ def test_requests_that_arrived_together_are_all_answered_though_each_answer_is_o
     """They are in the conversation's buffer: no more bytes come that would wake the session."""
 
     async def main() -> None:
-        peer = Peer(SessionLimits(pending_replies=1000, unsent_bytes=1024, idle_ms=IDLE_MS))
+        peer = Peer(SessionLimits(pending_replies=1000, held_replies=1000, unsent_bytes=1024, idle_ms=IDLE_MS))
         peer.say(*["big 5000"] * 20)
         assert [len(line) for line in await peer.listen()] == [5000] * 20
 
@@ -176,7 +176,7 @@ def test_requests_that_arrived_together_are_all_answered_though_each_answer_is_o
 
 def test_an_answer_over_the_limit_stops_the_turn_in_which_it_was_made() -> None:
     async def main() -> None:
-        peer = Peer(SessionLimits(pending_replies=1000, unsent_bytes=1024, idle_ms=IDLE_MS))
+        peer = Peer(SessionLimits(pending_replies=1000, held_replies=1000, unsent_bytes=1024, idle_ms=IDLE_MS))
         peer.say(*["big 5000"] * 20)
         assert len(peer.conversation.handled) == 1
         assert peer.session._outbox.unsent_bytes == 5001
@@ -187,7 +187,7 @@ def test_an_answer_over_the_limit_stops_the_turn_in_which_it_was_made() -> None:
 
 def test_a_peer_with_too_many_unanswered_requests_is_not_read_until_some_are_answered() -> None:
     async def main() -> None:
-        peer = Peer(SessionLimits(pending_replies=10, unsent_bytes=1 << 20, idle_ms=IDLE_MS))
+        peer = Peer(SessionLimits(pending_replies=10, held_replies=1000, unsent_bytes=1 << 20, idle_ms=IDLE_MS))
         peer.say(*(f"pass {number} {number}" for number in range(1, 31)))
         await peer.settle()
         assert len(peer.conversation.handled) == 10
@@ -203,9 +203,54 @@ def test_a_peer_with_too_many_unanswered_requests_is_not_read_until_some_are_ans
     run(main)
 
 
+def test_requests_that_wait_for_an_event_do_not_keep_those_behind_them_from_being_read() -> None:
+    async def main() -> None:
+        peer = Peer(SessionLimits(pending_replies=10, held_replies=100, unsent_bytes=1 << 20, idle_ms=IDLE_MS))
+        peer.say(*(f"|later {number}?" for number in range(100)), "|now heartbeat")
+        assert await peer.listen() == ["heartbeat"]
+        assert peer.pipe.reads
+        peer.say(*(f"|pass 1 {number}" for number in range(20)))
+        await peer.settle()
+        assert len(peer.conversation.handled) == 101 + 10
+        peer.progress.moved(1, 1)
+        assert len(await peer.listen()) == 20
+        peer.front_end.deferred["7"].resolve([b"seven\n"])
+        peer.front_end.deferred["8"].resolve_when_durable(2, lambda: [b"eight\n"])
+        assert await peer.listen() == ["seven"]
+        peer.progress.moved(2, 2)
+        assert await peer.listen() == ["eight"]
+
+    run(main)
+
+
+def test_one_more_that_would_wait_for_an_event_than_allowed_is_answered_at_once() -> None:
+    async def main() -> None:
+        peer = Peer(SessionLimits(pending_replies=10, held_replies=3, unsent_bytes=1 << 20, idle_ms=IDLE_MS))
+        peer.say(*(f"|later {number}?" for number in range(5)))
+        assert await peer.listen() == ["3 turned away", "4 turned away"]
+        peer.front_end.deferred["1"].resolve([b"one\n"])
+        peer.say("|later 5?", "|later 6?")
+        assert await peer.listen() == ["one", "6 turned away"]
+        assert peer.pipe.reads
+
+    run(main)
+
+
+def test_what_must_leave_in_order_is_counted_though_it_waits_for_an_event() -> None:
+    async def main() -> None:
+        peer = Peer(SessionLimits(pending_replies=10, held_replies=3, unsent_bytes=1 << 20, idle_ms=IDLE_MS))
+        peer.say(*(f"later {number}?" for number in range(10)), "|now behind")
+        assert await peer.listen() == []
+        assert not peer.pipe.reads
+
+    run(main)
+
+
 def test_deliveries_go_on_when_the_peer_has_read() -> None:
     async def main() -> None:
-        peer = Peer(SessionLimits(pending_replies=10, unsent_bytes=20_000, idle_ms=IDLE_MS), room=5000)
+        peer = Peer(
+            SessionLimits(pending_replies=10, held_replies=1000, unsent_bytes=20_000, idle_ms=IDLE_MS), room=5000
+        )
         peer.say("deliver 100")
         for _ in range(100):
             await peer.settle()
@@ -220,7 +265,7 @@ def test_deliveries_go_on_though_the_socket_was_never_full() -> None:
     """Held back by the session's own limit, within one pass."""
 
     async def main() -> None:
-        peer = Peer(SessionLimits(pending_replies=10, unsent_bytes=20_000, idle_ms=IDLE_MS))
+        peer = Peer(SessionLimits(pending_replies=10, held_replies=1000, unsent_bytes=20_000, idle_ms=IDLE_MS))
         peer.say("deliver 100")
         assert len(await peer.listen()) == 100
         assert peer.conversation.times_relieved >= 4
@@ -507,7 +552,9 @@ def test_a_peer_that_ends_its_side_still_gets_its_answers(loop: str) -> None:
 @both_loops
 def test_a_peer_that_ends_its_side_while_it_is_held_back_still_gets_its_answers(loop: str) -> None:
     async def main() -> None:
-        async with Served(SessionLimits(pending_replies=1000, unsent_bytes=1024, idle_ms=IDLE_MS)) as served:
+        async with Served(
+            SessionLimits(pending_replies=1000, held_replies=1000, unsent_bytes=1024, idle_ms=IDLE_MS)
+        ) as served:
             with connected(served, buffer=4096) as client:
                 await send(client, b"big 100000\n" * 100)
                 client.shutdown(socket.SHUT_WR)

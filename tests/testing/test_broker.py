@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import urllib.request
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -428,3 +429,18 @@ def test_a_client_that_does_not_read_fails_the_advance_with_a_sentence(monkeypat
                 sent = False
         with pytest.raises(Unsettled, match="a client of http does not read what is sent to it"):
             broker.advance("1s")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda broker: broker.send(3, 4), "topic must be str, not int: 3"),
+        (lambda broker: broker.send("orders", 4), "body must be bytes or str or None, not int: 4"),
+        (lambda broker: broker.send("orders", "x", 5.0), "key must be bytes or str or None, not float: 5.0"),
+        (lambda broker: broker.records(None), "topic must be str, not NoneType: None"),
+    ],
+)
+def test_an_argument_of_another_type_is_told_at_the_call(call: Callable[[Broker], object], said: str) -> None:
+    with Broker() as broker, pytest.raises(TypeError) as mistake:
+        call(broker)
+    assert str(mistake.value) == said

@@ -38,7 +38,7 @@ class StreamEnds(msgspec.Struct):
     end: int
     durable_end: int
     readable_end: int
-    bytes: int
+    bytes: int | None
 
 
 class TopicDescription(Topic):

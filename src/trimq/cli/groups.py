@@ -21,9 +21,24 @@ def declare(parser: argparse.ArgumentParser) -> None:
     describing.add_argument(
         "--protocol", metavar="PROTOCOL", default="", help="rocketmq: its group, where Kafka has one of this name too"
     )
+    creating = actions.add_parser("create", help="make a group of RocketMQ, which gRPC clients need before they come")
+    creating.set_defaults(run=create_group)
+    creating.add_argument("name", metavar="NAME")
+    creating.add_argument("--orderly", action="store_true", help="its members consume in order")
+    creating.add_argument(
+        "--retries", type=int, default=16, metavar="N", help="how often a message may come back (default: 16)"
+    )
     for action in (listing, describing):
         action.add_argument("--json", action="store_true", help="print JSON")
+    for action in (listing, describing, creating):
         add_address_flag(action)
+
+
+def create_group(arguments: argparse.Namespace) -> int:
+    body = {"name": arguments.name, "orderly": arguments.orderly, "retries": arguments.retries}
+    connect(arguments.http).post("/api/groups", body, Any)
+    print(f"created {arguments.name}")
+    return 0
 
 
 def list_groups(arguments: argparse.Namespace) -> int:

@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from trimq.cli import pipeline_flags
 from trimq.cli.failure import CommandFailure
 from trimq.cli.output import print_table
-from trimq.config import Settings
 from trimq.errors import StartMistake
 
 EXIT_INTERRUPTED = 130
@@ -29,7 +29,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     for name, (summary, flags, run) in PIPELINES.items():
         added = names.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         flags(added)
-        _common_flags(added)
+        pipeline_flags.common_flags(added)
         added.set_defaults(run=lambda arguments, name=name, run=run: run_pipeline(name, run, arguments))
 
 
@@ -39,6 +39,9 @@ def run_pipeline(name: str, run: Run, arguments: argparse.Namespace) -> int:
     if missing:
         raise CommandFailure(f"pipelines need {missing[0]}, which is not installed: pip install 'trimq[spark]'")
     pipelines = import_module("pyspark_trimq.pipelines")
+    for path in filter(None, (arguments.report, arguments.json)):
+        _check_writable(Path(path))
+    _refuse_idle_flags(name, arguments)
     try:
         with _session(name, arguments) as spark:
             how = _how(pipelines, arguments, spark)
@@ -46,7 +49,8 @@ def run_pipeline(name: str, run: Run, arguments: argparse.Namespace) -> int:
                 outcome = run(pipelines, arguments, how)
             was_cut_short = how.stop.is_set() and not arguments.continuous and name != "lag"
             if was_cut_short:
-                outcome.notes.append("It was interrupted: the next run goes on from here.")
+                ended = "It was interrupted" if arguments.stop_after is None else "It ended before all was read"
+                outcome.notes.append(f"{ended}: the next run goes on from here.")
             if arguments.report:
                 pipelines.write_report(outcome, Path(arguments.report))
             if arguments.json:
@@ -59,6 +63,29 @@ def run_pipeline(name: str, run: Run, arguments: argparse.Namespace) -> int:
     if was_cut_short:
         return EXIT_INTERRUPTED
     return 1 if name == "audit" and outcome.found else 0
+
+
+def _check_writable(path: Path) -> None:
+    """StartMistake: nothing can be written there, which is better known before hours of work."""
+    is_new = not path.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a"):
+            pass
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise StartMistake(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _refuse_idle_flags(name: str, asked: argparse.Namespace) -> None:
+    """StartMistake: what was asked for looks once at what is there, and has nowhere to go on from."""
+    if not (asked.continuous or asked.checkpoint):
+        return
+    if name == "dead-letters" and (asked.ledger or not asked.redrive):
+        raise StartMistake("letters are looked at once: --continuous and --checkpoint are for --redrive from topics")
+    if name == "audit" and asked.lake:
+        raise StartMistake("a lake is looked at once: --continuous and --checkpoint are for the audit of topics")
 
 
 class _stoppable:
@@ -98,7 +125,12 @@ class _session:
         return self._spark
 
     def __exit__(self, *_: object) -> None:
-        self._spark.stop()
+        try:
+            self._spark.stop()
+        except Exception as error:
+            # Told already, by whatever failed.
+            if not import_module("pyspark_trimq.pipelines.failure").is_java_gone(error):
+                raise
 
 
 class _hushed:
@@ -139,161 +171,6 @@ def _how(pipelines: Any, arguments: argparse.Namespace, spark: Any) -> Any:
     )
 
 
-# --- flags ------------------------------------------------------------------------------------------------------------
-
-
-def _common_flags(parser: argparse.ArgumentParser) -> None:
-    own = parser.add_argument_group("how it runs")
-    bootstrap = os.environ.get("TRIMQ_BOOTSTRAP") or f"http://{os.environ.get('TRIMQ_HTTP') or Settings().http.listen}"
-    own.add_argument(
-        "--bootstrap", metavar="ADDRESS", default=bootstrap, help="http://host:8180 or host:9092 (default: %(default)s)"
-    )
-    own.add_argument("--http", metavar="ADDRESS", default="", help="the HTTP port, where the bootstrap is another")
-    own.add_argument(
-        "--user",
-        metavar="NAME",
-        default=os.environ.get("TRIMQ_USER", ""),
-        help="who asks, where the broker has users (or TRIMQ_USER); the password is read from TRIMQ_PASSWORD",
-    )
-    own.add_argument("--password-file", metavar="FILE", help="read the password from there")
-    own.add_argument("--master", metavar="URL", help="where Spark runs (default: local[*])")
-    own.add_argument(
-        "--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark; may be repeated"
-    )
-    own.add_argument(
-        "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the source; may be repeated"
-    )
-    often = own.add_mutually_exclusive_group()
-    often.add_argument("--once", action="store_true", help="read up to what is there now, then end (the default)")
-    often.add_argument("--continuous", action="store_true", help="go on until it is interrupted")
-    own.add_argument(
-        "--every",
-        metavar="SPAN",
-        default="10 seconds",
-        help="with --continuous: a batch so often (default: %(default)s)",
-    )
-    own.add_argument("--stop-after", metavar="SECONDS", type=float, help="with --continuous: end after so long")
-    own.add_argument("--checkpoint", metavar="FOLDER", help="where it keeps how far it is")
-    own.add_argument(
-        "--rows-per-batch",
-        metavar="N",
-        type=_count,
-        default=500_000,
-        help="at most so many at a time (default: %(default)s)",
-    )
-    own.add_argument("--report", metavar="FILE.html", help="write a page with tables and plots")
-    own.add_argument("--json", metavar="FILE", help="write what was found for programs")
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
-    return int(text)
-
-
-def _topic_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="topics and queues")
-    parser.add_argument("--pattern", metavar="REGEX", default="", help="all whose names match, in place of names")
-
-
-def _lake_flags(parser: argparse.ArgumentParser) -> None:
-    _topic_flags(parser)
-    parser.add_argument("--lake", metavar="FOLDER", required=True, help="where the files go")
-    parser.add_argument(
-        "--format", default="parquet", choices=("parquet", "delta", "iceberg"), help="(default: %(default)s)"
-    )
-
-
-def _archive_flags(parser: argparse.ArgumentParser) -> None:
-    _lake_flags(parser)
-    parser.add_argument(
-        "--compact-from",
-        metavar="N",
-        type=int,
-        default=16,
-        help="put N or more small files together; 0: never (default: %(default)s)",
-    )
-
-
-def _restore_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="topics of the archive; all if none is named")
-    parser.add_argument("--lake", metavar="FOLDER", required=True, help="the archive")
-    parser.add_argument(
-        "--to",
-        metavar="NAME",
-        default="{topic}",
-        help="where to; {topic} stands for the old name (default: %(default)s)",
-    )
-    parser.add_argument("--append", action="store_true", help="also into a topic that holds other messages")
-    parser.add_argument(
-        "--offset-map", metavar="FOLDER", help="where the table of old and new offsets goes (default: in the archive)"
-    )
-
-
-def _audit_flags(parser: argparse.ArgumentParser) -> None:
-    _topic_flags(parser)
-    parser.add_argument("--lake", metavar="FOLDER", help="check an archive in place of topics")
-
-
-def _dedupe_flags(parser: argparse.ArgumentParser) -> None:
-    _topic_flags(parser)
-    parser.add_argument("--to", metavar="TOPIC", required=True, help="where the first ones go")
-    parser.add_argument(
-        "--by", default="id", help="id, key, value, header:NAME or property:NAME (default: %(default)s)"
-    )
-    parser.add_argument("--within", metavar="SPAN", default="1 hour", help="as far apart (default: %(default)s)")
-
-
-def _letter_flags(parser: argparse.ArgumentParser) -> None:
-    _topic_flags(parser)
-    parser.add_argument("--ledger", action="store_true", help="what AMQP's queues gave up, in place of topics")
-    parser.add_argument("--redrive", action="store_true", help="send the chosen letters again; else nothing is sent")
-    parser.add_argument("--to", metavar="TOPIC", default="", help="where to (default: where each came from)")
-    for name in ("reason", "origin", "exception"):
-        parser.add_argument(f"--{name}", metavar="TEXT", default="", help=f"only letters with this {name}")
-    parser.add_argument("--older-than", metavar="SPAN", default="", help="only letters at least so old")
-    parser.add_argument("--newer-than", metavar="SPAN", default="", help="only letters not so old")
-    parser.add_argument(
-        "--rate",
-        metavar="N",
-        type=_count,
-        default=0,
-        help="read N letters a second at most (default: as fast as it goes)",
-    )
-    parser.add_argument(
-        "--max-replays",
-        metavar="N",
-        type=_count,
-        default=3,
-        help="leave letters that came back so often (default: %(default)s)",
-    )
-
-
-def _lag_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("groups", metavar="GROUP", nargs="*", help="groups; all if none is named")
-    parser.add_argument(
-        "--topic", metavar="TOPIC", action="append", default=[], help="only this topic; may be repeated"
-    )
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long to watch (default: %(default)s)")
-    parser.add_argument("--sample-every", metavar="SECONDS", type=float, default=1.0, help="(default: %(default)s)")
-    parser.add_argument("--window", metavar="SPAN", default="5s", help="of rates and latencies (default: %(default)s)")
-    parser.add_argument(
-        "--cores", metavar="C", type=_count, default=0, help="cores of one node, for the capacity sheet"
-    )
-    parser.add_argument("--busy-ms", metavar="T1", type=float, default=0.0, help="time on a core per message")
-    parser.add_argument("--waiting-ms", metavar="T2", type=float, default=0.0, help="time waiting per message")
-    parser.add_argument(
-        "--peak", metavar="RATE", type=float, default=0.0, help="messages a second (default: the most that was seen)"
-    )
-    parser.add_argument(
-        "--node-rate", metavar="RATE", type=float, default=0.0, help="measured on one node (default: C / T1)"
-    )
-
-
-def _recipe_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", metavar="FILE", help="what to do, in TOML or SQL")
-
-
 # --- from flags to functions ------------------------------------------------------------------------------------------
 
 
@@ -304,6 +181,7 @@ def _archive(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
         pattern=asked.pattern,
         format=asked.format,
         compact_from=asked.compact_from,
+        keep_replaced=asked.keep_replaced,
         how=how,
     )
 
@@ -361,17 +239,24 @@ def _join(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
 
 
 def _snapshot(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
-    return pipelines.snapshot(asked.topics, lake=asked.lake, pattern=asked.pattern, format=asked.format, how=how)
+    return pipelines.snapshot(
+        asked.topics,
+        lake=asked.lake,
+        pattern=asked.pattern,
+        format=asked.format,
+        keep_replaced=asked.keep_replaced,
+        how=how,
+    )
 
 
 PIPELINES: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Run]] = {
-    "archive": ("topics into a lake, every message once", _archive_flags, _archive),
-    "restore": ("an archive back into topics", _restore_flags, _restore),
-    "audit": ("what was lost, repeated or reordered; ends with 1 if anything was", _audit_flags, _audit),
-    "dedupe": ("topics into another, without repetitions", _dedupe_flags, _dedupe),
-    "dead-letters": ("dead letters, grouped, and sent again", _letter_flags, _dead_letters),
-    "lag": ("how far groups are behind, and what a peak needs", _lag_flags, _lag),
-    "aggregate": ("windows over a topic, as a file says", _recipe_flags, _aggregate),
-    "join": ("two topics joined, as a file says", _recipe_flags, _join),
-    "snapshot": ("the latest value of each key, into a lake", _lake_flags, _snapshot),
+    "archive": ("topics into a lake, every message once", pipeline_flags.archive_flags, _archive),
+    "restore": ("an archive back into topics", pipeline_flags.restore_flags, _restore),
+    "audit": ("what was lost, repeated or reordered; ends with 1 if anything was", pipeline_flags.audit_flags, _audit),
+    "dedupe": ("topics into another, without repetitions", pipeline_flags.dedupe_flags, _dedupe),
+    "dead-letters": ("dead letters, grouped, and sent again", pipeline_flags.letter_flags, _dead_letters),
+    "lag": ("how far groups are behind, and what a peak needs", pipeline_flags.lag_flags, _lag),
+    "aggregate": ("windows over a topic, as a file says", pipeline_flags.recipe_flags, _aggregate),
+    "join": ("two topics joined, as a file says", pipeline_flags.recipe_flags, _join),
+    "snapshot": ("the latest value of each key, into a lake", pipeline_flags.lake_flags, _snapshot),
 }

@@ -23,6 +23,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
     creating = actions.add_parser("create", help="make a topic")
     creating.set_defaults(run=create_topic)
     creating.add_argument("--streams", type=int, default=1, metavar="N", help="how many streams (default: 1)")
+    creating.add_argument(
+        "--home",
+        choices=("partition-log", "commit-log"),
+        default="partition-log",
+        help="whose topic it is: Kafka's (the default), or RocketMQ's, whose kind is told by --setting "
+        "message.type=NORMAL, FIFO, DELAY or TRANSACTION",
+    )
 
     altering = actions.add_parser("alter", help="change settings of a topic; the others stay")
     altering.set_defaults(run=alter_topic)
@@ -67,7 +74,8 @@ def describe_topic(arguments: argparse.Namespace) -> int:
     print_table(("topic", "value"), [*facts, *topic.settings.items()])
     print()
     columns = ("stream", "start", "end", "durable_end", "readable_end", "bytes")
-    print_table(columns, [[getattr(stream, column) for column in columns] for stream in topic.offsets])
+    rows = [[getattr(stream, column) for column in columns] for stream in topic.offsets]
+    print_table(columns, [["-" if value is None else value for value in row] for row in rows])
     return 0
 
 
@@ -76,6 +84,7 @@ def create_topic(arguments: argparse.Namespace) -> int:
         "name": arguments.name,
         "namespace": arguments.namespace,
         "streams": arguments.streams,
+        "home": arguments.home,
         "settings": dict(_split_setting(setting) for setting in arguments.setting),
     }
     topic = connect(arguments.http).post("/api/topics", body, Topic)

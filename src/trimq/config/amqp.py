@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from trimq.config.address import Address
-from trimq.config.kinds import HOUR_MS, INT32, INT64, KIB, MIB, Listen
+from trimq.config.kinds import GIB, HOUR_MS, INT32, INT64, KIB, MIB, Listen
 
 
 class Amqp(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,9 +27,18 @@ class Amqp(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=INT64,
-            description="How much a channel may hold unacknowledged before nothing more is delivered to it.",
+            description="How much memory what a channel has not acknowledged may take before nothing more is delivered "
+            "to it. Bodies of more than 4 KiB take none: they are read again if they come back.",
         ),
     ] = 256 * MIB
+    unread_reply_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64,
+            description="How much may wait for a client that does not read its direct replies. More is lost.",
+        ),
+    ] = 16 * MIB
     heartbeat_s: Annotated[
         int, Meta(ge=0, le=65535, description="How often a sign of life is suggested to clients. 0: never.")
     ] = 60
@@ -60,3 +69,12 @@ class Amqp(msgspec.Struct, frozen=True, kw_only=True):
             "all of them. 0: every queue stores its own.",
         ),
     ] = 4096
+    received_bytes: Annotated[
+        int,
+        Meta(
+            ge=MIB,
+            le=INT64,
+            description="How much memory messages of AMQP clients that have come in part, or wait for tx.commit or for "
+            "room, may take together; beyond it, connections that send large ones are closed.",
+        ),
+    ] = GIB

@@ -3,6 +3,7 @@ mistake is found before any is reported. Opens nothing."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ from trimq.config.address import Address
 from trimq.config.declaration import Declaration, declarations, flag_of, variable_of
 from trimq.config.settings import RENAMED, Settings
 from trimq.errors import StartMistake
+
+# https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+_OF_KUBERNETES = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?$")
 
 EVERY_INTERFACE = ("0.0.0.0", "::")
 
@@ -90,10 +94,21 @@ def _given_in_environment(
         if variable in by_variable:
             given[by_variable[variable]] = _Given(value, variable, typed=False)
         elif suggestion := _now_called(renamed, variable) or _suggest(variable, by_variable, likeness=0.9):
-            # Others put names with our prefix here too (Kubernetes does, for a service called trimq), so only what
-            # is nearly one of ours is taken for a slip.
             found.append(f"{variable} is not a setting{suggestion}")
+        elif _is_of_section(variable, by_key) and not _is_of_others(variable, by_variable):
+            found.append(f"{variable} is not a setting{_suggest(variable, by_variable)}")
     return given
+
+
+def _is_of_section(variable: str, by_key: Mapping[str, Declaration]) -> bool:
+    sections = {declaration.section for declaration in by_key.values()} - {""}
+    return variable.startswith(tuple(variable_of(f"{section}.") for section in sections))
+
+
+def _is_of_others(variable: str, by_variable: Mapping[str, str]) -> bool:
+    """Kubernetes puts names with our prefix here for services called trimq or trimq-kafka, and programs that are told
+    where a listener is are told it under its name."""
+    return f"{variable}_LISTEN" in by_variable or _OF_KUBERNETES.search(variable) is not None
 
 
 def _suggest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:

@@ -35,7 +35,13 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: Annotated[Name, Meta(description="The name of the cluster that RocketMQ's tools show.")] = (
         "DefaultCluster"
     )
-    broker_name: Annotated[Name, Meta(description="The name by which RocketMQ clients know this broker.")] = "broker-a"
+    broker_name: Annotated[
+        Name,
+        Meta(
+            description="The name by which RocketMQ clients know this broker. Another broker that registers with the "
+            "name server needs another name; a genuine one is often called broker-a."
+        ),
+    ] = "broker-trimq"
     auto_create_topics: Annotated[
         bool, Meta(description="Create a topic when a RocketMQ producer sends to one that does not exist.")
     ] = True
@@ -113,6 +119,15 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
             description="How many frames of HTTP/2 a gRPC client may send in 10 s that ask for nothing; more close it.",
         ),
     ] = 10_000
+    received_bytes: Annotated[
+        int,
+        Meta(
+            ge=MIB,
+            le=INT64,
+            description="How much memory requests of RocketMQ clients that have come in part may take together, over "
+            "remoting and gRPC; beyond it, connections and calls that send large ones are refused.",
+        ),
+    ] = GIB
     commit_file_bytes: Annotated[
         int, Meta(ge=64 * KIB, le=GIB, description="The size of each file of the commit log.")
     ] = GIB

@@ -182,9 +182,13 @@ class Busy(Refusal):
 
 @dataclass(eq=False)
 class AccessDenied(Refusal):
+    """`resource` says it all; `name` and `namespace` are those of what it is about, for those who say it otherwise."""
+
     principal: str
     action: str
     resource: str
+    name: str = ""
+    namespace: str = ""
 
     def __str__(self) -> str:
         return f"{self.principal} may not {self.action} {self.resource}"

@@ -1,5 +1,5 @@
-"""What a front-end offers to the session that carries its bytes: events out of bytes, and replies with their order.
-Knows no socket and no broker."""
+"""What a front-end offers to the session that carries its bytes: events out of bytes, and replies with their order; and
+how much its connections may hold of what has come in part. Knows no socket and no broker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ Build = Callable[[], Parts]
 
 IN_ORDER = 0
 
+SPARED_BYTES = 64 * 1024
+"""Who holds no more than this of what has come in part is in nobody's way."""
+_NO_LIMIT = 1 << 62
+
 
 class Reply:
     """An answer and its place in the order: replies of one lane leave in the order in which they were made; in the
     lane None each leaves as soon as it is ready."""
 
-    __slots__ = ("_build", "_carry", "_durable", "_number", "_parts", "_wake", "abandon", "count", "hurry", "lane")
+    __slots__ = (
+        *("_build", "_carry", "_durable", "_number", "_parts", "_wake"),
+        *("abandon", "count", "hurry", "lane", "turn_away"),
+    )
 
     def __init__(self, lane: object = IN_ORDER) -> None:
         self.lane = lane
@@ -27,6 +34,7 @@ class Reply:
         """How many requests it answers: those that came together may be answered together."""
         self.abandon: Callable[[], None] | None = None
         self.hurry: Callable[[], None] | None = None
+        self.turn_away: Callable[[], None] | None = None
         self._parts: Parts | None = None
         self._build: Build | None = None
         self._number = 0
@@ -62,12 +70,15 @@ class Reply:
         lane: object = IN_ORDER,
         abandon: Callable[[], None] | None = None,
         hurry: Callable[[], None] | None = None,
+        turn_away: Callable[[], None] | None = None,
     ) -> Reply:
         """Ready when somebody calls `resolve`. `hurry` asks whoever that is to do it now, with what there is: nobody
-        will wait any longer. `abandon` is called when the connection ends before it was resolved."""
+        will wait any longer. `abandon` is called when the connection ends before it was resolved. `turn_away` is for
+        one that may wait long for something to happen: it asks to resolve it now, too many of its connection wait."""
         reply = cls(lane)
         reply.abandon = abandon
         reply.hurry = hurry
+        reply.turn_away = turn_away
         return reply
 
     def resolve(self, parts: Parts) -> None:
@@ -110,6 +121,11 @@ class Reply:
             abandon()
         if self.is_open:
             self.resolve(())
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it waits for something that may not happen for long, and nothing has to wait for it."""
+        return self.turn_away is not None and self.lane is None and self.is_open
 
     @property
     def is_open(self) -> bool:
@@ -234,3 +250,48 @@ class CallFrontEnd(Protocol):
 
     def failed(self, method: str) -> Parts:
         """The answer to a call over which the front-end stumbled."""
+
+
+class HeldBytes:
+    """What all connections of a front-end hold together of requests that have come in part, and how much that may be.
+    Nothing is refused here: a connection that wants to hold more, and holds much already, gives way."""
+
+    __slots__ = ("count", "limit")
+
+    def __init__(self, limit: int = _NO_LIMIT) -> None:
+        self.limit = limit
+        self.count = 0
+
+    def change(self, delta: int) -> None:
+        self.count += delta
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self.count > self.limit
+
+
+class HeldShare:
+    """What one connection holds of that."""
+
+    __slots__ = ("count", "together")
+
+    def __init__(self, together: HeldBytes | None = None) -> None:
+        self.together = HeldBytes() if together is None else together
+        self.count = 0
+
+    def change(self, delta: int) -> None:
+        self.count += delta
+        self.together.count += delta
+
+    def give_back(self) -> None:
+        """The connection is gone, or holds nothing any more."""
+        self.change(-self.count)
+
+    @property
+    def must_yield(self) -> bool:
+        """There is no room for everybody's requests, and this one's are large: short ones always pass."""
+        return self.together.is_exceeded and self.count > SPARED_BYTES
+
+    @property
+    def reason(self) -> str:
+        return f"requests that came in part take more than the {self.together.limit} bytes allowed"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 from urllib.parse import unquote
 
 import msgspec
 
 from trimq.core.broker import Broker
 from trimq.core.topics import Topic
+from trimq.errors import Refusal
 from trimq.model import Caller, Home
-from trimq.server.answers import JSON, Answer, Later, mistake_answer, not_allowed, not_found
+from trimq.server.answers import JSON, Answer, Later, mistake_answer, not_allowed, not_found, refusal_answer
+from trimq.server.shared_topics_api import SharedTopicsApi, shown
+
+# A topic with more is made over several turns of the loop.
+_MANY_STREAMS = 25
 
 
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
@@ -20,6 +25,7 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     namespace: str = ""
     streams: int = 1
     settings: dict[str, str] = {}
+    home: Literal["partition-log", "commit-log"] = "partition-log"
 
 
 class ChangedTopic(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,11 +42,12 @@ class OtherApi(Protocol):
 
 
 class Api:
-    """`others` answer for what is not topics."""
+    """`others` answer for what is not topics; `shared` for topics of RocketMQ, None where it is not served."""
 
-    def __init__(self, broker: Broker, others: Sequence[OtherApi] = ()) -> None:
+    def __init__(self, broker: Broker, others: Sequence[OtherApi] = (), shared: SharedTopicsApi | None = None) -> None:
         self._broker = broker
         self._others = others
+        self._shared = shared
 
     def answer(self, caller: Caller, method: str, path: str, query: Mapping[str, str], body: bytes) -> Answer | Later:
         """`path` as it was sent: a name in it may hold any character, percent-encoded. Refusal: the broker's no."""
@@ -58,14 +65,17 @@ class Api:
 
     # -- topics
 
-    def _topics(self, caller: Caller, method: str, body: bytes) -> Answer:
+    def _topics(self, caller: Caller, method: str, body: bytes) -> Answer | Later:
         if method == "GET":
-            return Answer.json(200, {"topics": [_topic(topic) for topic in self._broker.topics(caller)]})
+            shared = [] if self._shared is None else self._shared.list(caller)
+            return Answer.json(200, {"topics": [*map(_topic, self._broker.topics(caller)), *shared]})
         if method == "POST":
             return self._create_topic(caller, body)
         return not_allowed(method, "GET, HEAD, POST")
 
     def _topic(self, caller: Caller, method: str, name: str, body: bytes) -> Answer:
+        if self._shared is not None and (shared := self._shared.find(caller, name)) is not None:
+            return self._shared.answer(caller, method, shared)
         if method == "GET":
             return Answer.json(200, _described(self._broker.topic(caller, name)))
         if method == "PATCH":
@@ -75,14 +85,38 @@ class Api:
             return Answer(204, b"", JSON, ticket)
         return not_allowed(method, "GET, HEAD, PATCH, DELETE")
 
-    def _create_topic(self, caller: Caller, body: bytes) -> Answer:
+    def _create_topic(self, caller: Caller, body: bytes) -> Answer | Later:
         try:
             asked = msgspec.json.decode(body, type=NewTopic)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return mistake_answer(400, "BadRequest", f"the topic is not described as it should be: {error}")
         caller = dataclasses.replace(caller, namespace=asked.namespace)
+        if asked.home == Home.COMMIT_LOG.value:
+            return self._create_shared(caller, asked)
+        if asked.streams <= _MANY_STREAMS:
+            return self._create(caller, asked)
+        return Later(lambda done: self._prepare(caller, asked, done))
+
+    def _create(self, caller: Caller, asked: NewTopic) -> Answer:
         topic, ticket = self._broker.create_topic(caller, asked.name, Home.PARTITION_LOG, asked.streams, asked.settings)
         return Answer.json(201, _topic(topic), ticket)
+
+    def _prepare(self, caller: Caller, asked: NewTopic, done: Callable[[Answer], None]) -> None:
+        """A large one takes several turns of the loop."""
+
+        def prepared() -> None:
+            try:
+                done(self._create(caller, asked))
+            except Refusal as refusal:
+                done(refusal_answer(refusal))
+
+        self._broker.prepare_topics(caller, [(asked.name, asked.streams, asked.settings)], prepared)
+
+    def _create_shared(self, caller: Caller, asked: NewTopic) -> Answer:
+        if self._shared is None:
+            return mistake_answer(409, "NotServed", "no listener of RocketMQ is on")
+        made, ticket = self._shared.create(caller, asked.name, asked.streams, asked.settings)
+        return Answer.json(201, shown(made), ticket)
 
     def _change_topic(self, caller: Caller, topic: Topic, body: bytes) -> Answer:
         try:

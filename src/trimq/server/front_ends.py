@@ -18,6 +18,7 @@ from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
 from trimq.server.extras import require_installed
 from trimq.server.http import HttpFrontEnd
+from trimq.server.shared_topics_api import SharedTopicsApi
 
 if TYPE_CHECKING:
     from trimq.protocols.rocketmq.front_end import RocketMQDoors
@@ -109,8 +110,9 @@ class _RocketMQ:
         from trimq.protocols.grpc.front_end import GrpcDoor, limits_of  # as above
 
         settings = parts.settings
-        front_end = self._open(parts).grpc(settings.limits.connections)
-        return GrpcDoor(front_end, limits_of(settings), parts.clock.liveness)
+        doors = self._open(parts)
+        front_end = doors.grpc(settings.limits.connections)
+        return GrpcDoor(front_end, limits_of(settings), parts.clock.liveness, doors.held_bytes)
 
 
 def _vip_address(settings: RocketMQ) -> Address | None:
@@ -121,7 +123,26 @@ def _vip_address(settings: RocketMQ) -> Address | None:
 
 def _http(parts: FrontEndParts) -> FrontEnd:
     core = parts.core
-    return HttpFrontEnd(core.broker, reading_of(core), roll_of(core), core.logins, parts.metrics, parts.is_ready)
+    return HttpFrontEnd(
+        core.broker,
+        reading_of(core),
+        roll_of(core),
+        core.logins,
+        parts.metrics,
+        parts.is_ready,
+        _shared_topics(parts),
+        core.appending.why_refused,
+    )
+
+
+def _shared_topics(parts: FrontEndParts) -> SharedTopicsApi | None:
+    if parts.core.shared_log is None:
+        return None
+    from trimq.protocols.rocketmq.system_topics import protected_topics  # as above
+
+    given = parts.settings.rocketmq
+    own = protected_topics(given.cluster_name, given.broker_name)
+    return SharedTopicsApi(parts.core.shared_log.sharing, own.__contains__)
 
 
 def reading_of(core: Core) -> Reading:

@@ -16,6 +16,7 @@ from trimq.core.reading import Reading
 from trimq.errors import Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
 from trimq.server.answers import JSON, Answer, mistake_answer, not_allowed
+from trimq.server.shared_topics_api import SharedTopicsApi
 from trimq.storage.passes import Ticket
 
 ROCKETMQ = "rocketmq"
@@ -34,10 +35,25 @@ class MovedCursors(msgspec.Struct, forbid_unknown_fields=True):
     note: Annotated[str, msgspec.Meta(max_length=4096)] = ""
 
 
-class GroupsApi:
-    """`roll`: the groups of RocketMQ; None where it is not served."""
+class NewGroup(msgspec.Struct, forbid_unknown_fields=True):
+    """`retries`: how often a message may come back before it is given up."""
 
-    def __init__(self, membership: Membership, reading: Reading, roll: GroupRoll | None = None) -> None:
+    name: str
+    orderly: bool = False
+    retries: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] = 16
+
+
+class GroupsApi:
+    """`roll`: the groups of RocketMQ, `shared` who makes them; None where it is not served."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        reading: Reading,
+        roll: GroupRoll | None = None,
+        shared: SharedTopicsApi | None = None,
+    ) -> None:
+        self._shared = shared
         self._membership = membership
         self._reading = reading
         self._roll = roll
@@ -48,6 +64,8 @@ class GroupsApi:
         match words:
             case ["api", "groups"] if method == "GET":
                 return Answer.json(200, {"groups": self._list(caller)})
+            case ["api", "groups"] if method == "POST":
+                return self._create(caller, body)
             case ["api", "groups", name] if method == "GET":
                 roll = self._roll_with(name, query)
                 return self._describe(caller, name) if roll is None else _describe_rolled(roll, caller, name)
@@ -58,12 +76,23 @@ class GroupsApi:
             case ["api", "groups", name, "cursors"] if method == "PUT":
                 return self._move_cursors(caller, name, body)
             case ["api", "groups"]:
-                return not_allowed(method, "GET, HEAD")
+                return not_allowed(method, "GET, HEAD, POST")
             case ["api", "groups", _]:
                 return not_allowed(method, "GET, HEAD, DELETE")
             case ["api", "groups", _, "cursors"]:
                 return not_allowed(method, "PUT")
         return None
+
+    def _create(self, caller: Caller, body: bytes) -> Answer:
+        """A group of RocketMQ: those of Kafka are there as soon as somebody joins them."""
+        try:
+            asked = msgspec.json.decode(body, type=NewGroup)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return mistake_answer(400, "BadRequest", f"the group is not described as it should be: {error}")
+        if self._shared is None:
+            return mistake_answer(409, "NotServed", "no listener of RocketMQ is on")
+        ticket = self._shared.define_group(caller, asked.name, asked.orderly, asked.retries)
+        return Answer.json(201, msgspec.to_builtins(asked), ticket)
 
     def _list(self, caller: Caller) -> list[dict[str, Any]]:
         rolled = [] if self._roll is None else self._roll.groups(caller)

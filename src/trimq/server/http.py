@@ -24,7 +24,9 @@ from trimq.server.answers import Answer, Later, mistake_answer, not_allowed, ref
 from trimq.server.api import Api
 from trimq.server.definitions_api import DefinitionsApi
 from trimq.server.groups_api import GroupsApi
+from trimq.server.origins import is_foreign
 from trimq.server.queues_api import QueuesApi
+from trimq.server.shared_topics_api import SharedTopicsApi
 from trimq.server.streams_api import StreamsApi
 from trimq.server.users_api import UsersApi
 
@@ -48,6 +50,8 @@ class HttpRequest(NamedTuple):
     query: dict[str, str]
     body: bytes
     login: bytes = b""
+    is_foreign: bool = False
+    """A web page of somebody else sent it."""
 
 
 class Unreadable(ProtocolError):
@@ -69,7 +73,10 @@ class HttpConversation:
         is_ready: Callable[[], bool],
         caller: Caller,
         outlet: Outlet,
+        why_refused: Callable[[], str] = lambda: "",
     ) -> None:
+        """`why_refused` says why nothing can be written now, if it cannot."""
+        self._why_refused = why_refused
         self._api = api
         self._logins = logins
         self._metrics = metrics
@@ -140,7 +147,8 @@ class HttpConversation:
             raise Unreadable(400, f"the query cannot be read: {error}") from None
         last = {name: values[-1] for name, values in fields.items()}
         login = next((value for name, value in self._head.headers if name == b"authorization"), b"")
-        return HttpRequest(self._head.method.decode("ascii"), path, last, bytes(self._body), login)
+        foreign = is_foreign(self._head.method, self._head.headers)
+        return HttpRequest(self._head.method.decode("ascii"), path, last, bytes(self._body), login, foreign)
 
     # -- answers
 
@@ -196,9 +204,11 @@ class HttpConversation:
         if request.path == "/healthz":
             return Answer.text(200, "ok\n")
         if request.path == "/readyz":
-            return Answer.text(200, "ready\n") if self._is_ready() else Answer.text(503, "not ready\n")
+            return self._readiness()
         if request.path == "/metrics":
             return Answer(200, self._metrics.render(), content_type())
+        if request.is_foreign:
+            return mistake_answer(403, "ForeignPage", "a web page of another address may not change anything here")
         if not self._logins.are_needed:
             return self._api.answer(self._caller, method, request.path, request.query, request.body)
         login = read_basic(request.login)
@@ -225,6 +235,13 @@ class HttpConversation:
                 done(answer)
 
         self._logins.check(name, password, self._caller.address, checked)
+
+    def _readiness(self) -> Answer:
+        """A broker that refuses writes is ready all the same: who cuts off its readers keeps it from getting room."""
+        if not self._is_ready():
+            return Answer.text(503, "not ready\n")
+        refused = self._why_refused()
+        return Answer.text(200, f"ready, but writes are refused: {refused}\n" if refused else "ready\n")
 
     def _encode(self, request: HttpRequest, answer: Answer) -> Parts:
         self._is_answering = False
@@ -301,14 +318,19 @@ class HttpFrontEnd:
         logins: Logins,
         metrics: Metrics,
         is_ready: Callable[[], bool],
+        shared: SharedTopicsApi | None = None,
+        why_refused: Callable[[], str] = lambda: "",
     ) -> None:
-        groups = GroupsApi(broker.membership, reading, roll)
+        groups = GroupsApi(broker.membership, reading, roll, shared)
         others = (groups, StreamsApi(reading), UsersApi(broker), QueuesApi(broker), DefinitionsApi(broker))
-        self._api = Api(broker, others)
+        self._api = Api(broker, others, shared)
         self._logins = logins
         self._metrics = metrics
         self._is_ready = is_ready
+        self._why_refused = why_refused
 
     def converse(self, address: str, outlet: Outlet) -> HttpConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol="http")
-        return HttpConversation(self._api, self._logins, self._metrics, self._is_ready, caller, outlet)
+        return HttpConversation(
+            self._api, self._logins, self._metrics, self._is_ready, caller, outlet, self._why_refused
+        )

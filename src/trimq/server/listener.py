@@ -66,9 +66,12 @@ class Listener:
         max_connections: int,
         refused: Counter,
         certificates: Certificates | None = None,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`certificates`: clients may encrypt."""
+        """`certificates`: clients may encrypt. `has_room` says whether the process can take one more connection, by
+        whichever listener."""
         self.name = name
+        self._has_room = has_room
         self._certificates = certificates
         self._make_session = make_session
         self._max_connections = max_connections
@@ -138,7 +141,10 @@ class Listener:
         if not self._is_accepting:  # it came in the pass in which the listener was closed
             return _Refused()
         if len(self._sessions) >= self._max_connections:
-            self._refuse()
+            self._refuse(f"the limit of {self._max_connections} connections is reached")
+            return _Refused()
+        if not self._has_room():
+            self._refuse("all listeners together have as many connections as the open files of the process allow")
             return _Refused()
         self._is_full = False
         session = self._make_session(self._forget)
@@ -146,13 +152,11 @@ class Listener:
         self._empty.clear()
         return session if self._certificates is None else Doorway(session, self._certificates)
 
-    def _refuse(self) -> None:
+    def _refuse(self, reason: str) -> None:
         self._refused.value += 1
         if not self._is_full:  # said once: those who are turned away may come again very often
             self._is_full = True
-            log.warning(
-                "%s: the limit of %d connections is reached; new ones are closed", self.name, self._max_connections
-            )
+            log.warning("%s: %s; new ones are closed", self.name, reason)
 
     def _forget(self, session: Session) -> None:
         self._sessions.pop(session, None)

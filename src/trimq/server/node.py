@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from trimq.clock import Clock
 from trimq.config import Address, Settings
@@ -46,6 +47,9 @@ log = logging.getLogger(__name__)
 _DRAIN_MS = 5_000
 _DISK_PATIENCE_MS = 30_000
 
+# So many connections over what there is room for are kept free for those who look after the broker.
+_KEPT_FREE = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Doors:
@@ -60,7 +64,15 @@ class Doors:
 
 
 class Node:
-    def __init__(self, settings: Settings, doors: Doors, plan: Plan = configured_front_ends) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        doors: Doors,
+        plan: Plan = configured_front_ends,
+        max_connections: int | None = None,
+    ) -> None:
+        """`max_connections`: what all listeners together may have, so that files keep their share of descriptors."""
+        self._max_connections = max_connections
         self._settings = settings
         self._doors = doors
         self._plan = plan
@@ -197,9 +209,15 @@ class Node:
             return Session(front_end, self._progress, limits, metrics, self._doors.clock.liveness, self._rests, ended)
 
         refused = self._refused_connections.labelled(name)
-        listener = Listener(name, make_session, settings.limits.connections, refused, self._certificates)
+        has_room = partial(self._has_room, _KEPT_FREE if name in LAST_TO_STOP else 0)
+        listener = Listener(name, make_session, settings.limits.connections, refused, self._certificates, has_room)
         await listener.start(address.host, address.port)
         return listener
+
+    def _has_room(self, kept_free: int) -> bool:
+        if self._max_connections is None:
+            return True
+        return sum(listener.connections for listener in self.listeners.values()) < self._max_connections + kept_free
 
     # -- stop
 
@@ -219,10 +237,17 @@ class Node:
         if self.failure is None:  # else a checkpoint would vouch for what may be lost
             self.core.close()
             await self.settled()
+            await self._mark_tables()
         timer.cancel()
         for listener in last:
             listener.stop_accepting()
         await self._drain(last)
+
+    async def _mark_tables(self) -> None:
+        """A log that was just begun is marked in two steps."""
+        for _ in range(2):
+            if self.failure is None and self.core.tables.mark_synced():
+                await self.settled()
 
     def _lose_patience(self) -> None:
         self._fail(TimeoutError(f"the disk was still busy {_DISK_PATIENCE_MS // 1000} s after the stop"))

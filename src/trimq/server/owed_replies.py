@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from trimq.protocols.contract import Reply
 
@@ -13,28 +14,56 @@ log = logging.getLogger(__name__)
 
 
 class OwedReplies:
-    __slots__ = ("_lanes", "_unordered", "count")
+    """`held_limit`: how many may wait for something to happen. One more is turned away."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_held", "_held_limit", "_lanes", "_unordered", "count")
+
+    def __init__(self, held_limit: int = 2**31) -> None:
+        self._held_limit = held_limit
         self._lanes: dict[object, deque[Reply]] = {}
         self._unordered: list[Reply] = []
+        self._held: dict[Reply, None] = {}
         self.count = 0
 
     def __len__(self) -> int:
         return self.count
 
+    @property
+    def pending(self) -> int:
+        """How many requests are being worked on: those that wait for something to happen are not."""
+        return self.count - len(self._held)
+
     def is_first(self, reply: Reply) -> bool:
         """Whether nothing has to leave before it."""
         return reply.lane is None or reply.lane not in self._lanes
 
-    def add(self, reply: Reply) -> None:
+    def add(self, reply: Reply, wake: Callable[[], None] | None = None) -> None:
+        """`wake` is called when it is resolved."""
+        wake = wake or _nothing
         self.count += reply.count
+        if reply.is_held:
+            self._hold(reply, wake)
+            return
+        reply.watch(wake)
         if reply.lane is None:
             self._unordered.append(reply)
         elif reply.lane in self._lanes:
             self._lanes[reply.lane].append(reply)
         else:
             self._lanes[reply.lane] = deque((reply,))
+
+    def _hold(self, reply: Reply, wake: Callable[[], None]) -> None:
+        self._held[reply] = None
+        reply.watch(partial(self._happened, reply, wake))
+        if len(self._held) > self._held_limit and reply.turn_away is not None:
+            _call(reply.turn_away)
+
+    def _happened(self, reply: Reply, wake: Callable[[], None]) -> None:
+        if reply in self._held:
+            del self._held[reply]
+            self._unordered.append(reply)
+        reply.watch(wake)
+        wake()
 
     def take_ready(self, written: int, durable: int) -> list[Reply]:
         """Those that may leave now, in the order in which they must."""
@@ -77,8 +106,9 @@ class OwedReplies:
                 self._lanes[key] = kept
             else:
                 del self._lanes[key]
-        given_up = [reply for reply in self._unordered if reply.is_open]
+        given_up = [reply for reply in self._unordered if reply.is_open] + list(self._held)
         self._unordered = [reply for reply in self._unordered if not reply.is_open]
+        self._held.clear()
         self._give_up(given_up)
 
     def abandon_all(self) -> None:
@@ -86,19 +116,25 @@ class OwedReplies:
         given_up = list(self._all())
         self._lanes.clear()
         self._unordered = []
+        self._held.clear()
         self._give_up(given_up)
 
     def _all(self) -> Iterator[Reply]:
         for lane in self._lanes.values():
             yield from lane
         yield from self._unordered
+        yield from self._held
 
     def _give_up(self, replies: list[Reply] | deque[Reply]) -> None:
         for reply in replies:
             self.count -= reply.count
+            reply.watch(_nothing)
             abandon, reply.abandon = reply.abandon, None
             if abandon is not None:
                 _call(abandon)
+
+
+def _nothing() -> None: ...
 
 
 def _call(callback: Callable[[], None]) -> None:

@@ -120,6 +120,7 @@ def _queue(queue: AnyQueue) -> dict[str, Any]:
         "auto_delete": queue.definition.is_auto_delete,
         "ready": queue.ready_count,
         "unacknowledged": len(queue.deliveries) if isinstance(queue, Queue) else 0,
+        "dead_letters": queue.kept_count if isinstance(queue, Queue) else 0,
         "consumers": queue.consumer_count,
     }
 

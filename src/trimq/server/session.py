@@ -65,10 +65,8 @@ class Session(asyncio.BufferedProtocol):
         self._flush_scheduled = self._turn_scheduled = False
         self._is_reading = True
         self._is_held_back = self._is_over_quota = self._is_intake_held = False
-        self._expects_silence = False
-        self._owes_relief = False
-        self._is_made = self._has_conversation = False
-        self._has_ended_input = self._must_linger = False
+        self._expects_silence = self._owes_relief = False
+        self._is_made = self._has_conversation = self._has_ended_input = self._must_linger = False
         self._is_closing = self._is_lingering = self._is_lost = False
 
     # -- asyncio's side
@@ -146,6 +144,9 @@ class Session(asyncio.BufferedProtocol):
         except Exception:
             log.exception("a connection from %s did not end as it should", self.address)
         finally:
+            if self._has_conversation:  # it knows us: without this, what it has received would wait for the collector
+                self._has_conversation = False
+                del self._conversation
             self._ended(self)
 
     @property

@@ -10,6 +10,7 @@ from trimq.metrics import Counter
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
     pending_replies: int
+    held_replies: int
     unsent_bytes: int
     idle_ms: int
 

@@ -113,6 +113,7 @@ class _WatchedReply(Reply):
         self._exchange = exchange
         self.abandon = self._abandon
         self.hurry = inner.hurry
+        self.turn_away = inner.turn_away
 
     def _abandon(self) -> None:
         self._exchange.end = "not answered: the connection ended first"

@@ -291,7 +291,9 @@ class Broker:
         partition: int = 0,
         timestamp_ms: int | None = None,
     ) -> int:
-        """Append one record and wait until it is acknowledged. Its offset."""
+        """Append one record and wait until it is acknowledged. Its offset. TypeError: an argument is neither text nor
+        bytes."""
+        _require(topic=(topic, (str,)), body=(body, _TEXT), key=(key, _TEXT))
         pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
         stamp_ms = self.now_ms() if timestamp_ms is None else timestamp_ms
         record = Record(_bytes(body), _bytes(key), pairs, stamp_ms)
@@ -305,6 +307,7 @@ class Broker:
 
     def records(self, topic: str, partition: int = 0) -> list[Record]:
         """Every record that a consumer could read, from the first on."""
+        _require(topic=(topic, (str,)))
 
         def read(node: Node) -> list[Record]:
             found = node.core.broker.topic(SYSTEM, topic)
@@ -363,6 +366,16 @@ class Broker:
 
 async def _run(call: Callable[[], T]) -> T:
     return call()
+
+
+_TEXT = (bytes, str, type(None))
+
+
+def _require(**arguments: tuple[object, tuple[type, ...]]) -> None:
+    for name, (value, types) in arguments.items():
+        if not isinstance(value, types):
+            wanted = " or ".join("None" if wanted is type(None) else wanted.__name__ for wanted in types)
+            raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}: {value!r:.100}")
 
 
 def _bytes(value: bytes | str | None) -> bytes | None:

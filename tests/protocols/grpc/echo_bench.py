@@ -92,7 +92,9 @@ class EchoBench:
         self.metrics = SessionMetrics(Counter(), Counter(), Counter())
         self._liveness = LoopTime() if liveness is None else liveness
         self._door = GrpcDoor(self.echo, limits, self._liveness)
-        self._limits = SessionLimits(pending_replies=1000, unsent_bytes=limits.unsent_bytes, idle_ms=600_000)
+        self._limits = SessionLimits(
+            pending_replies=1000, held_replies=1000, unsent_bytes=limits.unsent_bytes, idle_ms=600_000
+        )
         self.sessions: list[Session] = []
         self.listener = self.make_listener()
 

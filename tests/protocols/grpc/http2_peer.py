@@ -11,7 +11,7 @@ from protocols.grpc.echo_bench import SMALL, Echo
 
 from trimq.clock import ManualTime, Timeline
 from trimq.model import Buffer
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import HeldBytes, Parts, Reply
 from trimq.protocols.grpc.connection import Limits
 from trimq.protocols.grpc.conversation import GrpcConversation
 from trimq.protocols.grpc.frames import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame, window_update
@@ -105,10 +105,16 @@ class Http2Peer:
     """One connection to a door whose front-end is an `Echo`. Takes the part of the session, too: replies are sent when
     `moved` makes them ready."""
 
-    def __init__(self, limits: Limits = SMALL, liveness: Timeline | None = None, window: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        limits: Limits = SMALL,
+        liveness: Timeline | None = None,
+        window: int = 1 << 30,
+        together: HeldBytes | None = None,
+    ) -> None:
         self.echo = Echo()
         self.liveness = ManualTime(0) if liveness is None else liveness
-        door = GrpcDoor(self.echo, limits, self.liveness)
+        door = GrpcDoor(self.echo, limits, self.liveness, together)
         self.conversation: GrpcConversation = door.converse("10.0.0.9:5009", self)
         self._owed = OwedReplies()
         self._decoder = HeaderDecoder(1 << 20)
@@ -144,8 +150,7 @@ class Http2Peer:
         if reply.is_ready(self.durable, self.durable):
             self.send(reply.take())
         else:
-            self._owed.add(reply)
-            reply.watch(self._release)
+            self._owed.add(reply, self._release)
 
     def _release(self) -> None:
         for reply in self._owed.take_ready(self.durable, self.durable):

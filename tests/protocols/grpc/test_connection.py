@@ -203,6 +203,7 @@ FLOODS = {
     "priorities": frame(Kind.PRIORITY, 0, 1, bytes(5)),
     "unknown": frame(0xEE, 0, 0),
     "tiny windows": word(Kind.WINDOW_UPDATE, 0, 1),
+    "windows that nobody needs": word(Kind.WINDOW_UPDATE, 0, 300),
     "late data": data(1, b"", 0),
 }
 
@@ -214,6 +215,31 @@ def test_a_flood_of_what_asks_for_nothing_ends_the_connection(flood: str) -> Non
     with pytest.raises(BrokenConnection, match="more than 1000 frames that ask for nothing in 10 s") as broken:
         peer.say(FLOODS[flood] * (SMALL.idle_frames + 20))
     assert broken.value.fault == Fault.ENHANCE_YOUR_CALM
+
+
+def test_windows_of_streams_that_nothing_waits_for_are_a_flood() -> None:
+    peer = Http2Peer(window=65_535).greet()
+    peer.say(call(1, b"wait"))
+    with pytest.raises(BrokenConnection, match="ask for nothing"):
+        peer.say(word(Kind.WINDOW_UPDATE, 1, 1000) * (SMALL.idle_frames + 20))
+
+
+def test_the_window_of_a_stream_that_waits_for_the_connections_is_of_no_use() -> None:
+    peer = Http2Peer(SMALL._replace(message_bytes=1 << 20), window=65_535).greet()
+    peer.say(call(1, b"x" * 65_000) + call(3, b"y" * 3000))
+    assert not peer.answers[3].is_ended
+    with pytest.raises(BrokenConnection, match="ask for nothing"):
+        peer.say(word(Kind.WINDOW_UPDATE, 3, 1000) * (SMALL.idle_frames + 200))
+
+
+def test_who_gives_back_what_it_has_read_may_do_so_for_ever() -> None:
+    peer = Http2Peer().greet()
+    peer.say(headers(1, request_fields("Stream")))
+    given_back = word(Kind.WINDOW_UPDATE, 0, 305) + word(Kind.WINDOW_UPDATE, 1, 305)
+    for _ in range(SMALL.idle_frames):
+        peer.echo.opened[0].sink([b"x" * 300])
+        peer.say(given_back)
+    assert len(peer.answers[1].messages) == SMALL.idle_frames
 
 
 def test_calls_that_are_taken_back_at_once_are_a_flood() -> None:
@@ -273,7 +299,7 @@ def test_a_connection_at_rest_holds_no_buffer() -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x"))
     assert peer.conversation.rest()
-    assert not peer.conversation._http2._data
+    assert not peer.conversation._http2._received._data
     peer.feed(PING[:5])
     assert not peer.conversation.rest()
     peer.say(PING[5:] + call(3, b"y"))

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from protocols.kafka.desk import Desk
 
-from trimq.model import Home
+from trimq.model import Home, TopicName
 from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.messages.metadata import (
     Cursor,
@@ -338,3 +338,31 @@ def test_only_brokers_are_described(desk: Desk, kind: int, code: Code) -> None:
     found = desk.ask(DescribeClusterRequest(endpoint_type=kind))
     assert found.error_code == code
     assert [node.port for node in found.brokers] == ([9092] if code == Code.NONE else [])
+
+
+# -- many partitions at once
+
+
+def test_a_topic_of_many_partitions_is_answered_when_all_of_them_are_durable(desk: Desk) -> None:
+    results = create(
+        desk, CreatableTopic(name="many", num_partitions=300, replication_factor=1), CreatableTopic(name="bad name")
+    )
+    assert [(result.name, result.error_code, result.num_partitions) for result in results] == [
+        ("many", 0, 300),
+        ("bad name", Code.INVALID_TOPIC, -1),
+    ]
+    assert len(desk.core.topics.get(TopicName("", "many")).streams) == 300
+    (again,) = create(desk, CreatableTopic(name="many", num_partitions=300, replication_factor=1))
+    assert again.error_code == Code.TOPIC_ALREADY_EXISTS
+
+
+def test_many_topics_of_one_request_are_made_together(desk: Desk) -> None:
+    asked = [CreatableTopic(name=f"t{number}", num_partitions=3, replication_factor=1) for number in range(40)]
+    assert {result.error_code for result in create(desk, *asked)} == {0}
+    assert sum(len(topic.streams) for topic in desk.core.topics) == 120
+
+
+def test_many_partitions_are_added_to_a_topic(desk: Desk) -> None:
+    desk.create("t")
+    assert grow(desk, "t", 200).error_code == 0
+    assert len(desk.core.topics.get(TopicName("", "t")).streams) == 200

@@ -5,7 +5,8 @@ import struct
 import pytest
 
 from trimq.errors import ProtocolError
-from trimq.protocols.kafka.frames import SHRINK_AFTER, START_SIZE, HeldBytes, InvalidFrame, ReceiveBuffer
+from trimq.protocols.contract import HeldBytes
+from trimq.protocols.kafka.frames import SHRINK_AFTER, START_SIZE, InvalidFrame, ReceiveBuffer
 
 LIMIT = 100 * 1024 * 1024
 
@@ -167,7 +168,7 @@ def test_buffers_together_hold_no_more_than_their_limit() -> None:
     refused = 0
     for buffer in buffers:
         put(buffer, half)
-        if together.count > together.limit:
+        if together.is_exceeded:
             refused += 1
             with pytest.raises(InvalidFrame, match="10000"):
                 buffer.next_frame()

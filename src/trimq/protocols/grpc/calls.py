@@ -93,6 +93,8 @@ class Calls:
     def _open(self, stream: Stream) -> CallEvent | None:
         block = stream.block
         try:
+            if stream.kept:
+                self._require_room()
             if block.meaning is None:
                 block.meaning = read_head(block, self._methods, self._address, self._limits.header_bytes)
             if stream.has_ended and not block.meaning.method.is_stream:
@@ -135,19 +137,34 @@ class Calls:
             events: list[CallEvent] = [Said(stream, self._content(head, each)) for each in found]
             if stream.has_ended:
                 events.append(Finished(stream))
+            self._keep(stream, not events)
             self._said = events[::-1]
             return self._said.pop() if events else None
         if found and stream.asked is None:
             stream.asked = found.pop(0)
         if found or (stream.asked is not None and stream.partial):
             raise Rejection(Status.INTERNAL, "a plain call with more than one message")
+        self._keep(stream, not stream.has_ended)
         if not stream.has_ended:
             return None
         if stream.asked is None:
             raise Rejection(Status.INTERNAL, "a call ends before its message does")
         self._http2.intake.complete(stream)
         asked, stream.asked = stream.asked, None
+        self._keep(stream, False)
         return Asked(stream, self._content(head, asked))
+
+    def _keep(self, stream: Stream, must_wait: bool) -> None:
+        """What has come is counted. Rejection: more has to come, and there is no room for it."""
+        partial, asked = stream.partial, stream.asked
+        self._http2.intake.keep(stream, len(partial or b"") + (0 if asked is None else len(asked[1])))
+        if must_wait:
+            self._require_room()
+
+    def _require_room(self) -> None:
+        shortage = self._http2.intake.shortage
+        if shortage:
+            raise Rejection(Status.RESOURCE_EXHAUSTED, shortage)
 
     def _content(self, head: Head, found: tuple[int, bytes]) -> bytes:
         """Only of what is passed on now: compressed messages take little until then."""
@@ -175,6 +192,8 @@ class Calls:
 
     def _reject(self, stream: Stream, rejection: Rejection) -> CallEvent | None:
         had_begun = stream.work is not None
+        stream.partial = stream.asked = None
+        self._keep(stream, False)
         self._http2.post(self.end(stream, rejection.status, str(rejection)))
         return Cancelled(stream) if had_begun else None
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from trimq.model import Buffer
+from trimq.protocols.contract import HeldBytes, HeldShare
 from trimq.protocols.grpc import frames
 from trimq.protocols.grpc.calm import Calm
 from trimq.protocols.grpc.frames import (
@@ -14,13 +15,10 @@ from trimq.protocols.grpc.frames import (
     DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
-    FRAME_BYTES,
     HAS_PRIORITY,
     HEAD,
-    HEAD_BYTES,
     NUMBER_BITS,
     PADDED,
-    PREFACE,
     BrokenConnection,
     Fault,
     Kind,
@@ -29,9 +27,9 @@ from trimq.protocols.grpc.frames import (
 from trimq.protocols.grpc.hpack import FORGET_TABLE, TABLE_BYTES, HeaderDecoder
 from trimq.protocols.grpc.intake import CONNECTION_WINDOW, STREAM_WINDOW, Intake
 from trimq.protocols.grpc.outflow import Outflow
+from trimq.protocols.grpc.received_frames import ReceivedFrames
 from trimq.protocols.grpc.streams import Stream
 
-BUFFER_BYTES = 2 * FRAME_BYTES
 _PRIORITY_BYTES = 5
 _PING_BYTES = 8
 _TRIFLE_BYTES = 256  # a window that is opened by less is hardly opened
@@ -69,13 +67,16 @@ Event = Opened | Received | Reset
 
 class Http2Connection:
     """`get_buffer`, `buffer_updated` and `rest` are a conversation's. After each `buffer_updated` call `next_event`
-    until it gives None, then send what `take_outgoing` gives. BrokenConnection: it must close, after `goodbye`."""
+    until it gives None, then send what `take_outgoing` gives. BrokenConnection: it must close, after `goodbye`. Call
+    `forget` when it is gone: `together` counts what all connections hold of what has come in part."""
 
-    def __init__(self, limits: Limits, now_ms: Callable[[], int]) -> None:
+    def __init__(self, limits: Limits, now_ms: Callable[[], int], together: HeldBytes | None = None) -> None:
         self._limits = limits
-        self._data = bytearray()
-        self._start = self._end = 0
-        self._is_greeted = False
+        self._received = ReceivedFrames()
+        self.get_buffer = self._received.get_buffer
+        self.buffer_updated = self._received.buffer_updated
+        self.rest = self._received.rest
+        self._held = HeldShare(together)
         self._decoder = HeaderDecoder(limits.header_bytes)
         self._calm = Calm(limits.idle_frames, now_ms)
         self._block: bytearray | None = None
@@ -83,7 +84,7 @@ class Http2Connection:
         self._last = 0
         self._must_forget_table = False
         self.streams: dict[int, Stream] = {}
-        self.intake = Intake(limits.message_bytes, lambda update: self._outgoing.append(update))
+        self.intake = Intake(limits.message_bytes, lambda update: self._outgoing.append(update), self._held)
         self.outflow = Outflow(self._ended)
         self._outgoing: list[Buffer] = [
             frames.settings(
@@ -96,69 +97,30 @@ class Http2Connection:
             frames.window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW),
         ]
 
-    # -- bytes in
-
-    def get_buffer(self, size_hint: int) -> memoryview:
-        """Two frames fit into the buffer: what has come of one is moved to its beginning."""
-        if self._start == self._end:
-            self._start = self._end = 0
-            if not self._data:
-                self._data = bytearray(BUFFER_BYTES)
-        elif len(self._data) - self._end < FRAME_BYTES:
-            held = self._end - self._start
-            self._data[:held] = self._data[self._start : self._end]
-            self._start, self._end = 0, held
-        return memoryview(self._data)[self._end :]
-
-    def buffer_updated(self, count: int) -> None:
-        self._end += count
-
-    def rest(self) -> bool:
-        if self._start != self._end:
-            return False
-        self._data = bytearray()
-        self._start = self._end = 0
-        return True
+    def forget(self) -> None:
+        """The connection is gone: nothing that it held is kept, whoever still knows it."""
+        self._received.drop()
+        self._block = None
+        for stream in self.streams.values():
+            stream.partial = stream.held = stream.asked = None
+            stream.kept = 0
+        self.streams.clear()
+        self._outgoing.clear()
+        self._held.give_back()
 
     def next_event(self) -> Event | None:
         """What comes next of a stream, or None until more bytes arrive."""
-        if not self._is_greeted and not self._greet():
-            return None
-        while True:
-            begin = self._start + HEAD_BYTES
-            if begin > self._end:
-                return None
-            mark, flags, number = HEAD.unpack_from(self._data, self._start)
-            length = mark >> 8
-            if length > FRAME_BYTES:
-                raise BrokenConnection(
-                    Fault.FRAME_SIZE_ERROR, f"a frame of {length} bytes, where {FRAME_BYTES} are allowed"
-                )
-            finish = begin + length
-            if finish > self._end:
-                return None
-            self._start = finish
-            kind = mark & 0xFF
+        while (found := self._received.next()) is not None:
+            kind, flags, number, payload = found
             if self._block is not None and kind != Kind.CONTINUATION:
                 raise _unfit("headers must be ended before anything else is said")
             if kind >= len(_READERS):
                 self._calm.disturb()  # unknown ones are passed over
                 continue
-            payload = bytes(memoryview(self._data)[begin:finish])
-            event: Event | None = _READERS[kind](self, flags, number & NUMBER_BITS, payload)
+            event: Event | None = _READERS[kind](self, flags, number, payload)
             if event is not None:
                 return event
-
-    def _greet(self) -> bool:
-        held = self._end - self._start
-        seen = bytes(memoryview(self._data)[self._start : self._start + min(held, len(PREFACE))])
-        if not PREFACE.startswith(seen):
-            raise _unfit("the peer does not speak HTTP/2")
-        if held < len(PREFACE):
-            return False
-        self._start += len(PREFACE)
-        self._is_greeted = True
-        return True
+        return None
 
     # -- data
 
@@ -205,6 +167,7 @@ class Http2Connection:
         if flags & END_HEADERS:
             return self._take_headers(flags, number, payload)
         self._block, self._block_of, self._block_flags = bytearray(payload), number, flags
+        self._held.change(len(payload))
         return None
 
     def _read_continuation(self, flags: int, number: int, payload: bytes) -> Event | None:
@@ -212,13 +175,17 @@ class Http2Connection:
             raise _unfit("headers are continued that were not begun")
         self._calm.disturb()
         self._block += payload
+        self._held.change(len(payload))
         if len(self._block) > self._limits.header_bytes:
             raise BrokenConnection(
                 Fault.ENHANCE_YOUR_CALM, f"headers are longer than the {self._limits.header_bytes} bytes allowed"
             )
         if not flags & END_HEADERS:
+            if self._held.must_yield:
+                raise BrokenConnection(Fault.ENHANCE_YOUR_CALM, self._held.reason)
             return None
         block, self._block = bytes(self._block), None
+        self._held.change(-len(block))
         return self._take_headers(self._block_flags, number, block)
 
     def _take_headers(self, flags: int, number: int, raw: bytes) -> Event | None:
@@ -233,6 +200,7 @@ class Http2Connection:
             return None
         stream = Stream(number, block, STREAM_WINDOW, self.outflow.stream_window, has_ended)
         self.streams[number] = stream
+        self.intake.open(stream)
         return Opened(stream)
 
     def _take_trailers(self, number: int, has_ended: bool) -> Event | None:
@@ -301,22 +269,25 @@ class Http2Connection:
         self._calm.disturb()
 
     def _read_window(self, flags: int, number: int, payload: bytes) -> Event | None:
+        """One that nothing waits for, and that gives back nothing that was sent, asks for nothing."""
         increment = frames.read_word(payload) & NUMBER_BITS
-        if increment < _TRIFLE_BYTES:
-            self._calm.disturb()
-        if not number:
+        parts: list[Buffer] | None
+        if number:
+            stream = self.streams.get(number)
+            if stream is None:
+                return self._pass_over(number)
+            if not increment:
+                return self.fail(stream, Fault.PROTOCOL_ERROR)
+            parts = self.outflow.widen_stream(stream, increment)
+            if parts is None:
+                return self.fail(stream, Fault.FLOW_CONTROL_ERROR)
+        else:
             if not increment:
                 raise _unfit("a window cannot be opened by nothing")
-            self._outgoing += self.outflow.widen(increment)
-            return None
-        stream = self.streams.get(number)
-        if stream is None:
-            return self._pass_over(number)
-        if not increment:
-            return self.fail(stream, Fault.PROTOCOL_ERROR)
-        parts = self.outflow.widen_stream(stream, increment)
-        if parts is None:
-            return self.fail(stream, Fault.FLOW_CONTROL_ERROR)
+            parts = self.outflow.widen(increment)
+        is_due = self.outflow.give_back(bool(number), increment)
+        if increment < _TRIFLE_BYTES or not (parts or is_due):
+            self._calm.disturb()
         self._outgoing += parts
         return None
 
@@ -333,6 +304,8 @@ class Http2Connection:
         stream.is_open = False
         self.streams.pop(stream.number, None)
         self.outflow.forget(stream)
+        stream.partial = stream.asked = None
+        self.intake.keep(stream, 0)
         self.intake.complete(stream)
 
     def _ended(self, stream: Stream) -> bytes:

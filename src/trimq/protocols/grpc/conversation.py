@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from trimq.clock import Timeline, Timer
 from trimq.errors import ProtocolError, Stopping
 from trimq.model import Buffer
-from trimq.protocols.contract import Build, CallFrontEnd, CallStream, Outlet, Parts, Reply
+from trimq.protocols.contract import Build, CallFrontEnd, CallStream, HeldBytes, Outlet, Parts, Reply
 from trimq.protocols.grpc.calls import Asked, Begun, CallEvent, Calls, Cancelled, Finished, Said
 from trimq.protocols.grpc.connection import Http2Connection, Limits
 from trimq.protocols.grpc.frames import BrokenConnection, Fault
@@ -87,14 +87,15 @@ class GrpcConversation:
         outlet: Outlet,
         limits: Limits,
         liveness: Timeline,
+        held_bytes: HeldBytes,
     ) -> None:
         self._front_end = front_end
         self._outlet = outlet
         self._limits = limits
         self._liveness = liveness
-        self._http2 = Http2Connection(limits, liveness.now_ms)
+        self._http2 = Http2Connection(limits, liveness.now_ms, held_bytes)
         self._calls = Calls(self._http2, methods, address, limits)
-        self._postponed = Postponed(limits.message_bytes)
+        self._postponed = Postponed(limits.message_bytes, self._http2.intake)
         self.get_buffer = self._http2.get_buffer
         self.buffer_updated = self._http2.buffer_updated
         self.rest = self._http2.rest
@@ -239,6 +240,8 @@ class GrpcConversation:
             work, stream.work = stream.work, None
             if work is not None:
                 work.drop()
+        self._http2.forget()
+        self._postponed.clear()
 
 
 def _log_fault(name: str, error: Exception) -> None:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from trimq.clock import Timeline
 from trimq.config import Settings
-from trimq.protocols.contract import CallFrontEnd, Outlet
+from trimq.protocols.contract import CallFrontEnd, HeldBytes, Outlet
 from trimq.protocols.grpc.connection import Limits
 from trimq.protocols.grpc.conversation import GrpcConversation
 from trimq.protocols.grpc.heads import Method
 
 
 class GrpcDoor:
-    def __init__(self, front_end: CallFrontEnd, limits: Limits, liveness: Timeline) -> None:
+    """`held_bytes` counts what its connections hold together, perhaps with those of other doors."""
+
+    def __init__(
+        self, front_end: CallFrontEnd, limits: Limits, liveness: Timeline, held_bytes: HeldBytes | None = None
+    ) -> None:
         self._front_end = front_end
         self._limits = limits
         self._liveness = liveness
+        self._held_bytes = HeldBytes() if held_bytes is None else held_bytes
         named = [(name, False) for name in front_end.calls] + [(name, True) for name in front_end.streams]
         self._methods = {f"/{front_end.service}/{name}": Method(name, is_stream) for name, is_stream in named}
 
     def converse(self, address: str, outlet: Outlet) -> GrpcConversation:
-        return GrpcConversation(self._front_end, self._methods, address, outlet, self._limits, self._liveness)
+        return GrpcConversation(
+            self._front_end, self._methods, address, outlet, self._limits, self._liveness, self._held_bytes
+        )
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -44,13 +44,15 @@ _FIRST_DYNAMIC = len(_STATIC) + 1
 
 
 class HeaderBlock:
-    """What a block says. `meaning` is for whoever reads it: a block that comes again need not be read again."""
+    """What a block says. `meaning` is for whoever reads it: a block that comes again need not be read again. `size` is
+    that of the fields that were kept, as HTTP/2 counts it."""
 
-    __slots__ = ("fields", "is_too_long", "meaning")
+    __slots__ = ("fields", "is_too_long", "meaning", "size")
 
-    def __init__(self, fields: tuple[Field, ...], is_too_long: bool) -> None:
+    def __init__(self, fields: tuple[Field, ...], is_too_long: bool, size: int = 0) -> None:
         self.fields = fields
         self.is_too_long = is_too_long
+        self.size = size
         self.meaning: Any = None
 
 
@@ -107,7 +109,7 @@ class HeaderDecoder:
             size += len(field[0]) + len(field[1]) + _FIELD_BYTES
             if size <= most:
                 fields.append(field)
-        return HeaderBlock(tuple(fields), size > most)
+        return HeaderBlock(tuple(fields), size > most, min(size, most))
 
     def _find(self, index: int) -> Field:
         if 0 < index < _FIRST_DYNAMIC:

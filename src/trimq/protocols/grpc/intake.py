@@ -1,11 +1,12 @@
-"""How much a peer may send: windows that are opened again as bytes are taken, and room for long messages, which few
-streams have at a time. Knows sizes only."""
+"""How much a peer may send: windows that are opened again as bytes are taken, room for long messages, which few streams
+have at a time, and what is kept of all until it is whole. Knows sizes only."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 
+from trimq.protocols.contract import HeldShare
 from trimq.protocols.grpc.frames import BrokenConnection, Fault, window_update
 from trimq.protocols.grpc.streams import Stream
 
@@ -16,18 +17,41 @@ CONNECTION_WINDOW = 1024 * 1024
 # The last piece of a message may be padded.
 _PADDING_BYTES = 256
 
+# Headers up to this length are not counted: nearly all calls of a client share theirs.
+_USUAL_HEADERS = 4096
+
 
 class Intake:
     """Of one connection. A message that does not fit into its stream's window is granted room for the rest of it, as
     soon as the rests of all messages fit into `room_bytes`, or no other is on its way: each that is granted can come
-    whole, so that none waits for another in a circle. `post` takes frames that are to be sent."""
+    whole, so that none waits for another in a circle. `post` takes frames that are to be sent. `held` counts what is
+    kept."""
 
-    def __init__(self, room_bytes: int, post: Callable[[bytes], None]) -> None:
+    def __init__(self, room_bytes: int, post: Callable[[bytes], None], held: HeldShare) -> None:
+        self._held = held
         self._room_bytes = room_bytes
         self._granted_bytes = 0
         self._credit = CONNECTION_WINDOW
         self._asking: deque[tuple[Stream, int]] = deque()
         self._post = post
+
+    def open(self, stream: Stream) -> None:
+        """Long headers are kept for as long as their stream is open."""
+        if stream.block.size > _USUAL_HEADERS:
+            stream.headers_kept = stream.block.size
+            self.keep(stream, 0)
+
+    def keep(self, stream: Stream, size: int) -> None:
+        """So much of what came on the stream is kept now."""
+        size += stream.headers_kept if stream.is_open else 0
+        if size != stream.kept:
+            self._held.change(size - stream.kept)
+            stream.kept = size
+
+    @property
+    def shortage(self) -> str:
+        """Why no more may be kept than is already; empty: it may."""
+        return self._held.reason if self._held.must_yield else ""
 
     def take(self, size: int) -> None:
         """So much has come on the connection. BrokenConnection: more than was allowed."""

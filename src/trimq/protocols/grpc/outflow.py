@@ -28,6 +28,8 @@ class Outflow:
         self.stream_window = DEFAULT_WINDOW
         self.frame_bytes = FRAME_BYTES
         self.held_bytes = 0
+        self._sent_bytes = 0
+        self._given_back = [0, 0]  # of that: on the connection's window, on those of all streams
         self._waiting: dict[Stream, None] = {}
 
     def send(self, stream: Stream, head: bytes, data: bytes, tail: bytes = b"") -> list[Buffer]:
@@ -37,6 +39,7 @@ class Outflow:
         if stream.held is None and size <= self.window and size <= stream.window and size <= self.frame_bytes:
             self.window -= size
             stream.window -= size
+            self._sent_bytes += size
             after = self._ended(stream) if tail else b""
             return [b"".join((head, HEAD.pack(size << 8, 0, stream.number), data, tail, after))]
         if stream.held is None:
@@ -72,6 +75,7 @@ class Outflow:
             self.window -= size
             stream.window -= size
             self.held_bytes -= size
+            self._sent_bytes += size
             parts += (HEAD.pack(size << 8, 0, stream.number), piece)
         stream.held = None
         if stream.tail:
@@ -98,6 +102,12 @@ class Outflow:
         if stream.held is None or stream.window <= 0 or stream in self._waiting:
             return []
         return self._go_on(stream)
+
+    def give_back(self, on_stream: bool, increment: int) -> bool:
+        """The peer has opened a window by so much. Whether so much of what was sent had not been given back yet."""
+        given_back = self._given_back[on_stream] + increment
+        self._given_back[on_stream] = min(given_back, self._sent_bytes)
+        return given_back <= self._sent_bytes
 
     def forget(self, stream: Stream) -> None:
         """It has ended: what waits for it will not be sent."""

@@ -19,8 +19,10 @@ class Stream:
         "granted",
         "has_ended",
         "has_headers",
+        "headers_kept",
         "held",
         "is_open",
+        "kept",
         "number",
         "partial",
         "tail",
@@ -45,6 +47,9 @@ class Stream:
         self.partial: bytearray | None = None
         """A message that has come in part."""
         self.granted = 0
+        self.kept = 0
+        """How much memory is counted for what has come on it, with its headers if they are long."""
+        self.headers_kept = 0
         self.asked: tuple[int, bytes] | None = None
         """The one message of a plain call and its flag, until the peer says that there is no other."""
         self.work: Any = None

@@ -9,10 +9,11 @@ from typing import TypeVar
 import msgspec
 
 from trimq.model import Buffer
+from trimq.protocols.contract import HeldBytes
 from trimq.protocols.kafka import codec
 from trimq.protocols.kafka.apis import API_VERSIONS, APIS, Api, UnsupportedRequest
 from trimq.protocols.kafka.fetch_path import write_fetch_response
-from trimq.protocols.kafka.frames import START_SIZE, HeldBytes, InvalidFrame, ReceiveBuffer
+from trimq.protocols.kafka.frames import START_SIZE, InvalidFrame, ReceiveBuffer
 from trimq.protocols.kafka.messages.fetch import FetchResponse
 from trimq.protocols.kafka.messages.produce import ProduceRequest, ProduceResponse
 from trimq.protocols.kafka.produce_path import ProduceRequests, read_legacy_string, write_produce_response

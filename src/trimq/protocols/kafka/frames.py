@@ -6,10 +6,10 @@ from __future__ import annotations
 from struct import Struct
 
 from trimq.errors import ProtocolError
+from trimq.protocols.contract import HeldBytes
 
 START_SIZE = 64 * 1024
 LENGTH_SIZE = 4
-NO_LIMIT = 1 << 62
 LEAST_ROOM = 1 / 8  # with less of a buffer free, receiving into the rest of it means too many small reads
 SHRINK_AFTER = 16  # times in a row that a quarter of the buffer would have been enough
 
@@ -20,22 +20,13 @@ class InvalidFrame(ProtocolError):
     """The length before a frame is not positive, or over the limit."""
 
 
-class HeldBytes:
-    """What the buffers of all connections take together, beyond the size that each begins with."""
-
-    __slots__ = ("count", "limit")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.count = 0
-
-
 class ReceiveBuffer:
     """Where a transport puts bytes, and where frames are read without copying them.
 
     `data[start:end]` has been received and not yet been cut. What was cut stays where it is, unchanged, as long as
     anybody holds a view of `data`: room is then found behind it, or in a new bytearray, and the old one lives on in its
-    views. A claimed length alone takes no memory: the buffer at most doubles what has arrived.
+    views. A claimed length alone takes no memory: the buffer at most doubles what has arrived. What it takes beyond
+    `start_size` is counted in `together`.
     """
 
     __slots__ = ("_together", "_too_big", "data", "end", "frame_limit", "start", "start_size")
@@ -47,7 +38,7 @@ class ReceiveBuffer:
         self.start = 0
         self.end = 0
         self._too_big = 0
-        self._together = HeldBytes(NO_LIMIT) if together is None else together
+        self._together = HeldBytes() if together is None else together
 
     def get_buffer(self, _size_hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty. As `asyncio.BufferedProtocol.get_buffer`."""
@@ -71,7 +62,7 @@ class ReceiveBuffer:
             raise InvalidFrame(f"a frame of {length} bytes, where 1 to {self.frame_limit} are allowed")
         finish: int = begin + length
         if finish > self.end:
-            if self._together.count > self._together.limit:
+            if self._together.is_exceeded:
                 self._refuse_to_grow()
             return None
         self.start = finish
@@ -98,7 +89,7 @@ class ReceiveBuffer:
 
     def _go_on_in(self, data: bytearray) -> None:
         grown = max(len(data), self.start_size) - max(len(self.data), self.start_size)
-        self._together.count += grown
+        self._together.change(grown)
         self.data = data
 
     def _begin_anew(self) -> None:

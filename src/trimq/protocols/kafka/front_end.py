@@ -11,11 +11,10 @@ from trimq.core.counts import Counts
 from trimq.core.logins import Logins
 from trimq.errors import ProtocolError
 from trimq.model import Caller
-from trimq.protocols.contract import Outlet, Parts, Reply
+from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
 from trimq.protocols.kafka.apis import APIS
 from trimq.protocols.kafka.connection import KafkaConnection, Request
 from trimq.protocols.kafka.fetch_sessions import FetchSessions
-from trimq.protocols.kafka.frames import HeldBytes
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.handlers.context import Context
 

@@ -6,13 +6,16 @@ A topic that stands twice in a request is refused once, for both. validate_only 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 
+from trimq.core.topics import Topic
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of
 from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.create_topics import refuse_replicas
+from trimq.protocols.kafka.handlers.create_topics import MANY_PARTITIONS, refuse_replicas
 from trimq.protocols.kafka.handlers.tickets import Tickets
 from trimq.protocols.kafka.internal_topics import INTERNAL
 from trimq.protocols.kafka.messages.topics import (
@@ -25,6 +28,25 @@ from trimq.protocols.kafka.messages.topics import (
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(CreatePartitionsRequest)
+    wanted = [] if message.validate_only else list(_wanted(context, message))
+    if sum(count - len(topic.streams) for topic, count in wanted) <= MANY_PARTITIONS:
+        return _grow_all(context, request, message)
+    reply = Reply.later()
+    context.broker.prepare_growth(context.caller, wanted, lambda: reply.become(_grow_all(context, request, message)))
+    return reply
+
+
+def _wanted(context: Context, message: CreatePartitionsRequest) -> Iterator[tuple[Topic, int]]:
+    """What can be added, as far as that is known."""
+    for asked in message.topics:
+        with suppress(Refusal):
+            if asked.name not in INTERNAL:
+                topic = context.topic(asked.name, b"")
+                context.broker.check_growth(context.caller, topic, asked.count)
+                yield topic, asked.count
+
+
+def _grow_all(context: Context, request: Request, message: CreatePartitionsRequest) -> Reply:
     tickets = Tickets()
     results = []
     counts = Counter(topic.name for topic in message.topics)

@@ -7,6 +7,8 @@ Not served: more replicas than there are nodes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -29,6 +31,7 @@ from trimq.protocols.kafka.messages.topics import (
 from trimq.protocols.kafka.topic_configs import describe, in_kafka_words, refused, to_settings
 
 _CHOOSE = -1  # leave the number to the broker
+MANY_PARTITIONS = 25  # in one request: they are made over several turns of the loop
 _MOST_PARTITIONS = 10_000  # in one request, as in Kafka
 
 
@@ -39,10 +42,30 @@ class _Plan(NamedTuple):
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(CreateTopicsRequest)
+    asked_for = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in message.topics)
+    if message.validate_only or message.timeout_ms <= 0 or not MANY_PARTITIONS < asked_for <= _MOST_PARTITIONS:
+        return _create_all(context, request, message, asked_for)
+    reply = Reply.later()
+    context.broker.prepare_topics(
+        context.caller,
+        list(_wanted(context, message)),
+        lambda: reply.become(_create_all(context, request, message, asked_for)),
+    )
+    return reply
+
+
+def _wanted(context: Context, message: CreateTopicsRequest) -> Iterator[tuple[str, int, dict[str, str]]]:
+    """What can be made, as far as that is known."""
+    for asked in message.topics:
+        with suppress(Refusal):
+            plan = _plan(context, asked)
+            yield asked.name, plan.streams, plan.settings
+
+
+def _create_all(context: Context, request: Request, message: CreateTopicsRequest, asked_for: int) -> Reply:
     tickets = Tickets()
     results = []
     counts = Counter(topic.name for topic in message.topics)
-    asked_for = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in message.topics)
     for name, asked in {topic.name: topic for topic in message.topics}.items():
         try:
             if counts[name] > 1:
