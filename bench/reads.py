@@ -20,6 +20,7 @@ from trimq.formats.batch import stamp
 from trimq.formats.checksum import crc32c
 from trimq.model import StreamId
 from trimq.storage.companions import PARTITION_METADATA
+from trimq.storage.damages import Damages
 from trimq.storage.epoch_checkpoint import format_partition_metadata
 from trimq.storage.partition_store import ROOT
 
@@ -43,7 +44,7 @@ def write_tail(folder: Path, size: int) -> Path:
 def measure_reads(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     with storage_in(folder / "read") as storage:
         path = write_tail(folder / "read", sizes.read_bytes)
-        stream = Stream(StreamId(UUID(int=7), 0), "bench", storage.open_log(), 1 << 30, Rules())
+        stream = Stream(StreamId(UUID(int=7), 0), "bench", storage.open_log(), 1 << 30, Rules(), Damages())
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
             contestants = [_read_stream(stream), _read_stream(stream, is_first=True), _read_map(mapped)]
             cost, first, floor = take_turns(contestants, sizes.rounds)
