@@ -145,21 +145,25 @@ class Channel:
         if self.lost:
             self.lost = {lost for lost in self.lost if lost > tag > 0} if is_multiple else self.lost - {tag}
         taken = {tag: self.unacked.pop(tag) for tag in tags}
-        self.unacked_bytes -= _size(taken.values())
-        if self.transaction is not None:
+        if self.transaction is None:
+            self.unacked_bytes -= _size(taken.values())
+        else:  # it holds them until its end
             self.transaction.taken.update(taken)
         return list(taken.values())
 
     def give_back(self, taken: dict[int, Delivery]) -> None:
         """They are unacknowledged again, as they were."""
         self.unacked = dict(sorted({**self.unacked, **taken}.items()))
-        self.unacked_bytes += _size(taken.values())
+
+    def finish(self, taken: dict[int, Delivery]) -> None:
+        """A transaction has settled them for good."""
+        self.unacked_bytes -= _size(taken.values())
 
     def take_all(self) -> list[Delivery]:
         """Whatever is unacknowledged."""
         taken = list(self.unacked.values())
         self.unacked.clear()
-        self.unacked_bytes = 0
+        self.unacked_bytes -= _size(taken)
         return taken
 
     def queue_name(self, name: str) -> str:

@@ -159,8 +159,11 @@ def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Repl
         _check(context, event)
     outcomes: list[Outcome] = [_send(context, channel, event) for event in transaction.publishes]
     context.begin_transaction(channel)
+    channel.finish(transaction.taken)
     for settlement in transaction.settlements:
         apply_settlement(context, settlement)
+    if channel.is_full:
+        context.deliver_again(channel)
     number = max((outcome.number for outcome in outcomes if outcome.needs_sync), default=0)
 
     def build() -> Parts:

@@ -1,0 +1,52 @@
+"""What a channel counts of messages that it has not acknowledged."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from trimq.core.backlog import NEVER_TRIED
+from trimq.core.deliveries import Delivery
+from trimq.formats.content import NEVER, Content, Stored
+from trimq.protocols.amqp.channel import Channel, Transaction
+
+NOBODY = cast(Any, None)
+
+
+def delivered(size: int) -> Delivery:
+    stored = Stored(0, 0, NEVER, Content(b"", b"key", b"", bytes(size), 0))
+    return Delivery(NOBODY, None, stored, None, b"", NEVER_TRIED, 0)
+
+
+def holding(*sizes: int) -> Channel:
+    channel = Channel(1)
+    channel.remember(channel.next_tags(len(sizes)), [delivered(size) for size in sizes], max(sizes))
+    return channel
+
+
+def test_what_is_settled_counts_no_longer() -> None:
+    channel = holding(100, 200, 300)
+    before = channel.unacked_bytes
+    assert len(channel.settle(2, is_multiple=True)) == 2
+    assert 0 < channel.unacked_bytes < before
+    channel.settle(3, is_multiple=False)
+    assert channel.unacked_bytes == 0
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_what_a_transaction_has_settled_counts_until_its_end(is_committed: bool) -> None:
+    channel = holding(100, 200, 300)
+    before = channel.unacked_bytes
+    channel.transaction = transaction = Transaction()
+    channel.settle(2, is_multiple=True)
+    assert channel.unacked_bytes == before
+    channel.transaction = None
+    if is_committed:
+        channel.finish(transaction.taken)
+        assert 0 < channel.unacked_bytes < before
+    else:
+        channel.give_back(transaction.taken)
+        assert (channel.unacked_bytes, list(channel.unacked)) == (before, [1, 2, 3])
+    channel.take_all()
+    assert channel.unacked_bytes == 0
