@@ -9,10 +9,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_trimq.bounds import check_batch, find_bound, find_ends, ranges, split
+from pyspark_trimq.bounds import check_batch, find_bound, find_ends, split
 from pyspark_trimq.columns import arrow_schema, check_schema
 from pyspark_trimq.options import EARLIEST, LATEST, SourceOptions, read_source_options
 from pyspark_trimq.ports import Port, Range, open_port
+from pyspark_trimq.positions import Position, check_there, ids_of, planned, still_there
 
 
 class RangePartition(InputPartition):
@@ -36,13 +37,23 @@ class BatchReader(DataSourceReader):
         options = self._options
         with closing(connect(options)) as port:
             ends = find_ends(port, options)
-            start = find_bound(port, ends, options.starting, options.starting_ms, EARLIEST, "startingOffsets")
-            end = find_bound(port, ends, options.ending, options.ending_ms, LATEST, "endingOffsets")
-            whole = ranges(start, end, ends, options.fails_on_loss)
-            return [RangePartition(part) for part in split(whole, options.min_partitions)]
+            ids = ids_of(ends)
+            start = Position(
+                find_bound(port, ends, options.starting, options.starting_ms, EARLIEST, "startingOffsets"), ids
+            )
+            end = Position(find_bound(port, ends, options.ending, options.ending_ms, LATEST, "endingOffsets"), ids)
+        whole = planned(start, end)
+        if options.fails_on_loss:
+            check_there(whole, start, end, ends)
+        there = [still_there(part, end, ends) for part in whole]
+        return [
+            RangePartition(part)
+            for part in split([part for part in there if part.start < part.end], options.min_partitions)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, RangePartition)
+        if not isinstance(partition, RangePartition):  # Spark's own: there is nothing to read
+            return iter(())
         return read_range(self._options, self._schema, partition.wanted)
 
 

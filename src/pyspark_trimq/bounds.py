@@ -6,36 +6,55 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 
-from pyspark_trimq.mistakes import Lost, Mistake
+from pyspark_trimq.mistakes import Mistake, TopicMistake
 from pyspark_trimq.options import EARLIEST, LATEST, Bound, SourceOptions
 from pyspark_trimq.ports import Ends, Port, Range, StreamKey
-
-Progress = dict[StreamKey, int]
-"""How far each stream is read."""
+from pyspark_trimq.positions import NOWHERE, Position, Progress, topic_is_gone
 
 _EARLIEST_OFFSET = -2
 _LATEST_OFFSET = -1
 
 
-def find_ends(port: Port, options: SourceOptions) -> dict[StreamKey, Ends]:
-    """The streams that are asked for, and where they begin and end now."""
+def find_ends(port: Port, options: SourceOptions, begun: Position = NOWHERE) -> dict[StreamKey, Ends]:
+    """The streams that are asked for, and where they begin and end now. What was there when a query had `begun` and is
+    gone is left out. Lost: unless that is to fail, which it is not for topics that nobody has named."""
     if options.assigned is not None:
-        return _assigned(port, options.assigned)
+        return _assigned(port, options, options.assigned, begun)
     if options.pattern is not None:
         topics = [name for name in port.topics() if re.fullmatch(options.pattern, name)]
     else:
         topics = list(options.subscribe or ())
-    return {StreamKey(topic, number): ends for topic in topics for number, ends in port.ends(topic).items()}
+    found: dict[StreamKey, Ends] = {}
+    for topic in topics:
+        try:
+            found |= {StreamKey(topic, number): ends for number, ends in port.ends(topic).items()}
+        except TopicMistake:
+            if options.pattern is None:
+                _pass_over(topic, topic in begun.topics, options)
+    return found
 
 
-def _assigned(port: Port, assigned: Mapping[str, list[int]]) -> dict[StreamKey, Ends]:
-    found = {}
+def _pass_over(topic: str, was_there: bool, options: SourceOptions) -> None:
+    """In place of the TopicMistake that is being handled."""
+    if not was_there:
+        raise
+    if options.fails_on_loss:
+        raise topic_is_gone(topic) from None
+
+
+def _assigned(
+    port: Port, options: SourceOptions, assigned: Mapping[str, list[int]], begun: Position
+) -> dict[StreamKey, Ends]:
+    found: dict[StreamKey, Ends] = {}
     for topic, numbers in assigned.items():
-        known = port.ends(topic)
-        for number in numbers:
-            if number not in known:
-                raise Mistake(f"the topic {topic!r} has no partition {number}; it has {', '.join(map(str, known))}")
-            found[StreamKey(topic, number)] = known[number]
+        try:
+            known = port.ends(topic)
+            for number in numbers:
+                if number not in known and StreamKey(topic, number) not in begun.offsets:
+                    raise Mistake(f"the topic {topic!r} has no partition {number}; it has {', '.join(map(str, known))}")
+            found |= {StreamKey(topic, number): known[number] for number in numbers if number in known}
+        except TopicMistake:
+            _pass_over(topic, topic in begun.topics, options)
     return found
 
 
@@ -49,6 +68,9 @@ def find_bound(
     chosen = bound if bound is not None else default
     if isinstance(chosen, str):
         return {key: _word(chosen, each) for key, each in ends.items()}
+    for topic, number in [(topic, number) for topic, numbers in chosen.items() for number in numbers]:
+        if (topic, number) not in ends:
+            raise Mistake(f"{option} names partition {number} of {topic!r}, which is not read: leave it out")
     found = {}
     for key, each in ends.items():
         if key.number not in chosen.get(key.topic, {}):
@@ -72,31 +94,6 @@ def check_batch(options: SourceOptions) -> None:
         raise Mistake("startingOffsets is 'latest', where nothing is left for a batch: give earliest or offsets")
     if options.ending == EARLIEST:
         raise Mistake("endingOffsets is 'earliest', where nothing is left for a batch: give latest or offsets")
-
-
-def ranges(start: Progress, end: Progress, ends: Mapping[StreamKey, Ends], fails_on_loss: bool) -> list[Range]:
-    """What lies between. Lost: some of it is gone, unless that is not to fail."""
-    found = []
-    for key, until in end.items():
-        known = ends.get(key)
-        begin = start.get(key, known.start if known is not None else 0)
-        if known is None or begin < known.start or until > known.end:
-            begin, until = _still_there(key, begin, until, known, fails_on_loss)
-        if begin < until:
-            found.append(Range(key, begin, until))
-    return found
-
-
-def _still_there(key: StreamKey, begin: int, until: int, ends: Ends | None, fails_on_loss: bool) -> tuple[int, int]:
-    if begin >= until and ends is not None:
-        return begin, begin
-    if fails_on_loss:
-        has = "it is gone" if ends is None else f"it has messages from {ends.start} to {ends.end}"
-        raise Lost(
-            f"messages {begin} to {until} of {key.topic} {key.number} were to be read, but {has}; "
-            "with failOnDataLoss=false the query goes on without them"
-        )
-    return (begin, begin) if ends is None else (max(begin, ends.start), min(until, ends.end))
 
 
 def split(whole: list[Range], at_least: int | None) -> list[Range]:
@@ -126,22 +123,3 @@ def admit(start: Progress, end: Progress, most: int) -> Progress:
         left -= share
         found[key] = start.get(key, 0) + share
     return {key: found[key] for key in end}
-
-
-def to_json(progress: Progress) -> dict[str, dict[str, int]]:
-    """As Spark's Kafka source writes offsets."""
-    found: dict[str, dict[str, int]] = {}
-    for key, offset in progress.items():
-        found.setdefault(key.topic, {})[str(key.number)] = offset
-    return found
-
-
-def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Progress:
-    try:
-        return {
-            StreamKey(topic, int(number)): int(offset)
-            for topic, streams in offsets.items()
-            for number, offset in streams.items()
-        }
-    except (AttributeError, TypeError, ValueError):
-        raise Mistake(f"the checkpoint holds {offsets!r}, which is no offset of this source: use another one") from None

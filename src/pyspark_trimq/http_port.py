@@ -70,8 +70,12 @@ class HttpPort:
         return [topic["name"] for topic in self._json("/api/streams")["topics"]]
 
     def ends(self, topic: str) -> dict[int, Ends]:
-        rows = self._topic(topic)["streams"]
-        return {row["stream"]: Ends(row["start"], row[self._end_name], row.get("bytes", 0)) for row in rows}
+        found = self._topic(topic)
+        id = str(found.get("id", ""))
+        return {row["stream"]: Ends(row["start"], row[self._end_name], row["end"], id) for row in found["streams"]}
+
+    def sizes(self, topic: str) -> dict[int, int]:
+        return {row["stream"]: row.get("bytes", 0) for row in self._topic(topic)["streams"]}
 
     def home(self, topic: str) -> str:
         return str(self._topic(topic)["home"])

@@ -8,12 +8,13 @@ from contextlib import closing
 
 import pyarrow as pa
 
+from pyspark_trimq import kafka_topics
 from pyspark_trimq import kafka_wire as wire
 from pyspark_trimq.decoding import decoder_for
 from pyspark_trimq.logins import Login
 from pyspark_trimq.mistakes import Lost, Mistake, TopicMistake, Unreachable
 from pyspark_trimq.patience import Patience
-from pyspark_trimq.ports import Ends, Range, StreamKey, chunk_bytes, lost_range
+from pyspark_trimq.ports import SMALL_CHUNK_BYTES, Ends, Range, StreamKey, chunk_bytes, lost_range
 from trimq.formats.batch import LENGTH_ENDS_AT, read_header
 
 KAFKAS_HOME = "partition-log"
@@ -33,6 +34,7 @@ class KafkaPort:
         self._is_committed = is_committed
         self._wires: dict[wire.Address, wire.Wire] = {}
         self._leaders: dict[StreamKey, wire.Address] = {}
+        self._metadata_version: tuple[int, int] | None = None
 
     def close(self) -> None:
         for one in self._wires.values():
@@ -48,8 +50,27 @@ class KafkaPort:
         return sorted(name for name, facts in self._metadata(None).topics.items() if not facts.error)
 
     def ends(self, topic: str) -> dict[int, Ends]:
-        starts, ends = self._offsets(topic, wire.EARLIEST), self._offsets(topic, wire.LATEST)
-        return {number: Ends(start, ends.get(number, start)) for number, start in starts.items()}
+        id = self._look_up(topic)  # anew: it may be another topic of this name, or have more partitions
+        starts, lasts = self._offsets(topic, wire.EARLIEST), self._offsets(topic, wire.LATEST, False)
+        ends = self._offsets(topic, wire.LATEST) if self._is_committed else lasts
+        return {
+            number: Ends(start, ends.get(number, start), lasts.get(number, start), id)
+            for number, start in starts.items()
+        }
+
+    def sizes(self, topic: str) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for leader, numbers in self._by_leader(topic).items():
+            request = kafka_topics.sizes_request(topic, numbers)
+            found |= kafka_topics.read_sizes(self._wire(leader).ask(kafka_topics.DESCRIBE_LOG_DIRS, request))
+        untold = {number: each for number, each in self.ends(topic).items() if number not in found}
+        return found | {number: self._judge_size(StreamKey(topic, number), each) for number, each in untold.items()}
+
+    def _judge_size(self, key: StreamKey, ends: Ends) -> int:
+        """By the first messages, for users who may not know how large logs are."""
+        stored, after = _whole(self._fetch(key, ends.start, SMALL_CHUNK_BYTES).records)
+        messages = 0 if after is None else after - ends.start
+        return len(stored) * (ends.last - ends.start) // messages if messages > 0 else 0
 
     def home(self, topic: str) -> str:
         self._leaders_of(topic)
@@ -59,14 +80,12 @@ class KafkaPort:
         found, ends = self._offsets(topic, time_ms), self._offsets(topic, wire.LATEST)
         return {number: ends[number] if offset < 0 else offset for number, offset in found.items()}
 
-    def _offsets(self, topic: str, time_ms: int) -> dict[int, int]:
+    def _offsets(self, topic: str, time_ms: int, is_committed: bool | None = None) -> dict[int, int]:
+        is_committed = self._is_committed if is_committed is None else is_committed
         for _ in range(_TRIES):
-            by_leader: dict[wire.Address, list[int]] = {}
-            for number, leader in self._leaders_of(topic).items():
-                by_leader.setdefault(leader, []).append(number)
             found: dict[int, tuple[int, int]] = {}
-            for leader, numbers in by_leader.items():
-                request = wire.list_offsets_request(topic, numbers, time_ms, self._is_committed)
+            for leader, numbers in self._by_leader(topic).items():
+                request = wire.list_offsets_request(topic, numbers, time_ms, is_committed)
                 found |= wire.read_offsets(self._wire(leader).ask(wire.LIST_OFFSETS, request))
             errors = {error for error, _ in found.values() if error}
             if not errors:
@@ -76,21 +95,33 @@ class KafkaPort:
             self._forget(topic)
         raise Unreachable(f"no broker leads all partitions of {topic!r} now: try again")
 
+    def _by_leader(self, topic: str) -> dict[wire.Address, list[int]]:
+        found: dict[wire.Address, list[int]] = {}
+        for number, leader in self._leaders_of(topic).items():
+            found.setdefault(leader, []).append(number)
+        return found
+
     def _leaders_of(self, topic: str) -> dict[int, wire.Address]:
         known = {key.number: leader for key, leader in self._leaders.items() if key.topic == topic}
-        if known:
-            return known
+        if not known:
+            self._look_up(topic)
+            known = {key.number: leader for key, leader in self._leaders.items() if key.topic == topic}
+        return known
+
+    def _look_up(self, topic: str) -> str:
+        """Who leads the partitions is known after this. The topic's id."""
         found = self._metadata([topic])
         facts = found.topics.get(topic)
         if facts is not None and facts.error == wire.TOPIC_NOT_ALLOWED:
             raise Mistake(f"the broker at {self._bootstrap[0]} says no: {self._who()} may do nothing with {topic!r}")
+        self._forget(topic)
         if facts is None or facts.error or not facts.leaders:
             raise TopicMistake(f"there is no topic {topic!r} at {self._bootstrap[0]}")
         for number, leader in facts.leaders.items():
             if leader not in found.brokers:
                 raise Unreachable(f"partition {number} of {topic!r} has no leader now: try again")
-            self._leaders[StreamKey(topic, number)] = known[number] = found.brokers[leader]
-        return known
+            self._leaders[StreamKey(topic, number)] = found.brokers[leader]
+        return facts.id
 
     def _who(self) -> str:
         return "who does not log in" if self._login is None else f"the user {self._login.user!r}"
@@ -98,11 +129,17 @@ class KafkaPort:
     def _forget(self, topic: str) -> None:
         self._leaders = {key: leader for key, leader in self._leaders.items() if key.topic != topic}
 
-    def _metadata(self, topics: list[str] | None) -> wire.Metadata:
+    def _metadata(self, topics: list[str] | None) -> kafka_topics.Metadata:
         last = None
         for address in self._bootstrap:
             try:
-                return wire.read_metadata(self._wire(address).ask(wire.METADATA, wire.metadata_request(topics)))
+                asked = self._wire(address)
+                version = self._metadata_version
+                if version is None:
+                    version = kafka_topics.metadata_version(asked.ask(kafka_topics.API_VERSIONS, b""))
+                    self._metadata_version = version
+                answer = asked.ask(version, kafka_topics.metadata_request(version, topics))
+                return kafka_topics.read_metadata(version, answer)
             except Unreachable as error:
                 last = error
         assert last is not None
@@ -120,10 +157,14 @@ class KafkaPort:
         decode = decoder_for(KAFKAS_HOME, schema, key)
         size, empty = chunk_bytes(end - offset), 0
         while offset < end:
-            found = self._fetch(key, offset, size)
-            if found.error == wire.OFFSET_OUT_OF_RANGE:
-                start, last = self._span(key)
-                offset = lost_range(wanted, offset, start, last, fails_on_loss)
+            try:
+                found = self._fetch(key, offset, size)
+                span = self._span(key) if found.error == wire.OFFSET_OUT_OF_RANGE else None
+            except TopicMistake:
+                offset = lost_range(wanted, offset, None, None, fails_on_loss)
+                continue
+            if span is not None:
+                offset = lost_range(wanted, offset, *span, fails_on_loss)
                 continue
             stored, next_offset = _whole(found.records)
             if next_offset is None:
@@ -145,10 +186,10 @@ class KafkaPort:
         for _ in range(_TRIES):
             leader = self._leaders_of(key.topic).get(key.number)
             if leader is None:
-                raise Mistake(f"the topic {key.topic!r} has no partition {key.number}")
+                raise TopicMistake(f"the topic {key.topic!r} has no partition {key.number}")
             request = wire.fetch_request(key.topic, key.number, offset, size, self._is_committed)
             found = wire.read_fetched(self._wire(leader).ask(wire.FETCH, request))
-            if found.error not in wire.STALE:
+            if found.error not in (wire.UNKNOWN_TOPIC, *wire.STALE):
                 break
             self._forget(key.topic)
         if found.error not in (0, wire.OFFSET_OUT_OF_RANGE):
@@ -192,10 +233,10 @@ _let_in: set[tuple[str, Login]] = set()
 
 
 def check_login(bootstrap: str, login: Login) -> None:
-    """Once per process: workers are used again. Mistake: the broker does not let this user in, which the Kafka client
-    would try again and again."""
+    """Once per process: workers are used again. A broker that restarts is waited for. Mistake: it does not let this
+    user in, which the Kafka client would try again and again."""
     if (bootstrap, login) not in _let_in:
-        with closing(KafkaPort(bootstrap, True, login=login)) as port:
+        with closing(KafkaPort(bootstrap, True, is_known=True, login=login)) as port:
             port.greet()
         _let_in.add((bootstrap, login))
 

@@ -1,5 +1,5 @@
-"""Requests and answers of the Kafka protocol that a reader needs, in versions without tagged fields, and a connection
-that exchanges them. Every version that is used here is served by Kafka since 2.3 and by this broker."""
+"""Requests and answers of the Kafka protocol that a reader of messages needs, in versions without tagged fields, and a
+connection that exchanges them. Every version that is used here is served by Kafka since 2.3 and by this broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMEOUT_S = 60
 _LARGEST_ANSWER = 1 << 30
 _CLIENT_ID = b"pyspark_trimq"
 
-FETCH, LIST_OFFSETS, METADATA = (1, 11), (2, 2), (3, 4)
+FETCH, LIST_OFFSETS = (1, 11), (2, 2)
 SASL_HANDSHAKE, SASL_AUTHENTICATE = (17, 1), (36, 0)
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS, DELETE_GROUPS = (8, 2), (9, 2), (10, 0), (16, 0), (42, 0)
 
@@ -76,14 +76,12 @@ class Answer:
         return self._take(_INT64)
 
     def text(self) -> str:
-        size = self.int16()
-        if size < 0:
-            return ""
-        self._at += size
-        return self._data[self._at - size : self._at].decode()
+        return bytes(self.take(max(self.int16(), 0))).decode()
 
     def data(self) -> memoryview:
-        size = max(self.int32(), 0)
+        return self.take(max(self.int32(), 0))
+
+    def take(self, size: int) -> memoryview:
         self._at += size
         return memoryview(self._data)[self._at - size : self._at]
 
@@ -101,14 +99,21 @@ def text(value: str | None) -> bytes:
     return _INT16.pack(len(raw)) + raw
 
 
+def int32(value: int) -> bytes:
+    return _INT32.pack(value)
+
+
 def array(items: Iterable[bytes]) -> bytes:
     found = list(items)
     return _INT32.pack(len(found)) + b"".join(found)
 
 
+_WITH_TAGS = {(3, 10)}
+
+
 def frame(api: tuple[int, int], body: bytes) -> bytes:
     """A whole request."""
-    head = struct.pack(">hhih", *api, 0, len(_CLIENT_ID)) + _CLIENT_ID
+    head = struct.pack(">hhih", *api, 0, len(_CLIENT_ID)) + _CLIENT_ID + (b"\x00" if api in _WITH_TAGS else b"")
     return _INT32.pack(len(head) + len(body)) + head + body
 
 
@@ -193,44 +198,6 @@ def _login_mistake(address: Address, login: Login, error: int) -> Mistake:
 
 
 # -- messages
-
-
-class TopicFacts(NamedTuple):
-    error: int
-    leaders: dict[int, int]
-
-
-class Metadata(NamedTuple):
-    brokers: dict[int, Address]
-    topics: dict[str, TopicFacts]
-
-
-def metadata_request(topics: Iterable[str] | None) -> bytes:
-    """Of all topics, if none are named. None is created by asking."""
-    named = _INT32.pack(-1) if topics is None else array(text(name) for name in topics)
-    return named + b"\x00"
-
-
-def read_metadata(answer: Answer) -> Metadata:
-    answer.int32()
-    brokers = answer.array(lambda: (answer.int32(), answer.text(), answer.int32(), answer.text()))
-    answer.text()
-    answer.int32()
-
-    def partition() -> tuple[int, int]:
-        answer.int16()
-        number, leader = answer.int32(), answer.int32()
-        answer.array(answer.int32)
-        answer.array(answer.int32)
-        return number, leader
-
-    def topic() -> tuple[str, TopicFacts]:
-        error, name = answer.int16(), answer.text()
-        answer.int8()
-        return name, TopicFacts(error, dict(answer.array(partition)))
-
-    topics = dict(answer.array(topic))
-    return Metadata({id: Address(host, port) for id, host, port, _ in brokers}, topics)
 
 
 def list_offsets_request(topic: str, numbers: Iterable[int], time_ms: int, is_committed: bool) -> bytes:

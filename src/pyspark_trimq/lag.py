@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
-from pyspark_trimq.bounds import Progress
 from pyspark_trimq.ports import Port, Range
+from pyspark_trimq.positions import Progress
 
 PREFIX = "spark-"
 _QUERY = "sql.streaming.queryId"

@@ -21,11 +21,13 @@ class StreamKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Ends:
-    """`end` is where a reader of the chosen isolation has to stop for now. `bytes` is what is kept, about."""
+    """`end` is where a reader of the chosen isolation has to stop for now, `last` where others do. `id` is that of the
+    topic, another one when it was deleted and made anew; empty where topics have none."""
 
     start: int
     end: int
-    bytes: int = 0
+    last: int
+    id: str = ""
 
 
 class Range(NamedTuple):
@@ -41,6 +43,9 @@ class Port(Protocol):
 
     def ends(self, topic: str) -> dict[int, Ends]:
         """By stream. Mistake: there is no such topic."""
+
+    def sizes(self, topic: str) -> dict[int, int]:
+        """About how many bytes are kept of each stream. Mistake: there is no such topic."""
 
     def home(self, topic: str) -> str:
         """How the broker keeps it. Mistake: there is no such topic."""
@@ -79,13 +84,13 @@ def open_port(
 
 
 _CHUNK_BYTES = 4 << 20
-_SMALL_CHUNK_BYTES = 64 << 10
+SMALL_CHUNK_BYTES = 64 << 10
 _BYTES_PER_MESSAGE = 4096
 
 
 def chunk_bytes(messages: int) -> int:
     """How much to ask for at once: some megabytes, unless few messages are wanted, which would not fill them."""
-    return max(_SMALL_CHUNK_BYTES, min(messages * _BYTES_PER_MESSAGE, _CHUNK_BYTES))
+    return max(SMALL_CHUNK_BYTES, min(messages * _BYTES_PER_MESSAGE, _CHUNK_BYTES))
 
 
 def lost_range(wanted: Range, offset: int, start: int | None, end: int | None, fails_on_loss: bool) -> int:
@@ -101,11 +106,11 @@ def lost_range(wanted: Range, offset: int, start: int | None, end: int | None, f
     return wanted.end if start is None or not offset < start < wanted.end else start
 
 
-def find_kafka_address(bootstrap: str, login: Login | None = None) -> str:
-    """The Kafka port of the broker that either address names."""
+def find_kafka_address(bootstrap: str, login: Login | None = None, is_known: bool = False) -> str:
+    """The Kafka port of the broker that either address names. `is_known`: it was there before, and is waited for."""
     if not bootstrap.startswith(("http://", "https://")):
         return bootstrap
     from pyspark_trimq.http_port import HttpPort
 
-    with closing(HttpPort(bootstrap, "", True, login=login)) as port:
+    with closing(HttpPort(bootstrap, "", True, is_known, login)) as port:
         return port.kafka_address()

@@ -4,7 +4,9 @@ of positions, no object per record. Knows the format of batches, nothing of Arro
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +59,38 @@ class Wanted(NamedTuple):
     start: int
     end: int
     aborted: Collection[tuple[int, int]] = ()
+
+
+class LeftOut(NamedTuple):
+    """Records of one batch that were aborted, next to each other."""
+
+    producer_id: int
+    producer_epoch: int
+    offset: int
+    sequence: int
+    records: int
+
+
+_left_out: ContextVar[list[LeftOut] | None] = ContextVar("left out", default=None)
+
+
+@contextmanager
+def noting_aborted() -> Iterator[list[LeftOut]]:
+    """While this lasts, aborted records that are passed over are listed."""
+    found: list[LeftOut] = []
+    before = _left_out.set(found)
+    try:
+        yield found
+    finally:
+        _left_out.reset(before)
+
+
+def _note_aborted(header: BatchHeader, wanted: Wanted) -> None:
+    found = _left_out.get()
+    first, after = max(header.base_offset, wanted.start), min(header.last_offset + 1, wanted.end)
+    if found is not None and header.base_sequence >= 0:
+        sequence = (header.base_sequence + first - header.base_offset) & 0x7FFF_FFFF
+        found.append(LeftOut(header.producer_id, header.producer_epoch, first, sequence, after - first))
 
 
 def locate(stored: Buffer, wanted: Wanted) -> Located:
@@ -136,7 +170,9 @@ def _committed(stored: Buffer, wanted: Wanted) -> Iterable[tuple[int, BatchHeade
                 active.discard(header.producer_id)
         elif header.last_offset < wanted.start or header.base_offset >= wanted.end or not header.record_count:
             continue
-        elif not (header.is_transactional and header.producer_id in active):
+        elif header.is_transactional and header.producer_id in active:
+            _note_aborted(header, wanted)
+        else:
             yield position, header
 
 

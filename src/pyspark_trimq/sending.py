@@ -12,13 +12,21 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from pyspark_trimq.large_records import LARGE_RECORDS
 from pyspark_trimq.mistakes import Mistake, Unreachable
+from trimq.clock import monotonic_seconds
 
 # Tokens are cursors on a topic without messages, one per partition of it: a group with a lag of nothing.
 TOKEN_TOPIC = "trimq-spark-tokens"
 _TOKEN_PARTITIONS = 32
+SINK_PREFIX = "spark-sink-"  # of the names of such groups, which read nothing
 
 _TIMEOUT_S = 60
+_FORGET_S = 10
+
+# As long as Kafka's brokers let a transaction be open, unless they are told otherwise: rows are sent as they come.
+_TRANSACTION_MS = 900_000
+_TRANSACTION_SETTING = "transaction.timeout.ms"
 
 # librdkafka would write to the terminal; what matters comes as an exception.
 _SILENT = logging.getLogger("pyspark_trimq.librdkafka")
@@ -41,7 +49,7 @@ class Token(NamedTuple):
     def group(self) -> str:
         """One for most writers: a task whose number has no partition of its own there goes to another."""
         more = self.part // _TOKEN_PARTITIONS
-        return f"spark-sink-{self.writer}-{more}" if more else f"spark-sink-{self.writer}"
+        return f"{SINK_PREFIX}{self.writer}-{more}" if more else f"{SINK_PREFIX}{self.writer}"
 
     @property
     def place(self) -> TopicPartition:
@@ -65,12 +73,19 @@ class Target(NamedTuple):
     def settings(self, more: Mapping[str, object]) -> dict[str, Any]:
         return {"bootstrap.servers": self.address, **more, **self.client, "logger": _SILENT}
 
+    def transaction_ms(self) -> int:
+        """How long a task's transaction may be open."""
+        given = self.client.get(_TRANSACTION_SETTING, str(_TRANSACTION_MS))
+        if not given.isdigit():
+            raise Mistake(f"the option kafka.{_TRANSACTION_SETTING} is {given!r}: it must be a number of milliseconds")
+        return int(given)
+
 
 def send_once(target: Target, token: Token, batches: Iterable[pa.RecordBatch]) -> Sent:
     """Send the rows and commit the token, both or neither. If the token is there already nothing is sent."""
     with _in_a_sentence(target):
         _make_token_topic(target)
-        sender = _Sender(target, {"transactional.id": token.transactional_id})
+        sender = _Sender(target, _transactional(target, token))
         producer = sender.producer
         of_group = {"group.id": token.group, "isolation.level": "read_committed", "enable.auto.commit": False}
         consumer = Consumer(target.settings(of_group))
@@ -80,6 +95,7 @@ def send_once(target: Target, token: Token, batches: Iterable[pa.RecordBatch]) -
             if _is_committed(consumer, token):
                 return Sent(0, True)
             producer.begin_transaction()
+            began = monotonic_seconds()
             try:
                 rows = sender.send(batches)
                 producer.send_offsets_to_transaction([token.place], consumer.consumer_group_metadata(), _TIMEOUT_S)
@@ -88,12 +104,32 @@ def send_once(target: Target, token: Token, batches: Iterable[pa.RecordBatch]) -
                 told = sender.failures[:1]  # before the end, which makes more of them
                 with suppress(KafkaException):  # the first failure is the one to tell of
                     producer.abort_transaction(_TIMEOUT_S)
-                if told and isinstance(error, KafkaException):  # a commit only says that something failed before
-                    raise KafkaException(told[0]) from error
+                if isinstance(error, KafkaException):
+                    _check_time(target, monotonic_seconds() - began)
+                    if told:  # a commit only says that something failed before
+                        raise KafkaException(told[0]) from error
                 raise
             return Sent(rows, False)
         finally:
             consumer.close()
+
+
+def _transactional(target: Target, token: Token) -> dict[str, object]:
+    most_ms = target.transaction_ms()
+    return {
+        "transactional.id": token.transactional_id,
+        _TRANSACTION_SETTING: most_ms,
+        "message.timeout.ms": min(most_ms, _TIMEOUT_S * 1000),
+    }
+
+
+def _check_time(target: Target, open_s: float) -> None:
+    """Unreachable: the transaction was open for so long that the broker has ended it."""
+    if open_s * 1000 >= (most_ms := target.transaction_ms()):
+        raise Unreachable(
+            f"the broker at {target.address} has ended a task's transaction, which was open for {open_s:.0f} s and may "
+            f"be for {most_ms / 1000:g} s: give each task fewer rows, or set the option kafka.{_TRANSACTION_SETTING}"
+        )
 
 
 def send_plainly(target: Target, batches: Iterable[pa.RecordBatch]) -> Sent:
@@ -117,7 +153,14 @@ def _in_a_sentence(target: Target) -> Iterator[None]:
         text = told.str() if isinstance(told, KafkaError) else str(error)
         if isinstance(told, KafkaError) and told.code() == KafkaError._STATE:
             raise  # a mistake of ours
+        if isinstance(told, KafkaError) and told.code() in _FENCED:
+            text = f"another try of the same task has taken over, or its transaction was open for too long ({text})"
+        if isinstance(told, KafkaError) and told.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            text = f"it lets no transaction be open for so long, set the option kafka.{_TRANSACTION_SETTING} ({text})"
         raise Unreachable(f"the broker at {target.address} did not take the rows: {text}") from error
+
+
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 class _Sender:
@@ -128,7 +171,7 @@ class _Sender:
             "enable.idempotence": True,
             "partitioner": "murmur2_random",  # as the Java client: a key has one partition, whoever sends it
             "linger.ms": 20,
-            "batch.size": 1 << 20,
+            **LARGE_RECORDS,
             "queue.buffering.max.messages": 200_000,
             "queue.buffering.max.kbytes": 128 << 10,
             "delivery.report.only.error": True,
@@ -182,11 +225,15 @@ def _values(name: str, column: pa.Array) -> list[Any]:
     if name == "timestamp":
         column = column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
     values: list[Any] = column.to_pylist()
+    if name == "partition" and any(number is not None and number < 0 for number in values):
+        raise Mistake("a row's partition is negative: give one that the topic has, or null for any")
     return [_pairs(headers) for headers in values] if name == "headers" else values
 
 
 def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
-    return [(header["key"] or "", header["value"]) for header in headers] if headers else None
+    if headers and any(header is None or header["key"] is None for header in headers):
+        raise Mistake("a row has a header without a key, which no message can have: leave it out")
+    return [(header["key"], header["value"]) for header in headers] if headers else None
 
 
 # -- tokens
@@ -215,3 +262,14 @@ def _make_token_topic(target: Target) -> None:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
     _has_token_topic.add(target.address)
+
+
+def forget(target: Target, groups: Iterable[str]) -> None:
+    """Tokens that nobody will ask for again. What cannot be forgotten now expires."""
+    with _in_a_sentence(target):
+        admin = AdminClient(target.settings({}))  # has to live until it has answered
+        for group, done in admin.delete_consumer_groups(list(groups), request_timeout=_FORGET_S).items():
+            try:
+                done.result(_FORGET_S)
+            except (KafkaException, TimeoutError) as error:
+                _SILENT.info("the tokens of %s stay for now: %s", group, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +19,24 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_trimq.batch_reader import RangePartition, connect, read_range
-from pyspark_trimq.bounds import Progress, admit, find_bound, find_ends, from_json, ranges, split, to_json
+from pyspark_trimq.bounds import admit, find_bound, find_ends, split
 from pyspark_trimq.columns import check_schema
 from pyspark_trimq.lag import Lag, introduce
-from pyspark_trimq.mistakes import Mistake
+from pyspark_trimq.mistakes import Mistake, TopicMistake
 from pyspark_trimq.options import LATEST, SourceOptions, read_source_options
 from pyspark_trimq.ports import Ends, Port, StreamKey
+from pyspark_trimq.positions import (
+    Position,
+    Progress,
+    check_gone,
+    check_there,
+    from_json,
+    ids_of,
+    planned,
+    resume,
+    still_there,
+    to_json,
+)
 
 Json = dict[str, Any]
 
@@ -37,8 +50,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _check_stream(self._options)
         self._schema = schema
         self._port: Port | None = None
-        self._target: Progress | None = None
-        self._latest: Progress = {}
+        self._has_target = False
+        self._target: Mapping[StreamKey, Ends] | None = None
+        self._latest: Mapping[StreamKey, Ends] = {}
         self._id = uuid.uuid4().hex
         self._lag = Lag(self._id)
 
@@ -52,7 +66,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:
         options, port = self._options, self._connected()
         ends = find_ends(port, options)
-        return to_json(find_bound(port, ends, options.starting, options.starting_ms, LATEST, "startingOffsets"))
+        begin = find_bound(port, ends, options.starting, options.starting_ms, LATEST, "startingOffsets")
+        return to_json(Position(begin, ids_of(ends)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_offsets is not None:
@@ -62,39 +77,52 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = _ends_of(find_ends(self._connected(), self._options))
+        self._has_target = True  # which is found when Spark tells where the query is, right after this
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        begun = from_json(start)
-        self._lag.reached(self._connected(), begun)  # Spark asks when the batch before is done
-        ends = find_ends(self._connected(), self._options)
-        self._latest = _ends_of(ends)
-        end = self._latest if self._target is None else self._up_to_target()
-        # What is gone is kept in mind: whether that is to fail is decided when it is to be read.
-        end = {**begun, **{key: max(until, begun.get(key, 0)) for key, until in end.items()}}
-        begun = {key: begun.get(key, ends[key].start if key in ends else 0) for key in end}
+        options, port, begun = self._options, self._connected(), from_json(start)
+        ends = find_ends(port, options, begun)
+        if options.fails_on_loss:
+            check_gone(begun, self._latest, ends)
+        begin = resume(begun, ends, options.fails_on_loss)
+        self._lag.reached(port, begin)  # Spark asks when the batch before is done
+        self._latest = ends
+        end = {key: max(until, begin[key]) for key, until in self._ends_to_read(begin).items()}
         if not isinstance(limit, ReadAllAvailable):
-            if self._options.max_offsets is not None:
-                end = admit(begun, end, self._options.max_offsets)
-            if self._options.max_bytes is not None:
-                end = admit(begun, end, _messages_in(self._options.max_bytes, ends))
-        return to_json(end)
+            if options.max_offsets is not None:
+                end = admit(begin, end, options.max_offsets)
+            if options.max_bytes is not None and end != begin:
+                end = admit(begin, end, _messages_in(options.max_bytes, port, ends))
+        # What is gone is kept in mind: it may come back.
+        ids = ids_of(ends)
+        gone = {key for key in begun.offsets.keys() - ends.keys() if begun.is_of(key.topic, ids.get(key.topic, ""))}
+        kept = {key: at for key, at in begun.offsets.items() if key in gone}
+        return to_json(Position({**kept, **end}, {**begun.ids, **ids}))
 
-    def _up_to_target(self) -> Progress:
-        assert self._target is not None
-        return {key: min(until, self._target[key]) for key, until in self._latest.items() if key in self._target}
+    def _ends_to_read(self, begin: Progress) -> Progress:
+        """Of each stream; with a target, up to that, if it is the same stream still."""
+        if self._has_target and self._target is None:
+            self._target = self._latest
+        if self._target is None:
+            return {key: now.end for key, now in self._latest.items()}
+        target = {key: then.end for key, then in self._target.items()}
+        is_same = {key: key in target and self._target[key].id == now.id for key, now in self._latest.items()}
+        return {key: min(now.end, target[key]) if is_same[key] else begin[key] for key, now in self._latest.items()}
 
     def reportLatestOffset(self) -> Json | None:
-        return to_json(self._latest) if self._latest else None
+        offsets = {key: now.end for key, now in self._latest.items()}
+        return to_json(Position(offsets, ids_of(self._latest))) if offsets else None
 
     def partitions(self, start: Json, end: Json) -> Sequence[RangePartition]:
-        options = self._options
-        ends = find_ends(self._connected(), options)
-        whole = ranges(from_json(start), from_json(end), ends, options.fails_on_loss)
+        options, begun, until = self._options, from_json(start), from_json(end)
+        ends = find_ends(self._connected(), options, until)
+        whole = planned(begun, until)
+        if options.fails_on_loss:
+            check_there(whole, begun, until, ends)
         begins = {(part.key, part.start) for part in whole} if self._lag.needs_introduction else set()
         self._lag.planned()
         return [
-            RangePartition(part, self._id, (part.key, part.start) in begins)
+            RangePartition(still_there(part, until, ends), self._id, (part.key, part.start) in begins)
             for part in split(whole, options.min_partitions)
         ]
 
@@ -119,16 +147,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _check_stream(options: SourceOptions) -> None:
     if options.ending is not None or options.ending_ms is not None:
         raise Mistake("endingOffsets and endingTimestamp are for spark.read: a stream has no end")
-    if options.max_bytes is not None and not options.bootstrap.startswith(("http://", "https://")):
-        raise Mistake("maxBytesPerTrigger needs the HTTP port, which tells sizes: set bootstrap to http://host:8180")
 
 
-def _ends_of(ends: Mapping[StreamKey, Ends]) -> Progress:
-    return {key: each.end for key, each in ends.items()}
-
-
-def _messages_in(max_bytes: int, ends: Mapping[StreamKey, Ends]) -> int:
+def _messages_in(max_bytes: int, port: Port, ends: Mapping[StreamKey, Ends]) -> int:
     """About how many messages of these streams are so long together: one at least."""
-    messages = sum(each.end - each.start for each in ends.values())
-    kept = sum(each.bytes for each in ends.values())
+    messages = sum(each.last - each.start for each in ends.values())
+    kept = 0
+    for topic in {key.topic for key in ends}:
+        with suppress(TopicMistake):  # it has just gone
+            sizes = port.sizes(topic)
+            kept += sum(sizes.get(key.number, 0) for key in ends if key.topic == topic)
     return max(max_bytes * messages // kept, 1) if kept else max_bytes

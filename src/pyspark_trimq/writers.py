@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -12,9 +14,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from pyspark_trimq.kafka_port import check_login
-from pyspark_trimq.mistakes import Mistake
+from pyspark_trimq.mistakes import Mistake, Unreachable
 from pyspark_trimq.ports import find_kafka_address
 from pyspark_trimq.sink_options import SinkOptions, check_columns, read_sink_options
+
+if TYPE_CHECKING:
+    from pyspark_trimq.sending import Target
 
 # Set by Spark for the tasks of a streaming query; the same after a restart.
 _QUERY = "sql.streaming.queryId"
@@ -26,10 +31,12 @@ _OTHER_WAYS = {"security.protocol", "sasl.mechanism", "sasl.mechanisms"}
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did. `was_there`: its rows were sent before, by a task that did not live to tell."""
+    """What a task did. `was_there`: its rows were sent before, by a task that did not live to tell. `group` holds its
+    token."""
 
     rows: int
     was_there: bool
+    group: str
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -54,23 +61,58 @@ class BatchWriter(DataSourceArrowWriter):
             raise Mistake("messages cannot be overwritten: use mode('append')")
         check_columns(schema, self._options)
         self._id = self._options.write_id or uuid.uuid4().hex
+        find_kafka_address(self._options.bootstrap, self._options.login)  # a wrong address is told at once
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return _write(self._options, f"write-{self._id}", 0, iterator)
+        return _write(self._options, self._writer, 0, iterator)
+
+    @property
+    def _writer(self) -> str:
+        return f"write-{self._id}"
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._forget(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._forget(messages)
+
+    def _forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nobody can repeat a write without an id: the tokens of its tasks are of no use any more. Worth no failure of
+        a write that is done, nor another one of a write that has failed: they expire."""
+        from pyspark_trimq.sending import forget
+
+        groups = {each.group for each in messages if isinstance(each, Written) and each.group}
+        if groups and self._options.write_id is None:
+            with suppress(Mistake, Unreachable):
+                forget(_target(self._options), sorted(groups))
+
+
+def forget_write(given: Mapping[str, str]) -> None:
+    """Of a write with an id, with these options and in one task, that nobody will repeat."""
+    from pyspark_trimq.sending import Token, forget
+
+    options = read_sink_options(given)
+    forget(_target(options), [Token(f"write-{options.write_id}", 0, 0).group])
 
 
 def _write(options: SinkOptions, writer: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
-    from pyspark_trimq.sending import Target, Token, send_once, send_plainly
+    from pyspark_trimq.sending import Token, send_once, send_plainly
 
-    address = find_kafka_address(options.bootstrap, options.login)
+    target = _target(options)
     if options.login is not None and not _OTHER_WAYS & set(options.client):
-        check_login(address, options.login)
-    target = Target(address, options.topic, options.compression, _client_settings(options))
-    if options.is_exactly_once:
-        sent = send_once(target, Token(writer, _context().partitionId(), batch), rows)
-    else:
-        sent = send_plainly(target, rows)
-    return Written(*sent)
+        check_login(target.address, options.login)
+    if not options.is_exactly_once:
+        return Written(*send_plainly(target, rows), "")
+    token = Token(writer, _context().partitionId(), batch)
+    return Written(*send_once(target, token, rows), token.group)
+
+
+def _target(options: SinkOptions) -> Target:
+    """The broker may restart meanwhile: it is waited for."""
+    from pyspark_trimq.sending import Target
+
+    address = find_kafka_address(options.bootstrap, options.login, is_known=True)
+    return Target(address, options.topic, options.compression, _client_settings(options))
 
 
 def _client_settings(options: SinkOptions) -> dict[str, str]:

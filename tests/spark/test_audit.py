@@ -6,9 +6,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from pyspark_trimq.pipelines import How, archive, audit
+from trimq.errors import StartMistake
 from trimq.formats.sealing import from_records
 from trimq.model import Record
 from trimq.testing import Broker
@@ -124,3 +126,34 @@ def test_records_of_producers_that_do_not_number_them_are_told_apart(
         10,
         0,
     )
+
+
+def test_an_archive_of_an_intact_topic_with_aborted_transactions_has_no_faults(
+    spark: Any, broker: Broker, tmp_path: Path
+) -> None:
+    broker.create_topic("orders", partitions=2)
+    producer = Producer({"bootstrap.servers": broker.kafka, "transactional.id": "t", "linger.ms": 0})
+    producer.init_transactions(30)
+    for turn in range(6):
+        producer.begin_transaction()
+        for number in range(5):
+            producer.produce("orders", f"{turn} {number}", partition=number % 2)
+        producer.flush(30)
+        if turn % 3 == 0:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    del producer
+    lake = tmp_path / "lake"
+    # In batches of a few records, some of which begin and end within a transaction; and again after a lost checkpoint.
+    how = How(bootstrap=broker.http, spark=spark, show=False, rows_per_batch=7)
+    kept = archive(["orders"], lake=lake, how=how)
+    assert kept.figures["rows in the lake"] == 20
+    lost = How(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path / "other")
+    assert archive(["orders"], lake=lake, how=lost).figures["rows archived"] == 0
+    outcome = audit(lake=lake, how=How(spark=spark, show=False))
+    assert (outcome.found, outcome.figures["records checked"]) == (0, 30)
+    with pytest.raises(StartMistake, match="neither on"):
+        audit(lake=lake, how=How(spark=spark, show=False, once=False))
+    with pytest.raises(StartMistake, match="neither on"):
+        audit(lake=lake, how=How(spark=spark, show=False, checkpoint=tmp_path / "third"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
+from pyspark_trimq import kafka_topics
 from pyspark_trimq.columns import row_schema
+from pyspark_trimq.kafka_port import KafkaPort
 from pyspark_trimq.mistakes import Mistake, sentence_of
 from pyspark_trimq.stream_reader import StreamReader
 from trimq.model import SYSTEM
@@ -36,6 +39,14 @@ def source(maker: Any, broker: Broker, options: dict[str, str]) -> Any:
         ({**GOOD, "startingOffsets": "latest"}, "startingOffsets is 'latest', where nothing is left"),
         ({**GOOD, "startingOffsets": "soon"}, "the option startingOffsets is 'soon': it must be JSON"),
         ({**GOOD, "startingOffsets": '{"orders": {"0": 1}}'}, "startingOffsets names no offset for partition 1"),
+        (
+            {**GOOD, "startingOffsets": '{"orders": {"0": 1, "1": 0}, "others": {"0": 1}}'},
+            "startingOffsets names partition 0 of 'others', which is not read",
+        ),
+        (
+            {**GOOD, "startingOffsets": '{"orders": {"0": 1, "1": 0, "7": 0}}'},
+            "startingOffsets names partition 7 of 'orders', which is not read",
+        ),
         ({**GOOD, "minPartitions": "0"}, "the option minPartitions is '0': it must be a whole number above 0"),
         ({**GOOD, "failOnDataLoss": "maybe"}, "the option failOnDataLoss is 'maybe': it must be true or false"),
         ({**GOOD, "isolation": "dirty"}, "the option isolation is 'dirty'"),
@@ -177,7 +188,7 @@ def test_the_checkpoint_of_something_else_is_refused(spark: Any, broker: Broker,
     ("options", "sentence"),
     [
         ({"endingOffsets": "latest"}, "endingOffsets and endingTimestamp are for spark.read"),
-        ({"bootstrap": "127.0.0.1:9092", "maxBytesPerTrigger": "5"}, "maxBytesPerTrigger needs the HTTP port"),
+        ({"endingTimestamp": "5"}, "endingOffsets and endingTimestamp are for spark.read"),
     ],
 )
 def test_what_a_stream_cannot_do_is_refused(options: dict[str, str], sentence: str) -> None:
@@ -186,7 +197,8 @@ def test_what_a_stream_cannot_do_is_refused(options: dict[str, str], sentence: s
         StreamReader(row_schema(False), given)
 
 
-def test_a_micro_batch_is_limited_in_messages_and_in_bytes(broker: Broker) -> None:
+@pytest.mark.parametrize("port", ["http", "kafka"])
+def test_a_micro_batch_is_limited_in_messages_and_in_bytes(broker: Broker, port: str) -> None:
     broker.create_topic("orders", partitions=2)
     for index in range(40):
         broker.send("orders", bytes(1000), partition=index % 2)
@@ -196,9 +208,23 @@ def test_a_micro_batch_is_limited_in_messages_and_in_bytes(broker: Broker) -> No
         ({"maxOffsetsPerTrigger": "4", "maxBytesPerTrigger": "11000"}, 4),
     ):
         reader = StreamReader(
-            row_schema(False), {"bootstrap": broker.http, **GOOD, "startingOffsets": "earliest", **limits}
+            row_schema(False), {"bootstrap": getattr(broker, port), **GOOD, "startingOffsets": "earliest", **limits}
         )
         start = reader.initialOffset()
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         assert sum(end["orders"].values()) == most
         reader.stop()
+
+
+def test_sizes_are_judged_by_the_first_messages_for_users_who_may_not_know_them(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("orders")
+    for _ in range(100):
+        broker.send("orders", bytes(1000))
+    with closing(KafkaPort(broker.kafka, True)) as port:
+        known = port.sizes("orders")
+        monkeypatch.setattr(kafka_topics, "read_sizes", lambda _: {})
+        judged = port.sizes("orders")
+    assert known[0] > 100_000
+    assert judged == known

@@ -60,3 +60,13 @@ def test_what_is_given_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.rglob("*.parquet"))
     files.abandon()
     assert not list(tmp_path.iterdir())
+
+
+def test_times_that_no_calendar_has_are_kept_under_the_first_and_the_last_day(tmp_path: Path) -> None:
+    files = TaskFiles(tmp_path, "orders", keeps_columns=False)
+    longest = (1 << 63) // 1000 - 1
+    files.add(batch("orders", (0, longest), (1, -longest), (2, 0)))
+    found = {file.date: file for file in files.close()}
+    assert set(found) == {"0001-01-01", "1970-01-01", "9999-12-31"}
+    table = parquet.read_table(tmp_path / found["9999-12-31"].path, partitioning=None)
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [longest * 1000]

@@ -1,8 +1,9 @@
-"""What pipelines ask a broker's HTTP port for beside messages: make a topic, how far groups have read."""
+"""What pipelines ask a broker for beside messages: make a topic, through either port; how far groups have read."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
 from typing import Any, NamedTuple
@@ -13,6 +14,9 @@ from pyspark_trimq.pipelines.failure import PipelineFailure
 from trimq.errors import StartMistake
 
 TIMEOUT_S = 30
+
+# librdkafka would write to the terminal; what matters comes as an exception.
+SILENT = logging.getLogger("pyspark_trimq.librdkafka")
 CREATED, NO_LOGIN, EXISTS = 201, 401, 409
 
 
@@ -23,6 +27,22 @@ class CursorAt(NamedTuple):
     partition: int
     offset: int
     end: int
+
+
+def create_kafka_topic(bootstrap: str, login: Login | None, name: str, partitions: int) -> bool:
+    """As `Administration.create_topic`, through the Kafka port of this or another broker."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    settings = {} if login is None else login.client_settings()
+    admin = AdminClient({"bootstrap.servers": bootstrap, **settings}, logger=SILENT)
+    try:
+        admin.create_topics([NewTopic(name, partitions)], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise PipelineFailure(f"the topic {name!r} could not be made: {error.args[0].str()}") from None
+    return True
 
 
 class Administration:

@@ -14,18 +14,22 @@ from pyspark_trimq.columns import row_schema
 from pyspark_trimq.options import read_source_options
 from pyspark_trimq.pipelines.checkpoints import Checkpoint, claim
 from pyspark_trimq.pipelines.failure import told_plainly
+from pyspark_trimq.pipelines.lakes.aborted import Aborted
 from pyspark_trimq.pipelines.lakes.files import DATE, DataFile, StagedRows
-from pyspark_trimq.pipelines.lakes.lake import OWN, Lake, opened, read
+from pyspark_trimq.pipelines.lakes.lake import KEEP, OWN, Lake, opened, read
 from pyspark_trimq.pipelines.lakes.staged_source import KEEPS_COLUMNS, NAME, STAGING, StagedSource
 from pyspark_trimq.pipelines.outcome import Outcome, Plot, Table, batch_plots
-from pyspark_trimq.pipelines.running import DEFAULT, How, drive, source_ends, stream_options, subscription
+from pyspark_trimq.pipelines.running import DEFAULT, How, drive, stream_options, subscribed_ends, subscription
 
 SMALL_BYTES = 32 * 1024 * 1024
 MANY_SMALL = 16
 BATCHES_BETWEEN_COMPACTIONS = 64
 
-# The day of the message in UTC, whatever the session's time zone.
-DAY = "cast(date_from_unix_date(cast(floor(unix_micros(timestamp) / 86400000000) as int)) as string)"
+# The day of the message in UTC, whatever the session's time zone, between the years 1 and 9999.
+DAY = (
+    "cast(date_from_unix_date(cast(greatest(least(floor(unix_micros(timestamp) / 86400000000), 2932896), -719162) "
+    "as int)) as string)"
+)
 
 
 @told_plainly()
@@ -36,19 +40,22 @@ def archive(
     pattern: str = "",
     format: str = "parquet",
     compact_from: int = MANY_SMALL,
+    keep_replaced: str = KEEP,
     how: How = DEFAULT,
 ) -> Outcome:
     """Append what is new in the topics to the lake in the folder `lake`. Its checkpoint is in the lake unless another
     is named; without any, it goes on behind what the lake has. From `compact_from` small files of a topic and day
-    on, they are put together; 0: never."""
-    folder = Path(lake)
+    on, they are put together; 0: never. Of Delta and Iceberg, those files can be read for as long as `keep_replaced`
+    says."""
+    folder = Path(lake).resolve()
     subscribed = subscription(topics, pattern)
-    settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder.absolute()), "format": format}
+    settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder), "format": format}
     with (
-        opened(folder, format) as kept,
+        opened(folder, format, keep_replaced) as kept,
         claim(how.folder(folder / OWN / "checkpoint"), "archive", settings) as checkpoint,
     ):
-        begin = _begin(how, kept, topics) if not Path(checkpoint.spark).exists() else "earliest"
+        kept.sweep()
+        begin = _begin(how, kept, subscribed) if not Path(checkpoint.spark).exists() else "earliest"
         options = stream_options(how, subscribed, startingOffsets=begin)
         writer = _Writer(kept, checkpoint, compact_from, _columns(options))
         frame = _staged(how, kept, options)
@@ -76,6 +83,7 @@ def _columns(options: Mapping[str, str]) -> StructType:
 class _Writer:
     def __init__(self, lake: Lake, checkpoint: Checkpoint, compact_from: int, columns: StructType) -> None:
         self._lake = lake
+        self._aborted = Aborted(lake.folder)
         self._columns = columns
         self._id = checkpoint.id
         self._compact_from = compact_from
@@ -84,7 +92,8 @@ class _Writer:
         self.compacted = 0
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        added = self._lake.append(StagedRows(frame, self._columns), self._id, batch)
+        rows = StagedRows(frame, self._columns, lambda found: self._aborted.note(self._id, batch, found))
+        added = self._lake.append(rows, self._id, batch)
         self.added += added
         self.rows[batch] = sum(file.rows for file in added)
         if self._compact_from and batch % BATCHES_BETWEEN_COMPACTIONS == BATCHES_BETWEEN_COMPACTIONS - 1:
@@ -94,13 +103,13 @@ class _Writer:
         return self._lake.compact(how.session(), SMALL_BYTES, self._compact_from) if self._compact_from else 0
 
 
-def _begin(how: How, lake: Lake, topics: Sequence[str]) -> str:
+def _begin(how: How, lake: Lake, subscribed: Mapping[str, str]) -> str:
     """Where a first run on a lake begins: behind what is there, as another checkpoint had brought it."""
-    files = [file for file in lake.files() if file.topic in topics]
+    files = lake.files()
     if not files:
         return "earliest"
-    ends = {topic: dict.fromkeys(map(str, source_ends(how, topic)), -2) for topic in topics}
-    for topic in {file.topic for file in files}:
+    ends = {topic: dict.fromkeys(map(str, streams), -2) for topic, streams in subscribed_ends(how, subscribed).items()}
+    for topic in {file.topic for file in files} & set(ends):
         frame = read(how.session(), [file for file in files if file.topic == topic])
         for row in frame.groupBy("partition").agg(F.max("offset").alias("last")).collect():
             ends[topic][str(row["partition"])] = row["last"] + 1

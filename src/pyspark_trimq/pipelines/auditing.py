@@ -12,10 +12,12 @@ from pyspark.sql import DataFrame
 
 from pyspark_trimq.pipelines.checkpoints import Checkpoint, claim, write_atomically
 from pyspark_trimq.pipelines.failure import told_plainly
+from pyspark_trimq.pipelines.lakes.aborted import Aborted
 from pyspark_trimq.pipelines.lakes.lake import existing, read
 from pyspark_trimq.pipelines.outcome import Figure, Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.running import DEFAULT, How, drive, stream, subscription
 from pyspark_trimq.pipelines.sequences import COLUMNS, RUNS, Book, Books, Fault, Kind, Run, Track, runs_in
+from trimq.errors import StartMistake
 
 KINDS: tuple[Kind, ...] = ("gap", "duplicate", "reordered")
 
@@ -44,6 +46,10 @@ def audit(
 
 
 def _audit_lake(folder: Path, topics: Sequence[str], how: How) -> Outcome:
+    if not how.once or how.checkpoint is not None:
+        raise StartMistake(
+            "an audit of a lake looks at all of it and ends: it goes neither on (--continuous) nor from a checkpoint"
+        )
     lake = existing(folder)
     books = Books()
     from_start: set[tuple[str, int]] = set()
@@ -51,19 +57,22 @@ def _audit_lake(folder: Path, topics: Sequence[str], how: How) -> Outcome:
     for file in lake.files():
         if not topics or file.topic in topics:
             by_topic.setdefault(file.topic, []).append(file)
-    for _, files in sorted(by_topic.items()):
+    for topic, files in sorted(by_topic.items()):
         frame = read(how.session(), files)
-        note_frame(books, frame)
+        aborted = Aborted(lake.folder).runs([topic])
+        note_frame(books, frame, aborted)
         from_start |= _from_start(frame)
+        from_start |= {(topic, run.track.partition) for run in aborted if run.first_offset == 0}
     return _outcome({"lake": str(folder), "topics": sorted(by_topic)}, books, from_start)
 
 
-def note_frame(books: Books, frame: DataFrame) -> None:
-    """Enter the records of a frame, whose offsets are behind all that were entered before."""
+def note_frame(books: Books, frame: DataFrame, more: Sequence[Run] = ()) -> None:
+    """Enter the records of a frame, whose offsets are behind all that were entered before, and some that are not in
+    it."""
     columns = [field.split()[0] for field in COLUMNS.split(", ")]
     rows = frame.select(*columns).mapInArrow(runs_in, RUNS).collect()
     books.unstamped += sum(row.records for row in rows if row.producer < 0)
-    books.note(Run(Track(*row[:4]), *row[4:]) for row in rows if row.producer >= 0)
+    books.note([*(Run(Track(*row[:4]), *row[4:]) for row in rows if row.producer >= 0), *more])
 
 
 def _from_start(frame: DataFrame) -> set[tuple[str, int]]:

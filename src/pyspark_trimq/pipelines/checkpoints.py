@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from typing import Any
 
 from trimq.errors import StartMistake
 
+DEFAULT = Path("trimq-checkpoints")
 SIGNATURE = "trimq-pipeline.json"
 LOCK = "trimq-pipeline.lock"
 
@@ -32,11 +35,22 @@ class Checkpoint:
 
 @contextmanager
 def claim(folder: Path, pipeline: str, signature: Mapping[str, Any]) -> Iterator[Checkpoint]:
-    """The checkpoint in `folder`, new or continued, for as long as nobody else runs on it. StartMistake: it belongs to
-    something else, or another run holds it."""
+    """The checkpoint in `folder`, new or continued, for as long as nobody else runs on it; in the folder that all runs
+    of a pipeline have in common, the one for these topics. StartMistake: it belongs to something else, or another run
+    holds it."""
+    if folder == DEFAULT / pipeline:
+        folder = folder / _own_name(signature)
+    folder = folder.resolve()  # whoever else looks there may be somewhere else
     folder.mkdir(parents=True, exist_ok=True)
     with holding(folder / LOCK, f"another run uses the checkpoint {folder}"):
         yield Checkpoint(folder, _claimed(folder, {"pipeline": pipeline, **json.loads(json.dumps(signature))}))
+
+
+def _own_name(signature: Mapping[str, Any]) -> str:
+    """For people by its topics, and apart from all others by a checksum."""
+    told = [str(signature[name]) for name in ("subscribe", "subscribePattern", "to") if signature.get(name)]
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(told))[:60].lstrip(".-") or "all"
+    return f"{readable}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]}"
 
 
 @contextmanager

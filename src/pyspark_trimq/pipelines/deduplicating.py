@@ -31,7 +31,12 @@ SHORTEST_MEMORY_MS = 3_600_000
 CLOCK_MAY_STEP = "10 minutes"
 ARRIVED = "arrived"
 KEPT = ("key", "value", "headers", "timestamp", "topic", "partition", "offset")
-OUT = "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, timestamp TIMESTAMP, topic STRING"
+OUT = (
+    "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, timestamp TIMESTAMP, topic STRING, "
+    "partition INT, offset BIGINT"
+)
+PLACE = ("topic", "partition", "offset")
+SORTED_AT_ONCE = 5000
 
 
 @told_plainly()
@@ -46,7 +51,7 @@ def dedupe(
 ) -> Outcome:
     """Write messages to the topic `to`, except those that have what an earlier one had (`by`) and whose timestamp is at
     most `within` from that of the one that was let through. What has nothing to be told apart by passes; nothing is
-    dropped for being late."""
+    dropped for being late. What one partition had is written in its order."""
     subscribed = subscription(topics, pattern)
     window_ms = milliseconds(within)
     settings = {"bootstrap": how.bootstrap, **subscribed, "to": to, "by": by, "within": within}
@@ -55,7 +60,7 @@ def dedupe(
         keep_state(how.session())
         ensure_topic(how, to, max((len(source_ends(how, topic)) for topic in topics), default=1))
         frame = first_ones(stream(how, subscribed, startingOffsets="earliest"), told_apart, window_ms)
-        rows = frame.withColumn("topic", F.lit(to))
+        rows = in_order(frame).withColumn("topic", F.lit(to)).drop("partition", "offset")
         batches = drive(how, "dedupe", into_topic(how, rows), checkpoint)
     read, written = sum(batch.rows for batch in batches), sum(batch.written for batch in batches)
     figures = {"messages read": read, "written": written, "repetitions": max(read - written, 0)}
@@ -74,6 +79,27 @@ def first_ones(frame: DataFrame, told_apart: Any, window_ms: int) -> DataFrame:
     return keyed.transformWithStateInPandas(
         statefulProcessor=_FirstOnes(window_ms), outputStructType=OUT, outputMode="Append", timeMode="EventTime"
     )
+
+
+def in_order(frame: DataFrame) -> DataFrame:
+    """Whatever was read from one partition is in one task, in the order of its offsets."""
+    # Spark sorts no streams; a task's rows are those of one batch.
+    return frame.repartition("topic", "partition").mapInArrow(_sorted, frame.schema)
+
+
+def _sorted(batches: Iterator[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    held = list(batches)
+    if not held:
+        return
+    schema = held[0].schema
+    roomy = pa.schema(
+        [field.with_type(pa.large_binary()) if field.type == pa.binary() else field for field in schema]
+    )  # more than 2 GB
+    table = pa.Table.from_batches(held).cast(roomy).sort_by([(name, "ascending") for name in PLACE])
+    for start in range(0, table.num_rows, SORTED_AT_ONCE):
+        yield from table.slice(start, SORTED_AT_ONCE).cast(schema).combine_chunks().to_batches()
 
 
 class _FirstOnes(StatefulProcessor):
@@ -104,7 +130,7 @@ class _FirstOnes(StatefulProcessor):
             forgotten_ms = table[ARRIVED].max().value // 1_000_000 + self._memory_ms
             self._passed.update((passed, forgotten_ms))
             self._handle.registerTimer(forgotten_ms)
-        yield table.iloc[kept][["key", "value", "headers", "timestamp", "topic"]]
+        yield table.iloc[kept][["key", "value", "headers", "timestamp", *PLACE]]
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
         known = self._passed.get()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from pyspark_trimq.mistakes import Lost, Mistake, Unreachable
@@ -20,6 +21,14 @@ class PipelineFailure(Exception):
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|File too large|database or disk is full")
 
 
+_NO_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded")
+_NO_ANSWER = re.compile(r"Answer from Java|does not exist in the JVM")
+_JAVA_IS_GONE = (
+    "Spark's Java process has ended, as it does when memory runs out: give it more (--conf spark.driver.memory=4g) or "
+    "read less at a time (--rows-per-batch), and run it again; what was committed stays, nothing is lost"
+)
+
+
 def sentence_of(error: BaseException) -> str:
     """What a person needs of an error that came out of Spark: the innermost cause, in one line."""
     text = str(error)
@@ -27,6 +36,11 @@ def sentence_of(error: BaseException) -> str:
         return (
             f"there is no room on a disk ({full[0]}): make some where the lake, the checkpoint and Spark's temporary "
             "files are, and run it again; nothing is lost"
+        )
+    if _NO_MEMORY.search(text) is not None:
+        return (
+            "Spark's Java process has too little memory for this: give it more (--conf spark.driver.memory=4g) or read "
+            "less at a time (--rows-per-batch), and run it again; nothing is lost"
         )
     # A failure inside a Python worker or a Python callback arrives as a traceback within a traceback.
     causes = re.findall(
@@ -39,6 +53,13 @@ def sentence_of(error: BaseException) -> str:
     return sentence.strip().removesuffix(".")
 
 
+def is_java_gone(error: BaseException) -> bool:
+    """Whether an error says that nobody is there to be asked."""
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return True
+    return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and bool(_NO_ANSWER.search(str(error)))
+
+
 @contextmanager
 def told_plainly() -> Iterator[None]:
     """Around whatever may fail inside Spark, the source or the sink: it fails with a sentence."""
@@ -46,6 +67,12 @@ def told_plainly() -> Iterator[None]:
         yield
     except PySparkException as error:
         raise PipelineFailure(sentence_of(error)) from error
+    except (Py4JJavaError, Py4JNetworkError, ConnectionError) as error:
+        raise PipelineFailure(_JAVA_IS_GONE if is_java_gone(error) else sentence_of(error)) from error
+    except Py4JError as error:
+        if not is_java_gone(error):
+            raise
+        raise PipelineFailure(_JAVA_IS_GONE) from error
     except Mistake as error:
         raise StartMistake(str(error)) from error
     except (Lost, Unreachable) as error:

@@ -13,24 +13,19 @@ from pyspark.sql import functions as F
 from pyspark_trimq.pipelines.checkpoints import claim
 from pyspark_trimq.pipelines.failure import told_plainly
 from pyspark_trimq.pipelines.ledger import failed, send_again
-from pyspark_trimq.pipelines.letters import counted_again, letters
+from pyspark_trimq.pipelines.letters import letters
 from pyspark_trimq.pipelines.outcome import Outcome, Plot, Table, batch_plots
-from pyspark_trimq.pipelines.running import (
-    DEFAULT,
-    How,
-    drive,
-    into_topic,
-    is_writable,
-    snapshot_of,
-    stream,
-    subscription,
-)
+from pyspark_trimq.pipelines.progress import bars
+from pyspark_trimq.pipelines.resending import Place, Resending, Sent, target_of
+from pyspark_trimq.pipelines.running import DEFAULT, How, is_writable, snapshot_of, subscription
 from pyspark_trimq.pipelines.spans import milliseconds
-from trimq.clock import system_clock
+from trimq.clock import monotonic_seconds, system_clock
 from trimq.errors import StartMistake
 
 AGES = ((3_600_000, "under 1 hour"), (86_400_000, "under 1 day"), (7 * 86_400_000, "under 7 days"))
 OLDEST = "7 days or more"
+CHOSEN = "chosen"
+DRY = "Dry run: nothing was sent. With --redrive the chosen letters are sent again."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,69 +68,107 @@ def dead_letters(
 ) -> Outcome:
     """Group the letters by reason, origin, exception and age. With `redrive` the chosen ones are sent again, to the
     topic `to` or to where each came from, each once per checkpoint, `rate` letters a second at most (0: as fast as it
-    goes). A letter that came back `max_replays` times stays where it is. `ledger`: those that AMQP's queues gave up,
-    from the broker's ledger of failures, in place of topics."""
+    goes); one that is too young for the choice is looked at again by the next run. A letter that came back
+    `max_replays` times stays where it is. `ledger`: those that AMQP's queues gave up, from the broker's ledger of
+    failures, in place of topics."""
     subscribed = {} if ledger else subscription(topics, pattern)
     if ledger and (topics or pattern or to):
         raise StartMistake("letters of the ledger go back to their own queues: name no topics with it")
     if rate < 0 or max_replays < 1:
         raise StartMistake("a rate is not negative, and a letter may be sent again once at least")
-    now_ms = system_clock().message.now_ms()
     settings: dict[str, Any] = {
         "bootstrap": how.bootstrap,
         **subscribed,
         "to": to or "origin",
         **dataclasses.asdict(choice),
     }
-    found = (failed(how) if ledger else letters(snapshot_of(how, subscribed))).persist()
+    if ledger:
+        return _from_ledger(how, settings, choice, redrive, rate, max_replays)
+    look = _Look(how, subscribed, settings, choice, to, max_replays)
+    if not redrive:
+        outcome, _ = look.at(letters(snapshot_of(how, subscribed)).withColumn("was_sent", F.lit(False)))
+        outcome.notes.append(DRY)
+        return outcome
+    with claim(how.folder(Path("trimq-checkpoints/dead-letters")), "dead-letters", settings) as checkpoint:
+        return _again(look, Resending(how, Sent(checkpoint), to, rate))
+
+
+def _from_ledger(
+    how: How, settings: dict[str, Any], choice: Choice, redrive: bool, rate: int, max_replays: int
+) -> Outcome:
+    now_ms = system_clock().message.now_ms()
+    found = failed(how).withColumn("was_sent", F.lit(False)).persist()
     try:
-        outcome = _grouped(found, settings, choice.condition(now_ms), to, max_replays, now_ms)
-        if ledger and redrive:
-            chosen = found.where(choice.condition(now_ms) & (F.col("replays") < max_replays)).orderBy("offset")
-            outcome.figures["sent again"] = send_again(how, [row["offset"] for row in chosen.collect()], rate)
+        outcome = _grouped(found, settings, _fate(choice.condition(now_ms), F.col("origin"), max_replays), now_ms)
+        if not redrive:
+            outcome.notes.append(DRY)
             return outcome
+        chosen = found.where(choice.condition(now_ms) & (F.col("replays") < max_replays)).orderBy("offset")
+        outcome.figures["sent again"] = send_again(how, [row["offset"] for row in chosen.collect()], rate)
+        return outcome
     finally:
         found.unpersist()
-    if not redrive:
-        outcome.notes.append("Dry run: nothing was sent. With --redrive the chosen letters are sent again.")
-        return outcome
-    for origin in {to} if to else _origins(outcome):
-        is_writable(how, origin)
-    with claim(how.folder(Path("trimq-checkpoints/dead-letters")), "dead-letters", settings) as checkpoint:
-        frame = _again(letters(_paced(how, subscribed, rate)), choice.condition(now_ms), to, max_replays)
-        batches = drive(how, "dead-letters", into_topic(how, frame), checkpoint, paced=bool(rate))
-    outcome.batches = batches
-    outcome.figures["sent again"] = sum(batch.written for batch in batches)
-    outcome.plots += batch_plots(batches)
+
+
+class _Look:
+    """What lies there now, grouped, and which of it is chosen."""
+
+    def __init__(
+        self, how: How, subscribed: dict[str, str], settings: dict[str, Any], choice: Choice, to: str, max_replays: int
+    ) -> None:
+        self.how = how
+        self.subscribed = subscribed
+        self._settings = settings
+        self._choice = choice
+        self._to = to
+        self._max_replays = max_replays
+
+    def at(self, marked: DataFrame) -> tuple[Outcome, list[Place]]:
+        now_ms = system_clock().message.now_ms()
+        fate = _fate(self._choice.condition(now_ms), target_of(self._to), self._max_replays)
+        found = marked.persist()
+        try:
+            outcome = _grouped(found, self._settings, fate, now_ms)
+            chosen = found.where(fate == CHOSEN).select("topic", "partition", "offset").collect()
+            return outcome, [Place(*row) for row in chosen]
+        finally:
+            found.unpersist()
+
+    def targets(self, outcome: Outcome) -> set[str]:
+        """Where the chosen letters would go."""
+        origins = {str(row["origin"]) for row in outcome.table("Groups") if row["fate"] == CHOSEN}
+        return {self._to} if self._to else origins
+
+
+def _again(look: _Look, resending: Resending) -> Outcome:
+    """Once, or on and on: each look tells which letters are chosen by now."""
+    how, chosen, began = look.how, 0, monotonic_seconds()
+    pause_s = milliseconds(how.every) / 1000
+    with bars("dead-letters", how.show) as shown:
+        resending.finish()
+        while True:
+            outcome, places = look.at(resending.was_sent(letters(snapshot_of(how, look.subscribed))))
+            for target in look.targets(outcome):
+                is_writable(how, target)
+            chosen += len(places)
+            resending.send(places, shown)
+            left_s = pause_s if how.for_seconds is None else how.for_seconds - (monotonic_seconds() - began)
+            if how.once or left_s <= 0 or how.stop.wait(min(pause_s, left_s)):
+                break
+    outcome.batches = resending.batches
+    outcome.figures |= {"chosen": chosen, "sent again": sum(batch.written for batch in resending.batches)}
+    outcome.found = chosen
+    outcome.plots += batch_plots(resending.batches)
     return outcome
 
 
-def _origins(outcome: Outcome) -> set[str]:
-    """Where the chosen letters would go."""
-    return {str(row["origin"]) for row in outcome.table("Groups") if row["fate"] == "chosen"}
-
-
-def _paced(how: How, subscribed: dict[str, str], rate: int) -> DataFrame:
-    limit = {"maxOffsetsPerTrigger": str(rate)} if rate else {}
-    return stream(how, subscribed, startingOffsets="earliest", **limit)
-
-
-def _again(found: DataFrame, chosen: Column, to: str, max_replays: int) -> DataFrame:
-    target = F.lit(to) if to else F.col("origin")
-    kept = found.where(chosen & (F.col("replays") < max_replays) & target.isNotNull())
-    return kept.select("key", "value", counted_again().alias("headers"), target.alias("topic"))
-
-
-def _grouped(
-    found: DataFrame, settings: dict[str, Any], chosen: Column, to: str, max_replays: int, now_ms: int
-) -> Outcome:
+def _grouped(found: DataFrame, settings: dict[str, Any], fate: Column, now_ms: int) -> Outcome:
     age_ms = F.lit(now_ms) - F.unix_millis("timestamp")
     age = F.lit(OLDEST)
     for limit_ms, name in reversed(AGES):
         age = F.when(age_ms < limit_ms, F.lit(name)).otherwise(age)
-    target = F.lit(to) if to else F.col("origin")
     groups = (
-        found.withColumns({"age": age, "chosen": chosen, "fate": _fate(chosen, target, max_replays)})
+        found.withColumns({"age": age, "fate": fate})
         .groupBy("topic", "reason", "origin", "exception", "age", "fate")
         .agg(
             F.count("*").alias("letters"),
@@ -147,7 +180,7 @@ def _grouped(
         .collect()
     )
     total = sum(row["letters"] for row in groups)
-    ready = sum(row["letters"] for row in groups if row["fate"] == "chosen")
+    ready = sum(row["letters"] for row in groups if row["fate"] == CHOSEN)
     looping = sum(row["letters"] for row in groups if row["fate"] == "replayed too often")
     outcome = Outcome(
         "dead-letters", settings, {"letters": total, "chosen": ready, "replayed too often": looping}, found=ready
@@ -166,8 +199,9 @@ def _grouped(
 
 def _fate(chosen: Column, target: Column, max_replays: int) -> Column:
     return (
-        F.when(~chosen, "not chosen")
+        F.when(F.col("was_sent"), "sent again before")
+        .when(~chosen, "not chosen")
         .when(F.col("replays") >= max_replays, "replayed too often")
         .when(target.isNull(), "no origin known")
-        .otherwise("chosen")
+        .otherwise(CHOSEN)
     )

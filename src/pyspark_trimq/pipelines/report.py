@@ -22,7 +22,7 @@ h1 { font-size: 26px; margin: 0 0 4px } h2 { font-size: 17px; margin: 36px 0 10p
 .figure { background: #fff; border: 1px solid #e2e8f0; border-radius: 8px; padding: 10px 16px; min-width: 110px }
 .figure b { display: block; font-size: 20px; font-variant-numeric: tabular-nums; overflow-wrap: anywhere }
 .figure span { color: #64748b; font-size: 12px }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 16px }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(420px, 100%), 1fr)); gap: 16px }
 figure { background: #fff; border: 1px solid #e2e8f0; border-radius: 8px; margin: 0; padding: 12px }
 figcaption { font-weight: 600; font-size: 14px; margin-bottom: 6px } svg { width: 100%; height: auto; display: block }
 .wide { overflow-x: auto; background: #fff; border: 1px solid #e2e8f0; border-radius: 8px }

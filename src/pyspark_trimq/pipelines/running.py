@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_trimq.logins import Login, read_login
 from pyspark_trimq.mistakes import TopicMistake
-from pyspark_trimq.pipelines.administration import Administration
+from pyspark_trimq.pipelines.administration import Administration, create_kafka_topic
 from pyspark_trimq.pipelines.checkpoints import Checkpoint
 from pyspark_trimq.pipelines.failure import told_plainly
 from pyspark_trimq.pipelines.outcome import BatchFigures
@@ -30,6 +31,7 @@ from trimq.clock import monotonic_seconds
 from trimq.errors import StartMistake
 
 WRITTEN = "written"
+OF_SINK = ("compression", "delivery")  # options, beside those that begin with `kafka.`
 OTHER_HOMES = {"commit-log": "a RocketMQ topic", "queue-log": "an AMQP queue"}
 LOOK_S = 0.25  # how often a running query is looked at
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -49,7 +51,7 @@ class How:
     every: str = "10 seconds"
     checkpoint: str | Path | None = None
     rows_per_batch: int = 500_000
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the source, beside ours
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of source and sink, beside ours
     user: str = ""  # who asks, where the broker has users
     password: str | None = dataclasses.field(default=None, repr=False)
     password_file: str | None = None  # where the password is; neither: TRIMQ_PASSWORD holds it
@@ -65,9 +67,12 @@ class How:
         return make_session()
 
     def administration(self) -> Administration:
-        is_http = self.bootstrap.startswith(("http://", "https://"))
-        url = self.http or (self.bootstrap if is_http else os.environ.get("TRIMQ_HTTP", "127.0.0.1:8180"))
+        url = self.http or (self.bootstrap if self.is_http() else os.environ.get("TRIMQ_HTTP", "127.0.0.1:8180"))
         return Administration(url, self.login())
+
+    def is_http(self) -> bool:
+        """Whether the bootstrap is the HTTP port; else it is a Kafka port, of any broker."""
+        return self.bootstrap.startswith(("http://", "https://"))
 
     def login(self) -> Login | None:
         """Mistake: a user without a password."""
@@ -80,6 +85,14 @@ class How:
         named = {} if login is None else {"user": login.user, "password": login.password}
         return {"bootstrap": self.bootstrap, **named}
 
+    def source_options(self) -> dict[str, str]:
+        """Those of the options that are not for the sink."""
+        return {name: value for name, value in self.options.items() if not _is_of_sink(name)}
+
+    def sink_options(self) -> dict[str, str]:
+        """Where to and as whom, and those of the options that are for the sink."""
+        return {**self.address(), **{name: value for name, value in self.options.items() if _is_of_sink(name)}}
+
     def folder(self, default: Path | None) -> Path:
         """Where the checkpoint is. StartMistake: nobody said."""
         if self.checkpoint is not None:
@@ -87,6 +100,10 @@ class How:
         if default is None:
             raise StartMistake("a checkpoint folder is needed: --checkpoint FOLDER")
         return default
+
+
+def _is_of_sink(name: str) -> bool:
+    return name.lower() in OF_SINK or name.lower().startswith("kafka.")
 
 
 DEFAULT = How()
@@ -110,7 +127,8 @@ def stream(how: How, subscribed: Mapping[str, str], columns: str = "", **options
 
 def stream_options(how: How, subscribed: Mapping[str, str], **options: str) -> dict[str, str]:
     """What the source is told."""
-    asked = {"includeHeaders": "true", "maxOffsetsPerTrigger": str(how.rows_per_batch), **options, **how.options}
+    limit = {"maxOffsetsPerTrigger": str(how.rows_per_batch)}
+    asked = {"includeHeaders": "true", **limit, **options, **how.source_options()}
     return {**how.address(), **subscribed, **asked}
 
 
@@ -119,7 +137,7 @@ def snapshot_of(how: How, subscribed: Mapping[str, str], columns: str = "", **op
     reader = how.session().read.format("trimq")
     if columns:
         reader = reader.schema(columns)
-    asked = {**subscribed, "includeHeaders": "true", **options, **how.options}
+    asked = {**subscribed, "includeHeaders": "true", **options, **how.source_options()}
     return reader.options(**how.address(), **asked).load()
 
 
@@ -134,10 +152,23 @@ def source_ends(how: How, topic: str) -> dict[int, Ends]:
     return topic_ends(how, topic, how.options.get("namespace", ""))
 
 
+def subscribed_ends(how: How, subscribed: Mapping[str, str]) -> dict[str, dict[int, Ends]]:
+    """Of all topics that are asked for, those that match a pattern too. Mistake: there is no such topic."""
+    namespace, pattern = how.options.get("namespace", ""), subscribed.get("subscribePattern", "")
+    with closing(open_port(how.bootstrap, namespace, is_committed=True, login=how.login())) as port:
+        if pattern:
+            return {topic: port.ends(topic) for topic in port.topics() if re.fullmatch(pattern, topic)}
+        return {topic: port.ends(topic) for topic in subscribed["subscribe"].split(",")}
+
+
 def ensure_topic(how: How, topic: str, partitions: int) -> None:
     """Make the topic if there is none. StartMistake: there is one that rows cannot be written to."""
-    if not is_writable(how, topic):
+    if is_writable(how, topic):
+        return
+    if how.is_http():
         how.administration().create_topic(topic, partitions)
+    else:
+        create_kafka_topic(how.bootstrap, how.login(), topic, partitions)
 
 
 def is_writable(how: How, topic: str) -> bool:
@@ -158,7 +189,7 @@ def is_writable(how: How, topic: str) -> bool:
 def into_topic(how: How, frame: DataFrame, mode: str = "append") -> DataStreamWriter:
     """The rows of a streaming frame as messages, each once, counted on the way."""
     counted = frame.observe(WRITTEN, F.count(F.lit(1)).alias("rows"))
-    return counted.writeStream.format("trimq").options(**how.address()).outputMode(mode)
+    return counted.writeStream.format("trimq").options(**how.sink_options()).outputMode(mode)
 
 
 def keep_state(spark: SparkSession) -> None:
@@ -174,18 +205,13 @@ def drive(
     title: str,
     writer: DataStreamWriter,
     checkpoint: Checkpoint,
-    paced: bool = False,
     rows: Mapping[int, int] | None = None,
 ) -> list[BatchFigures]:
-    """Run the query to its end. What its batches were; PipelineFailure: it failed, and may be started again.
-    `paced`: a batch a second, of as many rows as the source gives at once. `rows`: of each batch, where Spark does not
-    see them."""
+    """Run the query to its end. What its batches were; PipelineFailure: it failed, and may be started again. `rows`:
+    of each batch, where Spark does not see them."""
+    every = f"{milliseconds(how.every)} milliseconds"
     writer = writer.option("checkpointLocation", checkpoint.spark)
-    if paced:
-        writer = writer.trigger(processingTime="1 second")
-    else:
-        every = f"{milliseconds(how.every)} milliseconds"
-        writer = writer.trigger(availableNow=True) if how.once else writer.trigger(processingTime=every)
+    writer = writer.trigger(availableNow=True) if how.once else writer.trigger(processingTime=every)
     seen = _Batches(rows)
     is_interrupted = False
     with bars(title, how.show) as shown, told_plainly():
@@ -210,6 +236,8 @@ def _watch(how: How, query: StreamingQuery, shown: Bars, seen: _Batches) -> None
         seen.note(query)
         seen.show(query, shown)
         is_over = how.for_seconds is not None and monotonic_seconds() - began >= how.for_seconds
+        if is_over and how.once:
+            how.stop.set()  # it was not to end before all is read: whoever asked is told
         if how.stop.is_set() or is_over or (how.once and _is_idle(query)):
             return
     seen.note(query)

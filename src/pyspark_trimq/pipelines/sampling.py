@@ -11,6 +11,7 @@ from pyspark_trimq.pipelines.administration import Administration
 from pyspark_trimq.pipelines.failure import PipelineFailure
 from pyspark_trimq.pipelines.progress import bars
 from pyspark_trimq.pipelines.running import How
+from pyspark_trimq.sending import SINK_PREFIX
 from trimq.clock import monotonic_seconds, system_clock
 
 
@@ -38,7 +39,7 @@ class Samples:
         now_ms = system_clock().message.now_ms()
         taken = [
             Sample(now_ms, group, *cursor)
-            for group in groups or broker.groups()
+            for group in groups or [name for name in broker.groups() if not name.startswith(SINK_PREFIX)]
             for cursor in broker.cursors(group)
             if not topics or cursor.topic in topics
         ]

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 from pyspark_trimq.pipelines.archiving import DAY
 from pyspark_trimq.pipelines.checkpoints import claim
 from pyspark_trimq.pipelines.failure import told_plainly
+from pyspark_trimq.pipelines.lakes.compaction import WHOLE_BYTES
 from pyspark_trimq.pipelines.lakes.files import DATE, DataFile, FrameRows
-from pyspark_trimq.pipelines.lakes.lake import OWN, Lake, opened, read
+from pyspark_trimq.pipelines.lakes.lake import KEEP, OWN, Lake, opened, read
 from pyspark_trimq.pipelines.outcome import BatchFigures, Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.running import DEFAULT, How, drive, stream, subscription
 
@@ -21,23 +22,31 @@ KEPT = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 @told_plainly()
 def snapshot(
-    topics: Sequence[str] = (), *, lake: str | Path, pattern: str = "", format: str = "parquet", how: How = DEFAULT
+    topics: Sequence[str] = (),
+    *,
+    lake: str | Path,
+    pattern: str = "",
+    format: str = "parquet",
+    keep_replaced: str = KEEP,
+    how: How = DEFAULT,
 ) -> Outcome:
     """Bring the table in the folder `lake` up to date: one row per topic and key, the message with the highest offset,
     of several partitions the one with the latest time. A message without a value removes its key; one without a key
-    is passed over."""
-    folder = Path(lake)
+    is passed over. Of Delta and Iceberg, older states can be read for as long as `keep_replaced` says."""
+    folder = Path(lake).resolve()
     subscribed = subscription(topics, pattern)
-    settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder.absolute()), "format": format}
+    settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder), "format": format}
     with (
-        opened(folder, format) as kept,
+        opened(folder, format, keep_replaced) as kept,
         claim(how.folder(folder / OWN / "checkpoint"), "snapshot", settings) as checkpoint,
     ):
+        kept.sweep()
 
         def merge(frame: DataFrame, batch: int) -> None:
             if batch > kept.committed(checkpoint.id):
-                rows = FrameRows(merged(_table(kept, frame), frame.select(*KEPT)))
-                kept.replace(rows, checkpoint.id, batch)
+                pieces = -(-sum(file.bytes for file in kept.files()) // WHOLE_BYTES)
+                rows = merged(_table(kept, frame), frame.select(*KEPT)).coalesce(max(pieces, 1))
+                kept.replace(FrameRows(rows), checkpoint.id, batch)
                 kept.sweep()
 
         frame = stream(how, subscribed, startingOffsets="earliest")
@@ -55,7 +64,7 @@ def merged(table: DataFrame | None, new: DataFrame) -> DataFrame:
     last = rows.groupBy("topic", "key", "partition").agg(F.max_by(everything, "offset").alias("row"))
     order = F.struct("row.timestamp", "row.partition", "row.offset")
     latest = last.groupBy("topic", "key").agg(F.max_by("row", order).alias("row"))
-    return latest.select("row.*").where(F.col("value").isNotNull()).withColumn(DATE, F.expr(DAY)).coalesce(1)
+    return latest.select("row.*").where(F.col("value").isNotNull()).withColumn(DATE, F.expr(DAY))
 
 
 def _table(lake: Lake, like: DataFrame) -> DataFrame | None:

@@ -7,6 +7,7 @@ import shutil
 import uuid
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, Rows
 from pyspark_trimq.pipelines.lakes.lake import OWN
+from pyspark_trimq.pipelines.lakes.replaced import Replaced
 
 DATA = "data"
 BY = [TOPIC, DATE]
@@ -24,9 +26,10 @@ class DeltaLake:
     format = "delta"
     keeps_columns = False
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.staging = folder / OWN / "staging"
+    def __init__(self, folder: Path, keep_ms: int) -> None:
+        self.folder = folder.resolve()
+        self.staging = self.folder / OWN / "staging"
+        self._replaced = Replaced(self.folder, keep_ms)
 
     def committed(self, writer: str) -> int:
         table = self._table()
@@ -44,14 +47,17 @@ class DeltaLake:
         if table is None:
             return []
         rows = table.get_add_actions(flatten=True)
-        columns = {
-            name: rows[name].to_pylist() for name in ("partition.topic", "partition.date", "num_records", "size_bytes")
-        }
-        paths = [Path(uri.removeprefix("file://")) for uri in table.file_uris()]
-        return [DataFile(*row) for row in zip(paths, *columns.values(), strict=True)]
+        names = ("path", "partition.topic", "partition.date", "num_records", "size_bytes")
+        columns = [rows[name].to_pylist() for name in names]
+        return [DataFile(self._path(path), *more) for path, *more in zip(*columns, strict=True)]
+
+    def _path(self, name: str) -> Path:
+        """The log has names as they stand in URLs."""
+        path = self.folder / unquote(name)
+        return path if path.exists() else self.folder / name
 
     def compact(self, spark: SparkSession, small_bytes: int, at_least: int) -> int:
-        """Delta's own way, with files put together up to the size that counts as small. The old ones are removed."""
+        """Delta's own way, with files put together up to the size that counts as small."""
         table = self._table()
         files = self.files()
         if table is None or len([file for file in files if file.bytes < small_bytes]) < at_least:
@@ -62,12 +68,10 @@ class DeltaLake:
 
     def sweep(self) -> int:
         shutil.rmtree(self.staging, ignore_errors=True)
-        counted = {file.path for file in self.files()}
-        orphans = [path for path in (self.folder / DATA).glob("*.parquet") if path not in counted]
-        orphans += [path for path in self.folder.glob("topic=*/date=*/*.parquet") if path not in counted]
-        for path in orphans:
-            path.unlink()
-        return len(orphans)
+        if self._table() is None:
+            return 0
+        there = [*(self.folder / DATA).glob("*.parquet"), *self.folder.glob("topic=*/date=*/*.parquet")]
+        return self._replaced.sweep(there, [file.path for file in self.files()])
 
     def _table(self) -> DeltaTable | None:
         try:

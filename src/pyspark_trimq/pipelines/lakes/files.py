@@ -7,7 +7,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 TOPIC, DATE = "topic", "date"
+ABORTED = "aborted"
 # As many files may be open at once in a task before Spark sorts by topic and date instead.
 OPEN_FILES = 64
 
@@ -65,18 +66,21 @@ class FrameRows:
 
 
 class StagedRows:
-    """The rows of files that tasks write, and `frame` tells of: looking at it has them written."""
+    """The rows of files that tasks write, and `frame` tells of: looking at it has them written. `note` is told, before
+    they count, which records are in none of them because they were aborted, by topic."""
 
-    def __init__(self, frame: DataFrame, schema: StructType) -> None:
+    def __init__(self, frame: DataFrame, schema: StructType, note: Callable[[list[tuple[str, str]]], None]) -> None:
         self._frame = frame
         self._schema = schema
+        self._note = note
 
     def schema(self) -> Any:
         return arrow_schema(self._schema)
 
     def stage(self, staging: Path, keeps_columns: bool) -> list[DataFile]:
-        files = [DataFile(staging / row["path"], *row[1:]) for row in self._frame.collect()]
-        return sorted(files)
+        rows = self._frame.collect()
+        self._note([(row[TOPIC], row[ABORTED]) for row in rows if row[ABORTED] is not None])
+        return sorted(DataFile(staging / row["path"], *row[1:5]) for row in rows if row[ABORTED] is None)
 
 
 def _described(path: Path, names: Sequence[str]) -> DataFile:

@@ -3,6 +3,7 @@ batch in the properties of the table."""
 
 from __future__ import annotations
 
+import logging
 import shutil
 import uuid
 from pathlib import Path
@@ -16,6 +17,11 @@ from pyspark.sql import SparkSession
 from pyspark_trimq.pipelines.lakes.compaction import joined, small_groups
 from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, FrameRows, Rows
 from pyspark_trimq.pipelines.lakes.lake import OWN
+from pyspark_trimq.pipelines.lakes.replaced import Replaced
+from trimq.errors import StartMistake
+
+# It would tell of every file that has no statistics of headers and values, which is as it should be.
+logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
 
 CATALOGUE = "catalogue.db"
 NAME = "trimq.messages"
@@ -27,9 +33,10 @@ class IcebergLake:
     format = "iceberg"
     keeps_columns = True
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
+    def __init__(self, folder: Path, keep_ms: int) -> None:
+        self.folder = folder.resolve()
         self.staging = self.folder / OWN / "staging"
+        self._replaced = Replaced(self.folder, keep_ms)
 
     def committed(self, writer: str) -> int:
         table = self._table()
@@ -70,13 +77,11 @@ class IcebergLake:
         return gone
 
     def sweep(self) -> int:
-        """Files of older snapshots go too: the lake keeps what it holds now, not what it held."""
+        """Files of older snapshots go too, after a while: the lake keeps what it holds now."""
         shutil.rmtree(self.staging, ignore_errors=True)
-        counted = {file.path for file in self.files()}
-        orphans = [path for path in (self.folder / DATA).glob("*.parquet") if path not in counted]
-        for path in orphans:
-            path.unlink()
-        return len(orphans)
+        if self._table() is None:
+            return 0
+        return self._replaced.sweep((self.folder / DATA).glob("*.parquet"), [file.path for file in self.files()])
 
     def _catalogue(self) -> SqlCatalog:
         catalogue = SqlCatalog(
@@ -89,9 +94,14 @@ class IcebergLake:
         if not (self.folder / CATALOGUE).exists():
             return None
         try:
-            return self._catalogue().load_table(NAME)
+            table = self._catalogue().load_table(NAME)
         except NoSuchTableError:
             return None
+        if not _path(table.location()).resolve().is_relative_to(self.folder):
+            raise StartMistake(
+                f"the lake {self.folder} is a copy, or was moved: its table lies in {_path(table.location())}"
+            )
+        return table
 
     def _created(self, rows: Rows) -> Table:
         table = self._catalogue().create_table(NAME, rows.schema())

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow.parquet as parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.checkpoints import holding
 from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, Rows
+from pyspark_trimq.pipelines.spans import milliseconds
 from trimq.errors import StartMistake
 
 FORMATS = ("parquet", "delta", "iceberg")
+READ_BYTES = 16 << 20  # what a task that reads files holds of them at once, about
+FEWEST_ROWS_AT_ONCE, MOST_ROWS_AT_ONCE = 8, 4096
+KEEP = "1 hour"  # how long files stay that others were put in the place of
+# Signs in the names of folders that the libraries for the format stumble over.
+UNFIT = {"parquet": "", "delta": "[]^|\\", "iceberg": "?#"}
 OWN = "_trimq"  # our own folder in a lake; readers pass over names that begin so
 
 
@@ -45,14 +53,21 @@ class Lake(Protocol):
         """Put small files of a topic and date together where there are `at_least` so many. How many went."""
 
     def sweep(self) -> int:
-        """Finish what a killed run had committed, remove what it had not. How many files went."""
+        """Finish what a killed run had committed, remove what it had not, and what was replaced long enough ago. How
+        many files went. Only for those to whom the lake belongs."""
 
 
 @contextmanager
-def opened(folder: Path, format: str) -> Iterator[Lake]:
-    """The lake, for as long as no other run writes to it, swept. StartMistake: it has another format."""
+def opened(folder: Path, format: str, keep: str = KEEP) -> Iterator[Lake]:
+    """The lake, for as long as no other run writes to it. What it held before a change is kept for a while.
+    StartMistake: it has another format, or there can be none."""
     if format not in FORMATS:
         raise StartMistake(f"a lake has one of the formats {', '.join(FORMATS)}, not {format!r}")
+    keep_ms = 0 if keep.strip() == "0" else milliseconds(keep)
+    folder = folder.resolve()
+    unfit = sorted(set(UNFIT[format]) & set(str(folder)))
+    if unfit:
+        raise StartMistake(f"a lake of the format {format} cannot lie in {folder}: its name has {' '.join(unfit)}")
     found = format_of(folder)
     if found not in ("", format):
         raise StartMistake(f"the lake {folder} is {found}, not {format}")
@@ -60,9 +75,7 @@ def opened(folder: Path, format: str) -> Iterator[Lake]:
     own.mkdir(parents=True, exist_ok=True)
     with holding(own / "lock", f"another run writes to the lake {folder}"):
         (own / "format").write_text(format)
-        lake = _lake(folder, format)
-        lake.sweep()
-        yield lake
+        yield _lake(folder, format, keep_ms)
 
 
 def existing(folder: Path) -> Lake:
@@ -70,7 +83,7 @@ def existing(folder: Path) -> Lake:
     found = format_of(folder)
     if not found:
         raise StartMistake(f"{folder} is no archive: it was not written by `trimq pipeline archive`")
-    return _lake(folder, found)
+    return _lake(folder.resolve(), found, milliseconds(KEEP))
 
 
 def format_of(folder: Path) -> str:
@@ -86,19 +99,32 @@ def read(spark: SparkSession, files: Sequence[DataFile]) -> DataFrame:
     topics = {file.topic for file in files}
     if len(topics) != 1:
         raise ValueError(f"files of one topic, not of {sorted(topics)}")
-    frame = spark.read.parquet(*(str(file.path) for file in files)).withColumn(TOPIC, F.lit(topics.pop()))
-    return frame.drop(DATE)
+    spark.conf.set("spark.sql.parquet.columnarReaderBatchSize", str(_rows_at_once(files)))
+    # Spark would take brackets in a name for a pattern. Its own way to say that they are none reads files repeatedly.
+    names = [re.sub(r"([\[\]{}*?\\])", r"\\\1", str(file.path)) for file in files]
+    return spark.read.parquet(*names).withColumn(TOPIC, F.lit(topics.pop())).drop(DATE)
 
 
-def _lake(folder: Path, format: str) -> Lake:
+def _rows_at_once(files: Sequence[DataFile]) -> int:
+    """As many rows as come to some megabytes: Spark takes them by number, however large they are."""
+    groups = [
+        metadata.row_group(number)
+        for metadata in (parquet.read_metadata(file.path) for file in files)
+        for number in range(metadata.num_row_groups)
+    ]
+    widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    return max(min(READ_BYTES // max(widest, 1), MOST_ROWS_AT_ONCE), FEWEST_ROWS_AT_ONCE)
+
+
+def _lake(folder: Path, format: str, keep_ms: int) -> Lake:
     if format == "delta":
         from pyspark_trimq.pipelines.lakes.delta import DeltaLake
 
-        return DeltaLake(folder)
+        return DeltaLake(folder, keep_ms)
     if format == "iceberg":
         from pyspark_trimq.pipelines.lakes.iceberg import IcebergLake
 
-        return IcebergLake(folder)
+        return IcebergLake(folder, keep_ms)
     from pyspark_trimq.pipelines.lakes.parquet import ParquetLake
 
     return ParquetLake(folder)

@@ -15,6 +15,7 @@ from pyspark_trimq.pipelines.lakes.compaction import joined, small_groups
 from pyspark_trimq.pipelines.lakes.files import DataFile, FrameRows, Rows
 from pyspark_trimq.pipelines.lakes.lake import OWN
 from pyspark_trimq.pipelines.lakes.manifest import Entry, Manifest, State
+from trimq.errors import StartMistake
 
 PREFIX = "trimq-"  # of our data files: a sweep touches no others
 
@@ -24,9 +25,9 @@ class ParquetLake:
     keeps_columns = False
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.staging = folder / OWN / "staging"
-        self._manifest = Manifest(folder / OWN / "manifest")
+        self.folder = folder.resolve()
+        self.staging = self.folder / OWN / "staging"
+        self._manifest = Manifest(self.folder / OWN / "manifest")
 
     def committed(self, writer: str) -> int:
         return self._manifest.state().batches.get(writer, -1)
@@ -53,6 +54,7 @@ class ParquetLake:
         return gone
 
     def sweep(self) -> int:
+        """StartMistake: there are files of ours, and nothing says which of them count."""
         state = self._manifest.state()
         self._bring_into_sight(state)
         orphans = list(self.staging.rglob("*.parquet")) if self.staging.exists() else []
@@ -62,6 +64,8 @@ class ParquetLake:
             for path in self.folder.glob(f"topic=*/date=*/{PREFIX}*.parquet")
             if str(path.relative_to(self.folder)) not in state.files
         ]
+        if strangers and not (state.files or state.batches):
+            raise StartMistake(f"{self.folder} has files of a lake, but no manifest names them: name another folder")
         for path in strangers:
             path.unlink()
         return len(orphans) + len(strangers)

@@ -3,8 +3,10 @@ decides who reads what and when, as ever, and never touches a message."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -13,15 +15,16 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark_trimq.batch_reader import RangePartition
 from pyspark_trimq.columns import arrow_schema, row_schema
 from pyspark_trimq.options import read_source_options
-from pyspark_trimq.pipelines.lakes.files import DataFile
+from pyspark_trimq.pipelines.lakes.files import ABORTED, DataFile
 from pyspark_trimq.pipelines.lakes.task_files import TaskFiles
+from pyspark_trimq.record_locations import noting_aborted
 from pyspark_trimq.stream_reader import StreamReader
 
 NAME = "trimq-staged"
 STAGING = "staging"
 KEEPS_COLUMNS = "keepsColumns"
 
-# The fields of a DataFile.
+# The fields of a DataFile; or, in a row without them, what was aborted of a topic and is in no file.
 _FILE = StructType(
     [
         StructField("path", StringType()),
@@ -29,6 +32,7 @@ _FILE = StructType(
         StructField("date", StringType()),
         StructField("rows", LongType()),
         StructField("bytes", LongType()),
+        StructField(ABORTED, StringType()),
     ]
 )
 
@@ -59,18 +63,22 @@ class StagedReader(StreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        files = TaskFiles(self._staging, partition.wanted.key.topic, self._keeps_columns)
+        topic, number = partition.wanted.key
+        files = TaskFiles(self._staging, topic, self._keeps_columns)
         try:
-            for batch in super().read(partition):
-                files.add(batch)
+            with noting_aborted() as aborted:
+                for batch in super().read(partition):
+                    files.add(batch)
             written = files.close()
         except BaseException:
             files.abandon()
             raise
-        if written:
-            yield _described(written)
+        if written or aborted:
+            yield _described(written, topic, [[number, *each] for each in aborted])
 
 
-def _described(files: list[DataFile]) -> pa.RecordBatch:
-    rows = [{**file._asdict(), "path": str(file.path)} for file in files]
+def _described(files: list[DataFile], topic: str, aborted: list[list[int]]) -> pa.RecordBatch:
+    rows: list[dict[str, Any]] = [{**file._asdict(), "path": str(file.path)} for file in files]
+    if aborted:
+        rows.append({"topic": topic, ABORTED: json.dumps(aborted)})
     return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_FILE))

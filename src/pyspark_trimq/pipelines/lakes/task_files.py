@@ -31,6 +31,12 @@ _WITH_STATISTICS = [TOPIC, DATE, "partition", "offset", "timestamp", "timestampT
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 
 
+def _day(number: int) -> str:
+    """Of a day that no calendar has, the first or the last that it has: the message keeps its own time."""
+    first, last = (_FIRST_DAY.min - _FIRST_DAY).days, (_FIRST_DAY.max - _FIRST_DAY).days
+    return (_FIRST_DAY + timedelta(days=min(max(number, first), last))).isoformat()
+
+
 def folder_name(topic: str, day: str) -> str:
     """Where rows of this topic and day lie in a lake that names its folders."""
     escaped = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", topic)
@@ -54,7 +60,7 @@ class TaskFiles:
         different = np.unique(days)
         for number in different:
             part = batch if len(different) == 1 else batch.take(pa.array(np.flatnonzero(days == number)))
-            day = (_FIRST_DAY + timedelta(days=int(number))).isoformat()
+            day = _day(int(number))
             self._file(day).add(self._with_columns(part, day))
         self._waiting_bytes += batch.nbytes
         if self._waiting_bytes >= GROUP_BYTES:

@@ -1,0 +1,120 @@
+"""An archive cut into pieces that a task can hold: by the bytes of the records, not by their number alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+TASK_BYTES = 64 << 20
+ALL_TASKS_BYTES = 256 << 20  # of one round: Java's memory does not grow with the partitions
+LEAST_BYTES = 4 << 20
+MOST_BUCKETS = 100_000
+RECORD_BYTES = 100  # what a record takes beside its fields, about
+
+Spans = dict[int, tuple[int, int]]
+"""The first and the last offset, by partition."""
+
+
+class Bucket(NamedTuple):
+    """Records next to each other, as the lake has them."""
+
+    partition: int
+    first: int
+    last: int
+    rows: int
+    bytes: int
+    widest: int
+
+
+class Round(NamedTuple):
+    """What is written at once: one task for each partition."""
+
+    spans: Spans
+    rows: int
+
+
+def within(spans: Mapping[int, tuple[int, int]]) -> str:
+    """A condition: the offset is within the span of its partition."""
+    parts = [f"(partition = {number} AND offset BETWEEN {first} AND {last})" for number, (first, last) in spans.items()]
+    return " OR ".join(parts) or "false"
+
+
+def buckets(frame: DataFrame, rows: int, most_bytes: int) -> list[Bucket]:
+    """All of the frame, which has about so many rows, in buckets that are small unless a single record is large."""
+    width = max(rows // MOST_BUCKETS, 1)
+    found = _counted(frame, width)
+    wide = [each for each in found if each.bytes > most_bytes and each.rows > 1]
+    if wide and width > 1:
+        inside = " OR ".join(within({each.partition: (each.first, each.last)}) for each in wide)
+        found = [each for each in found if each not in wide] + _counted(frame.where(inside), 1)
+    return sorted(found)
+
+
+def _counted(frame: DataFrame, width: int) -> list[Bucket]:
+    grouped = frame.withColumn("size", size_of(frame)).groupBy(
+        "partition", F.floor(F.col("offset") / width).alias("at")
+    )
+    counted = grouped.agg(
+        F.min("offset").alias("first"),
+        F.max("offset").alias("last"),
+        F.count("*").alias("rows"),
+        F.sum("size").alias("bytes"),
+        F.max("size").alias("widest"),
+    )
+    return [Bucket(*row) for row in counted.drop("at").collect()]
+
+
+def size_of(frame: DataFrame) -> Column:
+    """Of each record, about."""
+    headers = "aggregate(headers, 0L, (sum, h) -> sum + ifnull(length(h.key), 0) + ifnull(length(h.value), 0) + 8)"
+    size = F.expr("ifnull(length(value), 0) + ifnull(length(key), 0)").cast("bigint") + F.lit(RECORD_BYTES)
+    return size + F.expr(f"ifnull({headers}, 0L)") if "headers" in frame.columns else size
+
+
+def most_bytes_of(tasks: int) -> int:
+    """How much one of so many tasks may hold."""
+    return max(min(TASK_BYTES, ALL_TASKS_BYTES // max(tasks, 1)), min(LEAST_BYTES, TASK_BYTES))
+
+
+def rounds(found: list[Bucket], most_rows: int, most_bytes: int) -> list[Round]:
+    """All partitions at once, piece by piece, in the order of offsets."""
+    by_partition: dict[int, list[Bucket]] = {}
+    for bucket in found:
+        by_partition.setdefault(bucket.partition, []).append(bucket)
+    each = max(most_rows // max(len(by_partition), 1), 1)
+    columns = [list(_packed(own, each, most_bytes)) for own in by_partition.values()]
+    listed = []
+    for row in zip_longest(*columns):
+        pieces: list[Any] = [piece for piece in row if piece is not None]
+        spans = {piece.partition: (piece.first, piece.last) for piece in pieces}
+        listed.append(Round(spans, sum(piece.rows for piece in pieces)))
+    return listed
+
+
+def _packed(own: list[Bucket], most_rows: int, most_bytes: int) -> Iterator[Bucket]:
+    """Of one partition: buckets put together as long as they fit. Rows between offsets are told apart evenly."""
+    now: Bucket | None = None
+    for bucket in (part for whole in own for part in _split(whole, most_rows)):
+        if now is not None and now.rows + bucket.rows <= most_rows and now.bytes + bucket.bytes <= most_bytes:
+            now = now._replace(last=bucket.last, rows=now.rows + bucket.rows, bytes=now.bytes + bucket.bytes)
+            continue
+        if now is not None:
+            yield now
+        now = bucket
+    if now is not None:
+        yield now
+
+
+def _split(bucket: Bucket, most_rows: int) -> Iterator[Bucket]:
+    """A bucket of more rows than are wanted, where offsets follow each other; others stay whole."""
+    if bucket.rows <= most_rows or bucket.last - bucket.first + 1 != bucket.rows:
+        yield bucket
+        return
+    for first in range(bucket.first, bucket.last + 1, most_rows):
+        last = min(first + most_rows - 1, bucket.last)
+        rows = last - first + 1
+        yield bucket._replace(first=first, last=last, rows=rows, bytes=bucket.bytes * rows // bucket.rows)
