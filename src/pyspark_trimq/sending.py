@@ -204,6 +204,12 @@ class _Sender:
                 self.producer.produce(**arguments)
                 return
             except BufferError:  # as much waits as may: the broker sets the pace
+                if not len(self.producer):
+                    size = len(arguments.get("value") or b"")
+                    raise Mistake(
+                        f"a record of {size} bytes is more than may wait to be sent: "
+                        "give the option kafka.queue.buffering.max.kbytes"
+                    ) from None
                 self.producer.poll(0.1)
                 self.check()
 

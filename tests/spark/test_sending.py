@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_trimq import sending
-from pyspark_trimq.mistakes import Unreachable
+from pyspark_trimq.mistakes import Mistake, Unreachable
 from pyspark_trimq.sending import Target, Token, send_once, send_plainly
 from trimq.testing import Broker
 
@@ -45,6 +45,14 @@ def test_rows_that_fail_half_way_count_for_nothing(broker: Broker) -> None:
     with pytest.raises(RuntimeError, match="the source has failed"):
         send_once(target(broker), Token("q", 0, 0), failing())  # type: ignore[arg-type]
     assert send_once(target(broker), Token("q", 0, 0), [ROWS]) == (2, False)
+
+
+def test_a_record_that_is_more_than_may_wait_is_told_of(broker: Broker) -> None:
+    broker.create_topic("orders")
+    large = pa.RecordBatch.from_pydict({"value": [bytes(3_000_000)]})
+    small = target(broker)._replace(client={"queue.buffering.max.kbytes": "1024"})
+    with pytest.raises(Mistake, match=r"a record of 3000000 bytes .* kafka.queue.buffering.max.kbytes"):
+        send_plainly(small, [large])
 
 
 def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
