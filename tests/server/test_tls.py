@@ -152,12 +152,26 @@ def test_a_client_that_trusts_somebody_else_is_not_connected(broker: Broker) -> 
         pass
 
 
-def test_without_a_certificate_the_broker_makes_its_own() -> None:
+def test_without_a_certificate_the_broker_makes_its_own_for_those_who_do_not_ask() -> None:
+    with Broker(rocketmq_grpc_listen="127.0.0.1:0") as broker:
+        for address in (broker.rocketmq, broker.addresses["rocketmq_broker"], broker.rocketmq_grpc):
+            with encrypted(address, unasking()) as secured:
+                assert secured.version() in ("TLSv1.2", "TLSv1.3")
+        with pytest.raises((ssl.SSLError, ConnectionResetError)), encrypted(broker.kafka, unasking()):
+            pass
+
+
+def test_where_encryption_is_required_one_of_its_own_will_do() -> None:
+    with Broker(tls_mode="required") as broker, encrypted(broker.kafka, unasking()) as secured:
+        secured.sendall(API_VERSIONS)
+        assert secured.recv(8)
+
+
+def unasking() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    with Broker() as broker, encrypted(broker.rocketmq, context) as secured:
-        assert secured.version() in ("TLSv1.2", "TLSv1.3")
+    return context
 
 
 def test_where_encryption_is_required_a_plain_client_is_closed(certificate: Path) -> None:

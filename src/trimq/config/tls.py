@@ -14,15 +14,15 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     mode: Annotated[
         Literal["off", "optional", "required"],
         Meta(
-            description="optional: every listener serves clients that encrypt and clients that do not, and tells them "
-            "apart by their first byte. required: only those that do."
+            description="optional: listeners serve clients that encrypt and clients that do not, and tell them apart "
+            "by their first byte. required: only those that do."
         ),
     ] = "optional"
     certificate: Annotated[
         Path | None,
         Meta(
             description="The certificate that the broker shows, and those between it and its authority, as a PEM file. "
-            "Without one it makes its own, for as long as it runs, which needs the extra `tls`."
+            "Without one it makes its own for RocketMQ's clients, which needs the extra `tls`."
         ),
     ] = None
     key: Annotated[Path | None, Meta(description="The private key of the certificate, as a PEM file.")] = None

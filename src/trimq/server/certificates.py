@@ -15,6 +15,7 @@ from trimq.storage.nameless_file import nameless_file
 _ALPN = "h2"  # whoever asks speaks gRPC; clients of the other protocols do not ask
 _LASTS = timedelta(days=3650)
 _HOSTS = ("127.0.0.1", "::1")
+_UNASKING = "rocketmq"
 
 
 class Certificates:
@@ -25,6 +26,7 @@ class Certificates:
         self._now_ms = now_ms
         self.is_required = settings.mode == "required"
         self._context: ssl.SSLContext | None = None
+        self._is_given = settings.certificate is not None and settings.mode != "off"
         self._can_make_one = find_spec("cryptography") is not None
         if settings.mode == "off":
             self._can_make_one = False
@@ -35,9 +37,11 @@ class Certificates:
         elif self.is_required and not self._can_make_one:
             raise StartMistake('tls.mode = "required" needs tls.certificate and tls.key, or pip install "trimq[tls]"')
 
-    @property
-    def is_served(self) -> bool:
-        return self._context is not None or self._can_make_one
+    def are_for(self, listener: str) -> bool:
+        """One that nobody vouches for is of use to RocketMQ's clients, which do not ask; others must have wanted it."""
+        if self._is_given or self.is_required:
+            return True
+        return self._can_make_one and listener.startswith(_UNASKING)
 
     def context(self) -> ssl.SSLContext:
         if self._context is None:

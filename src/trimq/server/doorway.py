@@ -35,7 +35,7 @@ class Doorway(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         first = memoryview(self._first)[:nbytes]
-        if first[0] == _HANDSHAKE and self._certificates.is_served:
+        if first[0] == _HANDSHAKE:
             self._encrypt(first)
         elif self._certificates.is_required:
             log.info("closing the connection of %s: it does not encrypt", self._session.address)

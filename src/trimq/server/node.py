@@ -96,7 +96,7 @@ class Node:
             "refused_connections", "Connections that were closed because there were too many.", ("listener",)
         )
         self._counts = CountsOfAll(self.metrics)
-        self._certificates = _certificates(settings, doors.clock)
+        self._certificates = Certificates(settings.tls, doors.clock.message.now_ms)
         expose_listeners(self.metrics, self.listeners)
         expose_passes(self.metrics, self.passes)
         expose_disk(self.metrics, doors.files)
@@ -210,7 +210,8 @@ class Node:
 
         refused = self._refused_connections.labelled(name)
         has_room = partial(self._has_room, _KEPT_FREE if name in LAST_TO_STOP else 0)
-        listener = Listener(name, make_session, settings.limits.connections, refused, self._certificates, has_room)
+        certificates = self._certificates if self._certificates.are_for(name) else None
+        listener = Listener(name, make_session, settings.limits.connections, refused, certificates, has_room)
         await listener.start(address.host, address.port)
         return listener
 
@@ -284,13 +285,6 @@ class Node:
         for listener in self.listeners.values():
             listener.stop_accepting()
         self._abort_sessions()
-
-
-def _certificates(settings: Settings, clock: Clock) -> Certificates | None:
-    if settings.tls.mode == "off":
-        return None
-    certificates = Certificates(settings.tls, clock.message.now_ms)
-    return certificates if certificates.is_served else None
 
 
 def explain(error: BaseException) -> str:
