@@ -7,6 +7,7 @@ import pytest
 from core.core_bench import CoreBench
 
 from trimq.core.drafts import STREAMS_PER_TURN
+from trimq.core.topic import Topic
 from trimq.errors import Busy, UnknownTopic
 from trimq.model import Home, TopicName
 from trimq.storage.partition_store import ROOT
@@ -84,9 +85,24 @@ def test_others_are_told_that_the_name_is_busy_meanwhile(bench: CoreBench) -> No
     with pytest.raises(Busy, match="topic many is being created"):
         bench.begin_create("many", 1)
     bench.create("other")
-    called: list[bool] = []
-    bench.topics.prepare([(NAME, 7, {})], lambda: called.append(True))
-    assert called, "there is nothing to wait for: it is refused at once"
+    making.finish()
+    assert len(bench.topic("many").streams) == MANY
+
+
+@pytest.mark.parametrize("streams", [7, MANY])
+def test_who_wants_a_topic_that_is_being_made_waits_and_finds_it_there(bench: CoreBench, streams: int) -> None:
+    making = Making(bench)
+    found: list[Topic | None] = []
+    bench.topics.prepare([(NAME, streams, {})], lambda: found.append(bench.topics.find(NAME)))
+    assert not found
+    making.finish()
+    assert found == [bench.topic("many")]
+
+
+def test_who_waited_for_a_topic_that_came_to_nothing_makes_it(bench: CoreBench) -> None:
+    bench.topics.prepare([(NAME, MANY, {})], lambda: None)
+    making = Making(bench)
+    assert not making.is_done
     making.finish()
     assert len(bench.topic("many").streams) == MANY
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from trimq.core.streams import Stream
@@ -27,6 +27,7 @@ class Draft:
         self.topic = topic
         self.streams = streams
         self.is_ready = False
+        self.awaited_by: list[Callable[[], None]] = []
         self._begun_with = begun_with
 
     @classmethod
@@ -74,9 +75,24 @@ class Drafts:
         is_alike = draft.streams == streams and draft.topic.id == topic.id
         return not (draft.is_ready and is_alike and draft.is_growth)
 
+    def await_end(self, names: Iterable[TopicName], callback: Callable[[], None]) -> bool:
+        """Call back when one of these names has no draft any more. False: none of them has one."""
+        draft = next((self._by_name[name] for name in names if name in self._by_name), None)
+        if draft is not None:
+            draft.awaited_by.append(callback)
+        return draft is not None
+
     def take(self, name: TopicName) -> Draft | None:
         """The streams are somebody's now. To be called where nothing is blocked."""
-        return self._by_name.pop(name, None)
+        draft = self._by_name.pop(name, None)
+        if draft is not None:
+            self._tell(draft)
+        return draft
+
+    def _tell(self, draft: Draft) -> None:
+        """Not now: whoever takes it has yet to make its topic."""
+        for callback in draft.awaited_by:
+            self._soon(callback)
 
     def open(self, drafts: Sequence[Draft], done: Callable[[], None]) -> None:
         """Call `done` when all are ready: what is not taken in it is discarded. A draft of a name that has one is left
@@ -118,3 +134,4 @@ class Drafts:
         if self._by_name.get(draft.topic.name) is draft:
             del self._by_name[draft.topic.name]
             self._discard(draft)
+            self._tell(draft)

@@ -133,7 +133,11 @@ class Topics:
 
     def prepare(self, wanted: Iterable[tuple[TopicName, int, TopicSettings]], done: Callable[[], None]) -> None:
         """Open the many streams of topics that are about to be created, a few in each turn of the loop, then call
-        `done`, in which `create` finds them. What cannot be is left to be refused there."""
+        `done`, in which `create` finds them. What cannot be is left to be refused there. If somebody else is making one
+        of them, that comes first."""
+        wanted = list(wanted)
+        if self._drafts.await_end([name for name, _, _ in wanted], partial(self.prepare, wanted, done)):
+            return
         drafts = []
         for name, streams, settings in wanted:
             try:
