@@ -36,9 +36,10 @@ impl Broker {
     }
 
     /// Whoever was lost before needs no farewell.
+    /// Lapin sometimes waits for ever for the end of a connection that is closed already, so it is not waited for long.
     pub async fn disconnect(&self) {
         for connection in &self.connections {
-            let _ = connection.close(200, "done".into()).await;
+            let _ = tokio::time::timeout(Duration::from_secs(5), connection.close(200, "done".into())).await;
         }
     }
 }

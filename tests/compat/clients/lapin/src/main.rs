@@ -45,4 +45,5 @@ async fn main() {
         std::process::exit(1);
     }
     broker.disconnect().await;
+    std::process::exit(0); // whatever of the client still runs is not waited for
 }
