@@ -197,16 +197,18 @@ class Sharing:
 
     def append_run(self, caller: Caller, run: OutgoingRun, born_host: bytes, store_host: bytes) -> PlacedRun:
         """Give several messages their places, in one pass, where each of them alone could be given one."""
-        queues = []
-        for topic, stream, _ in run.ways:
-            self._access.require(caller, Action.WRITE, topic.resource)
-            queues.append(stream.queue)
+        ways, messages, keys, more_keys = run
+        if self._access.is_guarded:
+            for topic, _, _ in ways:
+                self._access.require(caller, Action.WRITE, topic.resource)
         self._appending.require_writable()
-        sizes = [len(message[1]) for message in run.messages]
+        sizes = [len(message[1]) for message in messages]
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
-        placed = self._store.append_run(queues, run.messages, run.keys, run.more_keys, born_host, store_host)
-        self._appending.count_all(len(placed.places), sum(sizes[: len(placed.places)]))
+        queues = [stream.queue for _, stream, _ in ways]
+        placed = self._store.append_run(queues, messages, keys, more_keys, born_host, store_host)
+        count = len(placed.places)
+        self._appending.count_all(count, sum(sizes) if count == len(sizes) else sum(sizes[:count]))
         return placed
 
     def may_write(self, caller: Caller, topic: SharedTopic) -> bool:
