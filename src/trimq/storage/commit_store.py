@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from trimq.formats.unit import Draft, Unit, is_queued, topic_field
-from trimq.formats.unit_runs import Fresh, Lane
+from trimq.formats.unit_runs import Lane, Message
 from trimq.storage.commit_adoption import forget_derived
 from trimq.storage.commit_checkpoint import CommitCheckpoints, CommitPoint, format_times
 from trimq.storage.commit_expiry import expired_to, relieved_to
 from trimq.storage.commit_keys import CommitKeys
-from trimq.storage.commit_log import CommitLog, Placed, PlacedRun
+from trimq.storage.commit_log import CommitLog, EncodeRun, Placed, PlacedRun
 from trimq.storage.commit_recovery import open_commit_log
 from trimq.storage.commit_settings import CommitSettings
 from trimq.storage.consume_queue import ConsumeQueue, QueueState
@@ -187,16 +187,15 @@ class CommitStore:
     def append_run(
         self,
         queues: Iterable[ConsumeQueue],
-        run: Sequence[Fresh],
+        run: Sequence[Message],
         keys: Sequence[str],
         more_keys: Mapping[int, str],
-        born_host: bytes,
-        store_host: bytes,
+        encode: EncodeRun[Message],
     ) -> PlacedRun:
         """As `append`, for several messages, which go to these queues and are no part of a transaction. `keys` are
         their unique keys; what else names keys of some of them stands in `more_keys` by their numbers."""
         self._touch(queues)
-        placed = self.log.append_run(run, born_host, store_host)
+        placed = self.log.append_run(run, encode)
         self._keys_of.add_run(run, placed.places, placed.store_ms, keys, more_keys)
         return placed
 
