@@ -161,13 +161,17 @@ class _Keys:
         """Take out the least current keys that are due by now, in order, each once."""
         found: list[int] = []
         beyond = now_ms + 1 << _ID_BITS
+        previous = -1  # a timer that went to another time and back has the same key twice
         while len(found) < count:
-            key = self.earliest()
-            if key is None or key >= beyond:
+            heap = self._keys
+            if self._unswept and (not heap or self._unswept[0] < heap[0]):
+                heap = self._unswept
+            if not heap or heap[0] >= beyond:
                 break
-            self.pop_earliest()
-            if not found or key != found[-1]:
+            key = heapq.heappop(heap)
+            if key != previous and self._is_current(key):
                 found.append(key)
+            previous = key
         return found
 
     def in_order(self) -> Iterator[int]:

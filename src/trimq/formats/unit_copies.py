@@ -1,10 +1,9 @@
-"""Message units that are made of stored ones: what is kept of these, and their properties. What is added to tell of their
-way may be left out where it does not fit, what the producer set may not."""
+"""Message units that are made of stored ones: what is kept of these, and their properties. What is added to tell of
+their way may be left out where it does not fit, what the producer set may not."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from trimq.formats.unit import (
     BORN_HOST_V6,
@@ -15,7 +14,6 @@ from trimq.formats.unit import (
     TRANSACTION_BITS,
 )
 from trimq.formats.unit_properties import NAME_ENDS, VALUE_ENDS
-from trimq.model import Buffer
 
 WAIT = "WAIT"
 
@@ -26,18 +24,10 @@ OF_THE_BROKER = ("TRACE_ON", "MSG_REGION", "CLUSTER")
 _UNUSUAL = BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_BITS
 
 
-class Original(NamedTuple):
-    """What a copy keeps of a stored unit, and when that was stored."""
-
-    crc: int
-    flag: int
-    sys_flag: int
-    born_ms: int
-    born_host: bytes
-    store_ms: int
-    reconsume_times: int
-    body: Buffer
-    properties: bytes
+Original = tuple[int, int, int, int, bytes, int, int, memoryview, bytes]
+"""What a copy keeps of a stored unit: its body's checksum, flag, system flag, when and at which host it was born, when
+it was stored, how often it was consumed again, its body and its properties. A plain tuple, since one is made for nearly
+every message that was delayed."""
 
 
 def read_original(data: memoryview) -> Original | None:
@@ -56,7 +46,7 @@ def read_original(data: memoryview) -> Original | None:
     if properties_at + int.from_bytes(data[properties_at - 2 : properties_at], "big") != size:
         return None
     body, properties = data[SHORT_HEAD.size : topic_at], bytes(data[properties_at:])
-    return Original(crc, flag, sys_flag, born_ms, born_host, store_ms, times, body, properties)
+    return crc, flag, sys_flag, born_ms, born_host, store_ms, times, body, properties
 
 
 def copied_properties(properties: Mapping[str, str], optional: tuple[str, ...] = OF_THE_BROKER) -> bytes:

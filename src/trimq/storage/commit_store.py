@@ -20,7 +20,7 @@ from trimq.storage.commit_settings import CommitSettings
 from trimq.storage.consume_queue import ConsumeQueue, QueueState
 from trimq.storage.files import Files
 from trimq.storage.flusher import Dirty
-from trimq.storage.key_index import IndexState, KeyIndex
+from trimq.storage.key_index import WRITTEN_AT_ONCE, IndexState, KeyIndex
 from trimq.storage.passes import Passes, Ticket
 
 log = logging.getLogger(__name__)
@@ -33,9 +33,6 @@ _QUEUES = f"{ROOT}/consumequeue"
 
 # So many keys are written to the index together, between checkpoints: enough to be cheap, few enough not to be felt.
 _KEYS_AT_ONCE = 1024
-
-# And some of their slots, which lie anywhere in a table of 20 MB, when there are so many that they lie closer.
-_UNWRITTEN_SLOTS = 16 * 1024
 
 CodeOf = Callable[[Unit], int]
 """What readers of a queue compare before they look at a unit."""
@@ -78,10 +75,10 @@ class CommitStore:
         self._unsettled: deque[list[tuple[ConsumeQueue, int]]] = deque()
         self._unstored: dict[ConsumeQueue, None] = {}
         self._point = CommitPoint()
-        self._is_due = False
-        self._under_way = False
+        self._is_due = self._under_way = False
         self._slots_due: _Saved | None = None
         self._has_slots_due = False
+        self._keys_follow = False
         self._is_closing = False
         self._is_unknown = False
 
@@ -214,11 +211,14 @@ class CommitStore:
         self._recovered = {}
         self._unsettled.append([(queue, queue.end) for queue in touched])
         self._unstored.update(dict.fromkeys(touched))
+        behind, due_bytes = self.log.end - self._point.position, self.settings.checkpoint_bytes
         if self._slots_due is not None:
             self._write_slots(number, self._slots_due, dirty)
         elif self._under_way:
             return
-        elif self._is_due or self.log.end - self._point.position >= self.settings.checkpoint_bytes:
+        elif len(self.keys) >= WRITTEN_AT_ONCE and not self._is_due and behind < 2 * due_bytes:
+            self._write_keys(number, dirty)  # some in each of the next passes: a checkpoint would write all of them now
+        elif self._is_due or behind >= due_bytes:
             self._begin_checkpoint(number, dirty)
         elif len(self.keys) >= _KEYS_AT_ONCE:
             self._write_keys(number, dirty)
@@ -240,12 +240,13 @@ class CommitStore:
 
     def _write_keys(self, number: int, dirty: Dirty) -> None:
         try:
-            if self.keys.unwritten_slots >= _UNWRITTEN_SLOTS:
-                self.keys.write_some_slots(dirty)  # the entries that they lead to are on disk
-            self.keys.write_entries(dirty)
+            self.keys.write_some(dirty, are_on_disk=not self._keys_follow)
         except OSError as error:
             log.warning("the key index could not be written, it is tried again: %s", error)
             return
+        self._keys_follow = len(self.keys) >= _KEYS_AT_ONCE
+        if self._keys_follow:
+            return  # the next pass writes more, and all of it is waited for together
         self._under_way = True
         self._passes.when_on_disk(Ticket(number), lambda _: self._entries_on_disk(None))
 
@@ -261,7 +262,7 @@ class CommitStore:
             log.warning("no checkpoint of the commit log could be made: %s", error)
             self._is_due = True
             return
-        self._is_due = False
+        self._is_due = self._keys_follow = False
         self._under_way = True
         self._unstored = {}
         point = CommitPoint(self.log.end, self.log.start, self.log.last_store_ms)

@@ -24,7 +24,7 @@ from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tag
 from trimq.formats.unit_schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
 from trimq.model import SYSTEM, StreamId
 from trimq.protocols.rocketmq.codes import Code, Failure
-from trimq.protocols.rocketmq.due_rows import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueRow, DueUnits
+from trimq.protocols.rocketmq.due_rows import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueRow, units_at
 from trimq.protocols.rocketmq.identity import Identity
 from trimq.protocols.rocketmq.waiting_queues import Progress
 
@@ -155,15 +155,16 @@ class Delays:
         this one may have delivered is looked at one by one."""
         if self._is_stopped:
             return len(row) - begin
+        first = begin
         due = DueRow(self._sharing, self._identity.store_host, self._timeline.now_ms(), self._recalled)
-        units = DueUnits(len(row) - begin)
-        for number in range(begin, len(row)):
-            entry = row[number]
-            progress = self._queues[entry.stream]
-            if entry.position < progress.found_to:
+        while begin < len(row):
+            stretch = _stretch(row, begin)
+            begin += len(stretch)
+            progress = self._queues[stretch[0].stream]
+            if stretch[0].position < progress.found_to:
                 break
-            unit = units.view(progress.stream, entry.position)
-            if unit is None or not due.take(entry, unit):
+            units = units_at(progress.stream, stretch[0].position, len(stretch))
+            if not all(map(due.take, stretch, units)) or len(due.entries) < begin - first:
                 break
         if due.entries:
             self._deliver_row(due)
@@ -351,6 +352,15 @@ class Delays:
             return False
         found = self._sharing.find_key(SYSTEM, WHEEL_TOPIC, unique, unit.store_ms, _FOR_EVER_MS)
         return any(read_properties(each.properties).get(RECALLED) == wanted for each in found)
+
+
+def _stretch(row: Sequence[TimerEntry], begin: int) -> Sequence[TimerEntry]:
+    """Those that stand one after the other in one queue."""
+    stream, first = row[begin]
+    end = begin + 1
+    while end < len(row) and row[end] == (stream, first + end - begin):
+        end += 1
+    return row[begin:end]
 
 
 def _remember(topic: SharedTopic, queue_id: int, properties: dict[str, str]) -> None:

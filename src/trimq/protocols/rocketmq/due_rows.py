@@ -4,8 +4,9 @@ which takes a tenth of the time. Whatever is special about one is left to `delay
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from trimq.core.shared_streams import AppendedRun, Entry, SharedStream
+from trimq.core.shared_streams import AppendedRun, SharedStream
 from trimq.core.shared_topics import SharedTopic
 from trimq.core.sharing import CopiedRun, Sharing
 from trimq.core.timers import TimerEntry
@@ -13,10 +14,18 @@ from trimq.errors import Refusal
 from trimq.formats.unit import LONGEST_PROPERTIES
 from trimq.formats.unit_copies import read_original
 from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
-from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, VALUE_ENDS, read_plain_properties, tags_code
+from trimq.formats.unit_properties import (
+    KEYS,
+    NAME_ENDS,
+    TAGS,
+    UNIQUE_KEY,
+    VALUE_ENDS,
+    read_plain_properties,
+    tags_code,
+)
 from trimq.formats.unit_runs import Copied, Lane
 from trimq.formats.unit_schedule import TIMER_OUT_MS, read_time
-from trimq.model import SYSTEM, StreamId
+from trimq.model import SYSTEM
 
 RECALLED = "TIMER_DEL_UNIQKEY"
 ENQUEUED_MS, DEQUEUED_MS = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"
@@ -29,6 +38,20 @@ _LONGEST_BODY = 16 * 1024
 
 _V4_BYTES = 8
 _ENDS = VALUE_ENDS.encode()
+_KEY = f"{UNIQUE_KEY}{NAME_ENDS}".encode()
+_LATER_KEY = _ENDS + _KEY
+
+_READ_BYTES = 4 << 20
+
+
+class _Kind(NamedTuple):
+    """What is known of messages whose properties differ in their unique keys alone."""
+
+    lane: Lane
+    topic: str
+    code: int
+    keys: str
+    is_timed: bool
 
 
 class DueRow:
@@ -42,6 +65,7 @@ class DueRow:
         self._recalled = recalled
         self._longest = min(_LONGEST_BODY, sharing.message_bytes)
         self._ways: dict[tuple[str, str], tuple[SharedTopic, SharedStream, Lane]] = {}
+        self._kinds: dict[bytes, _Kind] = {}
         self._messages: list[Copied] = []
         self._keys: list[str] = []
         self._more_keys: dict[int, str] = {}
@@ -54,26 +78,36 @@ class DueRow:
         if original is None:
             return False
         crc, flag, sys_flag, born_ms, born_host, store_ms, times, body, written = original
-        properties = _read_plain(written)
-        if properties is None or not _SPECIAL.isdisjoint(properties) or len(body) > self._longest:
+        unique, rest = _without_key(written)
+        # Most of those that are due together differ in their keys alone.
+        kind = self._kinds.get(rest) or self._find_kind(rest)
+        if kind is None or not unique or len(body) > self._longest:
             return False
-        topic, queue, unique = map(properties.get, (REAL_TOPIC, REAL_QUEUE, UNIQUE_KEY))
-        if topic is None or queue is None or unique is None:
-            return False
-        if TIMER_OUT_MS in properties:
-            if self._recalled and self._recalled.get(f"{topic}+{unique}", -1) > entry.position:
+        if kind.is_timed:
+            if self._recalled and self._recalled.get(f"{kind.topic}+{unique}", -1) > entry.position:
                 return False
             written += self._tell(store_ms)
-        way = self._ways.get((topic, queue)) or self._find_way(topic, queue)
-        if way is None or len(written) > LONGEST_PROPERTIES:
+        if len(written) > LONGEST_PROPERTIES:
             return False
-        if KEYS in properties:
-            self._more_keys[len(self.entries)] = properties[KEYS]
-        code = tags_code(properties[TAGS]) if TAGS in properties else 0
-        self._messages.append((way[2], body, written, flag, sys_flag, born_ms, times, code, crc, born_host))
+        if kind.keys:
+            self._more_keys[len(self.entries)] = kind.keys
+        self._messages.append((kind.lane, body, written, flag, sys_flag, born_ms, times, kind.code, crc, born_host))
         self._keys.append(unique)
         self.entries.append(entry)
         return True
+
+    def _find_kind(self, rest: bytes) -> _Kind | None:
+        """None: `delays` must look at it more closely."""
+        properties = _read_plain(rest)
+        if properties is None or not _SPECIAL.isdisjoint(properties):
+            return None
+        topic, queue = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE, "")
+        way = self._ways.get((topic, queue)) or self._find_way(topic, queue)
+        if way is None:
+            return None
+        code = tags_code(properties[TAGS]) if TAGS in properties else 0
+        kind = self._kinds[rest] = _Kind(way[2], topic, code, properties.get(KEYS, ""), TIMER_OUT_MS in properties)
+        return kind
 
     def _tell(self, store_ms: int) -> bytes:
         """When it came to wait, and when it waited no longer; many that wait came together."""
@@ -102,30 +136,43 @@ class DueRow:
         return self._sharing.append_copies(SYSTEM, run, self._store_host)
 
 
-def _read_plain(written: bytes) -> dict[str, str] | None:
-    """The properties of a message to which others may be added behind them. None: they must be written anew."""
-    if not written.endswith(_ENDS):
+def _without_key(written: bytes) -> tuple[str, bytes]:
+    """The unique key of a message, and its properties without that. An empty one: it is not there, or unlike those that
+    clients make."""
+    begin = 0 if written.startswith(_KEY) else written.find(_LATER_KEY) + 1
+    if not begin and not written.startswith(_KEY):
+        return "", written
+    begin += len(_KEY)
+    end = written.find(_ENDS, begin)
+    key = written[begin:end]
+    if not key.isalnum():
+        return "", written
+    return key.decode(), written[:begin] + written[end:]
+
+
+def _read_plain(rest: bytes) -> dict[str, str] | None:
+    """The properties of a message without its key, to which others may be added. None: they must be written anew."""
+    if not rest.endswith(_ENDS):
         return None
+    at = rest.find(_KEY)
     try:
-        return read_plain_properties(written.decode())
+        return read_plain_properties(f"{rest[:at].decode()}{UNIQUE_KEY}\x01?{rest[at + len(_KEY) :].decode()}")
     except UnicodeDecodeError:
         return None
 
 
-class DueUnits:
-    """Finds the messages of a row where they stand: most follow each other in their queue."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._following: dict[StreamId, Iterator[Entry]] = {}
-
-    def view(self, stream: SharedStream, offset: int) -> memoryview | None:
-        """None: it is not there, or cannot be read."""
-        try:
-            found = next(self._following.get(stream.id, iter(())), None)
-            if found is None or found.offset != offset:
-                self._following[stream.id] = entries = stream.entries(offset, self._most)
-                found = next(entries, None)
-            return None if found is None or found.offset != offset else stream.view(found)
-        except Refusal:
-            return None
+def units_at(stream: SharedStream, offset: int, count: int) -> Iterator[memoryview]:
+    """The messages that stand there one after the other, up to one that is not there or cannot be read."""
+    end = offset + count
+    try:
+        while offset < end:
+            found = stream.read(offset, end - offset, _READ_BYTES, end - offset, with_old=True)
+            offset = found.next_offset
+            for part in found.parts:
+                at = 0
+                while at < len(part):
+                    size = int.from_bytes(part[at : at + 4], "big") or len(part)
+                    yield part[at : at + size]
+                    at += size
+    except Refusal:
+        return
