@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 from functools import partial
 
+import pytest
 from storage.commit_bench import HOST, START_MS, CommitBench, draft_of
 
-from trimq.errors import MessageTooLong, WriteFailed
+from trimq.errors import DamagedSegment, MessageTooLong, WriteFailed
 from trimq.formats.unit_runs import Fresh, encode_run
 from trimq.storage.commit_log import PlacedRun
+from trimq.storage.commit_store import ROOT
 
 
 def append_run(bench: CommitBench, *messages: tuple[str, int, bytes], **more_keys: str) -> PlacedRun:
@@ -110,3 +112,29 @@ def test_a_run_whose_pass_fails_leaves_nothing_behind() -> None:
     bench.settle()
     assert (bench.bodies("a", 0), bench.bodies("b", 0)) == ([b"kept", b"next"], [])
     assert (bench.find("a", "Ulost"), bench.find("a", "Unext")) == ([], [b"next"])
+
+
+def test_units_that_lie_apart_are_given_as_they_stand() -> None:
+    bench = CommitBench()
+    messages = [("a", number % 3, b"%d" % number * 300) for number in range(24)]
+    append_run(bench, *messages)
+    bench.settle()
+    log, queue = bench.store.log, bench.store.queue("a", 1)
+    entries = [queue.entry(offset) for offset in range(queue.end)]
+    places = [(entry.position, entry.size) for entry in entries]
+    each = [bytes(log.view(*place)) for place in places]
+    assert len({position // log.file_bytes for position, _ in places}) > 1
+    for first in range(len(places)):
+        for last in range(first, len(places)):
+            assert b"".join(log.gather(places[first : last + 1])) == b"".join(each[first : last + 1])
+
+
+def test_damaged_units_are_not_given_with_others() -> None:
+    bench = CommitBench()
+    append_run(bench, ("a", 0, b"one"), ("b", 0, b"two"), ("a", 0, b"three"))
+    bench.stop()
+    entries = [bench.store.queue("a", 0).entry(offset) for offset in range(2)]
+    bench.memory.open(f"{ROOT}/commitlog/00000000000000000000").write(entries[1].position + 88, [b"x"])
+    bench.open()
+    with pytest.raises(DamagedSegment):
+        bench.store.log.gather([(entry.position, entry.size) for entry in entries])

@@ -96,6 +96,11 @@ class Access:
 
     # -- decisions
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether not everyone is allowed everything."""
+        return bool(self._users)
+
     def allowed(self, caller: Caller, action: Action, resource: Resource) -> bool:
         if not self._users or caller is SYSTEM:
             return True

@@ -12,8 +12,8 @@ from trimq.errors import OffsetOutOfRange
 from trimq.formats.unit import Draft, Unit, read_unit
 from trimq.formats.unit_records import to_record
 from trimq.formats.unit_runs import Lane
-from trimq.model import Record, StreamId
-from trimq.storage.commit_log import Placed, PlacedRun
+from trimq.model import Buffer, Record, StreamId
+from trimq.storage.commit_log import Placed, PlacedRun, Span
 from trimq.storage.commit_lookup import find_time
 from trimq.storage.commit_store import CommitStore
 from trimq.storage.consume_queue import ENTRY
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 class Fetched(NamedTuple):
     """Messages as they stand in the log, and where to go on: behind the last that was looked at."""
 
-    parts: list[memoryview]
+    parts: list[Buffer]
     messages: int
     next_offset: int
 
@@ -108,9 +108,11 @@ class SharedStream:
         end = self.readable_end
         if not self.start <= offset <= end:
             raise OffsetOutOfRange(offset, self.start, end)
-        found = _Collected(self._store)
         wants, accepts = interest or _EVERYTHING
         all_fresh = with_old or not self._freshness.is_on
+        if all_fresh and wants is None and accepts is None:
+            return self._read_all(offset, min(end, offset + max_count), max_bytes)
+        found = _Collected()
         stop = min(end, offset + max_scanned)
         while offset < stop:
             for position, size, code in ENTRY.iter_unpack(self.queue.entries(offset, stop - offset)):
@@ -119,11 +121,26 @@ class SharedStream:
                     and (accepts is None or accepts(self._properties(position, size)))
                     and (all_fresh or not self._freshness.is_over(self._unit(position, size)))
                 ):
-                    if found.count and (found.count >= max_count or found.size + size > max_bytes):
-                        return Fetched(found.views(), found.count, offset)
+                    if found.places and (len(found.places) >= max_count or found.size + size > max_bytes):
+                        return self._fetched(found.places, offset)
                     found.add(position, size)
                 offset += 1
-        return Fetched(found.views(), found.count, offset)
+        return self._fetched(found.places, offset)
+
+    def _read_all(self, offset: int, stop: int, max_bytes: int) -> Fetched:
+        """As `read`, for who wants whatever is there."""
+        places: list[Span] = []
+        while offset < stop:
+            for position, size, _ in ENTRY.iter_unpack(self.queue.entries(offset, stop - offset)):
+                max_bytes -= size
+                if max_bytes < 0 and places:
+                    return self._fetched(places, offset)
+                places.append((position, size))
+                offset += 1
+        return self._fetched(places, offset)
+
+    def _fetched(self, places: list[Span], next_offset: int) -> Fetched:
+        return Fetched(self._store.log.gather(places) if places else [], len(places), next_offset)
 
     def entries(self, offset: int, count: int) -> Iterator[Entry]:
         """Up to `count` readable messages from `offset` on."""
@@ -208,23 +225,12 @@ class SharedStream:
 
 
 class _Collected:
-    """Places in the log; neighbours become one."""
+    """Places in the log, and how long all of them are together."""
 
-    def __init__(self, store: CommitStore) -> None:
-        self._store = store
-        self._places: list[list[int]] = []
-        self.count = 0
+    def __init__(self) -> None:
+        self.places: list[Span] = []
         self.size = 0
 
     def add(self, position: int, size: int) -> None:
-        log = self._store.log
-        last = self._places[-1] if self._places else None
-        if last is not None and last[0] + last[1] == position and position % log.file_bytes:
-            last[1] += size
-        else:
-            self._places.append([position, size])
-        self.count += 1
+        self.places.append((position, size))
         self.size += size
-
-    def views(self) -> list[memoryview]:
-        return [self._store.log.view(position, size) for position, size in self._places]

@@ -207,30 +207,32 @@ class Sharing:
 
     def append_run(self, caller: Caller, run: OutgoingRun, born_host: bytes, store_host: bytes) -> PlacedRun:
         """Give several messages their places, in one pass, where each of them alone could be given one."""
-        queues = []
-        for topic, stream, _ in run.ways:
-            self._access.require(caller, Action.WRITE, topic.resource)
-            queues.append(stream.queue)
+        ways, messages, keys, more_keys = run
+        if self._access.is_guarded:
+            for topic, _, _ in ways:
+                self._access.require(caller, Action.WRITE, topic.resource)
         self._appending.require_writable()
-        sizes = [len(message[1]) for message in run.messages]
+        sizes = [len(message[1]) for message in messages]
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
+        queues = [stream.queue for _, stream, _ in ways]
         encode = partial(encode_run, born_host=born_host, store_host=store_host)
-        placed = self._store.append_run(queues, run.messages, run.keys, run.more_keys, encode)
-        self._appending.count_all(len(placed.places), sum(sizes[: len(placed.places)]))
+        placed = self._store.append_run(queues, messages, keys, more_keys, encode)
+        count = len(placed.places)
+        self._appending.count_all(count, sum(sizes) if count == len(sizes) else sum(sizes[:count]))
         return placed
 
     def append_copies(self, caller: Caller, run: CopiedRun, store_host: bytes) -> PlacedRun:
         """As `append_run`, for messages that were stored before."""
-        for topic, _, _ in run.ways:
+        ways, messages, keys, more_keys = run
+        for topic, _, _ in ways:
             self._access.require(caller, Action.WRITE, topic.resource)
         self._appending.require_writable()
-        sizes = [len(message[1]) for message in run.messages]
+        sizes = [len(message[1]) for message in messages]
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
-        queues = [stream.queue for _, stream, _ in run.ways]
         encode = partial(encode_copies, store_host=store_host)
-        placed = self._store.append_run(queues, run.messages, run.keys, run.more_keys, encode)
+        placed = self._store.append_run([stream.queue for _, stream, _ in ways], messages, keys, more_keys, encode)
         self._appending.count_all(len(placed.places), sum(sizes[: len(placed.places)]))
         return placed
 

@@ -28,16 +28,18 @@ class Reply:
         *("abandon", "count", "hurry", "lane", "turn_away"),
     )
 
-    def __init__(self, lane: object = IN_ORDER) -> None:
+    def __init__(
+        self, lane: object = IN_ORDER, parts: Parts | None = None, build: Build | None = None, number: int = 0
+    ) -> None:
         self.lane = lane
         self.count = 1
         """How many requests it answers: those that came together may be answered together."""
         self.abandon: Callable[[], None] | None = None
         self.hurry: Callable[[], None] | None = None
         self.turn_away: Callable[[], None] | None = None
-        self._parts: Parts | None = None
-        self._build: Build | None = None
-        self._number = 0
+        self._parts = parts
+        self._build = build
+        self._number = number
         self._durable = True
         self._wake: Callable[[], None] | None = None
         self._carry: Callable[[Build], Parts] | None = None
@@ -45,17 +47,12 @@ class Reply:
     @classmethod
     def now(cls, parts: Parts, lane: object = IN_ORDER) -> Reply:
         """Ready as it is."""
-        reply = cls(lane)
-        reply._parts = parts
-        return reply
+        return cls(lane, parts)
 
     @classmethod
     def when_durable(cls, number: int, build: Build, lane: object = IN_ORDER) -> Reply:
         """Ready when pass `number` is durable. `build` then looks at its tickets and makes the answer."""
-        reply = cls(lane)
-        reply._number = number
-        reply._build = build
-        return reply
+        return cls(lane, None, build, number)
 
     @classmethod
     def when_written(cls, number: int, build: Build, lane: object = IN_ORDER) -> Reply:
@@ -144,7 +141,9 @@ class Reply:
 
     def take(self) -> Parts:
         """The bytes to send; call once, when ready."""
-        return self._take() if self._carry is None else self._carry(self._take)
+        if self._carry is not None:
+            return self._carry(self._take)
+        return self._build() if self._parts is None and self._build is not None else self._take()
 
     def _take(self) -> Parts:
         if self._parts is not None:

@@ -41,7 +41,7 @@ class OwedReplies:
         """`wake` is called when it is resolved."""
         wake = wake or _nothing
         self.count += reply.count
-        if reply.is_held:
+        if reply.turn_away is not None and reply.is_held:
             self._hold(reply, wake)
             return
         reply.watch(wake)
@@ -68,11 +68,12 @@ class OwedReplies:
     def take_ready(self, written: int, durable: int) -> list[Reply]:
         """Those that may leave now, in the order in which they must."""
         ready: list[Reply] = []
-        for key, lane in list(self._lanes.items()):
-            while lane and lane[0].is_ready(written, durable):
-                ready.append(lane.popleft())
-            if not lane:
-                del self._lanes[key]
+        if self._lanes:
+            for key, lane in list(self._lanes.items()):
+                while lane and lane[0].is_ready(written, durable):
+                    ready.append(lane.popleft())
+                if not lane:
+                    del self._lanes[key]
         if self._unordered:
             waiting: list[Reply] = []
             for reply in self._unordered:

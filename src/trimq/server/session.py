@@ -167,15 +167,16 @@ class Session(asyncio.BufferedProtocol):
     def _take_turn(self) -> None:
         """Handle what has arrived, up to this connection's share, so that none starves another."""
         self._turn_scheduled = False
-        take_event, must_wait, share = self._take_event, self._must_wait, self._share
+        share = self._share
         share.begin()
-        while not must_wait() and take_event():
+        while not (must_wait := self._must_wait()) and self._take_event():
             if share.is_used_up():
                 self._schedule_turn()
                 break
         if self._has_ended_input:
             self._finish_input()
-        self._steer_reading()
+        if must_wait or self._turn_scheduled or self._is_closing or self._is_held_back or not self._is_reading:
+            self._steer_reading()
 
     def _take_event(self) -> bool:
         try:
@@ -207,8 +208,10 @@ class Session(asyncio.BufferedProtocol):
         """Whether nothing may be taken in: what ends that schedules a turn."""
         if self._is_lost or self._is_closing or self._is_over_quota or self._is_intake_held:
             return True
-        limits = self._limits
-        return self._owed.pending >= limits.pending_replies or self._outbox.unsent_bytes >= limits.unsent_bytes
+        limits, owed = self._limits, self._owed
+        if owed.count >= limits.pending_replies and owed.pending >= limits.pending_replies:
+            return True
+        return self._outbox.unsent_bytes >= limits.unsent_bytes
 
     def _steer_reading(self) -> None:
         self._is_held_back = self._turn_scheduled or self._must_wait()
@@ -236,15 +239,16 @@ class Session(asyncio.BufferedProtocol):
         """Send the replies that are ready, each lane in its order."""
         if self._is_lost:
             return
-        ready = self._owed.take_ready(self._progress.written, self._progress.durable)
-        if self._owed.waits_for_pass:
-            self._progress.wait(self)
+        owed, progress = self._owed, self._progress
+        ready = owed.take_ready(progress.written, progress.durable)
+        if owed.count and owed.waits_for_pass:
+            progress.wait(self)
         for reply in ready:
             try:
                 self._outbox.put(reply.take())
             except Exception:
                 log.exception("an answer to %s could not be made; its connection is closed", self.address)
-                self._owed.abandon_all()  # a peer that counts answers must not take a later one for this one
+                owed.abandon_all()  # a peer that counts answers must not take a later one for this one
                 self._end_with_error(())
                 break
         if ready:

@@ -28,6 +28,12 @@ from trimq.storage.journal import Journal
 from trimq.storage.passes import Passes, Ticket
 from trimq.storage.segment import Segment
 
+# What is shorter in all is copied, to be handed on in one piece.
+_JOINED_BYTES = 64 * 1024
+
+Span = tuple[int, int]
+"""Position and size of a unit."""
+
 
 class Placed(NamedTuple):
     """Where a unit went. It counts when the ticket's pass is durable and the ticket carries no refusal."""
@@ -230,6 +236,26 @@ class CommitLog:
         if position < self.unverified_end:
             self._verify(segment, at, found)
         return found
+
+    def gather(self, places: Sequence[Span]) -> list[Buffer]:
+        """As `view`, at several places, which follow each other in the log. Short ones are joined: to look for each of
+        them, and to hand it on by itself, takes longer than to copy it."""
+        first, (last, last_size) = places[0][0], places[-1]
+        size = sum([size for _, size in places])
+        span = last + last_size - first
+        if size == span and first // self.file_bytes == last // self.file_bytes:
+            return [self.view(first, size)]
+        if not (
+            self.start <= first
+            and last + last_size <= self.durable_end
+            and first >= self.unverified_end
+            and first // self.file_bytes == last // self.file_bytes
+            and size <= _JOINED_BYTES
+        ):
+            return [self.view(position, size) for position, size in places]
+        segment = self.journal.segments[self.journal.find(first)]
+        data = segment.view(first - segment.base, span)
+        return [b"".join([data[position - first : position - first + size] for position, size in places])]
 
     def unit_at(self, position: int) -> Unit:
         """The whole unit that stands here. OffsetOutOfRange: none does."""

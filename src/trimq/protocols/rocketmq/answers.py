@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 
@@ -71,12 +71,17 @@ def is_quotable(text: str) -> bool:
 def answer_run(asked: Sequence[Asked], places: Sequence[tuple[int, int]], store_host: bytes, code: int) -> bytes:
     """Several answers as `answer_sent` makes them, one behind the other, for messages without a handle: as many as have
     a place, which is an offset in the queue and a position. Their unique keys are quotable."""
-    host = store_host.hex().upper().encode()
+    host = _host_text(store_host)
     answers: list[bytes] = []
     for (opaque, queue_id, unique, _), (offset, position) in zip(asked, places, strict=False):
         header = _SENT_ONE % (code, offset, host, position, queue_id, unique.encode(), opaque)
         answers += (_lengths(len(header)), header)
     return b"".join(answers)
+
+
+@lru_cache(maxsize=16)
+def _host_text(store_host: bytes) -> bytes:
+    return store_host.hex().upper().encode()
 
 
 @cache

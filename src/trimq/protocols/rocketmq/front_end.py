@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from trimq.clock import Clock
+from trimq.config import RocketMQ as RocketMQSettings
 from trimq.config import Settings
 from trimq.core.cluster import Cluster
 from trimq.core.counts import Counts
@@ -30,10 +31,12 @@ from trimq.protocols.rocketmq.delays import Delays
 from trimq.protocols.rocketmq.flush_watch import FlushWatch
 from trimq.protocols.rocketmq.handlers.context import Context, Handler, Shared
 from trimq.protocols.rocketmq.handlers.replies import reply, reply_refused
+from trimq.protocols.rocketmq.handlers.sending import SPECIAL_PROPERTIES, added_properties
 from trimq.protocols.rocketmq.handlers.sending_runs import BEGINS, SEND, SendRuns, decode_request
 from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP
 from trimq.protocols.rocketmq.identity import Identity
 from trimq.protocols.rocketmq.own_routes import OwnRoutes
+from trimq.protocols.rocketmq.property_shapes import PropertyShapes
 from trimq.protocols.rocketmq.queue_locks import QueueLocks
 from trimq.protocols.rocketmq.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.repeats import Repeats
@@ -132,6 +135,14 @@ def _host(address: str) -> bytes:
         return _NOWHERE
 
 
+def _prepare_topics(sharing: Sharing, given: RocketMQSettings, levels: int) -> None:
+    for definition in system_topics(given.cluster_name, given.broker_name, given.default_queues, levels):
+        try:
+            sharing.prepare(definition)
+        except OtherHome as refusal:
+            log.warning("RocketMQ clients will miss a topic: %s", refusal)
+
+
 class RocketMQDoors:
     """Makes the front-ends of one broker, which share what they know."""
 
@@ -166,17 +177,14 @@ class RocketMQDoors:
             started_ms=clock.message.now_ms(),
             repeats=Repeats(given.remembered_ids),
             flushes=FlushWatch(clock.liveness, given.flush_timeout_ms, sharing.afterwards),
+            shapes=PropertyShapes(added_properties(given.cluster_name), SPECIAL_PROPERTIES),
             is_synced=settings.flush == "sync",
         )
         sharing.roll.attend(ClientsAttendance(clients, self._shared.traffic, self._shared.resets))
         sharing.on_delete(self._forget_topic)
         config = ConfigFiles(sharing, clock, given.config_save_ms)
         config.start()
-        for definition in system_topics(given.cluster_name, given.broker_name, given.default_queues, len(levels_ms)):
-            try:
-                sharing.prepare(definition)
-            except OtherHome as refusal:
-                log.warning("RocketMQ clients will miss a topic: %s", refusal)
+        _prepare_topics(sharing, given, len(levels_ms))
         sharing.popping.start(lambda: identity.store_host)
         delays.start()
         transactions.start()

@@ -20,6 +20,7 @@ from trimq.protocols.rocketmq.delays import Delays
 from trimq.protocols.rocketmq.flush_watch import FlushWatch
 from trimq.protocols.rocketmq.identity import Identity
 from trimq.protocols.rocketmq.own_routes import OwnRoutes
+from trimq.protocols.rocketmq.property_shapes import PropertyShapes
 from trimq.protocols.rocketmq.queue_locks import QueueLocks
 from trimq.protocols.rocketmq.remoting import Command
 from trimq.protocols.rocketmq.repeats import Repeats
@@ -51,6 +52,7 @@ class Shared:
     is_synced: bool
     repeats: Repeats
     flushes: FlushWatch
+    shapes: PropertyShapes
     traffic: Traffic = field(default_factory=Traffic)
     resets: Resets = field(default_factory=Resets)
     polls: Polls = field(default_factory=Polls)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 
 import msgspec
 
@@ -14,15 +13,13 @@ from trimq.core.shared_topics import WRITABLE, SharedTopic
 from trimq.core.sharing import OutgoingRun
 from trimq.errors import Refusal
 from trimq.formats.unit import BORN_HOST_V6, LONGEST_SENT_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
-from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, VALUE_ENDS, read_plain_properties, tags_code
 from trimq.formats.unit_runs import Fresh, Lane
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.answers import SENT_FIELDS, Asked, answer_run, is_quotable
+from trimq.protocols.rocketmq.answers import SENT_FIELDS, Asked, answer_run
 from trimq.protocols.rocketmq.codes import Code, Request
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.expiring import limits_all
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_answer
-from trimq.protocols.rocketmq.handlers.sending import SPECIAL_PROPERTIES, added_properties
 from trimq.protocols.rocketmq.headers import SendRequest
 from trimq.protocols.rocketmq.system_topics import FORBIDDEN, RETRY_PREFIX
 
@@ -53,13 +50,14 @@ class SendRuns:
     """Of one connection: takes messages until there are no more, or one is special; then `send` stores them."""
 
     __slots__ = (
-        "_added",
         "_context",
         "_keys",
         "_longest",
         "_messages",
         "_more_keys",
+        "_read_properties",
         "_revision",
+        "_sharing",
         "_used",
         "_ways",
         "asked",
@@ -67,8 +65,8 @@ class SendRuns:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        added = added_properties(context.shared.identity.cluster_name)
-        self._added = (f"{VALUE_ENDS}{added}".encode(), added.encode())
+        self._sharing = context.sharing
+        self._read_properties = context.shared.shapes.read
         self._longest = 0
         self._ways: dict[tuple[str, int], _Way] = {}
         self._revision = -1
@@ -84,8 +82,9 @@ class SendRuns:
 
     def take(self, request: SendRequest, body: memoryview) -> bool:
         """Whether the message is one of those that may be stored together."""
-        if not self.asked:
-            self._longest = min(_LONGEST_BODY, self._context.sharing.message_bytes)  # it may have changed
+        asked = self.asked
+        if not asked:
+            self._look_around()
         header = request.extFields
         if (
             request.flag
@@ -93,44 +92,46 @@ class SendRuns:
             or header.sysFlag & TRANSACTION_BITS
             or request.code != SEND
             or not 0 < len(body) <= self._longest
-            or len(self.asked) >= _MOST_MESSAGES
+            or len(asked) >= _MOST_MESSAGES
         ):
             return False
-        text = header.properties
-        properties = read_plain_properties(text)
-        if properties is None or UNIQUE_KEY not in properties or not SPECIAL_PROPERTIES.isdisjoint(properties):
+        properties = self._read_properties(header.properties)
+        if properties is None:
             return False
-        unique = properties[UNIQUE_KEY]
-        written = text.encode() + self._added[text.endswith(VALUE_ENDS)]
-        if not is_quotable(unique) or len(written) > LONGEST_SENT_PROPERTIES:
+        unique, written, code, more_keys = properties
+        if len(written) > LONGEST_SENT_PROPERTIES:
             return False
-        way = self._used.get((header.topic, header.queueId)) or self._find_way(header.topic, header.queueId)
+        topic, number = place = header.topic, header.queueId
+        way = self._ways.get(place) or self._find_way(topic, number)
         if way is None:
             return False
-        code = tags_code(properties[TAGS]) if TAGS in properties else 0
-        if KEYS in properties:
-            self._more_keys[len(self.asked)] = properties[KEYS]
+        self._used[place] = way
+        if more_keys is not None:
+            self._more_keys[len(asked)] = more_keys
         flags = header.sysFlag & ~_HOST_BITS
         self._messages.append(
             (way[2], body, written, header.flag, flags, header.bornTimestamp, header.reconsumeTimes, code)
         )
         self._keys.append(unique)
-        self.asked.append((request.opaque, header.queueId, unique, header.topic))
+        asked.append((request.opaque, number, unique, topic))
         return True
+
+    def _look_around(self) -> None:
+        """What may have changed since the last run."""
+        self._longest = min(_LONGEST_BODY, self._sharing.message_bytes)
+        if self._revision != self._sharing.revision:
+            self._revision = self._sharing.revision
+            self._ways.clear()
 
     def _find_way(self, topic: str, number: int) -> _Way | None:
         """None: something must be looked at, made or refused first."""
-        if self._revision != self._context.sharing.revision or len(self._ways) > _MOST_WAYS:
-            self._revision = self._context.sharing.revision
-            self._ways.clear()
-        way = self._ways.get((topic, number))
-        if way is None:
-            with suppress(Refusal):  # `sending` will hear it too, and tell
-                way = self._look_for_way(topic, number)
-            if way is None:
-                return None
+        way = None
+        with suppress(Refusal):  # `sending` will hear it too, and tell
+            way = self._look_for_way(topic, number)
+        if way is not None:
+            if len(self._ways) >= _MOST_WAYS:
+                self._ways.clear()
             self._ways[topic, number] = way
-        self._used[topic, number] = way
         return way
 
     def _look_for_way(self, name: str, number: int) -> _Way | None:
@@ -154,43 +155,47 @@ class SendRuns:
         return topic, stream, stream.lane
 
     def send(self) -> Reply:
-        context, asked = self._context, self.asked
+        context, asked, used, messages = self._context, self.asked, self._used, self._messages
         shared = context.shared
         store_host = shared.identity.store_host
-        run = OutgoingRun(self._used.values(), self._messages, self._keys, self._more_keys)
+        run = OutgoingRun(used.values(), messages, self._keys, self._more_keys)
         self._begin()
         try:
-            placed = context.sharing.append_run(context.caller, run, context.host, store_host)
+            placed = self._sharing.append_run(context.caller, run, context.host, store_host)
         except Refusal as refusal:
             return _counted(Reply.now(self._refuse(asked, refusal), UNORDERED), asked)
-        places, ticket = placed.places, placed.ticket
+        places, store_ms, ticket, refusal_of_rest = placed
         refused: Parts = ()
-        if placed.refusal is not None:
-            refused = self._refuse(asked[len(places) :], placed.refusal)
-        self._count(asked[: len(places)], run.messages, placed.store_ms)
+        if refusal_of_rest is not None:
+            refused = self._refuse(asked[len(places) :], refusal_of_rest)
+        self._count(asked[: len(places)], messages, store_ms, len(used) == 1)
 
-        def build(code: int = Code.SUCCESS) -> Parts:
+        def build() -> Parts:
             if ticket.refusal is not None:
                 return _refusals(asked, ticket.refusal)
-            return [answer_run(asked, places, store_host, code), *refused]
+            return [answer_run(asked, places, store_host, Code.SUCCESS), *refused]
 
-        reply = _counted(Reply.when_durable(ticket.number, build, UNORDERED), asked)
-        return shared.flushes.watch(ticket, reply, partial(build, Code.FLUSH_DISK_TIMEOUT))
+        def late() -> Parts:
+            return [answer_run(asked, places, store_host, Code.FLUSH_DISK_TIMEOUT), *refused]
+
+        reply = _counted(Reply(UNORDERED, None, build, ticket.number), asked)
+        return shared.flushes.watch(ticket, reply, late)
 
     def _refuse(self, asked: Sequence[Asked], refusal: Refusal) -> Parts:
         for _ in asked:
             self._context.shared.counts.refused_write(type(refusal).__name__)
         return _refusals(asked, refusal)
 
-    def _count(self, asked: Sequence[Asked], messages: Sequence[Fresh], store_ms: int) -> None:
+    def _count(self, asked: Sequence[Asked], messages: Sequence[Fresh], store_ms: int, is_one_topic: bool) -> None:
+        count_sent = self._context.shared.traffic.count_sent
+        if is_one_topic and asked:
+            count_sent(asked[0][3], store_ms, sum([len(message[1]) for message in messages[: len(asked)]]), len(asked))
+            return
         sizes: dict[str, list[int]] = {}
         for (_, _, _, topic), message in zip(asked, messages, strict=False):
-            if topic in sizes:
-                sizes[topic].append(len(message[1]))
-            else:
-                sizes[topic] = [len(message[1])]
+            sizes.setdefault(topic, []).append(len(message[1]))
         for topic, each in sizes.items():
-            self._context.shared.traffic.count_sent(topic, store_ms, sum(each), len(each))
+            count_sent(topic, store_ms, sum(each), len(each))
 
 
 def _counted(reply: Reply, asked: Sequence[Asked]) -> Reply:
