@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -131,15 +131,10 @@ class Delays:
     def _due_ms(self, properties: dict[str, str]) -> int:
         """0: it names no time."""
         now_ms = self._timeline.now_ms()
-        ways: tuple[tuple[str, Callable[[int], int]], ...] = (
-            (_SECONDS, lambda number: now_ms + number * 1000),
-            (_MILLISECONDS, lambda number: now_ms + number),
-            (_AT_MS, lambda number: number),
-        )
-        for name, due in ways:
+        for name, begin_ms, unit_ms in ((_SECONDS, now_ms, 1000), (_MILLISECONDS, now_ms, 1), (_AT_MS, 0, 1)):
             if name in properties:
                 try:
-                    due_ms = due(int(properties[name]))
+                    due_ms = begin_ms + int(properties[name]) * unit_ms
                 except ValueError:
                     due_ms = _FOR_EVER_MS
                 if due_ms - now_ms > self._max_delay_ms:

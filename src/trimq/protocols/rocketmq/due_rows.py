@@ -168,8 +168,8 @@ def units_at(stream: SharedStream, offset: int, count: int) -> Iterator[memoryvi
         while offset < end:
             found = stream.read(offset, end - offset, _READ_BYTES, end - offset, with_old=True)
             offset = found.next_offset
-            for part in map(memoryview, found.parts):
-                at = 0
+            for each in found.parts:
+                part, at = memoryview(each), 0
                 while at < len(part):
                     size = int.from_bytes(part[at : at + 4], "big") or len(part)
                     yield part[at : at + size]

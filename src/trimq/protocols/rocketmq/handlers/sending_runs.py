@@ -15,7 +15,7 @@ from trimq.errors import Refusal
 from trimq.formats.unit import BORN_HOST_V6, LONGEST_SENT_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
 from trimq.formats.unit_runs import Fresh, Lane
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.answers import SENT_FIELDS, Asked, answer_run
+from trimq.protocols.rocketmq.answers import SENT_FIELDS, Asked, answer_run, with_handle
 from trimq.protocols.rocketmq.codes import Code, Request
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.expiring import limits_all
@@ -97,7 +97,7 @@ class SendRuns:
             return False
         properties = self._read_properties(header.properties)
         if properties is None:
-            return False
+            return self._take_delayed(request, body)
         unique, written, code, more_keys = properties
         if len(written) > LONGEST_SENT_PROPERTIES:
             return False
@@ -114,6 +114,27 @@ class SendRuns:
         )
         self._keys.append(unique)
         asked.append((request.opaque, number, unique, topic))
+        return True
+
+    def _take_delayed(self, request: SendRequest, body: memoryview) -> bool:
+        """Whether it is one that has to wait, and nothing else is special about it."""
+        asked, header = self.asked, request.extFields
+        topic, number = place = header.topic, header.queueId
+        way = self._ways.get(place) or self._find_way(topic, number)
+        found = None if way is None else self._context.shared.delayed.read(way[0], number, header.properties)
+        if found is None or len(found.written) > LONGEST_SENT_PROPERTIES:
+            return False
+        waiting, unique, written, more_keys = found
+        lane = waiting.stream.lane
+        self._used[topic, ~number] = waiting.topic, waiting.stream, lane  # others may go where this is for
+        if more_keys is not None:
+            self._more_keys[len(asked)] = more_keys
+        flags = header.sysFlag & ~_HOST_BITS
+        self._messages.append(
+            (lane, body, written, header.flag, flags, header.bornTimestamp, header.reconsumeTimes, waiting.code)
+        )
+        self._keys.append(unique)
+        asked.append((request.opaque, number, with_handle(unique, waiting.handle), topic))
         return True
 
     def _look_around(self) -> None:
