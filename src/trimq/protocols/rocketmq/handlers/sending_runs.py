@@ -59,6 +59,7 @@ class SendRuns:
         "_revision",
         "_sharing",
         "_used",
+        "_waits",
         "_ways",
         "asked",
     )
@@ -74,6 +75,8 @@ class SendRuns:
 
     def _begin(self) -> None:
         self._used: dict[tuple[str, int], _Way] = {}
+        self._waits: dict[tuple[str, SharedStream], _Way] = {}
+        """Where those wait that are delayed, by the topic that they are for."""
         self._messages: list[Fresh] = []
         self._keys: list[str] = []
         self._more_keys: dict[int, str] = {}
@@ -126,7 +129,7 @@ class SendRuns:
             return False
         waiting, unique, written, more_keys = found
         lane = waiting.stream.lane
-        self._used[topic, ~number] = waiting.topic, waiting.stream, lane  # others may go where this is for
+        self._waits[topic, waiting.stream] = waiting.topic, waiting.stream, lane
         if more_keys is not None:
             self._more_keys[len(asked)] = more_keys
         flags = header.sysFlag & ~_HOST_BITS
@@ -176,10 +179,11 @@ class SendRuns:
         return topic, stream, stream.lane
 
     def send(self) -> Reply:
-        context, asked, used, messages = self._context, self.asked, self._used, self._messages
+        context, asked, messages = self._context, self.asked, self._messages
+        used = [*self._used.values(), *self._waits.values()]
         shared = context.shared
         store_host = shared.identity.store_host
-        run = OutgoingRun(used.values(), messages, self._keys, self._more_keys)
+        run = OutgoingRun(used, messages, self._keys, self._more_keys)
         self._begin()
         try:
             placed = self._sharing.append_run(context.caller, run, context.host, store_host)
