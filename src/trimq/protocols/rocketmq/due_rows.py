@@ -79,9 +79,11 @@ class DueRow:
             return False
         crc, flag, sys_flag, born_ms, born_host, store_ms, times, body, written = original
         unique, rest = _without_key(written)
+        if not unique or len(body) > self._longest:
+            return False
         # Most of those that are due together differ in their keys alone.
         kind = self._kinds.get(rest) or self._find_kind(rest)
-        if kind is None or not unique or len(body) > self._longest:
+        if kind is None:
             return False
         if kind.is_timed:
             if self._recalled and self._recalled.get(f"{kind.topic}+{unique}", -1) > entry.position:
