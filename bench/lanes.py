@@ -84,12 +84,17 @@ class Lane:
     def push(self) -> None:
         while self.unsent_bytes:
             begin = self._sent_bytes % len(self._row)
+            if not begin and self._sent_bytes:
+                self.begin_again()
             try:
                 sent = self.connection.send(self._row[begin : begin + self.unsent_bytes])
             except BlockingIOError:
                 return
             self._sent_bytes += sent
             self.unsent_bytes -= sent
+
+    def begin_again(self) -> None:
+        """All requests are sent, and now the same from the first on."""
 
     def receive(self) -> int:
         """How many answers have come to their end."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bench import rocketmq_calls, rocketmq_footprint, rocketmq_latency, rocketmq_traffic
+from bench import rocketmq_calls, rocketmq_delays, rocketmq_footprint, rocketmq_latency, rocketmq_traffic
 from bench.comparison_page import as_page
 from bench.figures import Figure
 from bench.rocketmq_peer import VERSION
@@ -28,9 +28,12 @@ MEASURES: dict[str, Callable[[RocketMQSizes, Sides], Iterator[Figure]]] = {
     "latency": rocketmq_latency.measure,
     "grpc": rocketmq_calls.measure,
 }
-FOOTPRINT = "footprint"
-DELAYED = "delayed"
-NAMES = (*MEASURES, FOOTPRINT, DELAYED)
+# They start their brokers themselves, one after the other.
+ALONE: dict[str, Callable[[RocketMQSizes, Path, Steps], Iterator[Figure]]] = {
+    "footprint": rocketmq_footprint.measure,
+    "delayed": rocketmq_delays.measure,
+}
+NAMES = (*MEASURES, *ALONE)
 GOALS = "CPU: send ≤ 0.35, pull ≤ 1; rate ≥ 2"
 
 
@@ -77,8 +80,9 @@ def _compare(sizes: RocketMQSizes, names: Sequence[str], flushes: Sequence[str],
     if traffic := [name for name in names if name in MEASURES]:
         for flush in flushes:
             measures[f"flush {flush}"] = partial(_measure_beside, sizes, traffic, flush, folder, steps)
-    if last := {FOOTPRINT, DELAYED} & set(names):
-        measures[" and ".join(sorted(last))] = partial(rocketmq_footprint.measure, sizes, folder, steps, last)
+    for name, measure in ALONE.items():
+        if name in names:
+            measures[name] = partial(measure, sizes, folder, steps)
     run(measures, ROCKETMQ, partial(as_page, peer=SHOWN, goals=GOALS), steps)
 
 

@@ -12,13 +12,15 @@ from pathlib import Path
 
 from bench.comparison import OURS, WorkGoals
 from bench.figures import at_least_times_floor, at_most_times_floor
-from bench.processes import broker_in
+from bench.lanes import WireFailed
+from bench.processes import ChildFailed, broker_in, resident_mb
 from bench.rocketmq_peer import rocketmq_in
-from bench.rocketmq_wire import Client
+from bench.rocketmq_wire import Client, encode_send
 
 ROCKETMQ = "rocketmq"
 SHOWN = "RocketMQ"
 FLUSHES = ("async", "sync")
+PATIENCE_S = 120
 QUEUES = 8
 
 TWICE_THE_RATE = at_least_times_floor(2.0)
@@ -91,5 +93,25 @@ def topic_on(side: Side, queues: int = QUEUES) -> Iterator[str]:
     name = f"bench-{next(_numbers):06}-{time.time_ns() % 10**6:06}"
     with Client(side.address) as client:
         client.create_topic(name, queues)
-        yield name
+    yield name
+    # Not on the same connection: a genuine broker closes one on which nothing came for two minutes.
+    with Client(side.address) as client:
         client.delete_topic(name)
+
+
+def await_first(side: Side) -> None:
+    """Until it has acknowledged a message."""
+    until_s = time.perf_counter() + PATIENCE_S
+    while time.perf_counter() < until_s:
+        try:
+            with Client(side.address) as client:
+                client.done(encode_send("first", 0, b"x", 0))
+                return
+        except (OSError, WireFailed):
+            time.sleep(0.005)
+    raise ChildFailed(f"{side.name} acknowledged nothing within {PATIENCE_S} s")
+
+
+def resident_of(side: Side) -> float:
+    """Megabytes of all its processes."""
+    return sum(resident_mb(pid) for pid in (side.pid, *side.others))

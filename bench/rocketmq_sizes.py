@@ -30,6 +30,8 @@ class RocketMQSizes:
     delayed: int = 1_000_000
     spare_seconds: float = 10.0
     """Between the last of them and the time they fall due, at least."""
+    delayed_seconds: float = 300.0
+    """For which a side may send them and see them come. What it has shown by then counts."""
 
 
 ROCKETMQ_FULL = RocketMQSizes()

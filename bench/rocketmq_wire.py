@@ -22,6 +22,10 @@ _YES = b'{"code":0,'
 _BUSY = b'{"code":2,'
 _HEAD_BYTES = _LENGTHS.size + len(_YES)
 
+# A key: its producer, of which a client makes 20 digits, then 8 zeros, then the number of the request.
+_KEY_BEGINS = b"7F000001"
+_ROUND_AT = 20
+
 Properties = Mapping[str, object]
 
 
@@ -86,6 +90,25 @@ class SendLane(Lane):
             count += 1
         self._kept = data[at:]
         return count
+
+
+class KeyedLane(SendLane):
+    """No request is sent twice: whenever all are sent, their keys get the number of the next round. Those that
+    `encode_send` has made leave room for it."""
+
+    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int, rounds: int) -> None:
+        super().__init__(address, requests, depth)
+        self.rounds = rounds
+        self._keyed = bytearray(b"".join(requests))
+        self._row = memoryview(self._keyed)
+        self._number_at = requests[0].index(_KEY_BEGINS) + _ROUND_AT
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        self.rounds += 1
+        number = b"%08X" % self.rounds
+        for at in range(self._number_at, len(self._keyed), self._size):
+            self._keyed[at : at + len(number)] = number
 
 
 class PullLane(Lane):

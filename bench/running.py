@@ -36,6 +36,11 @@ class Steps:
         if self._progress is not None:
             self._progress.update(self._task, description=what, completed=done, total=total, visible=done < total)
 
+    def say(self, line: str) -> None:
+        """What is known already, for whoever looks on, above the bars."""
+        if self._progress is not None:
+            self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
 
 @contextmanager
 def scratch(asked: Path | None) -> Iterator[Path]:

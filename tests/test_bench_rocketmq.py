@@ -6,19 +6,25 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench import rocketmq_footprint
+from bench import rocketmq_delays, rocketmq_footprint
 from bench.figures import Figure
 from bench.lanes import WireFailed, drive
-from bench.rocketmq import DELAYED, FOOTPRINT, MEASURES, NAMES, main
+from bench.processes import ChildFailed
+from bench.rocketmq import MEASURES, NAMES, main
 from bench.rocketmq_sides import ROCKETMQ, Side, Sides, start_ours, topic_on
 from bench.rocketmq_sizes import ROCKETMQ_QUICK
 from bench.rocketmq_traffic import BATCH, fill
-from bench.rocketmq_wire import Client, PullLane, SendLane, encode_lanes, encode_pull, encode_send
+from bench.rocketmq_wire import Client, KeyedLane, PullLane, SendLane, encode_lanes, encode_pull, encode_send
 from bench.running import Steps
+from trimq.formats.unit import iterate
+from trimq.formats.unit_properties import read_properties
 
 FIELDS = {"figure", "value", "unit", "rocketmq", "ratio", "goal", "met", "note"}
 
@@ -39,10 +45,37 @@ def test_a_comparison_runs(name: str, sides: Sides) -> None:
     assert are_whole(list(MEASURES[name](ROCKETMQ_QUICK, sides)))
 
 
-def test_start_memory_and_delays_are_compared_and_leave_nothing_behind(tmp_path: Path) -> None:
-    names = {FOOTPRINT, DELAYED}
-    assert are_whole(list(rocketmq_footprint.measure(ROCKETMQ_QUICK, tmp_path, Steps(), names, start_ours)))
+@pytest.mark.parametrize("measure", [rocketmq_footprint.measure, rocketmq_delays.measure])
+def test_start_memory_and_delays_are_compared_and_leave_nothing_behind(measure: Any, tmp_path: Path) -> None:
+    assert are_whole(list(measure(ROCKETMQ_QUICK, tmp_path, Steps(), start_ours)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_figures_of_ours_stay_when_the_other_side_fails(tmp_path: Path) -> None:
+    @contextmanager
+    def start_broken(folder: Path, flush: str) -> Iterator[tuple[Side, float]]:
+        raise ChildFailed("planted")
+        yield
+
+    figures = list(rocketmq_delays.measure(ROCKETMQ_QUICK, tmp_path, Steps(), start_broken))
+    assert are_whole(figures)
+    assert all(figure.floor is None and "planted" in figure.note for figure in figures)
+
+
+def test_a_side_has_its_time_and_what_it_showed_by_then_is_kept(tmp_path: Path) -> None:
+    sizes = replace(ROCKETMQ_QUICK, delayed_seconds=0.0)
+    assert list(rocketmq_delays.measure(sizes, tmp_path, Steps(), start_ours)) == []
+
+
+def test_no_two_delayed_messages_have_one_key(sides: Sides) -> None:
+    with topic_on(sides.ours, 1) as topic:
+        requests = [encode_send(topic, 0, b"x", number) for number in range(3)]
+        lanes = [KeyedLane(sides.ours.address, requests, 2, 0)]
+        sent = drive(lanes, 10, 10.0)
+        with Client(sides.ours.address) as client:
+            _, body = client.ask(encode_pull(topic, 0, 0, 32))
+    keys = [read_properties(unit.properties)["UNIQ_KEY"] for unit in iterate(body)]
+    assert len(set(keys)) == len(keys) == sent >= 10
 
 
 def test_what_is_counted_as_sent_is_what_the_queues_have(sides: Sides) -> None:

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from uuid import UUID
 
 import pytest
 
 from trimq.clock import Callback, ManualTime, Timer
 from trimq.core import timers as module
-from trimq.core.timers import FIRES_PER_TURN, RETRY_MS, Fired, Pending, TimerEntry, Timers
+from trimq.core.timers import FIRES_PER_TURN, RETRY_MS, TURN_MS, Fired, Pending, TimerEntry, Timers
 from trimq.errors import Busy
 from trimq.model import StreamId
 
@@ -274,3 +275,87 @@ def test_a_pending_timer_takes_at_most_150_bytes(timers: Timers) -> None:
     keys = timers._keys._keys
     held = sys.getsizeof(keys) + sum(map(sys.getsizeof, keys)) + sum(map(sys.getsizeof, columns))
     assert held / count <= 150
+
+
+# -- rows
+
+
+def in_rows(time: CountingTime, special: set[int]) -> tuple[Timers, list[list[int]]]:
+    """Timers of which those with a special position are fired alone. What was fired together is listed together."""
+    rows: list[list[int]] = []
+
+    def fire_row(row: Sequence[TimerEntry], begin: int) -> int:
+        taken = [each.position for each in row[begin:]]
+        together = list(takewhile(lambda position: position not in special, taken))
+        if together:
+            rows.append(together)
+        return len(together)
+
+    return Timers(time, lambda pending: rows.append([pending.entry.position]), fire_row=fire_row), rows
+
+
+def test_what_is_due_together_is_fired_together_except_for_what_is_special(time: CountingTime) -> None:
+    timers, rows = in_rows(time, {2, 3, 6})
+    for position in range(7):
+        timers.schedule(2_000, entry(position))
+    timers.schedule(2_001, entry(7))
+    moved = timers.schedule(9_000, entry(8))
+    for due_ms in (2_000, 2_500, 2_000):
+        timers.reschedule(moved, due_ms)
+    run(time, 2_000)
+    assert rows == [[0, 1], [2], [3], [4, 5], [6], [8]]
+    assert len(timers) == 1
+    run(time, 9_000)
+    assert rows[6:] == [[7]]
+    assert (len(timers), time.next_due_ms()) == (0, None)
+
+
+def test_a_turn_fires_rows_of_a_bounded_number(time: CountingTime) -> None:
+    timers, rows = in_rows(time, set())
+    for position in range(FIRES_PER_TURN + 1):
+        timers.schedule(2_000, entry(position))
+    run(time, 2_000)
+    assert [len(row) for row in rows] == [FIRES_PER_TURN, 1]
+
+
+def test_a_turn_that_takes_long_leaves_the_rest_to_the_next(time: CountingTime) -> None:
+    log: list[int] = []
+
+    def fire(pending: Pending) -> None:
+        log.append(pending.entry.position)
+        time._now_ms += TURN_MS
+
+    timers = Timers(time, fire, fire_row=lambda row, begin: 0)
+    for position in range(3):
+        timers.schedule(2_000, entry(position))
+    for turn in range(1, 4):
+        assert time.step(2_000)
+        assert log == list(range(turn))
+    assert len(timers) == 0
+
+
+def test_a_refused_row_is_tried_again_as_a_whole(time: CountingTime, caplog: pytest.LogCaptureFixture) -> None:
+    log: list[tuple[int, list[int]]] = []
+
+    def fire_row(row: Sequence[TimerEntry], begin: int) -> int:
+        log.append((time.now_ms(), [each.position for each in row[begin:]]))
+        if len(log) == 1:
+            raise Busy("planted")
+        return len(row) - begin
+
+    timers = Timers(time, pytest.fail, fire_row=fire_row)
+    for position in range(3):
+        timers.schedule(2_000, entry(position))
+    run(time, 9_000)
+    assert log == [(2_000, [0, 1, 2]), (2_000 + RETRY_MS, [0, 1, 2])]
+    assert (len(timers), "planted" in caplog.text) == (0, True)
+
+
+def test_a_row_that_fails_by_a_bug_is_logged_and_dropped(time: CountingTime, caplog: pytest.LogCaptureFixture) -> None:
+    def fire_row(row: Sequence[TimerEntry], begin: int) -> int:
+        raise RuntimeError("planted")
+
+    timers = Timers(time, pytest.fail, fire_row=fire_row)
+    timers.schedule(2_000, entry(0))
+    run(time, 9_000)
+    assert (len(timers), "planted" in caplog.text) == (0, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
 from unittest import mock
 from uuid import UUID
 
@@ -95,5 +97,28 @@ class TimersMachine(RuleBasedStateMachine):
             assert self.timers.upcoming_of(stream, 9) == [each for each in expected if each.entry.stream == stream][:9]
 
 
+class RowsMachine(TimersMachine):
+    """The same, where some are fired together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers = Timers(self.time, self.fire, fire_row=self.fire_row)
+
+    def fire_row(self, row: Sequence[TimerEntry], begin: int) -> int:
+        together = list(takewhile(lambda each: each.position % 3, row[begin:]))
+        if self.refusals and together:
+            self.refusals -= 1
+            for pending in self.in_order()[: len(row) - begin]:
+                self.model[pending.id] = (self.time.now_ms() + RETRY_MS, pending.entry)
+            raise Busy("planted")
+        for pending, entry in zip(self.in_order(), together, strict=False):
+            assert pending.entry == entry, "fired out of order, twice, or after it was cancelled"
+            assert pending.due_ms <= self.time.now_ms()
+            del self.model[pending.id]
+        return len(together)
+
+
 TimersMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 test_timers_behave_as_a_dict_of_due_times = TimersMachine.TestCase
+RowsMachine.TestCase.settings = TimersMachine.TestCase.settings
+test_timers_that_fire_rows_behave_so_too = RowsMachine.TestCase

@@ -10,9 +10,10 @@ import pytest
 
 from trimq.core.sharing import Sharing
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.delays import Delays, _Progress
+from trimq.protocols.rocketmq.delays import Delays
 from trimq.protocols.rocketmq.handlers import sending
 from trimq.protocols.rocketmq.transactions import Transactions
+from trimq.protocols.rocketmq.waiting_queues import Progress
 from trimq.storage import commit_recovery
 from trimq.storage.commit_log import CommitLog
 from trimq.storage.commit_store import CommitStore
@@ -85,7 +86,7 @@ def delays_delivered_again(patch: pytest.MonkeyPatch) -> None:
 
 def equal_delays_delivered_once(patch: pytest.MonkeyPatch) -> None:
     """Of a message that waits several times only one comes after a crash."""
-    patch.setattr(_Progress, "is_dealt_with", lambda self, offset: False)
+    patch.setattr(Progress, "is_dealt_with", lambda self, offset: False)
 
 
 def delays_come_early(patch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 
 import pytest
 from storage.commit_bench import HOST, START_MS, CommitBench, draft_of
 
 from trimq.errors import DamagedSegment, MessageTooLong, WriteFailed
-from trimq.formats.unit_runs import Fresh
+from trimq.formats.unit_runs import Fresh, encode_run
 from trimq.storage.commit_log import PlacedRun
 from trimq.storage.commit_store import ROOT
 
@@ -23,7 +24,8 @@ def append_run(bench: CommitBench, *messages: tuple[str, int, bytes], **more_key
         lane = bench.store.lane(queues[topic, number])
         run.append((lane, body, draft.properties, 0, 0, draft.born_ms, 0, 0))
     unique = [f"U{body[:20].decode()}" for _, _, body in messages]
-    return bench.store.append_run(queues.values(), run, unique, more, HOST, HOST)
+    encode = partial(encode_run, born_host=HOST, store_host=HOST)
+    return bench.store.append_run(queues.values(), run, unique, more, encode)
 
 
 def test_a_run_is_stored_as_if_each_had_come_alone() -> None:

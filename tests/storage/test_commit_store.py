@@ -14,6 +14,7 @@ from trimq.formats.unit import FILLER_BYTES, TRANSACTION_PREPARED, TRANSACTION_R
 from trimq.formats.unit_properties import java_hash, tags_code
 from trimq.storage.commit_lookup import find_time
 from trimq.storage.commit_store import ROOT
+from trimq.storage.key_index import WRITTEN_AT_ONCE
 
 
 def test_units_stand_in_the_order_in_which_they_were_put() -> None:
@@ -254,6 +255,38 @@ def test_keys_are_found_wherever_their_slots_lie() -> None:
     bench.stop()
     bench.open()
     assert all(bench.find("t", f"U{number:04d}") == [b"%04d" % number] for number in range(3000))
+
+
+@pytest.mark.parametrize("ends", ["stop", "crash", "kill"])
+def test_more_keys_than_a_pass_writes_are_written_by_the_next_ones(ends: str) -> None:
+    bench = CommitBench(index_slots=5000, index_entries=20_000, file_bytes=1 << 21)
+    count = 2 * WRITTEN_AT_ONCE + 100
+    bodies = [b"%05d" % number for number in range(count)]
+    for body in bodies:
+        bench.append("t", 0, body)
+    left = []
+    for number in range(count, count + 3):
+        bench.append("t", 0, b"%05d" % number)
+        bench.runner.end_pass()
+        left.append(len(bench.store.keys))
+    assert left == [count + 1 - WRITTEN_AT_ONCE, count + 2 - 2 * WRITTEN_AT_ONCE, count + 3 - 2 * WRITTEN_AT_ONCE]
+    bench.settle()
+    getattr(bench, ends)()
+    if ends == "stop":
+        bench.open()
+    for number in (0, WRITTEN_AT_ONCE - 1, WRITTEN_AT_ONCE, 2 * WRITTEN_AT_ONCE, count - 1, count, count + 2):
+        assert bench.find("t", f"U{number:05d}") == [b"%05d" % number]
+
+
+def test_a_checkpoint_waits_for_keys_that_are_written_in_parts_but_not_for_ever() -> None:
+    bench = CommitBench(index_slots=5000, index_entries=50_000, file_bytes=1 << 21, checkpoint_bytes=1000)
+    for number in range(WRITTEN_AT_ONCE):
+        bench.append("t", 0, b"%05d" % number)
+    bench.settle()
+    assert len(bench.store.keys) == 0, "it is so far behind that all of them are written"
+    bench.stop()
+    bench.open()
+    assert bench.find("t", "U04000") == [b"04000"]
 
 
 def test_a_rolled_back_unit_is_in_no_queue_and_no_index() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind
@@ -22,7 +23,7 @@ from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
 from trimq.errors import MessageTooLong, PropertiesTooLong
 from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
-from trimq.formats.unit_runs import Fresh, Lane
+from trimq.formats.unit_runs import Copied, Fresh, Lane, encode_copies, encode_run
 from trimq.model import Caller, StreamId, TopicName
 from trimq.storage.commit_log import Placed, PlacedRun
 from trimq.storage.commit_lookup import find_key
@@ -46,6 +47,15 @@ class OutgoingRun(NamedTuple):
 
     ways: Collection[tuple[SharedTopic, SharedStream, Lane]]
     messages: Sequence[Fresh]
+    keys: Sequence[str]
+    more_keys: Mapping[int, str]
+
+
+class CopiedRun(NamedTuple):
+    """The same, of messages that have waited elsewhere."""
+
+    ways: Collection[tuple[SharedTopic, SharedStream, Lane]]
+    messages: Sequence[Copied]
     keys: Sequence[str]
     more_keys: Mapping[int, str]
 
@@ -206,9 +216,24 @@ class Sharing:
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
         queues = [stream.queue for _, stream, _ in ways]
-        placed = self._store.append_run(queues, messages, keys, more_keys, born_host, store_host)
+        encode = partial(encode_run, born_host=born_host, store_host=store_host)
+        placed = self._store.append_run(queues, messages, keys, more_keys, encode)
         count = len(placed.places)
         self._appending.count_all(count, sum(sizes) if count == len(sizes) else sum(sizes[:count]))
+        return placed
+
+    def append_copies(self, caller: Caller, run: CopiedRun, store_host: bytes) -> PlacedRun:
+        """As `append_run`, for messages that were stored before."""
+        ways, messages, keys, more_keys = run
+        for topic, _, _ in ways:
+            self._access.require(caller, Action.WRITE, topic.resource)
+        self._appending.require_writable()
+        sizes = [len(message[1]) for message in messages]
+        if max(sizes) > self.message_bytes:
+            raise MessageTooLong(max(sizes), self.message_bytes)
+        encode = partial(encode_copies, store_host=store_host)
+        placed = self._store.append_run([stream.queue for _, stream, _ in ways], messages, keys, more_keys, encode)
+        self._appending.count_all(len(placed.places), sum(sizes[: len(placed.places)]))
         return placed
 
     def may_write(self, caller: Caller, topic: SharedTopic) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import heapq
 import logging
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -16,7 +16,9 @@ from trimq.model import StreamId
 
 log = logging.getLogger(__name__)
 
+# What one turn of the loop fires at most, however much is due, and for how long: other connections wait meanwhile.
 FIRES_PER_TURN = 256
+TURN_MS = 10
 RETRY_MS = 1000
 
 # A timer's id is its number in the order of scheduling, then its slot. A key of the heap is the due time, then the id:
@@ -47,6 +49,10 @@ class Pending(NamedTuple):
 
 
 Fire = Callable[[Pending], None]
+
+FireRow = Callable[[Sequence[TimerEntry], int], int]
+"""Fires several that are due, from a number on, at once: as many as may be fired so. How many; the next is fired alone.
+A Refusal: none of them has fired, and all of them stay and are tried again after a second."""
 
 
 class Fired:
@@ -151,6 +157,23 @@ class _Keys:
         is_unswept = not self._keys or (bool(self._unswept) and self._unswept[0] < self._keys[0])
         heapq.heappop(self._unswept if is_unswept else self._keys)
 
+    def take_due(self, now_ms: int, count: int) -> list[int]:
+        """Take out the least current keys that are due by now, in order, each once."""
+        found: list[int] = []
+        beyond = now_ms + 1 << _ID_BITS
+        previous = -1  # a timer that went to another time and back has the same key twice
+        while len(found) < count:
+            heap = self._keys
+            if self._unswept and (not heap or self._unswept[0] < heap[0]):
+                heap = self._unswept
+            if not heap or heap[0] >= beyond:
+                break
+            key = heapq.heappop(heap)
+            if key != previous and self._is_current(key):
+                found.append(key)
+            previous = key
+        return found
+
     def in_order(self) -> Iterator[int]:
         """The current keys; walks down from the top, so that the first few cost little however many there are."""
         heaps = [heap for heap in (self._keys, self._unswept) if heap]
@@ -173,11 +196,17 @@ class Timers:
     nothing is armed.
 
     `fire` may raise a Refusal: the timer stays and is tried again after a second. After any other exception, which is a
-    bug, the timer is dropped until the next rebuild: to repeat half of a firing could append for ever."""
+    bug, the timer is dropped until the next rebuild: to repeat half of a firing could append for ever.
 
-    def __init__(self, timeline: Timeline, fire: Fire, fired: Fired | None = None) -> None:
+    With `fire_row` what is due together is fired together; a firing must leave the other timers alone then, except that
+    it may schedule new ones."""
+
+    def __init__(
+        self, timeline: Timeline, fire: Fire, fired: Fired | None = None, fire_row: FireRow | None = None
+    ) -> None:
         self._timeline = timeline
         self._fire = fire
+        self._fire_row = fire_row
         self._fired = Fired() if fired is None else fired
         self._keys = _Keys(self._is_current)
         self._scheduled = 0
@@ -305,15 +334,54 @@ class Timers:
         self._is_firing = True
         now_ms = self._timeline.now_ms()
         try:
-            for _ in range(FIRES_PER_TURN):
-                key = self._keys.earliest()
-                if key is None or key >> _ID_BITS > now_ms:
-                    break
-                self._keys.pop_earliest()
-                self._fire_one(key)
+            if self._fire_row is None:
+                self._fire_each(now_ms)
+            else:
+                self._fire_together(self._fire_row, now_ms)
         finally:
             self._is_firing = False
             self._arm()
+
+    def _fire_each(self, now_ms: int) -> None:
+        for _ in range(FIRES_PER_TURN):
+            key = self._keys.earliest()
+            if key is None or key >> _ID_BITS > now_ms:
+                break
+            self._keys.pop_earliest()
+            self._fire_one(key)
+
+    def _fire_together(self, fire_row: FireRow, now_ms: int) -> None:
+        keys = self._keys.take_due(now_ms, FIRES_PER_TURN)
+        names, numbers, positions = self._streams.name, self._stream_numbers, self._positions
+        slots = [key & _SLOT_MASK for key in keys]
+        row = [TimerEntry(names(numbers[slot]), positions[slot]) for slot in slots]
+        done = 0
+        while done < len(keys):
+            done += self._fire_some(fire_row, row, done, keys)
+            if done < len(keys):
+                self._fire_one(keys[done])
+                done += 1
+                if self._timeline.now_ms() - now_ms >= TURN_MS:
+                    break
+        for key in keys[done:]:
+            self._keys.push(key)
+
+    def _fire_some(self, fire_row: FireRow, row: Sequence[TimerEntry], begin: int, keys: Sequence[int]) -> int:
+        """How many are done with."""
+        try:
+            count = fire_row(row, begin)
+        except Refusal as refusal:
+            log.warning("%d timers are tried again: %s", len(keys) - begin, refusal)
+            retry_ms = self._timeline.now_ms() + RETRY_MS
+            for key in keys[begin:]:
+                self.reschedule(key & _ID_MASK, retry_ms)
+            return len(keys) - begin
+        except Exception:
+            log.exception("%d timers failed", len(keys) - begin)
+            count = len(keys) - begin
+        for key in keys[begin : begin + count]:
+            self._free(key & _SLOT_MASK)
+        return count
 
     def _fire_one(self, key: int) -> None:
         id = key & _ID_MASK

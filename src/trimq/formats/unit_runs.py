@@ -6,7 +6,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from trimq.formats.unit import SHORT_HEAD
 from trimq.model import Buffer
@@ -31,6 +31,12 @@ Fresh = tuple[Lane, Buffer, bytes, int, int, int, int, int]
 """A message without a place: its lane, body, properties, flag, system flag without any bit for hosts, when it was born,
 how often it was consumed again, and the code of its tags. A plain tuple, since one is made for nearly every message."""
 
+Copied = tuple[Lane, Buffer, bytes, int, int, int, int, int, int, bytes]
+"""A message that was stored before, elsewhere: as a fresh one, then its body's checksum and the host it was born at."""
+
+Message = TypeVar("Message", bound=tuple[Any, ...])
+"""One of these: it begins with its lane and its body."""
+
 Place = tuple[int, int]
 """Offset in its queue, and position in the log."""
 
@@ -51,6 +57,31 @@ def encode_run(
             break
         offset = take(position, size, code)
         crc = crc32(body) & _CRC_BITS
+        head = pack(
+            size, magic, crc, queue_id, flag, offset, position, sys_flag, born_ms, born_host,
+            store_ms, store_host, times, 0, body_bytes,
+        )  # fmt: skip
+        parts += (head, body, field, pack_length(properties_bytes), properties)
+        places.append((offset, position))
+        position += size
+    return b"".join(parts), places
+
+
+def encode_copies(
+    run: Iterable[Copied], position: int, room: int, store_ms: int, store_host: bytes
+) -> tuple[bytes, list[Place]]:
+    """As `encode_run`: the body is not looked at again, and each has the host it was born at, of IPv4 too."""
+    pack, pack_length = SHORT_HEAD.pack, _LENGTH.pack
+    head_bytes, end = SHORT_HEAD.size + 2, position + room
+    parts: list[Buffer] = []
+    places: list[Place] = []
+    for lane, body, properties, flag, sys_flag, born_ms, times, code, crc, born_host in run:
+        take, queue_id, magic, field, _ = lane
+        body_bytes, properties_bytes = len(body), len(properties)
+        size = head_bytes + body_bytes + len(field) + properties_bytes
+        if position + size > end:
+            break
+        offset = take(position, size, code)
         head = pack(
             size, magic, crc, queue_id, flag, offset, position, sys_flag, born_ms, born_host,
             store_ms, store_host, times, 0, body_bytes,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from trimq.formats.unit import TRANSACTION_BITS, TRANSACTION_ROLLBACK
 from trimq.formats.unit_properties import KEYS, UNIQUE_KEY, find_property, java_hash, split_keys
-from trimq.formats.unit_runs import Fresh, Place
+from trimq.formats.unit_runs import Message, Place
 from trimq.storage.key_index import KeyIndex
 
 
@@ -36,7 +36,7 @@ class CommitKeys:
 
     def add_run(
         self,
-        run: Sequence[Fresh],
+        run: Sequence[Message],
         places: Sequence[Place],
         store_ms: int,
         unique: Sequence[str],

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from trimq.formats.unit import Draft, Unit, is_queued, topic_field
-from trimq.formats.unit_runs import Fresh, Lane
+from trimq.formats.unit_runs import Lane, Message
 from trimq.storage.commit_adoption import forget_derived
 from trimq.storage.commit_checkpoint import CommitCheckpoints, CommitPoint, format_times
 from trimq.storage.commit_expiry import expired_to, relieved_to
 from trimq.storage.commit_keys import CommitKeys
-from trimq.storage.commit_log import CommitLog, Placed, PlacedRun
+from trimq.storage.commit_log import CommitLog, EncodeRun, Placed, PlacedRun
 from trimq.storage.commit_recovery import open_commit_log
 from trimq.storage.commit_settings import CommitSettings
 from trimq.storage.consume_queue import ConsumeQueue, QueueState
 from trimq.storage.files import Files
 from trimq.storage.flusher import Dirty
-from trimq.storage.key_index import IndexState, KeyIndex
+from trimq.storage.key_index import WRITTEN_AT_ONCE, IndexState, KeyIndex
 from trimq.storage.passes import Passes, Ticket
 
 log = logging.getLogger(__name__)
@@ -33,9 +33,6 @@ _QUEUES = f"{ROOT}/consumequeue"
 
 # So many keys are written to the index together, between checkpoints: enough to be cheap, few enough not to be felt.
 _KEYS_AT_ONCE = 1024
-
-# And some of their slots, which lie anywhere in a table of 20 MB, when there are so many that they lie closer.
-_UNWRITTEN_SLOTS = 16 * 1024
 
 CodeOf = Callable[[Unit], int]
 """What readers of a queue compare before they look at a unit."""
@@ -78,10 +75,10 @@ class CommitStore:
         self._unsettled: deque[list[tuple[ConsumeQueue, int]]] = deque()
         self._unstored: dict[ConsumeQueue, None] = {}
         self._point = CommitPoint()
-        self._is_due = False
-        self._under_way = False
+        self._is_due = self._under_way = False
         self._slots_due: _Saved | None = None
         self._has_slots_due = False
+        self._keys_follow = False
         self._is_closing = False
         self._is_unknown = False
 
@@ -187,16 +184,15 @@ class CommitStore:
     def append_run(
         self,
         queues: Iterable[ConsumeQueue],
-        run: Sequence[Fresh],
+        run: Sequence[Message],
         keys: Sequence[str],
         more_keys: Mapping[int, str],
-        born_host: bytes,
-        store_host: bytes,
+        encode: EncodeRun[Message],
     ) -> PlacedRun:
         """As `append`, for several messages, which go to these queues and are no part of a transaction. `keys` are
         their unique keys; what else names keys of some of them stands in `more_keys` by their numbers."""
         self._touch(queues)
-        placed = self.log.append_run(run, born_host, store_host)
+        placed = self.log.append_run(run, encode)
         self._keys_of.add_run(run, placed.places, placed.store_ms, keys, more_keys)
         return placed
 
@@ -215,11 +211,14 @@ class CommitStore:
         self._recovered = {}
         self._unsettled.append([(queue, queue.end) for queue in touched])
         self._unstored.update(dict.fromkeys(touched))
+        behind, due_bytes = self.log.end - self._point.position, self.settings.checkpoint_bytes
         if self._slots_due is not None:
             self._write_slots(number, self._slots_due, dirty)
         elif self._under_way:
             return
-        elif self._is_due or self.log.end - self._point.position >= self.settings.checkpoint_bytes:
+        elif len(self.keys) >= WRITTEN_AT_ONCE and not self._is_due and behind < 2 * due_bytes:
+            self._write_keys(number, dirty)  # some in each of the next passes: a checkpoint would write all of them now
+        elif self._is_due or behind >= due_bytes:
             self._begin_checkpoint(number, dirty)
         elif len(self.keys) >= _KEYS_AT_ONCE:
             self._write_keys(number, dirty)
@@ -241,12 +240,13 @@ class CommitStore:
 
     def _write_keys(self, number: int, dirty: Dirty) -> None:
         try:
-            if self.keys.unwritten_slots >= _UNWRITTEN_SLOTS:
-                self.keys.write_some_slots(dirty)  # the entries that they lead to are on disk
-            self.keys.write_entries(dirty)
+            self.keys.write_some(dirty, are_on_disk=not self._keys_follow)
         except OSError as error:
             log.warning("the key index could not be written, it is tried again: %s", error)
             return
+        self._keys_follow = len(self.keys) >= _KEYS_AT_ONCE
+        if self._keys_follow:
+            return  # the next pass writes more, and all of it is waited for together
         self._under_way = True
         self._passes.when_on_disk(Ticket(number), lambda _: self._entries_on_disk(None))
 
@@ -262,7 +262,7 @@ class CommitStore:
             log.warning("no checkpoint of the commit log could be made: %s", error)
             self._is_due = True
             return
-        self._is_due = False
+        self._is_due = self._keys_follow = False
         self._under_way = True
         self._unstored = {}
         point = CommitPoint(self.log.end, self.log.start, self.log.last_store_ms)

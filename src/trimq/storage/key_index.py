@@ -18,6 +18,10 @@ ENTRY = Struct(">iqii")  # hash, position, seconds since the first, number of th
 
 _LARGEST = 2**31 - 1
 
+# So many keys take a few milliseconds, and other connections wait meanwhile.
+WRITTEN_AT_ONCE = 4096
+_UNWRITTEN_SLOTS = 16 * 1024
+
 Key = tuple[int, int, int]
 """Hash, position and time of storing: a plain tuple, since one is made for nearly every message."""
 
@@ -194,8 +198,8 @@ class KeyIndex:
     def add_all(self, keys: Iterable[TopicKey]) -> None:
         self._unhashed.extend(keys)
 
-    def _hash(self) -> None:
-        unhashed, self._unhashed = self._unhashed, []
+    def _hash(self, count: int | None = None) -> None:
+        unhashed, self._unhashed[:count] = self._unhashed[:count], []
         for hash, (_, _, position, store_ms) in zip(key_hashes(unhashed), unhashed, strict=True):
             self._pending.append((hash, position, store_ms))
 
@@ -216,12 +220,27 @@ class KeyIndex:
     def write_entries(self, dirty: Dirty) -> None:
         """Write the entries of the keys that are in memory. Their slots may be written once this is on disk."""
         self._hash()
-        while self._pending:
+        self._write_pending(len(self._pending), dirty)
+
+    def write_some(self, dirty: Dirty, are_on_disk: bool) -> None:
+        """As `write_entries`, of the oldest of them, so that no pass takes long. If those that were written before
+        `are_on_disk`, some of their slots too, which lie anywhere in a table of 20 MB, when there are so many that they
+        lie closer."""
+        if are_on_disk and sum(len(index.heads) for index in self._indexes) >= _UNWRITTEN_SLOTS:
+            for index in self._indexes:
+                if index.heads:
+                    index.write_some_slots(dirty)
+        self._hash(max(WRITTEN_AT_ONCE - len(self._pending), 0))
+        self._write_pending(WRITTEN_AT_ONCE, dirty)
+
+    def _write_pending(self, most: int, dirty: Dirty) -> None:
+        keys = self._pending[:most]
+        while keys:
             if not self._indexes or self._indexes[-1].is_full:
                 self._indexes.append(self._new_index())
                 self._names_changed = True
-            count = self._indexes[-1].add(self._pending, dirty)
-            del self._pending[:count]
+            count = self._indexes[-1].add(keys, dirty)
+            del keys[:count], self._pending[:count]
         if self._names_changed:
             dirty.folders.update((self._folder, self._folder.rpartition("/")[0]))
             self._names_changed = False
@@ -234,21 +253,11 @@ class KeyIndex:
             now_ms += 1
         return _IndexFile(self._files, self._folder, self._slots, self._entries, IndexState(name))
 
-    @property
-    def unwritten_slots(self) -> int:
-        return sum(len(index.heads) for index in self._indexes)
-
     def write_slots(self, dirty: Dirty) -> None:
         """Write the slots of entries that are on disk."""
         for index in self._indexes:
             if index.heads:
                 index.write_slots(dirty)
-
-    def write_some_slots(self, dirty: Dirty) -> None:
-        """As `write_slots`, of a part of those that are not written: all in turn, so that no pass takes long."""
-        for index in self._indexes:
-            if index.heads:
-                index.write_some_slots(dirty)
 
     # -- finding
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocols.rocketmq.rocketmq_desk import Desk, Peer, units_of
+from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, Peer, units_of
 from protocols.rocketmq.rocketmq_desk import receive as arriving
 
 from trimq.core.access import Right
@@ -165,6 +165,62 @@ def test_what_comes_together_is_stored_and_answered_as_what_comes_alone(messages
     expected = answers(alone, *(sent(number, True, **fields) for number, fields in enumerate(messages)))
     assert got == expected
     assert all_units(together) == all_units(alone)
+
+
+DELAYS = st.sampled_from(
+    [
+        "",
+        "DELAY\x011\x02",
+        "DELAY\x0102\x02",
+        "DELAY\x0199\x02",
+        "DELAY\x01x\x02",
+        "DELAY\x010\x02",
+        "TIMER_DELAY_SEC\x015\x02",
+        "TIMER_DELAY_MS\x011500\x02",
+        f"TIMER_DELIVER_MS\x01{NOW_MS + 3000}\x02",
+        f"TIMER_DELIVER_MS\x01{NOW_MS - 3000}\x02",
+        "TIMER_DELIVER_MS\x019999999999999999\x02",
+        "DELAY\x011\x02TIMER_DELAY_SEC\x015\x02",
+        "TIMER_DELAY_SEC\x015\x02TIMER_DELAY_MS\x01\x02",
+        "TIMER_DELAY_SEC\x015\x02REAL_TOPIC\x01u\x02",
+        "TIMER_DELAY_SEC\x015\x02TIMER_OUT_MS\x011\x02",
+        "X_DELAY\x011\x02",
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(messages(), st.lists(DELAYS, min_size=8, max_size=8))
+def test_what_has_to_wait_waits_and_comes_as_what_came_alone(messages: list[dict[str, Any]], delays: list[str]) -> None:
+    together, alone = desk_of(message_bytes=16_000), desk_of(message_bytes=16_000)
+    for number, fields in enumerate(messages):
+        fields["i"] = delays[number] + fields.get("i", UNIQUE.format(number))
+    got = answers(together, *(sent(number, **fields) for number, fields in enumerate(messages)))
+    expected = answers(alone, *(sent(number, True, **fields) for number, fields in enumerate(messages)))
+    assert got == expected
+    assert all_units(together) == all_units(alone)
+    for desk in (together, alone):
+        desk.advance(7_200_000)
+    assert all_units(together) == all_units(alone)
+
+
+def test_delayed_messages_that_come_together_are_taken_together_and_may_be_recalled() -> None:
+    desk = desk_of()
+    delays = ("TIMER_DELAY_SEC\x015\x02", "DELAY\x011\x02", "", "TIMER_DELAY_MS\x015000\x02KEYS\x01k1 k2\x02")
+    frames = [sent(number, b="tu"[number % 2], i=delay + UNIQUE.format(number)) for number, delay in enumerate(delays)]
+    ((taken, reply),) = receive(desk.broker, b"".join(frames))
+    assert taken == 4
+    desk.runner.settle()
+    assert reply is not None
+    got = [each.fields for each in commands(reply.take())]
+    assert ["recallHandle" in fields for fields in got] == [True, False, False, True]
+    for topic, count in (("t", 3), ("u", 3)):  # with the first of each
+        sums = desk.doors._shared.traffic.sent(topic)
+        assert sums is not None
+        assert sums.total()[0] == count
+    assert desk.broker.ask(370, {"topic": "t", "recallHandle": got[0]["recallHandle"]}).code == 0
+    desk.advance(5_000)
+    assert [bytes(unit.body) for unit in all_units(desk)] == [b"first", b"2", b"first", b"1", b"3"]
 
 
 @pytest.mark.parametrize("is_alone", [False, True])

@@ -26,7 +26,8 @@ _PULLED = (
 
 
 Asked = tuple[int, int, str, str]
-"""Of a message that was sent: the opaque of its request, the queue, its unique key and the topic."""
+"""Of a message that was sent: the opaque of its request, the queue, its unique key, with what `with_handle` puts behind
+it, and the topic."""
 
 
 def answer(
@@ -68,9 +69,14 @@ def is_quotable(text: str) -> bool:
     return text.isascii() and (text.isalnum() or (text.isprintable() and '"' not in text and "\\" not in text))
 
 
+def with_handle(unique: str, handle: str) -> str:
+    """For `answer_run`: a message that may be recalled."""
+    return f'{unique}","recallHandle":"{handle}' if handle else unique
+
+
 def answer_run(asked: Sequence[Asked], places: Sequence[tuple[int, int]], store_host: bytes, code: int) -> bytes:
-    """Several answers as `answer_sent` makes them, one behind the other, for messages without a handle: as many as have
-    a place, which is an offset in the queue and a position. Their unique keys are quotable."""
+    """Several answers as `answer_sent` makes them, one behind the other: as many as have a place,
+    which is an offset in the queue and a position. Their unique keys are quotable."""
     host = _host_text(store_host)
     answers: list[bytes] = []
     for (opaque, queue_id, unique, _), (offset, position) in zip(asked, places, strict=False):

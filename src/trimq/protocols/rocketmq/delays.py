@@ -6,16 +6,16 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from trimq.clock import Timeline
 from trimq.core.failures import Reason
-from trimq.core.shared_streams import Appended, Entry, SharedStream
+from trimq.core.shared_streams import Appended, SharedStream
 from trimq.core.shared_topics import SharedTopic
 from trimq.core.sharing import Sharing
-from trimq.core.timers import Pending, TimerEntry, Timers
+from trimq.core.timers import RETRY_MS, Pending, TimerEntry, Timers
 from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
 from trimq.formats.unit import Draft, Unit
 from trimq.formats.unit_copies import OF_THE_BROKER, copied_properties
@@ -24,17 +24,16 @@ from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tag
 from trimq.formats.unit_schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
 from trimq.model import SYSTEM, StreamId
 from trimq.protocols.rocketmq.codes import Code, Failure
+from trimq.protocols.rocketmq.due_rows import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueRow, units_at
 from trimq.protocols.rocketmq.identity import Identity
+from trimq.protocols.rocketmq.waiting_queues import Progress
 
 log = logging.getLogger(__name__)
-
-RECALLED = "TIMER_DEL_UNIQKEY"
 
 _SECONDS, _MILLISECONDS, _AT_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
 
 DELAYING = (DELAY, _SECONDS, _MILLISECONDS, _AT_MS)
 """The properties that ask for a delay."""
-_ENQUEUED_MS, _DEQUEUED_MS = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"
 
 # Under this group it is kept how far the waiting messages of each queue have all been delivered.
 GROUP = "CID_RMQ_SYS_DELAY"
@@ -53,36 +52,6 @@ class Waiting(NamedTuple):
     handle: str
 
 
-class _Progress:
-    """Of one queue of waiting messages: those before `next_offset` are all done with."""
-
-    def __init__(self, topic: SharedTopic, stream: SharedStream, next_offset: int) -> None:
-        self.topic = topic
-        self.stream = stream
-        self.next_offset = next_offset
-        self.indexed_to = next_offset
-        self.found_to = stream.end  # what a run before this one may have delivered already
-        self.done: set[int] = set()
-        self.under_way: set[int] = set()
-
-    def waiting(self, count: int) -> Iterator[Entry]:
-        """So many of those that were not all done with, oldest first."""
-        return self.stream.entries(self.next_offset, count)
-
-    def is_dealt_with(self, offset: int) -> bool:
-        """Whether it is delivered, or about to be."""
-        return offset < self.next_offset or offset in self.done or offset in self.under_way
-
-    def finish(self, offset: int) -> bool:
-        """Whether everything before a later offset is done with now."""
-        self.done.add(offset)
-        before = self.next_offset
-        while self.next_offset in self.done:
-            self.done.remove(self.next_offset)
-            self.next_offset += 1
-        return self.next_offset > before
-
-
 class Delays:
     def __init__(
         self, sharing: Sharing, timeline: Timeline, identity: Identity, levels_ms: Sequence[int], max_delay_ms: int
@@ -92,8 +61,8 @@ class Delays:
         self._identity = identity
         self.levels_ms = levels_ms
         self._max_delay_ms = max_delay_ms
-        self._timers = Timers(timeline, self._fire)
-        self._queues: dict[StreamId, _Progress] = {}
+        self._timers = Timers(timeline, self._fire, fire_row=self._fire_row)
+        self._queues: dict[StreamId, Progress] = {}
         self._recalled: dict[str, int] = {}
         """What was taken back since the start, and where in the wheel that is said."""
         self._is_stopped = False
@@ -106,7 +75,7 @@ class Delays:
                 assert topic is not None
                 known = self._sharing.cursor(SYSTEM, GROUP, topic, stream.id.number)
                 next_offset = max(stream.start, 0 if known is None else known.offset)
-                self._queues[stream.id] = progress = _Progress(topic, stream, next_offset)
+                self._queues[stream.id] = progress = Progress(topic, stream, next_offset)
                 self._index(progress)
 
     def count_waiting(self) -> int:
@@ -116,7 +85,7 @@ class Delays:
         """Deliver nothing any more; the next start goes on."""
         self._is_stopped = True
 
-    def _index(self, progress: _Progress) -> None:
+    def _index(self, progress: Progress) -> None:
         """Only what is durable is timed: what was refused must not fire."""
         for offset, due_ms in progress.stream.codes(progress.indexed_to):
             self._timers.schedule(due_ms, TimerEntry(progress.stream.id, offset))
@@ -162,15 +131,10 @@ class Delays:
     def _due_ms(self, properties: dict[str, str]) -> int:
         """0: it names no time."""
         now_ms = self._timeline.now_ms()
-        ways: tuple[tuple[str, Callable[[int], int]], ...] = (
-            (_SECONDS, lambda number: now_ms + number * 1000),
-            (_MILLISECONDS, lambda number: now_ms + number),
-            (_AT_MS, lambda number: number),
-        )
-        for name, due in ways:
+        for name, begin_ms, unit_ms in ((_SECONDS, now_ms, 1000), (_MILLISECONDS, now_ms, 1), (_AT_MS, 0, 1)):
             if name in properties:
                 try:
-                    due_ms = due(int(properties[name]))
+                    due_ms = begin_ms + int(properties[name]) * unit_ms
                 except ValueError:
                     due_ms = _FOR_EVER_MS
                 if due_ms - now_ms > self._max_delay_ms:
@@ -181,6 +145,40 @@ class Delays:
 
     # -- being due
 
+    def _fire_row(self, row: Sequence[TimerEntry], begin: int) -> int:
+        """How many of them, from a number on, were delivered together: all up to one that is special. What a run before
+        this one may have delivered is looked at one by one."""
+        if self._is_stopped:
+            return len(row) - begin
+        first = begin
+        due = DueRow(self._sharing, self._identity.store_host, self._timeline.now_ms(), self._recalled)
+        while begin < len(row):
+            stretch = _stretch(row, begin)
+            begin += len(stretch)
+            progress = self._queues[stretch[0].stream]
+            if stretch[0].position < progress.found_to:
+                break
+            units = units_at(progress.stream, stretch[0].position, len(stretch))
+            if not all(map(due.take, stretch, units)) or len(due.entries) < begin - first:
+                break
+        if due.entries:
+            self._deliver_row(due)
+        return len(due.entries)
+
+    def _deliver_row(self, due: DueRow) -> None:
+        placed = due.deliver()
+        count = len(placed.places)
+        offsets: dict[StreamId, list[int]] = {}
+        for stream, position in due.entries[:count]:
+            offsets.setdefault(stream, []).append(position)
+        for stream, own in offsets.items():
+            self._queues[stream].under_way.update(own)
+        if offsets:
+            self._sharing.afterwards(placed.ticket, lambda done: self._delivered(offsets, done.refusal))
+        if count < len(due.entries):
+            log.warning("%d messages that are due are tried again: %s", len(due.entries) - count, placed.refusal)
+            self._try_again(due.entries[count:])
+
     def _fire(self, pending: Pending) -> None:
         if self._is_stopped:
             return  # the next start finds it
@@ -189,7 +187,7 @@ class Delays:
         try:
             unit = progress.stream.unit(entry.position)
         except OffsetOutOfRange:
-            self._finish(progress, entry)  # it was kept no longer
+            self._finish(progress, [entry.position])  # it was kept no longer
             return
         properties = read_properties(unit.properties)
         target = self._sharing.find(SYSTEM, properties.get(REAL_TOPIC, ""))
@@ -197,28 +195,29 @@ class Delays:
         if self._recalled.get(properties.get(RECALLED, ""), -1) == entry.position:
             del self._recalled[properties[RECALLED]]  # whatever it took back was due no later
         if target is None or is_over or self._was_delivered(progress, entry, unit, properties):
-            self._finish(progress, entry)
+            self._finish(progress, [entry.position])
             return
         try:
             placed = self._deliver(target, unit, properties)
         except PropertiesTooLong as refusal:
             log.error("a message that has waited for %s cannot be stored there: %s", target.name.name, refusal)
             self._give_up(unit, properties)
-            self._finish(progress, entry)
+            self._finish(progress, [entry.position])
             return
         progress.under_way.add(entry.position)
-        self._sharing.afterwards(placed.ticket, lambda done: self._delivered(progress, entry, done.refusal))
+        offsets = {entry.stream: [entry.position]}
+        self._sharing.afterwards(placed.ticket, lambda done: self._delivered(offsets, done.refusal))
 
     def _deliver(self, target: SharedTopic, unit: Unit, properties: dict[str, str]) -> Appended:
         if TIMER_OUT_MS in properties:
-            properties[_ENQUEUED_MS] = str(unit.store_ms)
-            properties[_DEQUEUED_MS] = str(self._timeline.now_ms())
+            properties[ENQUEUED_MS] = str(unit.store_ms)
+            properties[DEQUEUED_MS] = str(self._timeline.now_ms())
         queue_id = read_time(properties.get(REAL_QUEUE))
         draft = Draft(
             target.raw_name,
             queue_id,
             unit.body,
-            copied_properties(properties, (_ENQUEUED_MS, _DEQUEUED_MS, *OF_THE_BROKER)),
+            copied_properties(properties, (ENQUEUED_MS, DEQUEUED_MS, *OF_THE_BROKER)),
             unit.flag,
             unit.sys_flag,
             unit.born_ms,
@@ -228,18 +227,26 @@ class Delays:
         code, stream = tags_code(properties.get(TAGS, "")), target.kept_stream(queue_id)
         return self._sharing.append(SYSTEM, target, stream, draft, code, self._identity.store_host)
 
-    def _delivered(self, progress: _Progress, entry: TimerEntry, refusal: Refusal | None) -> None:
-        progress.under_way.discard(entry.position)
-        if refusal is None:
-            self._finish(progress, entry)
-        else:
-            self._timers.schedule(self._timeline.now_ms() + 1000, entry)
+    def _delivered(self, offsets: Mapping[StreamId, Sequence[int]], refusal: Refusal | None) -> None:
+        for stream, own in offsets.items():
+            progress = self._queues[stream]
+            progress.under_way.difference_update(own)
+            if refusal is None:
+                self._finish(progress, own)
+            else:
+                self._try_again([TimerEntry(stream, offset) for offset in own])
 
-    def _finish(self, progress: _Progress, entry: TimerEntry) -> None:
-        if progress.finish(entry.position):
-            self._sharing.commit(SYSTEM, GROUP, progress.topic, entry.stream.number, progress.next_offset)
+    def _try_again(self, entries: Iterable[TimerEntry]) -> None:
+        retry_ms = self._timeline.now_ms() + RETRY_MS
+        for entry in entries:
+            self._timers.schedule(retry_ms, entry)
 
-    def _was_delivered(self, progress: _Progress, entry: TimerEntry, unit: Unit, properties: dict[str, str]) -> bool:
+    def _finish(self, progress: Progress, offsets: Sequence[int]) -> None:
+        if progress.finish(offsets):
+            number = progress.stream.id.number
+            self._sharing.commit(SYSTEM, GROUP, progress.topic, number, progress.next_offset)
+
+    def _was_delivered(self, progress: Progress, entry: TimerEntry, unit: Unit, properties: dict[str, str]) -> bool:
         """Whether a run before this one has delivered it and ended before it said so: firing twice appends once. A
         message may wait several times, if its group wanted it back several times: then their number decides."""
         unique = properties.get(UNIQUE_KEY)
@@ -328,7 +335,7 @@ class Delays:
         if refusal is None:
             self._recalled[word] = max(offset, self._recalled.get(word, offset))
 
-    def _is_recalled(self, progress: _Progress, unit: Unit, properties: dict[str, str]) -> bool:
+    def _is_recalled(self, progress: Progress, unit: Unit, properties: dict[str, str]) -> bool:
         """Of what has come since the start it is known; of the rest the key index is asked."""
         unique = properties.get(UNIQUE_KEY)
         if TIMER_OUT_MS not in properties or unique is None:
@@ -340,6 +347,15 @@ class Delays:
             return False
         found = self._sharing.find_key(SYSTEM, WHEEL_TOPIC, unique, unit.store_ms, _FOR_EVER_MS)
         return any(read_properties(each.properties).get(RECALLED) == wanted for each in found)
+
+
+def _stretch(row: Sequence[TimerEntry], begin: int) -> Sequence[TimerEntry]:
+    """Those that stand one after the other in one queue."""
+    stream, first = row[begin]
+    end = begin + 1
+    while end < len(row) and row[end] == (stream, first + end - begin):
+        end += 1
+    return row[begin:end]
 
 
 def _remember(topic: SharedTopic, queue_id: int, properties: dict[str, str]) -> None:

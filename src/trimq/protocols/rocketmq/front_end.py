@@ -27,6 +27,7 @@ from trimq.protocols.rocketmq.client_calls import ClientCalls
 from trimq.protocols.rocketmq.codes import Code
 from trimq.protocols.rocketmq.config_files import ConfigFiles
 from trimq.protocols.rocketmq.consumers import Clients
+from trimq.protocols.rocketmq.delayed_shapes import DelayedShapes
 from trimq.protocols.rocketmq.delays import Delays
 from trimq.protocols.rocketmq.flush_watch import FlushWatch
 from trimq.protocols.rocketmq.handlers.context import Context, Handler, Shared
@@ -156,6 +157,7 @@ class RocketMQDoors:
         levels_ms = parse_levels(settings.rocketmq.delay_levels)
         delays = Delays(sharing, clock.message, identity, levels_ms, settings.rocketmq.max_delay_ms)
         given = settings.rocketmq
+        added = added_properties(given.cluster_name)
         self.held_bytes = HeldBytes(given.received_bytes)
         """Of all the doors, and of gRPC's."""
         transactions = Transactions(sharing, clock.message, identity, delays, clients, chance, patience_of(given))
@@ -177,7 +179,8 @@ class RocketMQDoors:
             started_ms=clock.message.now_ms(),
             repeats=Repeats(given.remembered_ids),
             flushes=FlushWatch(clock.liveness, given.flush_timeout_ms, sharing.afterwards),
-            shapes=PropertyShapes(added_properties(given.cluster_name), SPECIAL_PROPERTIES),
+            shapes=PropertyShapes(added, SPECIAL_PROPERTIES),
+            delayed=DelayedShapes(delays, added, SPECIAL_PROPERTIES),
             is_synced=settings.flush == "sync",
         )
         sharing.roll.attend(ClientsAttendance(clients, self._shared.traffic, self._shared.resets))

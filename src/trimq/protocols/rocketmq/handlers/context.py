@@ -16,6 +16,7 @@ from trimq.protocols.contract import Outlet, Reply
 from trimq.protocols.rocketmq.broker_registry import BrokerRegistry
 from trimq.protocols.rocketmq.client_calls import ClientCalls
 from trimq.protocols.rocketmq.consumers import Clients
+from trimq.protocols.rocketmq.delayed_shapes import DelayedShapes
 from trimq.protocols.rocketmq.delays import Delays
 from trimq.protocols.rocketmq.flush_watch import FlushWatch
 from trimq.protocols.rocketmq.identity import Identity
@@ -53,6 +54,7 @@ class Shared:
     repeats: Repeats
     flushes: FlushWatch
     shapes: PropertyShapes
+    delayed: DelayedShapes
     traffic: Traffic = field(default_factory=Traffic)
     resets: Resets = field(default_factory=Resets)
     polls: Polls = field(default_factory=Polls)

@@ -15,7 +15,8 @@ from trimq.model import SYSTEM
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.answers import SENT_FIELDS, answer_sent
 from trimq.protocols.rocketmq.codes import Code
-from trimq.protocols.rocketmq.delays import DELAYING, RECALLED
+from trimq.protocols.rocketmq.delays import DELAYING
+from trimq.protocols.rocketmq.due_rows import RECALLED
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_parts
 from trimq.protocols.rocketmq.headers import Send

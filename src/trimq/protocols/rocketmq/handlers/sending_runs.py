@@ -15,7 +15,7 @@ from trimq.errors import Refusal
 from trimq.formats.unit import BORN_HOST_V6, LONGEST_SENT_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
 from trimq.formats.unit_runs import Fresh, Lane
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.answers import SENT_FIELDS, Asked, answer_run
+from trimq.protocols.rocketmq.answers import SENT_FIELDS, Asked, answer_run, with_handle
 from trimq.protocols.rocketmq.codes import Code, Request
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.expiring import limits_all
@@ -59,6 +59,7 @@ class SendRuns:
         "_revision",
         "_sharing",
         "_used",
+        "_waits",
         "_ways",
         "asked",
     )
@@ -74,6 +75,8 @@ class SendRuns:
 
     def _begin(self) -> None:
         self._used: dict[tuple[str, int], _Way] = {}
+        self._waits: dict[tuple[str, SharedStream], _Way] = {}
+        """Where those wait that are delayed, by the topic that they are for."""
         self._messages: list[Fresh] = []
         self._keys: list[str] = []
         self._more_keys: dict[int, str] = {}
@@ -97,7 +100,7 @@ class SendRuns:
             return False
         properties = self._read_properties(header.properties)
         if properties is None:
-            return False
+            return self._take_delayed(request, body)
         unique, written, code, more_keys = properties
         if len(written) > LONGEST_SENT_PROPERTIES:
             return False
@@ -114,6 +117,27 @@ class SendRuns:
         )
         self._keys.append(unique)
         asked.append((request.opaque, number, unique, topic))
+        return True
+
+    def _take_delayed(self, request: SendRequest, body: memoryview) -> bool:
+        """Whether it is one that has to wait, and nothing else is special about it."""
+        asked, header = self.asked, request.extFields
+        topic, number = place = header.topic, header.queueId
+        way = self._ways.get(place) or self._find_way(topic, number)
+        found = None if way is None else self._context.shared.delayed.read(way[0], number, header.properties)
+        if found is None or len(found.written) > LONGEST_SENT_PROPERTIES:
+            return False
+        waiting, unique, written, more_keys = found
+        lane = waiting.stream.lane
+        self._waits[topic, waiting.stream] = waiting.topic, waiting.stream, lane
+        if more_keys is not None:
+            self._more_keys[len(asked)] = more_keys
+        flags = header.sysFlag & ~_HOST_BITS
+        self._messages.append(
+            (lane, body, written, header.flag, flags, header.bornTimestamp, header.reconsumeTimes, waiting.code)
+        )
+        self._keys.append(unique)
+        asked.append((request.opaque, number, with_handle(unique, waiting.handle), topic))
         return True
 
     def _look_around(self) -> None:
@@ -155,10 +179,11 @@ class SendRuns:
         return topic, stream, stream.lane
 
     def send(self) -> Reply:
-        context, asked, used, messages = self._context, self.asked, self._used, self._messages
+        context, asked, messages = self._context, self.asked, self._messages
+        used = [*self._used.values(), *self._waits.values()]
         shared = context.shared
         store_host = shared.identity.store_host
-        run = OutgoingRun(used.values(), messages, self._keys, self._more_keys)
+        run = OutgoingRun(used, messages, self._keys, self._more_keys)
         self._begin()
         try:
             placed = self._sharing.append_run(context.caller, run, context.host, store_host)
