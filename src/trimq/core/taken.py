@@ -67,6 +67,11 @@ class GroupQueue:
     is_ordered: bool = False
     attempt_id: str = ""
 
+    def is_out(self, offset: int, taken_ms: int) -> bool:
+        """Whether the message that was taken then is still with whoever took it."""
+        taken = self.taken.get(offset)
+        return taken is not None and taken.taken_ms == taken_ms and taken.lease is not None and not taken.is_over
+
     @property
     def held(self) -> list[int]:
         """The offsets that are out now, in order."""

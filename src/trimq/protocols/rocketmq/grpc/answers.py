@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trimq.protocols.rocketmq.grpc import wire
+from trimq.protocols.rocketmq.grpc.fields import field, text, varint
 from trimq.protocols.rocketmq.grpc.words import Code
 
 LONGEST_TEXT = 127
@@ -15,21 +16,12 @@ _OK = wire.Status(code=Code.OK, message="OK")
 _SENT: bytes = wire.SendMessageResponse(status=_OK).SerializeToString()
 _SENT_ENTRY: bytes = wire.SendResultEntry(status=_OK).SerializeToString()
 
+_ACKED: bytes = wire.AckMessageResponse(status=_OK).SerializeToString()
+_ACKED_ENTRY: bytes = wire.AckMessageResultEntry(status=_OK).SerializeToString()
+
 # Numbers of fields, and how their values are written: of the entries in an answer, and of what stands in each.
 _ENTRIES = b"\x12"
 _OFFSET = b"\x20"
-
-
-def varint(number: int) -> bytes:
-    """A number as protobuf writes it, not a negative one."""
-    if number < 0x80:
-        return b"%c" % number
-    written = bytearray()
-    while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
 
 
 def answer_sent(ids: Iterable[str], offsets: Iterable[int]) -> list[bytes]:
@@ -43,3 +35,12 @@ def answer_sent(ids: Iterable[str], offsets: Iterable[int]) -> list[bytes]:
             entry += _OFFSET + varint(offset)
         answers.append(b"%b%b%b%b" % (_SENT, _ENTRIES, varint(len(entry)), entry))
     return answers
+
+
+def answer_acked(entries: Iterable[tuple[str, str]]) -> bytes:
+    """All went well: for each the id of the message and its receipt, as they were given."""
+    results = [_ACKED]
+    for id, handle in entries:
+        told = text(b"\x12", handle) + _ACKED_ENTRY if handle else _ACKED_ENTRY
+        results.append(field(_ENTRIES, text(b"\x0a", id) + told if id else told))
+    return b"".join(results)

@@ -260,9 +260,9 @@ def _checksums(kind: int, body: bytes) -> tuple[str, ...]:
 
 
 def user_properties(message: Any) -> dict[str, str]:
+    if not message.user_properties:
+        return {}
     properties: dict[str, str] = dict(message.user_properties)
-    if not properties:
-        return properties
     size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
     if len(properties) > _MOST_PROPERTIES or size > _MOST_PROPERTY_BYTES:
         reason = f"a message has {_MOST_PROPERTIES} properties of {_MOST_PROPERTY_BYTES} bytes at most"
@@ -287,11 +287,11 @@ def add_labels(properties: dict[str, str], system: Any) -> None:
         if "|" in tag or not tag.strip() or _has_control(tag):
             raise Denied(Code.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:80]!r} is blank, or has a | or a control character")
         properties[TAGS] = tag
-    for key in system.keys:
-        if not key.strip() or _has_control(key):
-            raise Denied(Code.ILLEGAL_MESSAGE_KEY, f"the key {key[:80]!r} is blank or has a control character")
-    if system.keys:
-        properties[KEYS] = " ".join(system.keys)
+    if keys := system.keys:
+        for key in keys:
+            if not key.strip() or _has_control(key):
+                raise Denied(Code.ILLEGAL_MESSAGE_KEY, f"the key {key[:80]!r} is blank or has a control character")
+        properties[KEYS] = " ".join(keys)
     if system.HasField("message_group"):
         _check_message_group(system.message_group)
         properties[MESSAGE_GROUP] = system.message_group
