@@ -211,12 +211,12 @@ class Popping:
         self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
 
     def _take(self, queue: GroupQueue, place: _Place, entry: Entry, wish: Wish, now_ms: int) -> Popped:
-        deadline_ms = now_ms + wish.invisible_ms
-        known = queue.taken.get(entry.offset)
+        deadline_ms, offset = now_ms + wish.invisible_ms, entry.offset
+        known = queue.taken.get(offset)
         # One who asks again for the same has not had it.
         tries = 0 if known is None else known.tries + (known.lease is None)
-        self._queues.take(queue, entry.offset, Kept(deadline_ms, now_ms, tries, wish.is_ordered, True))
-        receipt = Receipt(place.is_returned, queue.stream.number, entry.offset, now_ms)
+        self._queues.take(queue, offset, Kept(deadline_ms, now_ms, tries, wish.is_ordered, True))
+        receipt = Receipt(place.is_returned, queue.stream.number, offset, now_ms)
         return Popped(receipt, place.topic, place.stream.view(entry), deadline_ms, tries)
 
     def _keep_progress(self, queue: GroupQueue, wish: Wish, has_taken: bool) -> Ticket | None:

@@ -1,5 +1,4 @@
-"""Receipts that come together: each message that is out under one is settled, and its queue is looked up once for all.
-"""
+"""Receipts that come together: the message that is out under each is settled, and its queue is looked up once."""
 
 from __future__ import annotations
 
