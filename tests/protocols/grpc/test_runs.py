@@ -9,7 +9,8 @@ from protocols.grpc.echo_bench import SMALL
 from protocols.grpc.http2_peer import Http2Peer, call, data, headers, message, request_fields, word
 
 from trimq.clock import ManualTime
-from trimq.protocols.grpc.calls import AskedTogether
+from trimq.protocols.contract import HeldBytes
+from trimq.protocols.grpc.calls import Asked, AskedTogether
 from trimq.protocols.grpc.frames import BrokenConnection, Fault, Kind, frame, window_update
 
 
@@ -175,3 +176,17 @@ def test_whatever_comes_together_is_answered_as_if_each_had_come_alone(
         assert (got.headers, got.messages, got.is_ended) == (expected.headers, expected.messages, expected.is_ended)
     assert together.owed == alone.owed == 0
     assert not together.conversation._http2.streams
+
+
+def test_a_long_call_behind_a_run_is_counted_until_its_turn_comes() -> None:
+    together = HeldBytes()
+    peer = Http2Peer(SMALL._replace(message_bytes=1 << 20), gathers=True, together=together).greet()
+    taking, peer.conversation.next_event = peer.conversation.next_event, lambda: None  # type: ignore[method-assign]
+    peer.feed(call(1, b"run 1") + call(3, b"x" * 10_000))
+    event = taking()
+    assert isinstance(event, AskedTogether)
+    assert together.count == 10_000
+    peer.conversation.handle(event)
+    following = taking()
+    assert isinstance(following, Asked)
+    assert (len(following.raw), together.count) == (10_000, 0)

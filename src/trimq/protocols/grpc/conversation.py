@@ -147,8 +147,12 @@ class GrpcConversation:
                 break
             if event is None:
                 break
-            if type(event) is not Asked or event.stream.block.meaning.method is not method or not _is_taken(run, event):
+            if type(event) is not Asked:
                 self._ahead = event
+                break
+            if event.stream.block.meaning.method is not method or not _is_taken(run, event):
+                self._ahead = event
+                self._http2.intake.keep(event.stream, len(event.raw))  # it may have to wait for its turn
                 break
             streams.append(event.stream)
         return AskedTogether(first.stream, streams, run)
@@ -160,6 +164,8 @@ class GrpcConversation:
         self._ahead = None
         if isinstance(ahead, Exception):
             raise ahead
+        if type(ahead) is Asked:
+            self._http2.intake.keep(ahead.stream, 0)
         return ahead
 
     def _next(self) -> CallEvent | None:
@@ -309,6 +315,7 @@ class GrpcConversation:
             if work is not None:
                 work.drop()
         self._http2.forget()
+        self._ahead = None
         self._postponed.clear()
 
 

@@ -24,12 +24,14 @@ def varint(number: int) -> bytes:
 
 def field(tag: bytes, raw: bytes) -> bytes:
     """Bytes, or a message."""
-    return b"%b%b%b" % (tag, varint(len(raw)), raw)
+    size = len(raw)
+    return b"%b%c%b" % (tag, size, raw) if size < 0x80 else b"%b%b%b" % (tag, varint(size), raw)
 
 
 def text(tag: bytes, value: str) -> bytes:
     raw = value.encode()
-    return b"%b%b%b" % (tag, varint(len(raw)), raw)
+    size = len(raw)
+    return b"%b%c%b" % (tag, size, raw) if size < 0x80 else b"%b%b%b" % (tag, varint(size), raw)
 
 
 @lru_cache(maxsize=1024)
