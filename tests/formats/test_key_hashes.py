@@ -23,6 +23,14 @@ def test_keys_of_one_topic_and_length_are_hashed_together(topic: int, keys: list
     assert key_hashes(asked) == alone(asked)
 
 
+@given(TOPICS, st.sampled_from(["01", "é1", "02"]), st.lists(OF_A_PRODUCER, max_size=80))
+def test_longer_keys_that_begin_alike_are_hashed_together(topic: int, beginning: str, keys: list[str]) -> None:
+    asked = [(topic, beginning + key, 0, 0) for key in keys]
+    assert key_hashes(asked) == alone(asked)
+    asked += [(topic, f"0{number % 3}{key}", 0, 0) for number, key in enumerate(keys)]
+    assert key_hashes(asked) == alone(asked)
+
+
 @given(st.lists(st.tuples(TOPICS, KEYS, st.just(0), st.just(0)), max_size=100))
 def test_keys_of_any_kind_may_be_mixed(keys: list[TopicKey]) -> None:
     assert key_hashes(keys) == alone(keys)

@@ -4,6 +4,7 @@ comes back in a topic of the group's own when its time is over. What is out surv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from trimq.core.durable_map import DurableMap
 from trimq.core.failures import Reason
 from trimq.core.own_topics import FindKey, OwnTopics
 from trimq.core.returning import Afterwards, RetryLimit, Returning
+from trimq.core.settler import Settler
 from trimq.core.shared_failures import SharedFailures
 from trimq.core.shared_streams import Entry, Interest, SharedStream
 from trimq.core.shared_topics import SharedTopic, SharedTopics
@@ -209,12 +211,12 @@ class Popping:
         self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
 
     def _take(self, queue: GroupQueue, place: _Place, entry: Entry, wish: Wish, now_ms: int) -> Popped:
-        deadline_ms = now_ms + wish.invisible_ms
-        known = queue.taken.get(entry.offset)
+        deadline_ms, offset = now_ms + wish.invisible_ms, entry.offset
+        known = queue.taken.get(offset)
         # One who asks again for the same has not had it.
         tries = 0 if known is None else known.tries + (known.lease is None)
-        self._queues.take(queue, entry.offset, Kept(deadline_ms, now_ms, tries, wish.is_ordered, True))
-        receipt = Receipt(place.is_returned, queue.stream.number, entry.offset, now_ms)
+        self._queues.take(queue, offset, Kept(deadline_ms, now_ms, tries, wish.is_ordered, True))
+        receipt = Receipt(place.is_returned, queue.stream.number, offset, now_ms)
         return Popped(receipt, place.topic, place.stream.view(entry), deadline_ms, tries)
 
     def _keep_progress(self, queue: GroupQueue, wish: Wish, has_taken: bool) -> Ticket | None:
@@ -283,12 +285,16 @@ class Popping:
 
     def ack(self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt) -> Ticket | None:
         """The message is done with. None: it is not out under this receipt, which is no mistake."""
+        return self.settler(caller, group, topic).ack(receipt)
+
+    def settler(self, caller: Caller, group: str, topic: SharedTopic) -> Settler:
+        """For several receipts that come together."""
         self._access.require(caller, Action.READ, topic.resource)
-        queue = self._find_taken(group, topic, receipt)
-        if queue is None:
-            return None
-        is_ordered = queue.taken[receipt.offset].is_ordered
-        ticket = self._queues.settle(queue, receipt.offset)
+        return Settler(partial(self._find_queue, group, topic), self._settle)
+
+    def _settle(self, queue: GroupQueue, offset: int) -> Ticket:
+        is_ordered = queue.taken[offset].is_ordered
+        ticket = self._queues.settle(queue, offset)
         if is_ordered:
             self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
         return ticket
@@ -339,20 +345,18 @@ class Popping:
     def _forwarded(self, queue: GroupQueue, receipt: Receipt, refusal: Refusal | None) -> None:
         taken = queue.taken.get(receipt.offset)
         if refusal is None and taken is not None and taken.taken_ms == receipt.taken_ms:
-            ticket = self._queues.settle(queue, receipt.offset)
-            if taken.is_ordered:
-                self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
+            self._settle(queue, receipt.offset)
 
     def _where(self, group: str, topic: SharedTopic, receipt: Receipt) -> SharedTopic | None:
         return self._require_running().find_returned(group, topic) if receipt.is_returned else topic
 
-    def _find_taken(self, group: str, topic: SharedTopic, receipt: Receipt) -> GroupQueue | None:
+    def _find_queue(self, group: str, topic: SharedTopic, receipt: Receipt) -> GroupQueue | None:
         where = self._where(group, topic, receipt)
-        queue = None if where is None else self._queues.find(group, StreamId(where.id, receipt.number))
-        taken = None if queue is None else queue.taken.get(receipt.offset)
-        if taken is None or taken.lease is None or taken.is_over or taken.taken_ms != receipt.taken_ms:
-            return None
-        return queue
+        return None if where is None else self._queues.find(group, StreamId(where.id, receipt.number))
+
+    def _find_taken(self, group: str, topic: SharedTopic, receipt: Receipt) -> GroupQueue | None:
+        queue = self._find_queue(group, topic, receipt)
+        return queue if queue is not None and queue.is_out(receipt.offset, receipt.taken_ms) else None
 
     def _settled_in_order(self, queue: GroupQueue, refusal: Refusal | None) -> None:
         self._follow(queue, refusal)

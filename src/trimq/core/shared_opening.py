@@ -48,6 +48,9 @@ log = logging.getLogger(__name__)
 # A name has to fit its length field, and those of topics that are made of it.
 _NAME_LENGTH = 255
 
+# What is out changes twice for each message: a snapshot for every few hundred of them would cost more than they do.
+_TAKEN_LOG_BYTES = 1024 * 1024
+
 
 def is_wanted(settings: Settings, files: Files) -> bool:
     """Whether anybody can use the shared log, or something is kept in it."""
@@ -198,7 +201,7 @@ def open_shared_log(
     cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared)
     groups = SharedGroups(catalogue)
     failures = burying.shared = SharedFailures(shared, store.log.unit_at, burying.failures.give_up, ledger)
-    taken = tables.open("taken", Kept)
+    taken = tables.open("taken", Kept, _TAKEN_LOG_BYTES)
     popping = _open_popping(
         settings, shared, cursors, taken, access, appending, message, passes, store, groups, failures
     )

@@ -66,6 +66,20 @@ class GroupQueue:
     back: set[int] = field(default_factory=set)
     is_ordered: bool = False
     attempt_id: str = ""
+    place: str = field(init=False)
+    """How the keys of its messages begin."""
+
+    def __post_init__(self) -> None:
+        self.place = f"{self.stream.topic.hex}/{self.stream.number}/"
+
+    def key(self, offset: int) -> str:
+        """Under which it is kept that a message is out. A group's name may hold any character, so it comes last."""
+        return f"{self.place}{offset}/{self.group}"
+
+    def is_out(self, offset: int, taken_ms: int) -> bool:
+        """Whether the message that was taken then is still with whoever took it."""
+        taken = self.taken.get(offset)
+        return taken is not None and taken.taken_ms == taken_ms and taken.lease is not None and not taken.is_over
 
     @property
     def held(self) -> list[int]:
@@ -114,16 +128,16 @@ class GroupQueues:
     def take(self, queue: GroupQueue, offset: int, kept: Kept) -> Ticket:
         """The message goes out now, for the first time or once more."""
         self._hold(queue, offset, kept)
-        return self._table.put(_key(queue.stream, offset, queue.group), kept)
+        return self._table.put(queue.key(offset), kept)
 
     def go_on(self, queue: GroupQueue, next_offset: int) -> Ticket:
         queue.next_offset = queue.kept_offset = next_offset
-        return self._table.put(_key(queue.stream, _NEXT, queue.group), Kept(next_offset))
+        return self._table.put(queue.key(_NEXT), Kept(next_offset))
 
     def move(self, queue: GroupQueue, next_offset: int) -> Ticket:
         """Somebody wants the group to go on there, which may be before what is out."""
         for offset, taken in queue.taken.items():
-            key = _key(queue.stream, offset, queue.group)
+            key = queue.key(offset)
             kept = self._table.get(key)
             if kept is not None and taken.is_passed:
                 taken.is_passed = False
@@ -133,7 +147,7 @@ class GroupQueues:
     def settle(self, queue: GroupQueue, offset: int) -> Ticket:
         """It is done with, for good."""
         self._drop(queue, offset)
-        return self._table.delete(_key(queue.stream, offset, queue.group))
+        return self._table.delete(queue.key(offset))
 
     def extend(self, queue: GroupQueue, offset: int, taken_ms: int, deadline_ms: int) -> Ticket:
         """It is out as if it had been taken at `taken_ms`. LeaseGone: it is not out."""
@@ -142,7 +156,7 @@ class GroupQueues:
             raise LeaseGone(offset)
         self._extend_lease(queue.group, taken, deadline_ms)
         taken.taken_ms = taken_ms
-        return self._table.put(_key(queue.stream, offset, queue.group), taken.kept_until(deadline_ms))
+        return self._table.put(queue.key(offset), taken.kept_until(deadline_ms))
 
     def give_back(self, queue: GroupQueue, offset: int) -> None:
         """It is the next to be taken. Nothing is written: a restart finds it out, and over."""
@@ -157,7 +171,7 @@ class GroupQueues:
         for offset in list(queue.taken):
             self.settle(queue, offset)
         self._queues.pop((queue.group, queue.stream), None)
-        return self._table.delete(_key(queue.stream, _NEXT, queue.group))
+        return self._table.delete(queue.key(_NEXT))
 
     # -- leases
 
@@ -216,11 +230,6 @@ class GroupQueues:
             self._drop(queue, offset)
         else:
             self._hold(queue, offset, kept)
-
-
-def _key(stream: StreamId, offset: int, group: str) -> str:
-    """A group's name may hold any character, so it comes last."""
-    return f"{stream.topic.hex}/{stream.number}/{offset}/{group}"
 
 
 def _read_key(key: str) -> tuple[StreamId, int, str]:

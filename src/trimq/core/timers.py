@@ -144,6 +144,9 @@ class _Keys:
 
     def earliest(self) -> int | None:
         """The least current key."""
+        has_keys = self._drop_stale(self._keys)
+        if not self._unswept:  # nearly always
+            return self._keys[0] if has_keys else None
         heads = [heap[0] for heap in (self._keys, self._unswept) if self._drop_stale(heap)]
         return min(heads) if heads else None
 
@@ -235,7 +238,9 @@ class Timers:
         self._stream_numbers[slot] = self._streams.take(entry.stream)
         id = self._scheduled << _SLOT_BITS | slot
         self._keys.push(due_ms << _ID_BITS | id)
-        self._changed(due_ms)
+        self._keys.sweep(len(self))
+        if self._alarm is None or due_ms < self._alarm_ms:
+            self._arm()
         return id
 
     def reschedule(self, id: TimerId, due_ms: int) -> bool:

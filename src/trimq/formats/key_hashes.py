@@ -1,17 +1,18 @@
 """The hashes of many keys at once, as RocketMQ's index has them. Most keys are of one length, since producers give
-them: those are hashed together, each in a lane of one long number."""
+them, and gRPC's producers begin them alike: those are hashed together, each in a lane of one long number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
 
-from trimq.formats.unit_properties import key_hash
+from trimq.formats.unit_properties import java_hash, key_hash
 
 TopicKey = tuple[int, str, int, int]
 """A key of a topic, for which the hash of that topic's name and a '#' stands, and the place of what has it."""
 
 _LENGTH = 32
+_LONGER = 34  # of gRPC's producers: the version of their ids comes first
 _TOGETHER = 64
 _WORTH_IT = 8
 _BYTES = _TOGETHER * _LENGTH
@@ -47,8 +48,13 @@ def key_hashes(keys: Sequence[TopicKey]) -> list[int]:
 def _hash_some(keys: Sequence[TopicKey]) -> list[int]:
     topics, texts, _, _ = zip(*keys, strict=True)
     joined = "".join(texts)
-    if len(keys) >= _WORTH_IT and len({*topics}) == 1 and {*map(len, texts)} == {_LENGTH} and joined.isascii():
-        return _hash_together(topics[0], joined)
+    if len(keys) >= _WORTH_IT and len({*topics}) == 1 and joined.isascii():
+        lengths = {*map(len, texts)}
+        if lengths == {_LENGTH}:
+            return _hash_together(topics[0], joined)
+        if lengths == {_LONGER} and len(beginnings := {text[:-_LENGTH] for text in texts}) == 1:
+            begun = java_hash(beginnings.pop(), topics[0])
+            return _hash_together(begun, "".join([text[-_LENGTH:] for text in texts]))
     found: dict[TopicKey, int] = {}
     for topic in {*topics}:
         alike = [key for key in keys if key[0] == topic and len(key[1]) == _LENGTH and key[1].isascii()]

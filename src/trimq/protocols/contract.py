@@ -4,7 +4,8 @@ how much its connections may hold of what has come in part. Knows no socket and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from trimq.errors import ProtocolError
 from trimq.model import Buffer
@@ -215,12 +216,15 @@ class FrontEnd(Protocol):
     def converse(self, address: str, outlet: Outlet) -> Conversation: ...
 
 
-class CallerFacts(NamedTuple):
-    """What whoever carries a call knows of it. `remaining_ms` is how long its caller waits; None: for ever."""
+@dataclass(slots=True, eq=False)
+class CallerFacts:
+    """What whoever carries a call knows of it. `remaining_ms` is how long its caller waits; None: for ever. Calls that
+    say the same share their facts: `meaning` is for whoever answers, who need not find it out again."""
 
     address: str
     metadata: Mapping[str, str]
     remaining_ms: int | None = None
+    meaning: Any = None
 
 
 class CallStream(Protocol):
@@ -230,6 +234,20 @@ class CallStream(Protocol):
         """What to send at once for what has come."""
 
     def closed(self) -> None: ...
+
+
+class CallRun(Protocol):
+    """Calls of one method that came together on one connection and are answered together."""
+
+    limit: int
+    """How many they are at most."""
+
+    def take(self, facts: CallerFacts, raw: bytes) -> bool:
+        """Whether the call is one that may be answered with others. One that is not must be made alone."""
+
+    def finish(self) -> Reply:
+        """Do what is asked, now, by all that were taken; the next that is taken begins anew. The parts of the reply are
+        one message for each, in their order."""
 
 
 class CallFrontEnd(Protocol):
@@ -244,6 +262,9 @@ class CallFrontEnd(Protocol):
 
     def call(self, method: str, facts: CallerFacts, raw: bytes) -> Reply:
         """Do what is asked, now."""
+
+    def runs(self) -> Mapping[str, CallRun]:
+        """For a new connection: the methods of which calls that come together may be answered together."""
 
     def open(self, stream: str, facts: CallerFacts, sink: Callable[[Parts], None]) -> CallStream: ...
 

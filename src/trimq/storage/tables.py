@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from trimq.offload import Offload
 from trimq.storage.files import Files
 from trimq.storage.passes import Passes
-from trimq.storage.table import Table, open_table
+from trimq.storage.table import SNAPSHOT_ABOVE_BYTES, Table, open_table
 
 FOLDER = "tables"
 
@@ -21,9 +21,9 @@ class Tables:
         self._offload = offload
         self._opened: list[Table[Any]] = []
 
-    def open(self, name: str, value_type: type[V]) -> Table[V]:
+    def open(self, name: str, value_type: type[V], snapshot_above_bytes: int = SNAPSHOT_ABOVE_BYTES) -> Table[V]:
         """As `open_table`."""
-        opened = open_table(self._files, FOLDER, name, self._passes, value_type, self._offload)
+        opened = open_table(self._files, FOLDER, name, self._passes, value_type, self._offload, snapshot_above_bytes)
         self._opened.append(opened)
         return opened
 

@@ -44,6 +44,37 @@ class EchoStream:
         self.is_closed = True
 
 
+class EchoRun:
+    """Takes what begins with `run`. One that has `bug` in it makes all of them stumble."""
+
+    limit = 5
+
+    def __init__(self, echo: Echo) -> None:
+        self._echo = echo
+        self._taken: list[bytes] = []
+
+    def take(self, facts: CallerFacts, raw: bytes) -> bool:
+        if raw == b"run into a bug":
+            raise ZeroDivisionError
+        if raw[:3] != b"run":
+            return False
+        self._taken.append(raw)
+        return True
+
+    def finish(self) -> Reply:
+        taken, self._taken = self._taken, []
+        self._echo.taken.append(taken)
+        if b"run bug" in taken:
+            raise ZeroDivisionError
+
+        def build() -> Parts:
+            if b"run badly" in taken:
+                raise ZeroDivisionError
+            return [b"echo " + raw for raw in taken]
+
+        return Reply.when_durable(3, build, None)
+
+
 class Echo:
     """Answers as the request says."""
 
@@ -57,6 +88,8 @@ class Echo:
         self.held: list[Reply] = []
         self.abandoned = asyncio.Event()
         self.opened: list[EchoStream] = []
+        self.gathers = False
+        self.taken: list[list[bytes]] = []
 
     def call(self, method: str, facts: CallerFacts, raw: bytes) -> Reply:
         self.facts.append(facts)
@@ -74,6 +107,9 @@ class Echo:
             self.held.append(reply)
             return reply
         return Reply.now([b"a", b"b"] if method == "Parts" else [b"echo " + raw], None)
+
+    def runs(self) -> dict[str, EchoRun]:
+        return {"Plain": EchoRun(self)} if self.gathers else {}
 
     def open(self, stream: str, facts: CallerFacts, sink: Callable[[Parts], None]) -> EchoStream:
         self.opened.append(EchoStream(sink))

@@ -11,7 +11,7 @@ from protocols.grpc.echo_bench import SMALL, Echo
 
 from trimq.clock import ManualTime, Timeline
 from trimq.model import Buffer
-from trimq.protocols.contract import HeldBytes, Parts, Reply
+from trimq.protocols.contract import CallFrontEnd, HeldBytes, Parts, Reply
 from trimq.protocols.grpc.connection import Limits
 from trimq.protocols.grpc.conversation import GrpcConversation
 from trimq.protocols.grpc.frames import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame, window_update
@@ -41,8 +41,8 @@ def frames_of(data: bytes) -> list[Frame]:
     return found
 
 
-def request_fields(method: str = "Plain", **metadata: str) -> list[tuple[str, bytes]]:
-    named = {":method": "POST", ":scheme": "http", ":path": f"/test.Echo/{method}", "content-type": "application/grpc"}
+def request_fields(method: str = "Plain", service: str = "test.Echo", **metadata: str) -> list[tuple[str, bytes]]:
+    named = {":method": "POST", ":scheme": "http", ":path": f"/{service}/{method}", "content-type": "application/grpc"}
     given = {**named, **{name.replace("_", "-"): value for name, value in metadata.items()}}
     return [(name, value.encode("latin-1")) for name, value in given.items()]
 
@@ -102,8 +102,8 @@ class Answer:
 
 
 class Http2Peer:
-    """One connection to a door whose front-end is an `Echo`. Takes the part of the session, too: replies are sent when
-    `moved` makes them ready."""
+    """One connection to a door whose front-end is an `Echo`, unless another is given. Takes the part of the session,
+    too: replies are sent when `moved` makes them ready. `gathers`: calls that come together are answered together."""
 
     def __init__(
         self,
@@ -111,10 +111,13 @@ class Http2Peer:
         liveness: Timeline | None = None,
         window: int = 1 << 30,
         together: HeldBytes | None = None,
+        front_end: CallFrontEnd | None = None,
+        gathers: bool = False,
     ) -> None:
         self.echo = Echo()
+        self.echo.gathers = gathers
         self.liveness = ManualTime(0) if liveness is None else liveness
-        door = GrpcDoor(self.echo, limits, self.liveness, together)
+        door = GrpcDoor(self.echo if front_end is None else front_end, limits, self.liveness, together)
         self.conversation: GrpcConversation = door.converse("10.0.0.9:5009", self)
         self._owed = OwedReplies()
         self._decoder = HeaderDecoder(1 << 20)

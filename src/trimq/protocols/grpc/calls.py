@@ -3,12 +3,12 @@ cannot be made are ended here. Knows gRPC's rules; not who answers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from trimq.model import Buffer
-from trimq.protocols.contract import Parts
+from trimq.protocols.contract import CallRun, Parts
 from trimq.protocols.grpc import messages
 from trimq.protocols.grpc.connection import Http2Connection, Limits, Opened, Received
 from trimq.protocols.grpc.frames import Fault
@@ -40,6 +40,13 @@ class Asked(CallEvent):
     """A plain call, whole."""
 
     raw: bytes
+
+
+class AskedTogether(CallEvent):
+    """Plain calls that came together, each whole, which `run` has taken. The first is that of `stream`."""
+
+    streams: list[Stream]
+    run: CallRun
 
 
 class Begun(CallEvent):
@@ -204,6 +211,14 @@ class Calls:
         http2 = self._http2
         head, tail = http2.headers(stream, HEADERS), http2.headers(stream, OK_TRAILERS, True)
         return http2.outflow.send(stream, head, messages.framed(parts), tail)
+
+    def answer_all(self, streams: Iterable[Stream], answers: Parts) -> list[Buffer]:
+        """As `answer`, one message for each of these calls; for none that nobody waits for any more."""
+        parts: list[Buffer] = []
+        for stream, raw in zip(streams, answers, strict=True):
+            if stream.is_open:
+                parts += self.answer(stream, (raw,))
+        return parts
 
     def say(self, stream: Stream, parts: Parts) -> list[Buffer]:
         """More of an answer that goes on."""

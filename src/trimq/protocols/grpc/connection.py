@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from trimq.model import Buffer
 from trimq.protocols.contract import HeldBytes, HeldShare
 from trimq.protocols.grpc import frames
@@ -45,18 +47,18 @@ class Limits(NamedTuple):
     unsent_bytes: int
 
 
-class Opened(NamedTuple):
+class Opened(msgspec.Struct, gc=False):
     stream: Stream
 
 
-class Received(NamedTuple):
+class Received(msgspec.Struct, gc=False):
     """Data, perhaps none; `stream.has_ended` tells whether it was the last."""
 
     stream: Stream
     data: bytes
 
 
-class Reset(NamedTuple):
+class Reset(msgspec.Struct, gc=False):
     """The stream is over, by the peer's will or by its fault."""
 
     stream: Stream
@@ -303,10 +305,13 @@ class Http2Connection:
     def _forget(self, stream: Stream) -> None:
         stream.is_open = False
         self.streams.pop(stream.number, None)
-        self.outflow.forget(stream)
         stream.partial = stream.asked = None
-        self.intake.keep(stream, 0)
-        self.intake.complete(stream)
+        if stream.held is not None:
+            self.outflow.forget(stream)
+        if stream.kept:
+            self.intake.keep(stream, 0)
+        if stream.granted:
+            self.intake.complete(stream)
 
     def _ended(self, stream: Stream) -> bytes:
         """Its last frame is on its way. A peer that has not ended it is told that nobody listens any more."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from trimq.clock import Timeline, Timer
 from trimq.errors import ProtocolError, Stopping
 from trimq.model import Buffer
-from trimq.protocols.contract import Build, CallFrontEnd, CallStream, HeldBytes, Outlet, Parts, Reply
-from trimq.protocols.grpc.calls import Asked, Begun, CallEvent, Calls, Cancelled, Finished, Said
+from trimq.protocols.contract import Build, CallFrontEnd, CallRun, CallStream, HeldBytes, Outlet, Parts, Reply
+from trimq.protocols.grpc.calls import Asked, AskedTogether, Begun, CallEvent, Calls, Cancelled, Finished, Said
 from trimq.protocols.grpc.connection import Http2Connection, Limits
 from trimq.protocols.grpc.frames import BrokenConnection, Fault
 from trimq.protocols.grpc.heads import Head, Method
@@ -58,6 +58,26 @@ class _Call:
             self.timer.cancel()
 
 
+class _CallsTogether:
+    """Plain calls that are answered together. None of them can be given up alone: what they asked for is done."""
+
+    __slots__ = ("_calls", "_fail", "_streams")
+
+    def __init__(self, calls: Calls, streams: list[Stream], fail: Callable[[str, Exception], Parts]) -> None:
+        self._calls = calls
+        self._streams = streams
+        self._fail = fail
+
+    def carry(self, build: Build) -> Parts:
+        """The frames of their answers, to those who still wait for one."""
+        streams = self._streams
+        try:
+            answers = build()
+        except Exception as error:
+            answers = [*self._fail(streams[0].block.meaning.method.name, error)] * len(streams)
+        return self._calls.answer_all(streams, answers)
+
+
 class _Talk:
     """A stream on which both sides say what they like."""
 
@@ -95,6 +115,8 @@ class GrpcConversation:
         self._liveness = liveness
         self._http2 = Http2Connection(limits, liveness.now_ms, held_bytes)
         self._calls = Calls(self._http2, methods, address, limits)
+        self._runs = front_end.runs()
+        self._ahead: CallEvent | Exception | None = None  # what came behind calls that came together
         self._postponed = Postponed(limits.message_bytes, self._http2.intake)
         self.get_buffer = self._http2.get_buffer
         self.buffer_updated = self._http2.buffer_updated
@@ -103,9 +125,48 @@ class GrpcConversation:
     # -- in
 
     def next_event(self) -> CallEvent | None:
+        ahead = self._ahead
         event = self._next()
+        if type(event) is Asked and event is not ahead and self._runs:
+            event = self._gather(event)
         self._flush()
         return event
+
+    def _gather(self, first: Asked) -> CallEvent:
+        """With the calls behind it, if they may be answered together: up to one that may not, or anything else."""
+        method = first.stream.block.meaning.method
+        run = self._runs.get(method.name)
+        if run is None or not _is_taken(run, first):
+            return first
+        streams = [first.stream]
+        while len(streams) < run.limit and not self._postponed and self._has_room:
+            try:
+                event = self._calls.next_event()
+            except Exception as error:
+                self._ahead = error  # what came before it counts
+                break
+            if event is None:
+                break
+            if type(event) is not Asked:
+                self._ahead = event
+                break
+            if event.stream.block.meaning.method is not method or not _is_taken(run, event):
+                self._ahead = event
+                self._http2.intake.keep(event.stream, len(event.raw))  # it may have to wait for its turn
+                break
+            streams.append(event.stream)
+        return AskedTogether(first.stream, streams, run)
+
+    def _read(self) -> CallEvent | None:
+        ahead = self._ahead
+        if ahead is None:
+            return self._calls.next_event()
+        self._ahead = None
+        if isinstance(ahead, Exception):
+            raise ahead
+        if type(ahead) is Asked:
+            self._http2.intake.keep(ahead.stream, 0)
+        return ahead
 
     def _next(self) -> CallEvent | None:
         """Who leaves unread what it was answered is answered nothing more until it has read; but it is listened to,
@@ -113,7 +174,7 @@ class GrpcConversation:
         while True:
             if self._postponed and self._has_room:
                 return self._postponed.take()
-            event = self._calls.next_event()
+            event = self._read()
             if type(event) is Asked and not self._has_room:
                 if not self._postponed.add(event):
                     self._http2.fail(event.stream, Fault.REFUSED_STREAM)
@@ -135,6 +196,8 @@ class GrpcConversation:
     def handle(self, event: object) -> Reply | None:
         if type(event) is Asked:
             return self._ask(event.stream, event.raw)
+        if type(event) is AskedTogether:
+            return self._ask_together(event)
         if type(event) is Begun:
             self._begin(event.stream)
         elif type(event) is Said:
@@ -161,6 +224,17 @@ class GrpcConversation:
         reply.carry(call.carry)
         if reply.is_open and head.facts.remaining_ms is not None:
             call.timer = self._time_out(stream, head.facts.remaining_ms)
+        return reply
+
+    def _ask_together(self, event: AskedTogether) -> Reply:
+        streams = event.streams
+        try:
+            reply = event.run.finish()
+        except Exception as error:
+            failed = self._failed(event.stream.block.meaning.method.name, error)
+            reply = Reply.now([*failed] * len(streams), None)
+        reply.count = len(streams)
+        reply.carry(_CallsTogether(self._calls, streams, self._failed).carry)
         return reply
 
     def _failed(self, name: str, error: Exception) -> Parts:
@@ -241,7 +315,15 @@ class GrpcConversation:
             if work is not None:
                 work.drop()
         self._http2.forget()
+        self._ahead = None
         self._postponed.clear()
+
+
+def _is_taken(run: CallRun, asked: Asked) -> bool:
+    try:
+        return run.take(asked.stream.block.meaning.facts, asked.raw)
+    except Exception:
+        return False  # made alone, it will stumble again, and harm no other
 
 
 def _log_fault(name: str, error: Exception) -> None:

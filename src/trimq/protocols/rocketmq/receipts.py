@@ -3,19 +3,23 @@ of an answer out of which clients make receipts. Clients take them apart, so eve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from trimq.core.popping import Popped, Receipt
 
 _PLAIN, _RETURNED = "0", "1"  # whether a message had come back before
-_MARKS = {_PLAIN: False, _RETURNED: True}
 
 IN_ORDER_QUEUE = 999
 """Stands for the queue of check-points where messages are given in order. There are no such queues here, and where
 order does not matter it is the first."""
 
-_LEAST_FIELDS, _MOST_FIELDS = 8, 9
+# Numbers as Java writes them: int() would take more than that. What a client made of the first field does not count.
+_NUMBER = "([0-9]{1,19})"
+_is_receipt = re.compile(
+    f"[^ ]* {_NUMBER} {_NUMBER} {_NUMBER} ([{_PLAIN}{_RETURNED}]) ([^ ]*) {_NUMBER} {_NUMBER}(?: {_NUMBER})?"
+).fullmatch
 
 
 class BadReceipt(ValueError):
@@ -45,23 +49,13 @@ def write_receipt(
 
 def read_receipt(text: str) -> ReceiptText:
     """BadReceipt: it is none."""
-    fields = text.split(" ")
-    try:
-        if not _LEAST_FIELDS <= len(fields) <= _MOST_FIELDS:
-            raise BadReceipt(f"a receipt of {len(fields)} fields")
-        _, taken, invisible, queue, mark, broker, number, offset = fields[:_LEAST_FIELDS]
-        receipt = Receipt(_MARKS[mark], _number(number), _number(offset), _number(taken))
-        position = _number(fields[-1]) if len(fields) > _LEAST_FIELDS else None
-        return ReceiptText(receipt, _number(invisible), broker, _number(queue) == IN_ORDER_QUEUE, position)
-    except (KeyError, ValueError):
-        raise BadReceipt(f"not a receipt: {text[:100]!r}") from None
-
-
-def _number(text: str) -> int:
-    """As Java writes it: int() would take more than that."""
-    if not text.isascii() or not text.isdigit() or len(text) > 19:
-        raise BadReceipt(f"not a number: {text[:20]!r}")
-    return int(text)
+    found = _is_receipt(text)
+    if found is None:
+        raise BadReceipt(f"not a receipt: {text[:100]!r}")
+    taken, invisible, queue, mark, broker, number, offset, position = found.groups()
+    receipt = Receipt(mark == _RETURNED, int(number), int(offset), int(taken))
+    is_ordered = int(queue) == IN_ORDER_QUEUE
+    return ReceiptText(receipt, int(invisible), broker, is_ordered, None if position is None else int(position))
 
 
 def _mark(receipt: Receipt) -> str:

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from trimq.errors import Refusal
 from trimq.formats.unit_hosts import pack_host
 from trimq.model import Caller
-from trimq.protocols.contract import CallerFacts, Parts, Reply
+from trimq.protocols.contract import CallerFacts, CallRun, Parts, Reply
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.calls import Call, Handler, refused, reply
 from trimq.protocols.rocketmq.grpc.codes import Denied, Rejected
@@ -25,6 +25,7 @@ from trimq.protocols.rocketmq.grpc.handlers import (
     settling,
     transactions,
 )
+from trimq.protocols.rocketmq.grpc.handlers.sending_runs import SendRuns
 from trimq.protocols.rocketmq.grpc.known_clients import ClientOutlet, KnownClients, Sink
 from trimq.protocols.rocketmq.grpc.renewals import Renewals
 from trimq.protocols.rocketmq.grpc.words import Code
@@ -91,6 +92,9 @@ class GrpcFrontEnd:
         except Refusal as refusal:
             return reply(found.response(status=refused(refusal)))
 
+    def runs(self) -> Mapping[str, CallRun]:
+        return {"SendMessage": SendRuns(self._call)}
+
     def open(self, stream: str, facts: CallerFacts, sink: Sink) -> clients.Telemetry:
         return clients.Telemetry(self._call(facts), sink)
 
@@ -100,9 +104,12 @@ class GrpcFrontEnd:
         return [METHODS[method].response(status=refused(trouble)).SerializeToString()]
 
     def _call(self, facts: CallerFacts) -> Call:
+        if facts.meaning is not None:
+            known: Call = facts.meaning
+            return known
         told = facts.metadata
         client_id = told.get("x-mq-client-id", "")
-        return Call(
+        call = facts.meaning = Call(
             self._shared,
             Caller("anonymous", client_id, facts.address, PROTOCOL),
             _NO_WAY_OUT,
@@ -114,6 +121,7 @@ class GrpcFrontEnd:
             told.get("x-mq-client-version", ""),
             facts.remaining_ms,
         )
+        return call
 
 
 def _host(address: str) -> bytes:

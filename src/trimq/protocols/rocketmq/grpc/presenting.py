@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from trimq.formats.unit import COMPRESSED, Unit
@@ -11,7 +12,9 @@ from trimq.formats.unit_hosts import offset_message_id, unpack_host
 from trimq.formats.unit_letters import TRANSACTIONAL
 from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, read_properties, split_keys
 from trimq.formats.unit_schedule import DELAY, read_time
+from trimq.model import Buffer
 from trimq.protocols.rocketmq.grpc import wire
+from trimq.protocols.rocketmq.grpc.fields import field, text, time_field, varint
 from trimq.protocols.rocketmq.grpc.words import DigestType, Encoding, MessageType
 
 MESSAGE_GROUP = "__SHARDINGKEY"
@@ -20,7 +23,10 @@ BORN_MS = "BORN_TIMESTAMP"
 TRACE_CONTEXT = "TRACE_CONTEXT"
 DELIVER_MS = "TIMER_DELIVER_MS"
 
-_MD5, _GZIP, _IDENTITY = int(DigestType.MD5), int(Encoding.GZIP), int(Encoding.IDENTITY)
+# Clients disagree on how CRC32 is written; MD5 is the one that all of them understand.
+_DIGEST = b"\x22\x24\x08%c\x12\x20" % DigestType.MD5
+_PACKED, _PLAIN = (b"\x28%c" % encoding for encoding in (Encoding.GZIP, Encoding.IDENTITY))
+_KINDS = {kind: b"\x30%c" % kind for kind in MessageType}
 _DELAYS = frozenset((DELAY, DELIVER_MS, "TIMER_DELAY_SEC", "TIMER_DELAY_MS"))
 
 # What the system says of a message; users neither set these nor see them.
@@ -46,53 +52,66 @@ def kind_of(properties: Mapping[str, str]) -> MessageType:
 
 
 def present(unit: Unit, topic: str) -> Any:
-    message = wire.Message()
-    fill(message, unit, topic)
-    return message
+    return wire.Message.FromString(write_message(unit, topic))
 
 
-def fill(message: Any, unit: Unit, topic: str, handle: str = "", attempt: int = 1) -> None:
-    """`handle` is what acknowledges it; `attempt` counts the deliveries so far, this one included. Into a message that
-    is where it belongs: protobuf copies what is put there whole."""
+def write_message(unit: Unit, topic: str, handle: str = "", attempt: int = 1) -> bytes:
+    """`handle` is what acknowledges it; `attempt` counts the deliveries so far, this one included. Written field by
+    field as the declaration numbers them: protobuf takes twice the time for as many fields as these."""
     properties = read_properties(unit.properties)
-    message.topic.name = topic
-    message.body = body = bytes(unit.body)
-    for name, value in properties.items():
-        if name not in RESERVED:
-            message.user_properties[name] = value
-    system = message.system_properties
-    system.message_id = properties.get(UNIQUE_KEY) or offset_message_id(unit.store_host, unit.position)
-    # Clients disagree on how CRC32 is written; MD5 is the one that all of them understand.
-    system.body_digest.type = _MD5
-    system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-    system.body_encoding = _GZIP if unit.sys_flag & COMPRESSED else _IDENTITY
-    system.message_type = kind_of(properties)
-    system.born_host = properties.get(BORN_HOST) or unpack_host(unit.born_host)[0]
-    store_host, store_port = unpack_host(unit.store_host)
-    system.store_host = f"{store_host}:{store_port}"
-    system.queue_id = unit.queue_id
-    system.queue_offset = unit.queue_offset
-    system.delivery_attempt = attempt
-    system.receipt_handle = handle
-    if keys := properties.get(KEYS):
-        system.keys.extend(split_keys(keys))
-    set_ms(system.born_timestamp, unit.born_ms)
-    set_ms(system.store_timestamp, unit.store_ms)
-    _set_optional(system, properties)
+    system = _system_properties(unit, properties, handle, attempt)
+    given = () if RESERVED.issuperset(properties) else [item for item in properties.items() if item[0] not in RESERVED]
+    parts: list[Buffer] = [_topic_field(topic)]
+    parts += [field(b"\x12", text(b"\x0a", name) + text(b"\x12", value)) for name, value in given]
+    parts += (b"\x1a", varint(len(system)), system)
+    if body := unit.body:
+        parts += (b"\x22", varint(len(body)), body)
+    return b"".join(parts)
 
 
-def _set_optional(system: Any, properties: Mapping[str, str]) -> None:
-    if tag := properties.get(TAGS):
-        system.tag = tag
-    if group := properties.get(MESSAGE_GROUP):
-        system.message_group = group
-    if trace := properties.get(TRACE_CONTEXT):
-        system.trace_context = trace
-    if due := properties.get(DELIVER_MS):
-        set_ms(system.delivery_timestamp, read_time(due))
-    if origin := properties.get("DLQ_ORIGIN_TOPIC"):
-        system.dead_letter_queue.topic = origin
-        system.dead_letter_queue.message_id = properties.get("DLQ_ORIGIN_MESSAGE_ID", "")
+def _system_properties(unit: Unit, properties: Mapping[str, str], handle: str, attempt: int) -> bytes:
+    find = properties.get
+    digest = hashlib.md5(unit.body, usedforsecurity=False).hexdigest().upper()
+    born_host = find(BORN_HOST) or unpack_host(unit.born_host)[0]
+    parts = [
+        text(b"\x0a", tag) if (tag := find(TAGS)) else b"",
+        b"".join([text(b"\x12", key) for key in split_keys(keys)]) if (keys := find(KEYS)) else b"",
+        text(b"\x1a", find(UNIQUE_KEY) or offset_message_id(unit.store_host, unit.position)),
+        _DIGEST,
+        digest.encode(),
+        _PACKED if unit.sys_flag & COMPRESSED else _PLAIN,
+        _KINDS[kind_of(properties)],
+        time_field(b"\x3a", unit.born_ms),
+        text(b"\x42", born_host) if born_host else b"",
+        time_field(b"\x4a", unit.store_ms),
+        _store_host(unit.store_host),
+        time_field(b"\x5a", read_time(due)) if (due := find(DELIVER_MS)) else b"",
+        text(b"\x62", handle),
+        b"\x68" + varint(unit.queue_id) if unit.queue_id else b"",
+        b"\x70",
+        varint(unit.queue_offset),
+        b"\x80\x01",
+        varint(attempt),
+        text(b"\x8a\x01", group) if (group := find(MESSAGE_GROUP)) else b"",
+        text(b"\x92\x01", trace) if (trace := find(TRACE_CONTEXT)) else b"",
+        _dead_letter(origin, find("DLQ_ORIGIN_MESSAGE_ID", "")) if (origin := find("DLQ_ORIGIN_TOPIC")) else b"",
+    ]
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=256)
+def _topic_field(topic: str) -> bytes:
+    return field(b"\x0a", text(b"\x12", topic))
+
+
+@lru_cache(maxsize=16)
+def _store_host(packed: bytes) -> bytes:
+    host, port = unpack_host(packed)
+    return text(b"\x52", f"{host}:{port}")
+
+
+def _dead_letter(topic: str, id: str) -> bytes:
+    return field(b"\xa2\x01", text(b"\x0a", topic) + (text(b"\x12", id) if id else b""))
 
 
 def set_ms(field: Any, milliseconds: int) -> None:

@@ -42,7 +42,8 @@ class Renewals:
 
     def drop(self, group: str, topic: SharedTopic, receipt: Receipt) -> None:
         """Its client has said what is to become of it."""
-        self._renewed.pop((group, topic.id, receipt), None)
+        if self._renewed:  # few let theirs be renewed
+            self._renewed.pop((group, topic.id, receipt), None)
 
     def forget(self, client_id: str) -> None:
         """The client is gone: what it had comes back soon."""

@@ -18,8 +18,9 @@ from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.calls import Call, refused, status
 from trimq.protocols.rocketmq.grpc.codes import Denied
+from trimq.protocols.rocketmq.grpc.fields import field
 from trimq.protocols.rocketmq.grpc.names import check_group, check_topic
-from trimq.protocols.rocketmq.grpc.presenting import fill, read_ms, set_ms
+from trimq.protocols.rocketmq.grpc.presenting import read_ms, set_ms, write_message
 from trimq.protocols.rocketmq.grpc.renewals import INVISIBLE_MS
 from trimq.protocols.rocketmq.grpc.settings import BATCH_SIZE, LONG_POLL_MS
 from trimq.protocols.rocketmq.grpc.words import Code, FilterType
@@ -34,6 +35,8 @@ _MARGIN_MS = 1500
 _LEAST_POLL_MS = 5000
 _LEAST_INVISIBLE_MS = 10_000
 _ALL_QUEUES = -1
+
+_MESSAGE = b"\x12"  # the field of an answer that has one
 
 
 def receive(call: Call, request: Any) -> Reply:
@@ -116,15 +119,14 @@ def _shown(call: Call, topic: SharedTopic, wish: Wish, received: Received) -> Pa
         return _framed(call, [], status(Code.MESSAGE_NOT_FOUND, "no new message"))
     begins = starts(received.messages)
     broker = call.shared.identity.broker_name
+    name = topic.name.name
     parts = []
     for popped in received.messages:
         unit, receipt = popped.unit(), popped.receipt
         start = begins[receipt.is_returned, receipt.number]
         handle = write_receipt(receipt, wish.invisible_ms, broker, wish.is_ordered, start, unit.position)
         before = popped.tries if wish.is_ordered else unit.reconsume_times
-        shown = wire.ReceiveMessageResponse()
-        fill(shown.message, unit, topic.name.name, handle, before + 1)
-        parts.append(shown.SerializeToString())
+        parts.append(field(_MESSAGE, write_message(unit, name, handle, before + 1)))
     return _framed(call, parts, status())
 
 

@@ -50,7 +50,7 @@ _MOST_PROPERTIES = 128
 _MOST_PROPERTY_BYTES = 16 * 1024
 _LONGEST_GROUP = 64
 _LONGEST_RECOVERY_S = 3600
-_LATEST_MS = 253_402_300_799_999  # what protobuf calls a time ends with the year 9999
+LATEST_MS = 253_402_300_799_999  # what protobuf calls a time ends with the year 9999
 
 
 class _Checked(NamedTuple):
@@ -87,10 +87,10 @@ def send(call: Call, request: Any) -> Reply:
     if not pending:
         return reply(build(None))
     latest = pending[0] if len(pending) == 1 else max(pending, key=lambda each: each.number)
-    return call.shared.flushes.join(latest, reply_when_durable(pending, build), lambda: _late(len(sent)))
+    return call.shared.flushes.join(latest, reply_when_durable(pending, build), lambda: late(len(sent)))
 
 
-def _late(count: int) -> Parts:
+def late(count: int) -> Parts:
     """What was sent is not on disk in time. It stays; its ids are not told, as the genuine proxy does not either."""
     code = Code.MASTER_PERSISTENCE_TIMEOUT
     reason = "send message failed, sendStatus=FLUSH_DISK_TIMEOUT"
@@ -215,20 +215,20 @@ def _properties_of(call: Call, message: Any) -> dict[str, str]:
     _check_body(call, message)
     if not system.message_id.strip():
         raise Denied(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
-    properties = _user_properties(message)
+    properties = user_properties(message)
     properties[UNIQUE_KEY] = system.message_id
     properties[PRODUCER_GROUP] = message.topic.name
     properties["RECONSUME_TIME"] = str(system.delivery_attempt)
     now_ms = call.shared.clock.message.now_ms()
     born_ms = max(read_ms(system.born_timestamp), 0) or now_ms
-    if born_ms > _LATEST_MS:
+    if born_ms > LATEST_MS:
         raise Denied(Code.BAD_REQUEST, f"no message is born at {born_ms}")
     properties[BORN_MS] = str(born_ms)
     if system.born_host:
         properties[BORN_HOST] = system.born_host
     if system.trace_context:
         properties[TRACE_CONTEXT] = system.trace_context
-    _add_labels(properties, system)
+    add_labels(properties, system)
     _add_kind(call, properties, system, now_ms)
     return properties
 
@@ -239,8 +239,11 @@ def _check_body(call: Call, message: Any) -> None:
         raise Denied(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(message.body) > limit:
         raise Denied(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed {limit} bytes")
-    digest = message.system_properties.body_digest
-    if digest.checksum and digest.checksum.upper() not in _checksums(digest.type, message.body):
+    check_digest(message.system_properties.body_digest, message.body)
+
+
+def check_digest(digest: Any, body: bytes) -> None:
+    if digest.checksum and digest.checksum.upper() not in _checksums(digest.type, body):
         raise Denied(Code.MESSAGE_CORRUPTED, "the body has another checksum than its digest says")
 
 
@@ -256,10 +259,10 @@ def _checksums(kind: int, body: bytes) -> tuple[str, ...]:
     raise Denied(Code.MESSAGE_CORRUPTED, f"digests of kind {kind} are not known")
 
 
-def _user_properties(message: Any) -> dict[str, str]:
+def user_properties(message: Any) -> dict[str, str]:
+    if not message.user_properties:
+        return {}
     properties: dict[str, str] = dict(message.user_properties)
-    if not properties:
-        return properties
     size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
     if len(properties) > _MOST_PROPERTIES or size > _MOST_PROPERTY_BYTES:
         reason = f"a message has {_MOST_PROPERTIES} properties of {_MOST_PROPERTY_BYTES} bytes at most"
@@ -275,20 +278,20 @@ def _user_properties(message: Any) -> dict[str, str]:
 
 
 def _has_control(text: str) -> bool:
-    return any(character < " " or character == "\x7f" for character in text)
+    return not text.isprintable() and any(character < " " or character == "\x7f" for character in text)
 
 
-def _add_labels(properties: dict[str, str], system: Any) -> None:
+def add_labels(properties: dict[str, str], system: Any) -> None:
     tag = system.tag
     if tag:
         if "|" in tag or not tag.strip() or _has_control(tag):
             raise Denied(Code.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:80]!r} is blank, or has a | or a control character")
         properties[TAGS] = tag
-    for key in system.keys:
-        if not key.strip() or _has_control(key):
-            raise Denied(Code.ILLEGAL_MESSAGE_KEY, f"the key {key[:80]!r} is blank or has a control character")
-    if system.keys:
-        properties[KEYS] = " ".join(system.keys)
+    if keys := system.keys:
+        for key in keys:
+            if not key.strip() or _has_control(key):
+                raise Denied(Code.ILLEGAL_MESSAGE_KEY, f"the key {key[:80]!r} is blank or has a control character")
+        properties[KEYS] = " ".join(keys)
     if system.HasField("message_group"):
         _check_message_group(system.message_group)
         properties[MESSAGE_GROUP] = system.message_group

@@ -1,0 +1,192 @@
+"""Plain calls that come together: taken, done and answered in one step, as if each had come alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocols.grpc.echo_bench import SMALL
+from protocols.grpc.http2_peer import Http2Peer, call, data, headers, message, request_fields, word
+
+from trimq.clock import ManualTime
+from trimq.protocols.contract import HeldBytes
+from trimq.protocols.grpc.calls import Asked, AskedTogether
+from trimq.protocols.grpc.frames import BrokenConnection, Fault, Kind, frame, window_update
+
+
+def peer_of(**given: int) -> Http2Peer:
+    return Http2Peer(SMALL._replace(**given), gathers=True).greet()
+
+
+def said(peer: Http2Peer) -> dict[int, list[bytes]]:
+    return {number: answer.messages for number, answer in sorted(peer.answers.items())}
+
+
+def test_calls_that_come_together_are_done_together_and_answered_each_when_that_is_durable() -> None:
+    peer = peer_of()
+    peer.say(call(1, b"run 1") + call(3, b"run 3") + call(5, b"run 5"))
+    assert peer.echo.taken == [[b"run 1", b"run 3", b"run 5"]]
+    assert (peer.owed, said(peer)) == (3, {})
+    peer.moved(2)
+    assert (peer.owed, said(peer)) == (3, {})
+    peer.moved(3)
+    assert (peer.owed, said(peer)) == (0, {1: [b"echo run 1"], 3: [b"echo run 3"], 5: [b"echo run 5"]})
+    assert {answer.status for answer in peer.answers.values()} == {"0"}
+    assert not peer.conversation._http2.streams
+
+
+def test_no_run_is_longer_than_its_limit() -> None:
+    peer = peer_of()
+    peer.say(b"".join(call(number, b"run") for number in range(1, 25, 2)))
+    assert [len(taken) for taken in peer.echo.taken] == [5, 5, 2]
+
+
+def test_a_call_that_is_special_is_made_alone_where_it_stands() -> None:
+    peer = peer_of()
+    peer.say(call(1, b"run 1") + call(3, b"x") + call(5, b"run 5") + call(7, b"run into a bug") + call(9, b"bug"))
+    assert peer.echo.taken == [[b"run 1"], [b"run 5"]]
+    assert len(peer.echo.facts) == 3
+    peer.moved(3)
+    assert said(peer) == {
+        1: [b"echo run 1"],
+        3: [b"echo x"],
+        5: [b"echo run 5"],
+        7: [b"echo run into a bug"],
+        9: [b"our fault"],
+    }
+
+
+def test_a_call_of_another_method_ends_a_run() -> None:
+    peer = peer_of()
+    peer.say(call(1, b"run 1") + call(3, b"run 3", "Parts") + call(5, b"run 5"))
+    assert peer.echo.taken == [[b"run 1"], [b"run 5"]]
+    assert said(peer) == {3: [b"a", b"b"]}
+
+
+def test_callers_that_wait_differently_long_are_answered_together() -> None:
+    time = ManualTime(0)
+    peer = Http2Peer(liveness=time, gathers=True).greet()
+    peer.say(call(1, b"run 1", grpc_timeout="1S") + call(3, b"run 3", grpc_timeout="2S"))
+    assert peer.echo.taken == [[b"run 1", b"run 3"]]
+    assert time.next_due_ms() is None  # what waits for the disk alone is not given up
+    peer.moved(3)
+    assert [answer.status for answer in peer.answers.values()] == ["0", "0"]
+
+
+def test_who_gives_up_one_of_a_run_is_not_answered_that_one() -> None:
+    peer = peer_of()
+    peer.say(call(1, b"run 1") + call(3, b"run 3") + word(Kind.RST_STREAM, 1, Fault.CANCEL) + call(5, b"run 5"))
+    assert peer.echo.taken == [[b"run 1", b"run 3"], [b"run 5"]]
+    peer.say(word(Kind.RST_STREAM, 5, Fault.CANCEL))
+    peer.moved(3)
+    assert (peer.owed, said(peer)) == (0, {3: [b"echo run 3"]})
+
+
+def test_a_connection_that_ends_takes_its_run_with_it() -> None:
+    peer = peer_of()
+    peer.say(call(1, b"run 1") + call(3, b"run 3"))
+    peer.conversation.closed()
+    peer.moved(3)
+    assert said(peer) == {}
+
+
+def test_answers_of_a_run_wait_for_the_window_of_the_connection() -> None:
+    peer = Http2Peer(gathers=True, window=65_535).greet()
+    raw = b"run" + b"x" * 4000
+    numbers = range(1, 41, 2)
+    for number in numbers:
+        peer.say(call(number, raw))
+    peer.moved(3)
+    ended = [number for number, answer in peer.answers.items() if answer.is_ended]
+    assert ended == [*numbers][: 65_535 // (len(raw) + 10)]
+    assert peer.conversation._http2.outflow.held_bytes
+    peer.say(window_update(0, 65_535))
+    assert said(peer) == {number: [b"echo " + raw] for number in numbers}
+    assert {answer.status for answer in peer.answers.values()} == {"0"}
+    assert peer.conversation._http2.outflow.held_bytes == 0
+
+
+def test_an_answer_of_a_run_waits_for_its_own_window_and_no_other_does() -> None:
+    peer = Http2Peer(gathers=True, window=20).greet()
+    peer.say(call(1, b"run") + call(3, b"run" + b"x" * 30) + call(5, b"run"))
+    peer.moved(3)
+    assert [peer.answers[number].is_ended for number in (1, 3, 5)] == [True, False, True]
+    peer.say(window_update(3, 100))
+    assert peer.answers[3].messages == [b"echo run" + b"x" * 30]
+
+
+def test_who_leaves_unread_what_it_was_answered_is_answered_nothing_more_until_it_has_read() -> None:
+    peer = Http2Peer(SMALL._replace(unsent_bytes=1000), window=65_535, gathers=True).greet()
+    peer.say(headers(1, request_fields()) + data(1, message(b"x" * 4000)) + word(Kind.WINDOW_UPDATE, 0, 1))
+    peer.conversation._http2.outflow.window = 0
+    peer.say(call(3, b"x" * 2000) + call(5, b"run 5") + call(7, b"run 7"))
+    assert peer.echo.taken == []
+    peer.say(window_update(0, 100_000))
+    assert [raw for taken in peer.echo.taken for raw in taken] == [b"run 5", b"run 7"]
+    peer.moved(3)
+    assert (peer.answers[5].messages, peer.answers[7].messages) == ([b"echo run 5"], [b"echo run 7"])
+
+
+@pytest.mark.parametrize("raw", [b"run bug", b"run badly"])
+def test_a_run_over_which_we_stumble_is_answered_with_that(raw: bytes) -> None:
+    peer = peer_of()
+    peer.say(call(1, b"run 1") + call(3, raw))
+    peer.moved(3)
+    assert said(peer) == {1: [b"our fault"], 3: [b"our fault"]}
+    peer.say(call(5, b"run 5"))
+    assert peer.answers[5].messages == [b"echo run 5"]
+
+
+def test_what_came_before_broken_frames_is_done() -> None:
+    peer = peer_of()
+    with pytest.raises(BrokenConnection):
+        peer.say(call(1, b"run 1") + call(3, b"run 3") + frame(Kind.PING, 0, 0, b"short"))
+    assert peer.echo.taken == [[b"run 1", b"run 3"]]
+    peer.moved(3)
+    assert list(said(peer)) == [1, 3]
+
+
+def test_a_run_is_one_event_that_is_told_by_its_method() -> None:
+    peer = peer_of()
+    peer.say(call(1, b"run 1") + call(3, b"run 3"))
+    (event,) = peer.events
+    assert isinstance(event, AskedTogether)
+    assert event.title == "Plain askedtogether"
+
+
+RAWS = st.sampled_from([b"run", b"run 2", b"x", b"write", b"bug", b"bad", b"run into a bug", b"run " + b"y" * 90])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(RAWS, st.booleans()), max_size=20), st.integers(1, 4000))
+def test_whatever_comes_together_is_answered_as_if_each_had_come_alone(
+    calls: list[tuple[bytes, bool]], piece: int
+) -> None:
+    together, alone = Http2Peer(gathers=True).greet(), Http2Peer().greet()
+    for peer in (together, alone):
+        said_to = b"".join(
+            call(2 * at + 1, raw) + (word(Kind.RST_STREAM, 2 * at + 1, Fault.CANCEL) if is_given_up else b"")
+            for at, (raw, is_given_up) in enumerate(calls)
+        )
+        peer.say(said_to, piece)
+        peer.moved(3)
+    gone = {2 * at + 1 for at, (_, is_given_up) in enumerate(calls) if is_given_up}
+    for number in {*together.answers, *alone.answers} - gone:
+        got, expected = together.answers[number], alone.answers[number]
+        assert (got.headers, got.messages, got.is_ended) == (expected.headers, expected.messages, expected.is_ended)
+    assert together.owed == alone.owed == 0
+    assert not together.conversation._http2.streams
+
+
+def test_a_long_call_behind_a_run_is_counted_until_its_turn_comes() -> None:
+    together = HeldBytes()
+    peer = Http2Peer(SMALL._replace(message_bytes=1 << 20), gathers=True, together=together).greet()
+    taking, peer.conversation.next_event = peer.conversation.next_event, lambda: None  # type: ignore[method-assign]
+    peer.feed(call(1, b"run 1") + call(3, b"x" * 10_000))
+    event = taking()
+    assert isinstance(event, AskedTogether)
+    assert together.count == 10_000
+    peer.conversation.handle(event)
+    following = taking()
+    assert isinstance(following, Asked)
+    assert (len(following.raw), together.count) == (10_000, 0)
