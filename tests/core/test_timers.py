@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from trimq.clock import Callback, ManualTime, Timer
-from trimq.core import timers as module
+from trimq.core import due_keys
 from trimq.core.timers import FIRES_PER_TURN, RETRY_MS, TURN_MS, Fired, Pending, TimerEntry, Timers
 from trimq.errors import Busy
 from trimq.model import StreamId
@@ -255,7 +255,7 @@ def keys_held(timers: Timers) -> int:
 def test_timers_that_are_cancelled_or_moved_all_the_time_take_bounded_room(
     timers: Timers, monkeypatch: pytest.MonkeyPatch, due_ms: Callable[[int], int]
 ) -> None:
-    monkeypatch.setattr(module, "_STALE_KEYS_ALLOWED", 16)
+    monkeypatch.setattr(due_keys, "_STALE_KEYS_ALLOWED", 16)
     kept = [timers.schedule(5_000 + number, entry(number)) for number in range(50)]
     moved = timers.schedule(8_000_000, entry(0, OTHER))
     most = 0

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from trimq.clock import ManualTime
+from trimq.core import due_keys
 from trimq.core import timers as module
 from trimq.core.timers import RETRY_MS, Pending, TimerEntry, Timers
 from trimq.errors import Busy
@@ -27,7 +28,7 @@ class TimersMachine(RuleBasedStateMachine):
         super().__init__()
         # Small enough for sweeps and split turns to happen in a short run.
         self.patches = [
-            mock.patch.object(module, "_STALE_KEYS_ALLOWED", 2),
+            mock.patch.object(due_keys, "_STALE_KEYS_ALLOWED", 2),
             mock.patch.object(module, "FIRES_PER_TURN", 3),
         ]
         for patch in self.patches:

@@ -6,11 +6,12 @@ from __future__ import annotations
 import heapq
 import logging
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
+from trimq.core.due_keys import ID_BITS, DueKeys
 from trimq.errors import Refusal
 from trimq.model import StreamId
 
@@ -21,15 +22,11 @@ FIRES_PER_TURN = 256
 TURN_MS = 10
 RETRY_MS = 1000
 
-# A timer's id is its number in the order of scheduling, then its slot. A key of the heap is the due time, then the id:
-# one integer, so that a million of them take a third of what tuples would.
+# A timer's id is its number in the order of scheduling, then its slot.
 _SLOT_BITS = 32
-_ID_BITS = 80
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
-_ID_MASK = (1 << _ID_BITS) - 1
+_ID_MASK = (1 << ID_BITS) - 1
 _NO_STREAM = -1
-_STALE_KEYS_ALLOWED = 4096
-_SWEPT_AT_ONCE = 4
 _LATEST_MS = (1 << 63) - 1
 
 TimerId = int
@@ -119,81 +116,6 @@ class _Streams:
         return self._numbers.get(stream)
 
 
-class _Keys:
-    """A heap of keys, some of them stale. Stale ones are left in it, to be dropped at the top or, when they are more
-    than the others, swept out a few at a time: to sweep a million at once would stop every connection for long."""
-
-    def __init__(self, is_current: Callable[[int], bool]) -> None:
-        self._is_current = is_current
-        self._keys: list[int] = []
-        self._unswept: list[int] = []  # a heap too: to take the last of a heap leaves one
-
-    def push(self, key: int) -> None:
-        heapq.heappush(self._keys, key)
-
-    def sweep(self, live: int) -> None:
-        """To be called at each change: `live` keys are current."""
-        if not self._unswept:
-            if len(self._keys) <= 2 * live + _STALE_KEYS_ALLOWED:
-                return
-            self._unswept, self._keys = self._keys, []
-        for _ in range(min(_SWEPT_AT_ONCE, len(self._unswept))):
-            key = self._unswept.pop()
-            if self._is_current(key):
-                heapq.heappush(self._keys, key)
-
-    def earliest(self) -> int | None:
-        """The least current key."""
-        has_keys = self._drop_stale(self._keys)
-        if not self._unswept:  # nearly always
-            return self._keys[0] if has_keys else None
-        heads = [heap[0] for heap in (self._keys, self._unswept) if self._drop_stale(heap)]
-        return min(heads) if heads else None
-
-    def _drop_stale(self, heap: list[int]) -> bool:
-        while heap and not self._is_current(heap[0]):
-            heapq.heappop(heap)
-        return bool(heap)
-
-    def pop_earliest(self) -> None:
-        """Take out what `earliest` gave."""
-        is_unswept = not self._keys or (bool(self._unswept) and self._unswept[0] < self._keys[0])
-        heapq.heappop(self._unswept if is_unswept else self._keys)
-
-    def take_due(self, now_ms: int, count: int) -> list[int]:
-        """Take out the least current keys that are due by now, in order, each once."""
-        found: list[int] = []
-        beyond = now_ms + 1 << _ID_BITS
-        previous = -1  # a timer that went to another time and back has the same key twice
-        while len(found) < count:
-            heap = self._keys
-            if self._unswept and (not heap or self._unswept[0] < heap[0]):
-                heap = self._unswept
-            if not heap or heap[0] >= beyond:
-                break
-            key = heapq.heappop(heap)
-            if key != previous and self._is_current(key):
-                found.append(key)
-            previous = key
-        return found
-
-    def in_order(self) -> Iterator[int]:
-        """The current keys; walks down from the top, so that the first few cost little however many there are."""
-        heaps = [heap for heap in (self._keys, self._unswept) if heap]
-        frontier = [(heap[0], number, 0) for number, heap in enumerate(heaps)]
-        heapq.heapify(frontier)
-        previous = None
-        while frontier:
-            key, number, place = heapq.heappop(frontier)
-            for child in (2 * place + 1, 2 * place + 2):
-                if child < len(heaps[number]):
-                    heapq.heappush(frontier, (heaps[number][child], number, child))
-            # A timer that went to another time and back has the same key twice.
-            if key != previous and self._is_current(key):
-                yield key
-            previous = key
-
-
 class Timers:
     """Fires in the order of due times and, for equal ones, in the order of scheduling. While nothing is pending,
     nothing is armed.
@@ -211,7 +133,7 @@ class Timers:
         self._fire = fire
         self._fire_row = fire_row
         self._fired = Fired() if fired is None else fired
-        self._keys = _Keys(self._is_current)
+        self._keys = DueKeys(self._is_current)
         self._scheduled = 0
         # One slot per pending timer, in four columns; a free slot has the number 0.
         self._numbers = array("q")
@@ -237,7 +159,7 @@ class Timers:
         self._positions[slot] = entry.position
         self._stream_numbers[slot] = self._streams.take(entry.stream)
         id = self._scheduled << _SLOT_BITS | slot
-        self._keys.push(due_ms << _ID_BITS | id)
+        self._keys.push(due_ms << ID_BITS | id)
         self._keys.sweep(len(self))
         if self._alarm is None or due_ms < self._alarm_ms:
             self._arm()
@@ -250,7 +172,7 @@ class Timers:
         slot = id & _SLOT_MASK
         due_ms, before_ms = min(due_ms, _LATEST_MS), self._dues_ms[slot]
         self._dues_ms[slot] = due_ms
-        self._keys.push(due_ms << _ID_BITS | id)
+        self._keys.push(due_ms << ID_BITS | id)
         self._changed(min(due_ms, before_ms))
         return True
 
@@ -308,7 +230,7 @@ class Timers:
     def _is_current(self, key: int) -> bool:
         slot = key & _SLOT_MASK
         number = (key & _ID_MASK) >> _SLOT_BITS
-        return self._numbers[slot] == number and self._dues_ms[slot] == key >> _ID_BITS
+        return self._numbers[slot] == number and self._dues_ms[slot] == key >> ID_BITS
 
     # -- firing
 
@@ -323,7 +245,7 @@ class Timers:
         if self._is_firing:
             return  # armed once, at the end of the turn
         key = self._keys.earliest()
-        due_ms = None if key is None else key >> _ID_BITS
+        due_ms = None if key is None else key >> ID_BITS
         if self._alarm is not None:
             if due_ms == self._alarm_ms:
                 return
@@ -350,7 +272,7 @@ class Timers:
     def _fire_each(self, now_ms: int) -> None:
         for _ in range(FIRES_PER_TURN):
             key = self._keys.earliest()
-            if key is None or key >> _ID_BITS > now_ms:
+            if key is None or key >> ID_BITS > now_ms:
                 break
             self._keys.pop_earliest()
             self._fire_one(key)
