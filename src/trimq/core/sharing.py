@@ -23,9 +23,9 @@ from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
 from trimq.errors import MessageTooLong, PropertiesTooLong
 from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
-from trimq.formats.unit_runs import Copied, Fresh, Lane, encode_copies, encode_run
+from trimq.formats.unit_runs import Copied, Fresh, Lane, Message, encode_copies, encode_run
 from trimq.model import Caller, StreamId, TopicName
-from trimq.storage.commit_log import Placed, PlacedRun
+from trimq.storage.commit_log import EncodeRun, Placed, PlacedRun
 from trimq.storage.commit_lookup import find_key
 from trimq.storage.commit_store import CommitStore
 from trimq.storage.files import Space
@@ -41,11 +41,15 @@ class Outgoing(NamedTuple):
     code: int
 
 
+Ways = Collection[tuple[SharedTopic, SharedStream, Lane]]
+"""Where messages go."""
+
+
 class OutgoingRun(NamedTuple):
     """Messages that came together and ask for nothing but to be stored, and where they go. Each has a unique key; some,
     by their numbers, have more."""
 
-    ways: Collection[tuple[SharedTopic, SharedStream, Lane]]
+    ways: Ways
     messages: Sequence[Fresh]
     keys: Sequence[str]
     more_keys: Mapping[int, str]
@@ -54,7 +58,7 @@ class OutgoingRun(NamedTuple):
 class CopiedRun(NamedTuple):
     """The same, of messages that have waited elsewhere."""
 
-    ways: Collection[tuple[SharedTopic, SharedStream, Lane]]
+    ways: Ways
     messages: Sequence[Copied]
     keys: Sequence[str]
     more_keys: Mapping[int, str]
@@ -207,7 +211,21 @@ class Sharing:
 
     def append_run(self, caller: Caller, run: OutgoingRun, born_host: bytes, store_host: bytes) -> PlacedRun:
         """Give several messages their places, in one pass, where each of them alone could be given one."""
-        ways, messages, keys, more_keys = run
+        return self._append_together(caller, *run, partial(encode_run, born_host=born_host, store_host=store_host))
+
+    def append_copies(self, caller: Caller, run: CopiedRun, store_host: bytes) -> PlacedRun:
+        """As `append_run`, for messages that were stored before."""
+        return self._append_together(caller, *run, partial(encode_copies, store_host=store_host))
+
+    def _append_together(
+        self,
+        caller: Caller,
+        ways: Ways,
+        messages: Sequence[Message],
+        keys: Sequence[str],
+        more_keys: Mapping[int, str],
+        encode: EncodeRun[Message],
+    ) -> PlacedRun:
         if self._access.is_guarded:
             for topic, _, _ in ways:
                 self._access.require(caller, Action.WRITE, topic.resource)
@@ -216,24 +234,9 @@ class Sharing:
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
         queues = [stream.queue for _, stream, _ in ways]
-        encode = partial(encode_run, born_host=born_host, store_host=store_host)
         placed = self._store.append_run(queues, messages, keys, more_keys, encode)
         count = len(placed.places)
         self._appending.count_all(count, sum(sizes) if count == len(sizes) else sum(sizes[:count]))
-        return placed
-
-    def append_copies(self, caller: Caller, run: CopiedRun, store_host: bytes) -> PlacedRun:
-        """As `append_run`, for messages that were stored before."""
-        ways, messages, keys, more_keys = run
-        for topic, _, _ in ways:
-            self._access.require(caller, Action.WRITE, topic.resource)
-        self._appending.require_writable()
-        sizes = [len(message[1]) for message in messages]
-        if max(sizes) > self.message_bytes:
-            raise MessageTooLong(max(sizes), self.message_bytes)
-        encode = partial(encode_copies, store_host=store_host)
-        placed = self._store.append_run([stream.queue for _, stream, _ in ways], messages, keys, more_keys, encode)
-        self._appending.count_all(len(placed.places), sum(sizes[: len(placed.places)]))
         return placed
 
     def may_write(self, caller: Caller, topic: SharedTopic) -> bool:
