@@ -109,7 +109,7 @@ def main() -> None:
                 minutes += 1
                 assert minutes < MOST_MINUTES, books.asked
                 broker.advance("1m")
-                books.questions.acquire(timeout=1)
+                books.questions.acquire(timeout=4)  # its client may be slow where others have the machine too
             print(f"within {minutes} minutes the broker asks about {sorted(set(books.asked))}")
             assert set(books.asked) == {"order 3", "order 4", "order 5"}
             deadline = time.monotonic() + PATIENCE_S

@@ -209,9 +209,8 @@ class Session(asyncio.BufferedProtocol):
         if self._is_lost or self._is_closing or self._is_over_quota or self._is_intake_held:
             return True
         limits, owed = self._limits, self._owed
-        if owed.count >= limits.pending_replies and owed.pending >= limits.pending_replies:
-            return True
-        return self._outbox.unsent_bytes >= limits.unsent_bytes
+        has_many = owed.count >= limits.pending_replies and owed.pending >= limits.pending_replies
+        return has_many or self._outbox.unsent_bytes >= limits.unsent_bytes
 
     def _steer_reading(self) -> None:
         self._is_held_back = self._turn_scheduled or self._must_wait()
@@ -274,13 +273,10 @@ class Session(asyncio.BufferedProtocol):
     def _schedule_flush(self) -> None:
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush_scheduled_one)
-
-    def _flush_scheduled_one(self) -> None:
-        self._flush_scheduled = False
-        self._flush()
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
+        self._flush_scheduled = False
         if self._is_lost or self._is_lingering or self._transport.is_closing():
             return
         if self._is_closing and not self._owed:
