@@ -12,7 +12,7 @@ from trimq.protocols.contract import CallRun, Parts
 from trimq.protocols.grpc import messages
 from trimq.protocols.grpc.connection import Http2Connection, Limits, Opened, Received
 from trimq.protocols.grpc.frames import Fault
-from trimq.protocols.grpc.heads import Head, Method, NotGrpc, NotHttp, read_head
+from trimq.protocols.grpc.heads import Head, HeadReader, Method, NotGrpc, NotHttp
 from trimq.protocols.grpc.messages import PREFIX_BYTES
 from trimq.protocols.grpc.statuses import (
     HEADERS,
@@ -70,8 +70,7 @@ class Calls:
 
     def __init__(self, http2: Http2Connection, methods: Mapping[str, Method], address: str, limits: Limits) -> None:
         self._http2 = http2
-        self._methods = methods
-        self._address = address
+        self._heads = HeadReader(methods, address, limits.header_bytes)
         self._limits = limits
         self._said: list[CallEvent] = []  # more than one message may come at once, the first is the last
 
@@ -103,7 +102,7 @@ class Calls:
             if stream.kept:
                 self._require_room()
             if block.meaning is None:
-                block.meaning = read_head(block, self._methods, self._address, self._limits.header_bytes)
+                block.meaning = self._heads.read(block)
             if stream.has_ended and not block.meaning.method.is_stream:
                 raise Rejection(Status.INTERNAL, "a call without a message")
         except NotHttp:

@@ -16,8 +16,10 @@ _MOST_DIGITS = 8
 _CONTENT_TYPE = "application/grpc"
 _CONTENT_TYPES = (f"{_CONTENT_TYPE}+", f"{_CONTENT_TYPE};")  # which the messages are of is agreed on elsewhere
 
+_TIMEOUT = "grpc-timeout"
 _PSEUDO = frozenset((":method", ":scheme", ":path", ":authority"))
 _OF_A_CONNECTION = frozenset(("connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"))
+_DECIDING = _PSEUDO | {"content-type", "grpc-encoding", "te"}
 _is_name = re.compile(r"[!-9;-@\[-~]+").fullmatch  # no blanks, no colon, no capitals, nothing beyond ASCII
 _breaks_off = re.compile(r"[\0\r\n]").search
 
@@ -53,29 +55,68 @@ class NotGrpc(Exception):
         self.http_status = http_status
 
 
-def read_head(block: HeaderBlock, methods: Mapping[str, Method], address: str, most_bytes: int) -> Head:
-    """NotHttp, NotGrpc, Rejection: it is no call that may be made."""
-    if block.is_too_long:
-        raise Rejection(Status.RESOURCE_EXHAUSTED, f"the headers are longer than the {most_bytes} bytes allowed")
-    pseudo, metadata = _divided(block.fields)
-    if not pseudo.get(":method") or not pseudo.get(":path") or not pseudo.get(":scheme"):
-        raise NotHttp
-    if pseudo[":method"] != "POST":
-        raise NotGrpc(METHOD_NOT_ALLOWED)
-    if (
-        not metadata.get("content-type", "").startswith(_CONTENT_TYPES)
-        and metadata.get("content-type") != _CONTENT_TYPE
-    ):
-        raise NotGrpc(UNSUPPORTED_MEDIA_TYPE)
-    method = methods.get(pseudo[":path"])
-    if method is None:
-        raise Rejection(Status.UNIMPLEMENTED, f"there is no method {pseudo[':path']}")
-    encoding = metadata.get("grpc-encoding", "identity")
-    if encoding not in ENCODINGS:
-        raise Rejection(Status.UNIMPLEMENTED, f"messages cannot be read that are compressed as {encoding}")
-    timeout = metadata.get("grpc-timeout")
-    facts = CallerFacts(address, metadata, None if timeout is None else _milliseconds(timeout))
-    return Head(method, facts, encoding != "identity")
+class HeadReader:
+    """Of one connection. The calls of a client mostly differ in few values, such as a time or an id: what they share is
+    looked at once."""
+
+    def __init__(self, methods: Mapping[str, Method], address: str, most_bytes: int) -> None:
+        self._methods = methods
+        self._address = address
+        self._most_bytes = most_bytes
+        self._known: dict[Field | None, tuple[tuple[Field, ...], Head]] = {}
+
+    def read(self, block: HeaderBlock) -> Head:
+        """NotHttp, NotGrpc, Rejection: it is no call that may be made."""
+        if block.is_too_long:
+            reason = f"the headers are longer than the {self._most_bytes} bytes allowed"
+            raise Rejection(Status.RESOURCE_EXHAUSTED, reason)
+        fields = block.fields
+        path = next((field for field in fields if field[0] == ":path"), None)
+        known = self._known.get(path)
+        if known is not None and len(known[0]) == len(fields):
+            head = _like(known, fields)
+            if head is not None:
+                return head
+        head = self._read(fields)
+        if len(head.facts.metadata) + len(_PSEUDO) >= len(fields):  # nothing was said twice, or left out
+            self._known[path] = fields, head
+        return head
+
+    def _read(self, fields: Sequence[Field]) -> Head:
+        pseudo, metadata = _divided(fields)
+        if not pseudo.get(":method") or not pseudo.get(":path") or not pseudo.get(":scheme"):
+            raise NotHttp
+        if pseudo[":method"] != "POST":
+            raise NotGrpc(METHOD_NOT_ALLOWED)
+        if (
+            not metadata.get("content-type", "").startswith(_CONTENT_TYPES)
+            and metadata.get("content-type") != _CONTENT_TYPE
+        ):
+            raise NotGrpc(UNSUPPORTED_MEDIA_TYPE)
+        method = self._methods.get(pseudo[":path"])
+        if method is None:
+            raise Rejection(Status.UNIMPLEMENTED, f"there is no method {pseudo[':path']}")
+        encoding = metadata.get("grpc-encoding", "identity")
+        if encoding not in ENCODINGS:
+            raise Rejection(Status.UNIMPLEMENTED, f"messages cannot be read that are compressed as {encoding}")
+        timeout = metadata.get(_TIMEOUT)
+        facts = CallerFacts(self._address, metadata, None if timeout is None else _milliseconds(timeout))
+        return Head(method, facts, encoding != "identity")
+
+
+def _like(known: tuple[tuple[Field, ...], Head], fields: Sequence[Field]) -> Head | None:
+    """The head of a call that differs from a known one only in values that decide nothing here. None: it does not."""
+    before, head = known
+    changed = {}
+    for field, old in zip(fields, before, strict=True):
+        if field is not old and field != old:
+            name, value = field
+            if name != old[0] or name in _DECIDING or (not value.isprintable() and _breaks_off(value)):
+                return None
+            changed[name] = value
+    facts = head.facts
+    remaining_ms = _milliseconds(changed[_TIMEOUT]) if _TIMEOUT in changed else facts.remaining_ms
+    return Head(head.method, CallerFacts(facts.address, {**facts.metadata, **changed}, remaining_ms), head.is_packed)
 
 
 def _divided(fields: Sequence[Field]) -> tuple[dict[str, str], dict[str, str]]:

@@ -92,7 +92,10 @@ class HeaderDecoder:
         at, size, end, most = 0, 0, len(block), self._most_bytes
         while at < end:
             first = block[at]
-            if first >= 0x80:
+            if 0x80 < first < 0xFF:  # nearly all: a number in one byte
+                field = self._find(first & 0x7F)
+                at += 1
+            elif first >= 0x80:
                 index, at = _read_number(block, at, 0x7F)
                 field = self._find(index)
             elif first >= 0x40:
@@ -169,7 +172,11 @@ def _read_number(block: bytes, at: int, mask: int) -> tuple[int, int]:
 
 
 def _read_text(block: bytes, at: int) -> tuple[str, int]:
-    is_packed = block[at] >= 0x80
+    length = block[at]
+    if length < 0x7F and at + length < len(block):  # short, and as it is
+        at += 1
+        return block[at : at + length].decode("latin-1"), at + length
+    is_packed = length >= 0x80
     length, at = _read_number(block, at, 0x7F)
     finish = at + length
     if finish > len(block):

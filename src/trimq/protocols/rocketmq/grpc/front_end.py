@@ -4,6 +4,7 @@ told things. Whoever carries the bytes is elsewhere."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -111,7 +112,7 @@ class GrpcFrontEnd:
         client_id = told.get("x-mq-client-id", "")
         call = facts.meaning = Call(
             self._shared,
-            Caller("anonymous", client_id, facts.address, PROTOCOL),
+            _caller(client_id, facts.address),
             _NO_WAY_OUT,
             _host(facts.address),
             self._known,
@@ -124,6 +125,12 @@ class GrpcFrontEnd:
         return call
 
 
+@lru_cache(maxsize=1024)
+def _caller(client_id: str, address: str) -> Caller:
+    return Caller("anonymous", client_id, address, PROTOCOL)
+
+
+@lru_cache(maxsize=1024)
 def _host(address: str) -> bytes:
     host, _, port = address.rpartition(":")
     try:
