@@ -8,6 +8,7 @@ import py_compile
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,10 @@ def test_what_plans_a_stream_is_not_compiled_each_time_and_has_one_thread(spark:
         def latestOffset(self, start: Any, limit: Any) -> dict[str, Any]:
             import numpy
 
-            return {"is kept": Path(str(numpy.__cached__)).exists(), "threads": os.environ["OMP_NUM_THREADS"]}
+            return {
+                "is kept": Path(cache_from_source(numpy.__file__)).exists(),
+                "threads": os.environ["OMP_NUM_THREADS"],
+            }
 
         def partitions(self, start: Any, end: Any) -> list[InputPartition]:
             return [InputPartition(0)]
