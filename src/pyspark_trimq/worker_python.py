@@ -8,13 +8,15 @@ import sys
 import sysconfig
 import tempfile
 from hashlib import sha256
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from pyspark_trimq.launchers import write_launcher
 
 # Spark puts a zip with the sources of PySpark in front of everything, and one of its jars. Python compiles what is in
 # a zip at every start, half a second each time; the installed modules are the same ones. What forks workers is ours
-# also where Spark does not ask which it should be.
+# also where Spark does not ask which it should be. Spark tells tasks, but not what plans a stream, that numpy is to
+# have one thread: each further one keeps a core busy, waiting, for a tenth of a second.
 _LAUNCHER = """#!/bin/sh
 set -f
 IFS=:
@@ -27,12 +29,22 @@ for entry in $PYTHONPATH; do
 done
 PYTHONPATH=$kept
 export PYTHONPATH
-if [ "$1 $2" = "-m pyspark.daemon" ]; then
+OMP_NUM_THREADS=${{OMP_NUM_THREADS:-1}}
+export OMP_NUM_THREADS
+{keep}if [ "$1 $2" = "-m pyspark.daemon" ]; then
     shift 2
     set -- -m pyspark_trimq.worker_daemon "$@"
 fi
 exec {python} "$@"
 """
+
+# What plans a stream is started for each query, and takes twice as long if it has to compile all that it imports.
+_KEEP_COMPILED = """unset PYTHONDONTWRITEBYTECODE
+PYTHONPYCACHEPREFIX=${{PYTHONPYCACHEPREFIX:-{folder}}}
+export PYTHONPYCACHEPREFIX
+"""
+
+_OF_EACH_QUERY = Path("sql", "streaming", "python_streaming_source_runner.py")
 
 
 def find_worker_python() -> str:
@@ -43,13 +55,22 @@ def find_worker_python() -> str:
     is_installed = str(home.parent) in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     if os.name != "posix" or "SPARK_HOME" in os.environ or not is_installed:
         return sys.executable
-    launcher = make_launcher(home, sys.executable, Path(tempfile.gettempdir()) / f"trimq-python-{os.getuid()}")
+    folder = Path(tempfile.gettempdir()) / f"trimq-python-{os.getuid()}"
+    launcher = make_launcher(home, sys.executable, folder, is_kept_compiled(home / _OF_EACH_QUERY))
     return str(launcher) if os.access(launcher, os.X_OK) else sys.executable  # no: nothing may be run from there
 
 
-def make_launcher(home: Path, python: str, folder: Path) -> Path:
-    """A program that is `python` without what Spark, whose home it is, puts in front of the installed modules."""
-    text = _LAUNCHER.format(home=shlex.quote(str(home)), python=shlex.quote(python))
+def is_kept_compiled(module: Path) -> bool:
+    """Whether Python finds it compiled, or will keep it when it has compiled it."""
+    compiled = Path(cache_from_source(str(module)))
+    return compiled.exists() or (not sys.dont_write_bytecode and os.access(compiled.parent.parent, os.W_OK))
+
+
+def make_launcher(home: Path, python: str, folder: Path, is_kept: bool = True) -> Path:
+    """A program that is `python` without what Spark, whose home it is, puts in front of the installed modules. Unless
+    it `is_kept` beside them, what Python compiles is kept in the folder."""
+    keep = "" if is_kept else _KEEP_COMPILED.format(folder=shlex.quote(str(folder / "compiled")))
+    text = _LAUNCHER.format(home=shlex.quote(str(home)), python=shlex.quote(python), keep=keep)
     path = folder / f"python-{sha256(text.encode()).hexdigest()[:16]}"
     write_launcher(path, text)
     return path
