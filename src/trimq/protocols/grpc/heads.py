@@ -78,7 +78,7 @@ class HeadReader:
             if head is not None:
                 return head
         head = self._read(fields)
-        if len(head.facts.metadata) + len(_PSEUDO) >= len(fields):  # nothing was said twice, or left out
+        if sum(field[0][:1] != ":" for field in fields) == len(head.facts.metadata):  # nothing said twice, or left out
             self._known[path] = fields, head
         return head
 

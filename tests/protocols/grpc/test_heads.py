@@ -1,0 +1,91 @@
+"""The heads of calls: each is read as if none had come before it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimq.protocols.grpc.heads import HeadReader, Method, NotGrpc, NotHttp
+from trimq.protocols.grpc.hpack import Field, HeaderBlock
+from trimq.protocols.grpc.statuses import Rejection
+
+METHODS = {"/s/Send": Method("Send", False), "/s/Talk": Method("Talk", True)}
+CALL: list[Field] = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/s/Send"),
+    ("te", "trailers"),
+    ("content-type", "application/grpc"),
+    ("grpc-timeout", "30S"),
+    ("x-mq-request-id", "one"),
+]
+OTHERS: list[Field] = [
+    (":path", "/s/Talk"),
+    (":path", "/s/None"),
+    (":method", "GET"),
+    (":authority", "here"),
+    ("te", "gzip"),
+    ("content-type", "text/html"),
+    ("content-type", "application/grpc+proto"),
+    ("grpc-encoding", "gzip"),
+    ("grpc-encoding", "lzma"),
+    ("grpc-timeout", "2999u"),
+    ("grpc-timeout", "soon"),
+    ("x-mq-request-id", "two"),
+    ("x-mq-request-id", "t\nwo"),
+    ("X-Capital", "one"),
+    ("trace-bin", "one"),
+    ("trace-bin", "two"),
+    ("connection", "close"),
+]
+
+
+def told(reader: HeadReader, fields: list[Field]) -> object:
+    try:
+        head = reader.read(HeaderBlock(tuple(fields), False))
+    except (NotHttp, NotGrpc, Rejection) as error:
+        return type(error), str(error)
+    facts = head.facts
+    return head.method, head.is_packed, facts.address, dict(facts.metadata), facts.remaining_ms
+
+
+def reader() -> HeadReader:
+    return HeadReader(METHODS, "127.0.0.1:1", 1000)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> list[Field]:
+    """Mostly the same, with some values changed, and some fields more or fewer."""
+    fields = list(CALL)
+    for name, value in draw(st.lists(st.sampled_from(OTHERS), max_size=3)):
+        places = [place for place, field in enumerate(fields) if field[0] == name]
+        if places and draw(st.booleans()):
+            fields[places[0]] = (name, value)
+        else:
+            fields.insert(draw(st.sampled_from([0, len(fields)])), (name, value))
+    if draw(st.integers(0, 5)) == 0:
+        del fields[draw(st.integers(0, len(fields) - 1))]
+    return fields
+
+
+@given(st.lists(calls(), min_size=1, max_size=6))
+def test_a_head_is_read_as_if_it_were_the_first(blocks: list[list[Field]]) -> None:
+    one = reader()
+    for fields in blocks:
+        assert told(one, fields) == told(reader(), fields)
+
+
+def test_calls_that_differ_in_an_id_and_a_time_have_their_own() -> None:
+    one = reader()
+    for number in range(3):
+        fields = [*CALL[:-2], ("grpc-timeout", f"{number}S"), ("x-mq-request-id", f"id {number}")]
+        head = one.read(HeaderBlock(tuple(fields), False))
+        assert (head.facts.remaining_ms, head.facts.metadata["x-mq-request-id"]) == (number * 1000, f"id {number}")
+
+
+def test_what_is_left_out_or_said_twice_is_so_each_time() -> None:
+    for repeated in [("trace-bin", "one"), ("trace-bin", "two")], [("x", "1"), ("x", "2")], [("x", "1"), ("x", "3")]:
+        one = reader()
+        for last in (repeated[0], repeated[1], ("x", "4")):
+            fields = [*CALL, repeated[0], last] if last[0] == "x" else [*CALL, last]
+            assert told(one, fields) == told(reader(), fields)
