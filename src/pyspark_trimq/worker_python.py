@@ -56,7 +56,8 @@ def find_worker_python() -> str:
     if os.name != "posix" or "SPARK_HOME" in os.environ or not is_installed:
         return sys.executable
     folder = Path(tempfile.gettempdir()) / f"trimq-python-{os.getuid()}"
-    launcher = make_launcher(home, sys.executable, folder, is_kept_compiled(home / _OF_EACH_QUERY))
+    is_kept = "PYTHONPYCACHEPREFIX" in os.environ or is_kept_compiled(home / _OF_EACH_QUERY)
+    launcher = make_launcher(home, sys.executable, folder, None if is_kept else folder / name_of(home))
     return str(launcher) if os.access(launcher, os.X_OK) else sys.executable  # no: nothing may be run from there
 
 
@@ -66,10 +67,16 @@ def is_kept_compiled(module: Path) -> bool:
     return compiled.exists() or (not sys.dont_write_bytecode and os.access(compiled.parent.parent, os.W_OK))
 
 
-def make_launcher(home: Path, python: str, folder: Path, is_kept: bool = True) -> Path:
-    """A program that is `python` without what Spark, whose home it is, puts in front of the installed modules. Unless
-    it `is_kept` beside them, what Python compiles is kept in the folder."""
-    keep = "" if is_kept else _KEEP_COMPILED.format(folder=shlex.quote(str(folder / "compiled")))
+def name_of(home: Path) -> str:
+    """Of this very installation: what was compiled of another one at the same place would be taken for it."""
+    found = home.stat()
+    return f"compiled-{found.st_ino}-{found.st_ctime_ns}"
+
+
+def make_launcher(home: Path, python: str, folder: Path, compiled: Path | None = None) -> Path:
+    """A program that is `python` without what Spark, whose home it is, puts in front of the installed modules. What
+    Python compiles is kept in `compiled`; None: beside them."""
+    keep = "" if compiled is None else _KEEP_COMPILED.format(folder=shlex.quote(str(compiled)))
     text = _LAUNCHER.format(home=shlex.quote(str(home)), python=shlex.quote(python), keep=keep)
     path = folder / f"python-{sha256(text.encode()).hexdigest()[:16]}"
     write_launcher(path, text)

@@ -7,7 +7,7 @@ import os
 import py_compile
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_trimq.worker_python import find_worker_python, is_kept_compiled, make_launcher
+from pyspark_trimq.mistakes import Mistake
+from pyspark_trimq.worker_python import find_worker_python, is_kept_compiled, make_launcher, name_of
 
 
 def test_the_launcher_drops_what_spark_puts_in_front_and_passes_on_the_rest(tmp_path: Path) -> None:
@@ -41,7 +42,8 @@ def _told_by_launcher(tmp_path: Path, is_kept: bool, environment: dict[str, str]
     names = ["PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "OMP_NUM_THREADS"]
     python.write_text("#!/bin/sh\n" + "".join(f'echo "${{{name}-unset}}"\n' for name in names))
     python.chmod(0o700)
-    launcher = make_launcher(tmp_path / "spark", str(python), tmp_path / "a folder", is_kept)
+    folder = tmp_path / "a folder"
+    launcher = make_launcher(tmp_path / "spark", str(python), folder, None if is_kept else folder / "compiled")
     environment = {"PATH": os.defpath, **environment}
     told = subprocess.run([launcher, "-m", "any"], env=environment, capture_output=True, text=True, check=True)
     return told.stdout.splitlines()
@@ -52,6 +54,34 @@ def test_what_is_compiled_is_kept_by_the_launcher_where_nobody_else_does(tmp_pat
     assert _told_by_launcher(tmp_path, True, nowhere)[:2] == ["1", "unset"]
     assert _told_by_launcher(tmp_path, False, nowhere)[:2] == ["unset", str(tmp_path / "a folder" / "compiled")]
     assert _told_by_launcher(tmp_path, False, {"PYTHONPYCACHEPREFIX": "/mine"})[:2] == ["unset", "/mine"]
+
+
+def test_what_was_compiled_of_another_installation_is_not_taken(tmp_path: Path) -> None:
+    """Files of one size and time, as those of an image that is built anew, are no proof that they are the same."""
+    (tmp_path / "one").mkdir()
+    first = name_of(tmp_path / "one")
+    assert name_of(tmp_path / "one") == first
+    (tmp_path / "one").rename(tmp_path / "before")
+    (tmp_path / "one").mkdir()
+    assert name_of(tmp_path / "one") != first
+
+
+def _open_to_all(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def _make_link(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to(folder.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("spoil", [_open_to_all, _make_link])
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    folder = tmp_path / "made"
+    folder.mkdir(mode=0o700)
+    spoil(folder)
+    with pytest.raises(Mistake, match="only its owner"):
+        make_launcher(tmp_path / "spark", "python", folder)
 
 
 def test_numpy_has_one_thread_unless_more_are_asked_for(tmp_path: Path) -> None:

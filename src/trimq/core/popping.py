@@ -17,7 +17,7 @@ from trimq.core.durable_map import DurableMap
 from trimq.core.failures import Reason
 from trimq.core.own_topics import FindKey, OwnTopics
 from trimq.core.returning import Afterwards, RetryLimit, Returning
-from trimq.core.settler import Settler
+from trimq.core.settler import Settler, Undecided
 from trimq.core.shared_failures import SharedFailures
 from trimq.core.shared_streams import Entry, Interest, SharedStream
 from trimq.core.shared_topics import SharedTopic, SharedTopics
@@ -106,6 +106,7 @@ class Popping:
         self._appending = appending
         self._timeline = timeline
         self._afterwards = afterwards
+        self._undecided = Undecided(afterwards)
         self._out_limit = out_limit
         self._find_key = find_key
         self._retry_limit = retry_limit
@@ -284,17 +285,19 @@ class Popping:
     # -- settling
 
     def ack(self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt) -> Ticket | None:
-        """The message is done with. None: it is not out under this receipt, which is no mistake."""
+        """The message is done with. None: it is not out under this receipt, which is no mistake. One that was settled a
+        moment ago waits for that to be durable."""
         return self.settler(caller, group, topic).ack(receipt)
 
     def settler(self, caller: Caller, group: str, topic: SharedTopic) -> Settler:
         """For several receipts that come together."""
         self._access.require(caller, Action.READ, topic.resource)
-        return Settler(partial(self._find_queue, group, topic), self._settle)
+        return Settler(partial(self._find_queue, group, topic), self._settle, self._undecided)
 
     def _settle(self, queue: GroupQueue, offset: int) -> Ticket:
         is_ordered = queue.taken[offset].is_ordered
         ticket = self._queues.settle(queue, offset)
+        self._undecided.note(ticket, queue, offset)
         if is_ordered:
             self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
         return ticket

@@ -9,6 +9,7 @@ from protocols.grpc.echo_bench import SMALL
 from protocols.grpc.http2_peer import Http2Peer, call, data, headers, message, request_fields, word
 
 from trimq.clock import ManualTime
+from trimq.errors import Stopping
 from trimq.protocols.contract import HeldBytes
 from trimq.protocols.grpc.calls import Asked, AskedTogether
 from trimq.protocols.grpc.frames import BrokenConnection, Fault, Kind, frame, window_update
@@ -190,3 +191,18 @@ def test_a_long_call_behind_a_run_is_counted_until_its_turn_comes() -> None:
     following = taking()
     assert isinstance(following, Asked)
     assert (len(following.raw), together.count) == (10_000, 0)
+
+
+@pytest.mark.parametrize("is_stopping", [True, False])
+def test_a_call_that_was_read_and_not_made_is_refused_when_its_connection_ends(is_stopping: bool) -> None:
+    peer = peer_of()
+    next_event, peer.conversation.next_event = peer.conversation.next_event, lambda: None  # type: ignore[method-assign]
+    peer.feed(call(1, b"run 1") + call(3, b"x"))
+    event = next_event()
+    assert type(event) is AskedTogether
+    assert len(event.streams) == 1
+    peer.send(peer.conversation.farewell(Stopping() if is_stopping else BrokenConnection(Fault.PROTOCOL_ERROR, "")))
+    peer.moved(3)
+    assert {number: answer.reset for number, answer in peer.answers.items() if answer.reset} == {
+        3: Fault.REFUSED_STREAM
+    }

@@ -298,6 +298,7 @@ class GrpcConversation:
         """What is said is held back by the windows of HTTP/2."""
 
     def farewell(self, error: ProtocolError) -> Parts:
+        self._refuse_unmade()
         if not isinstance(error, Stopping):
             fault = error.fault if isinstance(error, BrokenConnection) else Fault.INTERNAL_ERROR
             return self._http2.goodbye(fault, str(error))
@@ -307,6 +308,14 @@ class GrpcConversation:
             last_words += self._calls.end(stream, Status.UNAVAILABLE, str(error))
             self._cancel(stream)
         return [*last_words, *self._http2.goodbye(Fault.NO_ERROR, str(error))]
+
+    def _refuse_unmade(self) -> None:
+        """Calls that were read and not made: their clients may make them elsewhere."""
+        ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, Asked | Begun):
+            self._http2.fail(ahead.stream, Fault.REFUSED_STREAM)
+        while self._postponed:
+            self._http2.fail(self._postponed.take().stream, Fault.REFUSED_STREAM)
 
     def closed(self) -> None:
         for stream in list(self._http2.streams.values()):

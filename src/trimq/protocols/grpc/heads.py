@@ -23,6 +23,9 @@ _DECIDING = _PSEUDO | {"content-type", "grpc-encoding", "te"}
 _is_name = re.compile(r"[!-9;-@\[-~]+").fullmatch  # no blanks, no colon, no capitals, nothing beyond ASCII
 _breaks_off = re.compile(r"[\0\r\n]").search
 
+# Longer ones are not kept for those that follow: nobody counts them.
+_USUAL_BYTES = 4096
+
 METHOD_NOT_ALLOWED = 405
 UNSUPPORTED_MEDIA_TYPE = 415
 
@@ -78,7 +81,8 @@ class HeadReader:
             if head is not None:
                 return head
         head = self._read(fields)
-        if sum(field[0][:1] != ":" for field in fields) == len(head.facts.metadata):  # nothing said twice, or left out
+        told = sum(field[0][:1] != ":" for field in fields)
+        if told == len(head.facts.metadata) and block.size <= _USUAL_BYTES:  # nothing was said twice, or left out
             self._known[path] = fields, head
         return head
 

@@ -9,6 +9,7 @@ import pytest
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, Phone, bodies_of, handle_of, message, messages_of
 
 from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.words import ClientType, Code, DigestType, MessageType
 
 SECOND = 1000
@@ -272,3 +273,30 @@ def test_what_is_forbidden_to_a_group_is_not_received() -> None:
     assert desk.desk.broker.ask(353, {"group": "g", "topic": "t", "readable": False}).code == 0
     (first, *_) = phone.take("ReceiveMessage", begin(phone))
     assert first.status.code == Code.FORBIDDEN
+
+
+def test_who_repeats_an_acknowledgement_waits_for_the_first_to_be_durable() -> None:
+    desk = GrpcDesk()
+    desk.make_topic("t")
+    desk.make_group("g")
+    client = desk.client()
+    client.send(message("t", b"1", message_id="A"))
+    (received,) = client.receive("t", invisible_ms=20_000)
+    entry = wire.AckMessageEntry(message_id="A", receipt_handle=received.system_properties.receipt_handle)
+    group, topic = wire.Resource(name="g"), wire.Resource(name="t")
+    request = wire.AckMessageRequest(group=group, topic=topic, entries=[entry, entry])
+    passes = desk.desk.runner.passes
+    first, second = client.begin("AckMessage", request), client.begin("AckMessage", request)
+    assert not first.is_ready(passes.written, passes.durable)
+    assert not second.is_ready(passes.written, passes.durable)
+    desk.desk.fail_writes("taken")
+    desk.desk.runner.settle()
+    for reply in (first, second):
+        told = wire.AckMessageResponse.FromString(reply.take()[0])
+        assert [each.status.code for each in told.entries] == [Code.INTERNAL_SERVER_ERROR] * 2
+    desk.desk.files.before = lambda operation, name: None
+    again = client.begin("AckMessage", request)
+    desk.desk.runner.settle()
+    assert wire.AckMessageResponse.FromString(again.take()[0]).status.code == Code.OK
+    later = client.begin("AckMessage", request)
+    assert later.is_ready(passes.written, passes.durable)

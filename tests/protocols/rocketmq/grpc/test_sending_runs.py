@@ -144,6 +144,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     ),
     "properties": st.sampled_from(
         [
+            {"__SHARDINGKEY": "g"},
             {"a": "b"},
             {"a": "", "c": "é"},
             {"": "a"},

@@ -112,7 +112,7 @@ class GrpcFrontEnd:
         client_id = told.get("x-mq-client-id", "")
         call = facts.meaning = Call(
             self._shared,
-            _caller(client_id, facts.address),
+            Caller("anonymous", client_id, facts.address, PROTOCOL),
             _NO_WAY_OUT,
             _host(facts.address),
             self._known,
@@ -123,11 +123,6 @@ class GrpcFrontEnd:
             facts.remaining_ms,
         )
         return call
-
-
-@lru_cache(maxsize=1024)
-def _caller(client_id: str, address: str) -> Caller:
-    return Caller("anonymous", client_id, address, PROTOCOL)
 
 
 @lru_cache(maxsize=1024)

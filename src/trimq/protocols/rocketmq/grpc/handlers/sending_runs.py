@@ -163,7 +163,7 @@ class SendRuns:
         written = f"{text}{self._added}".encode()
         given = user_properties(message)
         if given:
-            if not SPECIAL_PROPERTIES.isdisjoint(given):
+            if MESSAGE_GROUP in given or not SPECIAL_PROPERTIES.isdisjoint(given):
                 return None
             written = write_properties(given) + written
         return written if len(written) <= LONGEST_SENT_PROPERTIES else None
