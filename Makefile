@@ -82,6 +82,6 @@ $(UV): requirements/bootstrap.txt
 	@touch $(UV)
 
 $(VENV)/ready: $(UV) requirements/dev.txt pyproject.toml
-	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt requirements/bootstrap.txt
+	@$(UV) pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.txt requirements/bootstrap.txt
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@

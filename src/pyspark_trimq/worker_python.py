@@ -8,7 +8,6 @@ import sys
 import sysconfig
 import tempfile
 from hashlib import sha256
-from importlib.util import cache_from_source
 from pathlib import Path
 
 from pyspark_trimq.launchers import write_launcher
@@ -31,20 +30,12 @@ PYTHONPATH=$kept
 export PYTHONPATH
 OMP_NUM_THREADS=${{OMP_NUM_THREADS:-1}}
 export OMP_NUM_THREADS
-{keep}if [ "$1 $2" = "-m pyspark.daemon" ]; then
+if [ "$1 $2" = "-m pyspark.daemon" ]; then
     shift 2
     set -- -m pyspark_trimq.worker_daemon "$@"
 fi
 exec {python} "$@"
 """
-
-# What plans a stream is started for each query, and takes twice as long if it has to compile all that it imports.
-_KEEP_COMPILED = """unset PYTHONDONTWRITEBYTECODE
-PYTHONPYCACHEPREFIX=${{PYTHONPYCACHEPREFIX:-{folder}}}
-export PYTHONPYCACHEPREFIX
-"""
-
-_OF_EACH_QUERY = Path("sql", "streaming", "python_streaming_source_runner.py")
 
 
 def find_worker_python() -> str:
@@ -55,29 +46,13 @@ def find_worker_python() -> str:
     is_installed = str(home.parent) in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     if os.name != "posix" or "SPARK_HOME" in os.environ or not is_installed:
         return sys.executable
-    folder = Path(tempfile.gettempdir()) / f"trimq-python-{os.getuid()}"
-    is_kept = "PYTHONPYCACHEPREFIX" in os.environ or is_kept_compiled(home / _OF_EACH_QUERY)
-    launcher = make_launcher(home, sys.executable, folder, None if is_kept else folder / name_of(home))
+    launcher = make_launcher(home, sys.executable, Path(tempfile.gettempdir()) / f"trimq-python-{os.getuid()}")
     return str(launcher) if os.access(launcher, os.X_OK) else sys.executable  # no: nothing may be run from there
 
 
-def is_kept_compiled(module: Path) -> bool:
-    """Whether Python finds it compiled, or will keep it when it has compiled it."""
-    compiled = Path(cache_from_source(str(module)))
-    return compiled.exists() or (not sys.dont_write_bytecode and os.access(compiled.parent.parent, os.W_OK))
-
-
-def name_of(home: Path) -> str:
-    """Of this very installation: what was compiled of another one at the same place would be taken for it."""
-    found = home.stat()
-    return f"compiled-{found.st_ino}-{found.st_ctime_ns}"
-
-
-def make_launcher(home: Path, python: str, folder: Path, compiled: Path | None = None) -> Path:
-    """A program that is `python` without what Spark, whose home it is, puts in front of the installed modules. What
-    Python compiles is kept in `compiled`; None: beside them."""
-    keep = "" if compiled is None else _KEEP_COMPILED.format(folder=shlex.quote(str(compiled)))
-    text = _LAUNCHER.format(home=shlex.quote(str(home)), python=shlex.quote(python), keep=keep)
+def make_launcher(home: Path, python: str, folder: Path) -> Path:
+    """A program that is `python` without what Spark, whose home it is, puts in front of the installed modules."""
+    text = _LAUNCHER.format(home=shlex.quote(str(home)), python=shlex.quote(python))
     path = folder / f"python-{sha256(text.encode()).hexdigest()[:16]}"
     write_launcher(path, text)
     return path

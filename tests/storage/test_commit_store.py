@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,11 @@ from storage.commit_bench import HOST, START_MS, CommitBench, TornPages, draft_o
 from trimq.errors import Damage, DamagedSegment, MessageTooLong, OffsetOutOfRange, WriteFailed
 from trimq.formats.unit import FILLER_BYTES, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, filler
 from trimq.formats.unit_properties import java_hash, tags_code
+from trimq.storage import commit_store, key_index
 from trimq.storage.commit_lookup import find_time
 from trimq.storage.commit_store import ROOT
 from trimq.storage.key_index import WRITTEN_AT_ONCE
+from trimq.storage.memory_files import NameChange
 
 
 def test_units_stand_in_the_order_in_which_they_were_put() -> None:
@@ -411,3 +414,77 @@ def test_the_hosts_of_a_unit_are_kept() -> None:
     placed = bench.put("a", 0, b"one")[0]
     unit = bench.store.log.unit_at(placed.position)
     assert (unit.born_host, unit.store_host, unit.born_ms) == (HOST, HOST, START_MS - 5)
+
+
+def test_no_slot_leads_to_entries_that_are_not_on_disk_though_a_file_could_not_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(key_index, "_UNWRITTEN_SLOTS", 30)
+    bench = CommitBench(index_slots=64, index_entries=2000, file_bytes=1 << 22)
+    bodies = [b"%06d" % number for number in range(300)]
+    bench.put("t", 0, *bodies)
+    bench.store.checkpoint()
+    bench.settle()
+
+    def refuse(operation: str, name: str) -> None:
+        if operation == "create" and "index/" in name:
+            raise OSError(errno.ENOSPC, "the disk is full")
+
+    bench.files.before = refuse
+    for number in range(1000, 4500):  # more than the file has room for
+        bench.append("t", 0, b"%06d" % number)
+    bench.runner.end_pass()
+    for number in range(9000, 9064):
+        bench.append("t", 0, b"%06d" % number)
+        bench.runner.end_pass()
+    entries_at = key_index.HEADER.size + 64 * 4
+
+    class SlotsAlone(TornPages):
+        def names(self, folder: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
+            return ()
+
+        def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
+            if "/index/" in name:
+                return versions[-1][:entries_at] + versions[0][entries_at:]
+            return versions[0]
+
+    bench.crash(SlotsAlone(1))
+    assert [body for body in bodies if bench.find("t", f"U{body.decode()}") != [body]] == []
+
+
+def test_a_header_of_the_key_index_that_could_not_be_written_is_tried_again() -> None:
+    bench = CommitBench()
+    bench.put("t", 0, b"one")
+    failures = [OSError(errno.EIO, "not now")]
+
+    def refuse_header(operation: str, name: str) -> None:
+        if operation == "write" and "index/" in name and bench.store._slots_due is not None and failures:
+            if failures[0].errno == errno.EIO:
+                failures[0] = OSError(errno.ENOSPC, "the header")  # the slots are let through
+            else:
+                raise failures.pop()
+
+    bench.files.before = refuse_header
+    bench.store.checkpoint()
+    bench.settle()
+    assert not failures
+    bench.store.log.journal.touch()
+    bench.settle()
+    bench.crash()
+    assert bench.find("t", "Uone") == [b"one"]
+    (index,) = bench.names("index")
+    assert struct.unpack_from(">i", bench.read(f"index/{index}"), 36) == (2,)
+
+
+def test_keys_that_a_restart_found_are_written_though_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "WRITTEN_AT_ONCE", 16)
+    monkeypatch.setattr(commit_store, "WRITTEN_AT_ONCE", 16)
+    monkeypatch.setattr(commit_store, "_KEYS_AT_ONCE", 8)
+    bench = CommitBench(index_entries=2000, file_bytes=1 << 20, checkpoint_bytes=1 << 20)
+    for number in range(200):
+        bench.append("t", 0, b"%d" % number)
+    bench.runner.end_pass()
+    bench.kill()
+    bench.settle()
+    assert len(bench.store.keys) < 16
+    assert bench.find("t", "U7") == [b"7"]

@@ -184,7 +184,8 @@ class Sharing:
     def append(
         self, caller: Caller, topic: SharedTopic, stream: SharedStream, draft: Draft, code: int, store_host: bytes
     ) -> Placed:
-        """Give a message its place. Pending until its pass is durable."""
+        """Give a message its place. Pending until its pass is durable. `topic` is the one that it is for, and that the
+        caller must be allowed to write; until then it may wait in a stream of another."""
         self._access.require(caller, Action.WRITE, topic.resource)
         self._appending.require_writable()
         size = len(draft.body)

@@ -49,7 +49,9 @@ Fire = Callable[[Pending], None]
 
 FireRow = Callable[[Sequence[TimerEntry], int], int]
 """Fires several that are due, from a number on, at once: as many as may be fired so. How many; the next is fired alone.
-A Refusal: none of them has fired, and all of them stay and are tried again after a second."""
+Of a row of five, of which the third is special: (row, 0) gives 2, the third is fired alone, (row, 3) gives 2. A
+Refusal: none of them has fired, and all of the rest is tried again after a second; who must not put off those behind
+schedules what was refused by itself."""
 
 
 class Fired:
@@ -120,11 +122,12 @@ class Timers:
     """Fires in the order of due times and, for equal ones, in the order of scheduling. While nothing is pending,
     nothing is armed.
 
-    `fire` may raise a Refusal: the timer stays and is tried again after a second. After any other exception, which is a
-    bug, the timer is dropped until the next rebuild: to repeat half of a firing could append for ever.
+    `fire` may raise a Refusal, or an OSError of a file that cannot be opened now: the timer stays and is tried again
+    after a second. After any other exception, which is a bug, the timer is dropped until the next rebuild: to repeat
+    half of a firing could append for ever.
 
     With `fire_row` what is due together is fired together; a firing must leave the other timers alone then, except that
-    it may schedule new ones."""
+    it may schedule new ones. There is no `fired` then: who fires rows looks by itself."""
 
     def __init__(
         self, timeline: Timeline, fire: Fire, fired: Fired | None = None, fire_row: FireRow | None = None
@@ -316,7 +319,7 @@ class Timers:
         try:
             if pending.entry not in self._fired:
                 self._fire(pending)
-        except Refusal as refusal:
+        except (Refusal, OSError) as refusal:
             log.warning("a timer of %s is tried again: %s", pending.entry, refusal)
             if self._is_current(key):
                 self.reschedule(id, self._timeline.now_ms() + RETRY_MS)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Any, NamedTuple
 
-from trimq.storage.consume_queue import QueueState
+from trimq.storage.consume_queue import ConsumeQueue, QueueState
 from trimq.storage.key_index import IndexState
 from trimq.storage.passes import Ticket
 from trimq.storage.table import Table
@@ -27,6 +27,18 @@ class CommitPoint(NamedTuple):
     position: int = 0
     start: int = 0
     store_ms: int = 0
+
+
+class Saved:
+    """A checkpoint on its way to the disk: what it will say."""
+
+    __slots__ = ("indexes", "point", "queues", "states")
+
+    def __init__(self, point: CommitPoint, indexes: list[IndexState], queues: list[ConsumeQueue]) -> None:
+        self.point = point
+        self.indexes = indexes
+        self.queues = queues
+        self.states = [(queue.topic, queue.number, QueueState(queue.start, queue.stored_end)) for queue in queues]
 
 
 class CommitCheckpoints:

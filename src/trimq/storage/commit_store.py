@@ -11,7 +11,7 @@ from contextlib import suppress
 from trimq.formats.unit import Draft, Unit, is_queued, topic_field
 from trimq.formats.unit_runs import Lane, Message
 from trimq.storage.commit_adoption import forget_derived
-from trimq.storage.commit_checkpoint import CommitCheckpoints, CommitPoint, format_times
+from trimq.storage.commit_checkpoint import CommitCheckpoints, CommitPoint, Saved, format_times
 from trimq.storage.commit_expiry import expired_to, relieved_to
 from trimq.storage.commit_keys import CommitKeys
 from trimq.storage.commit_log import CommitLog, EncodeRun, Placed, PlacedRun
@@ -20,7 +20,7 @@ from trimq.storage.commit_settings import CommitSettings
 from trimq.storage.consume_queue import ConsumeQueue, QueueState
 from trimq.storage.files import Files
 from trimq.storage.flusher import Dirty
-from trimq.storage.key_index import WRITTEN_AT_ONCE, IndexState, KeyIndex
+from trimq.storage.key_index import WRITTEN_AT_ONCE, KeyIndex
 from trimq.storage.passes import Passes, Ticket
 
 log = logging.getLogger(__name__)
@@ -36,18 +36,6 @@ _KEYS_AT_ONCE = 1024
 
 CodeOf = Callable[[Unit], int]
 """What readers of a queue compare before they look at a unit."""
-
-
-class _Saved:
-    """A checkpoint on its way to the disk: what it will say."""
-
-    __slots__ = ("indexes", "point", "queues", "states")
-
-    def __init__(self, point: CommitPoint, indexes: list[IndexState], queues: list[ConsumeQueue]) -> None:
-        self.point = point
-        self.indexes = indexes
-        self.queues = queues
-        self.states = [(queue.topic, queue.number, QueueState(queue.start, queue.stored_end)) for queue in queues]
 
 
 class CommitStore:
@@ -76,9 +64,10 @@ class CommitStore:
         self._unstored: dict[ConsumeQueue, None] = {}
         self._point = CommitPoint()
         self._is_due = self._under_way = False
-        self._slots_due: _Saved | None = None
+        self._slots_due: Saved | None = None
         self._has_slots_due = False
-        self._keys_follow = False
+        self._has_unsynced_keys = False
+        """Entries of keys were written that nothing waits for yet: no slot may lead to them."""
         self._is_closing = False
         self._is_unknown = False
 
@@ -240,13 +229,16 @@ class CommitStore:
 
     def _write_keys(self, number: int, dirty: Dirty) -> None:
         try:
-            self.keys.write_some(dirty, are_on_disk=not self._keys_follow)
+            self.keys.write_some(dirty, are_on_disk=not self._has_unsynced_keys)
         except OSError as error:
             log.warning("the key index could not be written, it is tried again: %s", error)
+            self._has_unsynced_keys = True  # some of them may have been
             return
-        self._keys_follow = len(self.keys) >= _KEYS_AT_ONCE
-        if self._keys_follow:
-            return  # the next pass writes more, and all of it is waited for together
+        self._has_unsynced_keys = len(self.keys) >= _KEYS_AT_ONCE
+        if self._has_unsynced_keys:
+            # The next pass, which comes though nobody appends, writes more, and all of it is waited for together.
+            self._passes.soon(self._touch_log)
+            return
         self._under_way = True
         self._passes.when_on_disk(Ticket(number), lambda _: self._entries_on_disk(None))
 
@@ -262,14 +254,14 @@ class CommitStore:
             log.warning("no checkpoint of the commit log could be made: %s", error)
             self._is_due = True
             return
-        self._is_due = self._keys_follow = False
+        self._is_due = self._has_unsynced_keys = False
         self._under_way = True
         self._unstored = {}
         point = CommitPoint(self.log.end, self.log.start, self.log.last_store_ms)
-        saved = _Saved(point, self.keys.states(), [queue for queue in queues if not queue.is_removed])
+        saved = Saved(point, self.keys.states(), [queue for queue in queues if not queue.is_removed])
         self._passes.when_on_disk(Ticket(number), lambda _: self._entries_on_disk(saved))
 
-    def _entries_on_disk(self, saved: _Saved | None) -> None:
+    def _entries_on_disk(self, saved: Saved | None) -> None:
         self._has_slots_due = True
         if saved is None:
             self._under_way = False
@@ -279,7 +271,7 @@ class CommitStore:
             self._slots_due = saved
             self.log.journal.touch()
 
-    def _write_slots(self, number: int, saved: _Saved, dirty: Dirty) -> None:
+    def _write_slots(self, number: int, saved: Saved, dirty: Dirty) -> None:
         try:
             self.keys.write_slots(dirty)
             times = self._files.open(_TIMES, create=True)
@@ -293,7 +285,7 @@ class CommitStore:
         self._slots_due = None
         self._passes.when_on_disk(Ticket(number), lambda _: self._save(saved))
 
-    def _save(self, saved: _Saved) -> None:
+    def _save(self, saved: Saved) -> None:
         point = saved.point._replace(start=self.log.start)
         ticket = self._checkpoints.save(point, saved.indexes, saved.states)
         self._passes.when_on_disk(ticket, lambda done: self._saved(done, point, saved.queues))
@@ -307,6 +299,9 @@ class CommitStore:
         self._point = point
         if self._is_closing:
             self._finish_close()
+
+    def _touch_log(self) -> None:
+        self.log.journal.touch()
 
     def checkpoint(self) -> None:
         """Make a checkpoint with the pass that this takes part in."""

@@ -50,6 +50,8 @@ class _IndexFile:
         self._file: File | None = None
         self.state = state
         self.heads = KeySlots(HEADER.size, slots)
+        self.is_header_due = False
+        """Slots were written, and what tells of them was not."""
 
     @property
     def is_full(self) -> bool:
@@ -130,17 +132,19 @@ class _IndexFile:
         return Struct(">" + "iqii" * len(keys)).pack(*fields), heads, used_slots
 
     def write_slots(self, dirty: Dirty) -> None:
-        self.heads.write(self._open())
-        self._finish_slots(dirty)
+        self._write_with_header(self.heads.write, dirty)
 
     def write_some_slots(self, dirty: Dirty) -> None:
-        self.heads.write_some(self._open())
-        self._finish_slots(dirty)
+        self._write_with_header(self.heads.write_some, dirty)
 
-    def _finish_slots(self, dirty: Dirty) -> None:
+    def _write_with_header(self, write: Callable[[File], object], dirty: Dirty) -> None:
+        """A file of which some was written is dirty, whatever fails then."""
         file = self._open()
-        file.write(0, [HEADER.pack(*self.state[1:])])
         dirty.files.add(file)
+        self.is_header_due = True
+        write(file)
+        file.write(0, [HEADER.pack(*self.state[1:])])
+        self.is_header_due = False
 
     def find(self, hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Positions of units that may have the key, newest first."""
@@ -256,7 +260,7 @@ class KeyIndex:
     def write_slots(self, dirty: Dirty) -> None:
         """Write the slots of entries that are on disk."""
         for index in self._indexes:
-            if index.heads:
+            if index.heads or index.is_header_due:
                 index.write_slots(dirty)
 
     # -- finding

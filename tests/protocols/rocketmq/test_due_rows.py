@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, units_of
 
+from trimq.core.appending import Appending
 from trimq.core.failures import Reason
 from trimq.core.timers import FIRES_PER_TURN, TimerEntry
+from trimq.errors import ReadOnly
 from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit
 from trimq.formats.unit_hosts import pack_host
 from trimq.formats.unit_properties import read_properties
 from trimq.formats.unit_schedule import WHEEL_TOPIC
-from trimq.model import SYSTEM
+from trimq.model import SYSTEM, Buffer
 from trimq.protocols.rocketmq.delays import Delays
+from trimq.storage.consume_queue import ConsumeQueue
 
 SECOND = 1000
 DUE_MS = NOW_MS + 10 * SECOND
@@ -196,3 +200,41 @@ def test_what_is_due_when_the_broker_ends_comes_after_the_next_start() -> None:
     desk = desk.kill()
     desk.advance(1)
     assert bodies(desk) == [b"0"]
+
+
+def test_one_that_was_taken_back_stays_so_where_a_row_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    send(desk, 0)
+    handle = send(desk, 1).fields["recallHandle"]
+    for number in range(2, FIRES_PER_TURN):
+        send(desk, number)
+    assert desk.broker.ask(370, {"producerGroup": "pg", "topic": "t", "recallHandle": handle}).code == 0
+
+    def refuse(appending: Appending) -> None:
+        raise ReadOnly("the broker")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Appending, "require_writable", refuse)
+        desk.advance(10 * SECOND)
+    desk.advance(5 * SECOND)
+    came = bodies(desk)
+    assert len(came) == FIRES_PER_TURN - 1
+    assert b"1" not in came
+
+
+def test_a_file_that_cannot_be_opened_for_a_moment_keeps_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    for number in range(FIRES_PER_TURN + 50):
+        send(desk, number)
+    read, left = ConsumeQueue.entries, [OSError(errno.EMFILE, "too many open files")]
+
+    def fail_once(queue: ConsumeQueue, offset: int, count: int) -> Buffer:
+        if queue.topic == WHEEL_TOPIC and left and desk.message_time.now_ms() >= DUE_MS:
+            raise left.pop()
+        return read(queue, offset, count)
+
+    monkeypatch.setattr(ConsumeQueue, "entries", fail_once)
+    desk.advance(10 * SECOND)
+    desk.advance(5 * SECOND)
+    assert not left
+    assert len(bodies(desk)) == FIRES_PER_TURN + 50

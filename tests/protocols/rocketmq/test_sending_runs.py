@@ -315,3 +315,32 @@ def test_a_name_server_stores_no_message() -> None:
     told = [command for reply in replies for command in commands(reply.take())]
     assert [(each.code, each.remark) for each in told] == [(3, " request type 310 not supported")] * 2
     assert [unit.body for unit in all_units(desk)] == [b"first"] * 2
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize(("right", "code"), [("t|u", 0), ("SCHEDULE.*|rmq_sys.*", 16)])
+def test_who_may_write_a_topic_may_send_to_it_what_comes_later(right: str, code: int, is_alone: bool) -> None:
+    desk = desk_of()
+    access = desk.core.broker._access
+    access.define_user("somebody", "secret")
+    access.grant(Right("anonymous", DEFAULT_NAMESPACE, write=right, read=".*"))
+    desk.runner.settle()
+    delayed = [
+        f"{UNIQUE.format(number)}{asked}\x02" for number, asked in enumerate(["DELAY\x012", "TIMER_DELAY_SEC\x019"])
+    ]
+    frames = [sent(0, is_alone), *(sent(number, is_alone, i=text) for number, text in enumerate(delayed, 1))]
+    assert [each for _, each, _, _ in answers(desk, *frames)] == [code] * 3
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_what_was_refused_is_not_said_to_be_late(is_alone: bool) -> None:
+    desk = desk_of(flush_timeout_ms=1000)
+    desk.fail_writes("commitlog")
+    made = [reply for _, reply in receive(desk.broker, sent(0, is_alone) + sent(1, is_alone)) if reply is not None]
+    desk.runner.end_pass()
+    desk.files.before = lambda operation, name: None
+    while desk.liveness.step(desk.liveness.now_ms() + 1000):
+        desk.runner.end_pass()  # nor does the disk sync that nothing is left
+    assert not any(reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable) for reply in made)
+    desk.runner.settle()
+    assert [each.code for reply in made for each in commands(reply.take())] == [1, 1]

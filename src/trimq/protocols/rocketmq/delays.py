@@ -153,20 +153,31 @@ class Delays:
         first = begin
         due = DueRow(self._sharing, self._identity.store_host, self._timeline.now_ms(), self._recalled)
         while begin < len(row):
+            stream, position = row[begin]
+            progress = self._queues[stream]
+            if position < progress.found_to:
+                break
             stretch = _stretch(row, begin)
             begin += len(stretch)
-            progress = self._queues[stretch[0].stream]
-            if stretch[0].position < progress.found_to:
+            try:
+                is_plain = all(map(due.take, stretch, units_at(progress.stream, position, len(stretch))))
+            except OSError:  # of a file that cannot be opened now; whoever is next will tell
                 break
-            units = units_at(progress.stream, stretch[0].position, len(stretch))
-            if not all(map(due.take, stretch, units)) or len(due.entries) < begin - first:
+            if not is_plain or len(due.entries) < begin - first:
                 break
         if due.entries:
             self._deliver_row(due)
         return len(due.entries)
 
     def _deliver_row(self, due: DueRow) -> None:
-        placed = due.deliver()
+        """What is refused is tried again, and nothing else: one that was taken back must be dropped in its turn, before
+        the word that took it back is."""
+        try:
+            placed = due.deliver()
+        except Refusal as refusal:
+            log.warning("%d messages that are due are tried again: %s", len(due.entries), refusal)
+            self._try_again(due.entries)
+            return
         count = len(placed.places)
         offsets: dict[StreamId, list[int]] = {}
         for stream, position in due.entries[:count]:

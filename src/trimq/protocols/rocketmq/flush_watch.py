@@ -15,10 +15,11 @@ Afterwards = Callable[[Any, Callable[[Any], object]], None]
 class _Pass:
     """The replies that wait for one pass."""
 
-    __slots__ = ("due_ms", "waiting")
+    __slots__ = ("due_ms", "pending", "waiting")
 
-    def __init__(self, due_ms: int) -> None:
+    def __init__(self, due_ms: int, pending: Pending) -> None:
         self.due_ms = due_ms
+        self.pending = pending
         self.waiting: list[tuple[Reply, Build]] = []
 
 
@@ -51,7 +52,7 @@ class FlushWatch:
         if found is not None:
             return found
         due_ms = self._liveness.now_ms() + self._timeout_ms
-        made = self._passes[pending.number] = _Pass(due_ms)
+        made = self._passes[pending.number] = _Pass(due_ms, pending)
         self._afterwards(pending, self._settled)
         if self._timer is None:
             self._timer = self._liveness.call_at(due_ms, self._look)
@@ -68,5 +69,7 @@ class FlushWatch:
                 self._timer = self._liveness.call_at(found.due_ms, self._look)
                 break
             del self._passes[number]
+            if found.pending.refusal is not None:
+                continue  # nothing stays of it, which is told once that is durable
             for reply, late in found.waiting:
                 reply.resolve(late())

@@ -96,17 +96,17 @@ def _send_one(context: Context, command: Command, header: Send, topic: SharedTop
     properties = read_properties(header.properties)
     queue_id = stream.id.number
     handle, code = "", tags_code(properties.get(TAGS, ""))
-    written = None
+    written, home = None, topic
     if not limits_all(topic.definition):
         written = _written_as_sent(context, header.properties, properties)
     if written is None:
         full_properties(context, properties)
         limit_life(context, topic, properties)
-        topic, stream, code, handle = _stored_where(context, header, topic, stream, code, properties)
+        home, stream, code, handle = _stored_where(context, header, topic, stream, code, properties)
         # What a client sends to be tried again has been on its way before.
         is_again = header.topic.startswith(RETRY_PREFIX)
         written = packed(properties, LONGEST_PROPERTIES if is_again else LONGEST_SENT_PROPERTIES)
-    draft = make_draft(context, header, topic, stream, command.body, header.flag, written)
+    draft = make_draft(context, header, home, stream, command.body, header.flag, written)
     store_host = context.shared.identity.store_host
     placed = context.sharing.append(context.caller, topic, stream, draft, code, store_host)
     if header.topic.startswith(RETRY_PREFIX) and topic.name.name.startswith(DLQ_PREFIX):

@@ -124,12 +124,14 @@ class SendRuns:
         asked, header = self.asked, request.extFields
         topic, number = place = header.topic, header.queueId
         way = self._ways.get(place) or self._find_way(topic, number)
-        found = None if way is None else self._context.shared.delayed.read(way[0], number, header.properties)
+        if way is None:
+            return False
+        found = self._context.shared.delayed.read(way[0], number, header.properties)
         if found is None or len(found.written) > LONGEST_SENT_PROPERTIES:
             return False
         waiting, unique, written, more_keys = found
         lane = waiting.stream.lane
-        self._waits[topic, waiting.stream] = waiting.topic, waiting.stream, lane
+        self._waits[topic, waiting.stream] = way[0], waiting.stream, lane
         if more_keys is not None:
             self._more_keys[len(asked)] = more_keys
         flags = header.sysFlag & ~_HOST_BITS

@@ -149,7 +149,7 @@ def _store(call: Call, topic: SharedTopic, checked: _Checked) -> Sent:
     elif DELIVER_MS in properties and (waiting := shared.delays.postpone(topic, queue_id, properties)) is not None:
         target, stream, code, handle = waiting
     draft = _draft(call, target, stream, message, properties)
-    placed = call.sharing.append(call.caller, target, stream, draft, code, shared.identity.store_host)
+    placed = call.sharing.append(call.caller, topic, stream, draft, code, shared.identity.store_host)
     shared.traffic.count_sent(topic.name.name, placed.store_ms, len(message.body))
     shared.flushes.begin(placed.ticket)
     id = offset_message_id(shared.identity.store_host, placed.position)
