@@ -227,6 +227,7 @@ class Sharing:
         more_keys: Mapping[int, str],
         encode: EncodeRun[Message],
     ) -> PlacedRun:
+        """What a run holds, in the order of its fields."""
         if self._access.is_guarded:
             for topic, _, _ in ways:
                 self._access.require(caller, Action.WRITE, topic.resource)

@@ -206,7 +206,8 @@ class CommitStore:
         elif self._under_way:
             return
         elif len(self.keys) >= WRITTEN_AT_ONCE and not self._is_due and behind < 2 * due_bytes:
-            self._write_keys(number, dirty)  # some in each of the next passes: a checkpoint would write all of them now
+            # Some in each of the next passes: a checkpoint would write all of them now. It is not put off for ever.
+            self._write_keys(number, dirty)
         elif self._is_due or behind >= due_bytes:
             self._begin_checkpoint(number, dirty)
         elif len(self.keys) >= _KEYS_AT_ONCE:

@@ -203,7 +203,9 @@ class KeyIndex:
         self._unhashed.extend(keys)
 
     def _hash(self, count: int | None = None) -> None:
-        unhashed, self._unhashed[:count] = self._unhashed[:count], []
+        """The oldest of them; None: all."""
+        unhashed = self._unhashed[:count]
+        del self._unhashed[:count]
         for hash, (_, _, position, store_ms) in zip(key_hashes(unhashed), unhashed, strict=True):
             self._pending.append((hash, position, store_ms))
 

@@ -52,7 +52,7 @@ class DelayedShapes:
             waiting = self._delays.postpone(topic, number, properties)
         except Refusal:
             return None  # `sending` will hear it too, and tell
-        if waiting is None or properties[name] != value:
+        if waiting is None or properties[name] != value:  # a level is stored as the number that it stands for
             return None
         written += _WAY % (topic.raw_name, number)
         if TIMER_OUT_MS in properties:

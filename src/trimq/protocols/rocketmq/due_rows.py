@@ -153,7 +153,8 @@ def _without_key(written: bytes) -> tuple[str, bytes]:
 
 
 def _read_plain(rest: bytes) -> dict[str, str] | None:
-    """The properties of a message without its key, to which others may be added. None: they must be written anew."""
+    """The properties of a message without its key, for which a "?" stands, and to which others may be added. None: they
+    must be written anew."""
     if not rest.endswith(_ENDS):
         return None
     at = rest.find(_KEY)
@@ -173,7 +174,9 @@ def units_at(stream: SharedStream, offset: int, count: int) -> Iterator[memoryvi
             for each in found.parts:
                 part, at = memoryview(each), 0
                 while at < len(part):
-                    size = int.from_bytes(part[at : at + 4], "big") or len(part)
+                    size = int.from_bytes(part[at : at + 4], "big") or len(
+                        part
+                    )  # none that is damaged goes on for ever
                     yield part[at : at + size]
                     at += size
     except Refusal:
