@@ -174,9 +174,8 @@ def units_at(stream: SharedStream, offset: int, count: int) -> Iterator[memoryvi
             for each in found.parts:
                 part, at = memoryview(each), 0
                 while at < len(part):
-                    size = int.from_bytes(part[at : at + 4], "big") or len(
-                        part
-                    )  # none that is damaged goes on for ever
+                    # A size of 0 is damage, at which the rest is given: it would never end.
+                    size = int.from_bytes(part[at : at + 4], "big") or len(part)
                     yield part[at : at + size]
                     at += size
     except Refusal:
