@@ -20,6 +20,9 @@ from bench.processes import PROJECT
 
 Measure = Callable[[], Iterator[Figure]]
 
+# What Python is told about where it keeps what it has compiled, and whether: installed programs are compiled.
+_COMPILING = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
+
 
 class Steps:
     """How far a long measurement has come: shown below the bar of the whole run, once there is one."""
@@ -48,15 +51,14 @@ def scratch(asked: Path | None) -> Iterator[Path]:
     are started compile goes there too, and with it."""
     parent = asked or Path(os.environ.get("TMPDIR", PROJECT / "build"))
     parent.mkdir(parents=True, exist_ok=True)
-    compiled = os.environ.pop("PYTHONPYCACHEPREFIX", None)
+    given = {name: os.environ.pop(name) for name in _COMPILING if name in os.environ}
     with tempfile.TemporaryDirectory(prefix="bench-", dir=parent) as folder:
         os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
         try:
             yield Path(folder).resolve()
         finally:
             del os.environ["PYTHONPYCACHEPREFIX"]
-            if compiled is not None:
-                os.environ["PYTHONPYCACHEPREFIX"] = compiled
+            os.environ.update(given)
 
 
 def run(
