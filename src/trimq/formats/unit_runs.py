@@ -46,31 +46,15 @@ def encode_run(
 ) -> tuple[bytes, list[Place]]:
     """The units of the first of them, as many as there is room for, one behind the other, and where each is. Both hosts
     are of IPv4, and all properties are short enough."""
-    pack, crc32, pack_length = SHORT_HEAD.pack, zlib.crc32, _LENGTH.pack
-    head_bytes, end = SHORT_HEAD.size + 2, position + room
-    parts: list[Buffer] = []
-    places: list[Place] = []
-    for (take, queue_id, magic, field, _), body, properties, flag, sys_flag, born_ms, times, code in run:
-        body_bytes, properties_bytes = len(body), len(properties)
-        size = head_bytes + body_bytes + len(field) + properties_bytes
-        if position + size > end:
-            break
-        offset = take(position, size, code)
-        crc = crc32(body) & _CRC_BITS
-        head = pack(
-            size, magic, crc, queue_id, flag, offset, position, sys_flag, born_ms, born_host,
-            store_ms, store_host, times, 0, body_bytes,
-        )  # fmt: skip
-        parts += (head, body, field, pack_length(properties_bytes), properties)
-        places.append((offset, position))
-        position += size
-    return b"".join(parts), places
+    crc32 = zlib.crc32
+    checked = [(*message, crc32(message[1]) & _CRC_BITS, born_host) for message in run]
+    return encode_copies(checked, position, room, store_ms, store_host)
 
 
 def encode_copies(
     run: Iterable[Copied], position: int, room: int, store_ms: int, store_host: bytes
 ) -> tuple[bytes, list[Place]]:
-    """As `encode_run`: the body is not looked at again, and each has the host it was born at, of IPv4 too."""
+    """As `encode_run`, of messages of which the checksum of the body is known, and where each was born, of IPv4 too."""
     pack, pack_length = SHORT_HEAD.pack, _LENGTH.pack
     head_bytes, end = SHORT_HEAD.size + 2, position + room
     parts: list[Buffer] = []
