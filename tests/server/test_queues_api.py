@@ -10,8 +10,11 @@ from typing import Any
 
 import pika
 import pytest
+from core.queueing_world import CALLER, World
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, ProbableAuthenticationError
 
+from trimq.server.answers import Answer, Later
+from trimq.server.queues_api import QueuesApi
 from trimq.testing import Broker
 
 PATIENCE_S = 20
@@ -242,6 +245,23 @@ def test_failures_are_listed_and_sent_again(broker: Broker) -> None:
     assert ask(broker, "POST", "/api/failures/x/redrive")[0] == 400
     assert ask(broker, "GET", "/api/failures?from=x")[0] == 400
     connection.close()
+
+
+def test_what_was_just_given_up_is_in_the_listing_of_whoever_asks_next() -> None:
+    world = World()
+    world.queue("q")
+    world.publish("q", b"one")
+    delivery = world.get("q")
+    assert delivery is not None
+    world.verbs.reject([delivery])  # the disk has not answered yet
+    later = QueuesApi(world.core.broker).answer(CALLER, "GET", ["api", "failures"], {}, b"")
+    assert isinstance(later, Later)
+    answers: list[Answer] = []
+    later.begin(answers.append)
+    world.settle()
+    (answer,) = answers
+    (failure,) = json.loads(answer.body)["failures"]
+    assert base64.b64decode(failure["body"]) == b"one"
 
 
 # --- definitions ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ names for dead letters. Knows queues and routes, never why a message died beyond
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -63,6 +63,7 @@ class Burying:
         self._routing = routing
         self._publishing = publishing
         self._ledger = ledger
+        self._passes = passes
         self._timeline = timeline
         self._last: tuple[tuple[bytes, ...], Death, DeadLetter] | None = None
         self.failures = Failures(timeline, metrics, self._keep, ledger.read, passes.afterwards)
@@ -179,6 +180,14 @@ class Burying:
                 yield failure
             elif self.shared is not None and (entry := self.shared.find(failure.entry)) is not None:
                 yield replace(failure, entry=entry)
+
+    def when_all_is_listed(self, callback: Callable[[], None]) -> None:
+        """Call back when `all` gives whatever was given up so far: at once, or after a pass."""
+        ticket = self._ledger.unreadable()
+        if ticket is None:
+            callback()
+        else:
+            self._passes.follow_up(ticket, lambda _: callback())
 
     def redrive(self, caller: Caller, id: FailureId) -> Ticket:
         """Send a message that was given up to the queue that it was in, as it was, or to the group that gave it up.

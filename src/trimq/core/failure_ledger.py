@@ -87,6 +87,12 @@ class FailureLedger:
                 raise InvalidRecords(f"the failure ledger is damaged at {offset}: {error}") from error
             offset = held.next_live(offset + 1)
 
+    def unreadable(self) -> Ticket | None:
+        """Of what was noted and cannot be read yet."""
+        if self._log is None or self._log.readable_end == self._log.end:
+            return None
+        return self._log.latest_ticket()
+
     def goes_back_to(self, time_ms: int) -> bool:
         """Whether all is still kept that was noted from this time on."""
         if self._log is None or self._log.segments[0].base == 0:

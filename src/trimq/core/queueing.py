@@ -308,6 +308,10 @@ class Queueing:
         found = self._burying.all(from_id)
         return (failure for failure in found if failure.entry.origin.topic.namespace == caller.namespace)
 
+    def when_all_failures_are_listed(self, callback: Callable[[], None]) -> None:
+        """Call back when `failures` gives whatever was given up so far: at once, or after a pass."""
+        self._burying.when_all_is_listed(callback)
+
     def redrive_failure(self, caller: Caller, id: FailureId) -> Ticket:
         """Send the message again to the queue that it was in, or to the group that gave it up."""
         self._access.require(caller, Action.ADMINISTER, BROKER)

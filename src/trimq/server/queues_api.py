@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,9 +16,10 @@ from trimq.core.broker import Broker
 from trimq.core.failures import Failure
 from trimq.core.policies import Policy
 from trimq.core.queue import Queue
+from trimq.errors import Refusal
 from trimq.formats.field_tables import Value
 from trimq.model import Caller
-from trimq.server.answers import JSON, Answer, bad_request, mistake_answer, not_allowed
+from trimq.server.answers import JSON, Answer, Later, bad_request, mistake_answer, not_allowed, refusal_answer
 from trimq.server.vhosts import DEFAULT_VHOST, namespace_of, vhost_of
 
 _FAILURES = 100
@@ -38,7 +40,7 @@ class QueuesApi:
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
-    ) -> Answer | None:
+    ) -> Answer | Later | None:
         """None: the path is not for us. Refusal: the broker's no."""
         namespace = namespace_of(query.get("vhost", DEFAULT_VHOST))
         caller = dataclasses.replace(caller, namespace=namespace)
@@ -93,16 +95,28 @@ class QueuesApi:
 
     # -- messages that were given up
 
-    def _failures(self, caller: Caller, query: Mapping[str, str]) -> Answer:
+    def _failures(self, caller: Caller, query: Mapping[str, str]) -> Answer | Later:
         numbers = {}
         for name, value in {"from": query.get("from", "0"), "limit": query.get("limit", str(_FAILURES))}.items():
             if not (value.isascii() and value.isdigit()):
                 return mistake_answer(400, "BadRequest", f"{name} is not a number: {value!r}")
             numbers[name] = int(value)
-        limit = min(numbers["limit"], _MOST_FAILURES)
-        found = list(islice(self._queueing.failures(caller, numbers["from"]), limit))
-        next_id = found[-1].id + 1 if found else numbers["from"]
-        return Answer.json(200, {"failures": [_failure(failure) for failure in found], "next": next_id})
+        begin = partial(self._list_failures, caller, numbers["from"], min(numbers["limit"], _MOST_FAILURES))
+        return Later(begin)
+
+    def _list_failures(self, caller: Caller, from_id: int, limit: int, done: Callable[[Answer], None]) -> None:
+        """Whoever rejected a message, and had an answer since, sees it here."""
+
+        def answer() -> None:
+            try:
+                found = list(islice(self._queueing.failures(caller, from_id), limit))
+            except Refusal as refusal:
+                done(refusal_answer(refusal))
+                return
+            next_id = found[-1].id + 1 if found else from_id
+            done(Answer.json(200, {"failures": [_failure(failure) for failure in found], "next": next_id}))
+
+        self._queueing.when_all_failures_are_listed(answer)
 
     def _redrive(self, caller: Caller, number: str) -> Answer:
         if not (number.isascii() and number.isdigit()):
