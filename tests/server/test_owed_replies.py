@@ -55,7 +55,6 @@ def test_each_lane_keeps_its_order_and_nothing_is_lost(asked: list[tuple[object,
             taken = [text for text in taken if text not in ready]
         assert taken == [], "some left that were not ready"
         assert len(owed) == sum(map(len, left.values()))
-        assert owed.waits_for_pass == (len(owed) > 0)
     assert len(owed) == 0
 
 
@@ -67,15 +66,6 @@ def test_the_first_of_a_lane_is_first_again_when_those_before_it_have_left() -> 
     assert owed.is_first(Reply.now([b"b"], None))
     owed.take_ready(1, 1)
     assert owed.is_first(Reply.now([b"b"], 0))
-
-
-def test_only_the_head_of_a_lane_can_wait_for_a_pass() -> None:
-    owed = OwedReplies()
-    owed.add(Reply.later(0))
-    owed.add(durable(1, b"a", 0))
-    assert not owed.waits_for_pass
-    owed.add(durable(1, b"a", None))
-    assert owed.waits_for_pass
 
 
 def test_whoever_is_hurried_answers_and_the_rest_is_given_up() -> None:
@@ -119,7 +109,7 @@ def test_those_that_wait_for_an_event_are_counted_apart_until_it_comes() -> None
     assert (woken, owed.pending) == ([third], 2)
     assert texts(owed.take_ready(1, 1)) == [b"no"]
     first.resolve_when_durable(2, lambda: [b"first"])
-    assert (owed.count, owed.pending, owed.waits_for_pass) == (3, 2, True)
+    assert (owed.count, owed.pending) == (3, 2)
     assert texts(owed.take_ready(2, 2)) == [b"first"]
     assert (owed.count, owed.pending) == (2, 1)
     second.cancel()

@@ -6,22 +6,20 @@ from trimq.server.progress import Progress
 
 
 class Told:
-    def __init__(self, name: str, told: list[str], again: Progress | None = None) -> None:
+    def __init__(self, name: str, told: list[str]) -> None:
         self.name = name
         self.told = told
-        self.again = again
 
     def release(self) -> None:
         self.told.append(self.name)
-        if self.again is not None:
-            self.again.wait(self)
 
 
 def test_each_is_told_once_in_the_order_in_which_they_began_to_wait() -> None:
     progress, told = Progress(), []
     first, second, third = (Told(name, told) for name in "abc")
     for waiting in (first, second, first, third):
-        progress.wait(waiting)
+        progress.wait(waiting, 4)
+    assert len(progress) == 3
     progress.forget(second)
     progress.moved(5, 4)
     assert (progress.written, progress.durable) == (5, 4)
@@ -31,10 +29,27 @@ def test_each_is_told_once_in_the_order_in_which_they_began_to_wait() -> None:
     assert len(progress) == 0
 
 
-def test_who_waits_again_is_told_at_the_next_move() -> None:
+def test_nobody_is_told_before_a_pass_is_as_far_as_it_has_to_be() -> None:
     progress, told = Progress(), []
-    progress.wait(Told("a", told, progress))
+    progress.wait(Told("durable", told), 5)
+    progress.wait(Told("written", told), 5, needs_sync=False)
+    progress.wait(Told("later", told), 7)
+    progress.moved(4, 4)
+    assert told == []
+    progress.moved(6, 4)
+    assert told == ["written"]
+    progress.moved(6, 6)
+    assert told == ["written", "durable"]
+    progress.moved(7, 7)
+    assert told == ["written", "durable", "later"]
+
+
+def test_who_waits_for_two_passes_is_told_of_each_or_of_both_at_once() -> None:
+    progress, told = Progress(), []
+    waiting = Told("a", told)
+    for number in (1, 2, 3):
+        progress.wait(waiting, number)
     progress.moved(1, 1)
     assert told == ["a"]
-    progress.moved(2, 2)
+    progress.moved(3, 3)
     assert told == ["a", "a"]

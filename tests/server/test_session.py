@@ -65,6 +65,24 @@ def test_lanes_do_not_wait_for_each_other_and_without_a_lane_each_leaves_when_it
     run(main)
 
 
+def test_a_deferred_reply_that_turns_out_to_wait_for_a_pass_leaves_with_it() -> None:
+    async def main() -> None:
+        peer = Peer()
+        peer.say("1|pass 3 a1", "1|later a2", "1|pass 4 a3", "|later b")
+        deferred = peer.front_end.deferred
+        deferred["a2"].resolve_when_durable(6, lambda: [b"a2\n"])
+        deferred["b"].resolve_when_durable(5, lambda: [b"b\n"])
+        peer.progress.moved(4, 4)
+        assert await peer.listen() == ["a1"]
+        peer.progress.moved(5, 5)
+        assert await peer.listen() == ["b"]
+        peer.progress.moved(6, 6)
+        assert await peer.listen() == ["a2", "a3"]
+        assert len(peer.progress) == 0
+
+    run(main)
+
+
 def test_a_deferred_reply_holds_back_those_after_it() -> None:
     async def main() -> None:
         peer = Peer()

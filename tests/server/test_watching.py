@@ -165,7 +165,7 @@ def test_the_end_and_the_last_words_are_the_conversations_own() -> None:
 def test_a_reply_keeps_its_lane_and_its_readiness() -> None:
     inner = Reply.when_durable(5, lambda: [b"done"], lane="lane")
     reply = _WatchedReply(inner, exchange := Exchange("test", _describe("event")))
-    assert (reply.lane, reply.waits_for_pass) == ("lane", True)
+    assert (reply.lane, reply.waits_for_pass, reply.awaited) == ("lane", True, (5, True))
     assert not reply.is_ready(9, 4)
     assert reply.is_ready(9, 5)
     assert reply.take() == [b"done"]

@@ -140,6 +140,11 @@ class Reply:
         """Whether progress of the passes, and not a call of `resolve`, makes it ready."""
         return self._build is not None
 
+    @property
+    def awaited(self) -> tuple[int, bool]:
+        """The pass that makes it ready, and whether that has to be durable, where it waits for one."""
+        return self._number, self._durable
+
     def take(self) -> Parts:
         """The bytes to send; call once, when ready."""
         if self._carry is not None:

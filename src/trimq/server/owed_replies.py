@@ -83,15 +83,6 @@ class OwedReplies:
             self.count -= reply.count
         return ready
 
-    @property
-    def waits_for_pass(self) -> bool:
-        """Whether progress of the passes may make one ready."""
-        if not self.count:
-            return False
-        return any(lane[0].waits_for_pass for lane in self._lanes.values()) or any(
-            reply.waits_for_pass for reply in self._unordered
-        )
-
     def hurry(self) -> None:
         """Nobody waits for events any more: what can be answered without one is; the rest is given up, and with it
         whatever would have to leave after it."""

@@ -7,33 +7,54 @@ from typing import Protocol
 
 class Waiting(Protocol):
     def release(self) -> None:
-        """The numbers have moved."""
+        """A pass that it waited for is as far as it has to be."""
+
+
+# Dicts, not sets: they are told in the order in which they began to wait, on every run.
+_Told = dict[Waiting, None]
 
 
 class Progress:
     """The numbers that replies wait for, and those who have such replies."""
 
-    __slots__ = ("_waiting", "durable", "written")
+    __slots__ = ("_until_durable", "_until_written", "durable", "written")
 
     def __init__(self) -> None:
         self.written = 0
         self.durable = 0
-        # A dict, not a set: they are released in the order in which they began to wait, on every run.
-        self._waiting: dict[Waiting, None] = {}
+        self._until_written: dict[int, _Told] = {}
+        self._until_durable: dict[int, _Told] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        """How many waits there are: one for each pass that somebody waits for."""
+        return sum(map(len, (*self._until_written.values(), *self._until_durable.values())))
 
-    def wait(self, waiting: Waiting) -> None:
-        """Tell it when the numbers move next."""
-        self._waiting[waiting] = None
+    def wait(self, waiting: Waiting, number: int, needs_sync: bool = True) -> None:
+        """Tell it when this pass is durable, or, if that is enough, written."""
+        waits = self._until_durable if needs_sync else self._until_written
+        told = waits.get(number)
+        if told is None:
+            waits[number] = {waiting: None}
+        else:
+            told[waiting] = None
 
     def forget(self, waiting: Waiting) -> None:
-        self._waiting.pop(waiting, None)
+        for waits in (self._until_written, self._until_durable):
+            for told in waits.values():
+                told.pop(waiting, None)
 
     def moved(self, written: int, durable: int) -> None:
         self.written = written
         self.durable = durable
-        told, self._waiting = self._waiting, {}
+        told = _take(self._until_written, written) if self._until_written else {}
+        if self._until_durable:
+            told |= _take(self._until_durable, durable)
         for waiting in told:
             waiting.release()
+
+
+def _take(waits: dict[int, _Told], reached: int) -> _Told:
+    told: _Told = {}
+    for number in [number for number in waits if number <= reached]:
+        told |= waits.pop(number)
+    return told

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from trimq.clock import Timeline, Timer
@@ -230,9 +231,17 @@ class Session(asyncio.BufferedProtocol):
         if (not owed.count or owed.is_first(reply)) and reply.is_ready(progress.written, progress.durable):
             self.send(reply.take())
             return
-        owed.add(reply, self.release)
         if reply.waits_for_pass:
-            progress.wait(self)
+            owed.add(reply, self.release)
+            progress.wait(self, *reply.awaited)
+        else:
+            owed.add(reply, partial(self._resolved, reply))
+
+    def _resolved(self, reply: Reply) -> None:
+        reply.watch(self.release)  # in place of what leads back to the reply
+        if reply.waits_for_pass:
+            self._progress.wait(self, *reply.awaited)
+        self.release()
 
     def release(self) -> None:
         """Send the replies that are ready, each lane in its order."""
@@ -240,8 +249,6 @@ class Session(asyncio.BufferedProtocol):
             return
         owed, progress = self._owed, self._progress
         ready = owed.take_ready(progress.written, progress.durable)
-        if owed.count and owed.waits_for_pass:
-            progress.wait(self)
         for reply in ready:
             try:
                 self._outbox.put(reply.take())

@@ -132,6 +132,10 @@ class _WatchedReply(Reply):
         return self._inner.waits_for_pass
 
     @property
+    def awaited(self) -> tuple[int, bool]:
+        return self._inner.awaited
+
+    @property
     def is_open(self) -> bool:
         return self._inner.is_open
 
