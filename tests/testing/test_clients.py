@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -17,6 +20,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of the way in which it loads its own files
     from kafka import KafkaConsumer, KafkaProducer
     from kafka import TopicPartition as PythonTopicPartition
+    from kafka.net.inet import KafkaNetSocket
 
 PATIENCE_S = 30
 TOPIC = "orders"
@@ -161,12 +165,32 @@ def test_advancing_returns_while_a_consumer_waits_for_messages(broker: Broker) -
         assert read(consumer) == b"two"
 
 
-def test_kafka_python_sends_and_reads_across_a_crash(broker: Broker) -> None:
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
+    """The sockets that kafka-python made. It drops one that was refused without closing it."""
+    made: list[socket.socket] = []
+    make = KafkaNetSocket.socket
+
+    def note(*arguments: Any) -> socket.socket:
+        made.append(make(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(KafkaNetSocket, "socket", note)
+    yield made
+    for each in made:
+        each.close()
+    made.clear()
+
+
+def test_kafka_python_sends_and_reads_across_a_crash(broker: Broker, tried: list[socket.socket]) -> None:
     backoff = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50, "retry_backoff_ms": 10}
     settings = {"bootstrap_servers": broker.kafka, "enable_idempotence": False, "acks": "all"} | backoff
     with closing(KafkaProducer(**settings)) as producer:
         assert producer.send(TOPIC, b"before", partition=0).get(PATIENCE_S).offset == 0
         broker.crash()
+        before, until_s = len(tried), time.monotonic() + PATIENCE_S
+        while len(tried) < before + 2:  # it was refused at least once
+            assert time.monotonic() < until_s, "it does not try again"
         broker.restart()
         assert producer.send(TOPIC, b"after", partition=0).get(PATIENCE_S).offset == 1
     with closing(KafkaConsumer(bootstrap_servers=broker.kafka, group_id=None, consumer_timeout_ms=30_000)) as consumer:
