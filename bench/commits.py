@@ -143,7 +143,8 @@ class _Broker:
         self._files = DiskFiles(str(self._folder), Settings().storage.open_files)
         self._passes = Passes(self._loop.call_soon, raise_failure)
         threshold = Settings().storage.syncfs_threshold
-        self._passes.start(SyncFlusher(self._files, self._offload, threshold, self._passes.settle, raise_failure))
+        turns, settle = self._passes.turns, self._passes.settle
+        self._passes.start(SyncFlusher(self._files, self._offload, threshold, turns, settle, raise_failure))
         self._logs = self._runner.run(self._open())
         return self
 

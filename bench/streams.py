@@ -71,7 +71,8 @@ class _Opened:
         files = DiskFiles(data, settings.storage.open_files)
         self.passes = Passes(loop.call_soon, raise_failure)
         threshold = settings.storage.syncfs_threshold
-        self.passes.start(SyncFlusher(files, offloads[0], threshold, self.passes.settle, raise_failure))
+        turns, settle = self.passes.turns, self.passes.settle
+        self.passes.start(SyncFlusher(files, offloads[0], threshold, turns, settle, raise_failure))
         self.core: Core = open_core(
             settings, files, self.passes, system_clock(), offloads[1], random.Random(7), Metrics()
         )

@@ -65,7 +65,8 @@ class PassRunner:
         self.failures: list[BaseException] = []
         self._soon: deque[Callable[[], None]] = deque()
         self.passes = Passes(self._soon.append, self.failures.append)
-        self.passes.start(SyncFlusher(files, self.offload, syncfs_threshold, self.passes.settle, self.failures.append))
+        turns, settle = self.passes.turns, self.passes.settle
+        self.passes.start(SyncFlusher(files, self.offload, syncfs_threshold, turns, settle, self.failures.append))
 
     def end_pass(self) -> None:
         """Write what was collected; nothing is synced yet."""

@@ -94,6 +94,7 @@ def replies_released_at_written(patch: pytest.MonkeyPatch) -> None:
     """A session sends an answer as soon as its pass is written."""
     is_ready = Reply.is_ready
     patch.setattr(Reply, "is_ready", lambda self, written, durable: is_ready(self, written, written))
+    patch.setattr(Reply, "awaited", property(lambda self: (self._number, False)))
 
 
 def topic_folder_not_synced(patch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from planted_bugs import replies_released_at_written
 
 from trimq.core.sharing import Sharing
-from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.delays import Delays
 from trimq.protocols.rocketmq.handlers import sending
 from trimq.protocols.rocketmq.transactions import Transactions
@@ -20,12 +20,6 @@ from trimq.storage.commit_store import CommitStore
 from trimq.storage.consume_queue import ConsumeQueue
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-
-
-def replies_released_at_written(patch: pytest.MonkeyPatch) -> None:
-    """A session sends an answer as soon as its pass is written."""
-    is_ready = Reply.is_ready
-    patch.setattr(Reply, "is_ready", lambda self, written, durable: is_ready(self, written, written))
 
 
 def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:

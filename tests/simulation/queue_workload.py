@@ -88,7 +88,8 @@ class QueueBroker:
         self.host = environment.host
         files = environment.files
         self.passes = Passes(environment.loop.call_soon, environment.failed)
-        self.passes.start(SyncFlusher(files, environment.offload, 4, self.passes.settle, environment.failed))
+        turns, settle = self.passes.turns, self.passes.settle
+        self.passes.start(SyncFlusher(files, environment.offload, 4, turns, settle, environment.failed))
         self.passes.on_progress(self._answer)
         self._waiting: deque[tuple[Ticket, int, asyncio.Future[int]]] = deque()
         table = open_table(files, "tables", "checkpoints", self.passes, list, environment.offload)

@@ -30,11 +30,9 @@ class StorageBroker:
         self._environment = environment
         self.host = environment.host
         self.passes = Passes(environment.loop.call_soon, environment.failed)
-        self.passes.start(
-            SyncFlusher(
-                environment.files, environment.offload, syncfs_threshold, self.passes.settle, environment.failed
-            )
-        )
+        files, offload, failed = environment.files, environment.offload, environment.failed
+        turns, settle = self.passes.turns, self.passes.settle
+        self.passes.start(SyncFlusher(files, offload, syncfs_threshold, turns, settle, failed))
         self.passes.on_progress(self._answer)
         self._waiting: deque[tuple[Ticket, int, asyncio.Future[int]]] = deque()
         self.ledgers = [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +9,7 @@ from doubles import FaultyFiles, ManualOffload
 
 from trimq.clock import ManualTime
 from trimq.storage.files import File
-from trimq.storage.flusher import AsyncFlusher, Dirty, Flusher, SyncFlusher
+from trimq.storage.flusher import AsyncFlusher, Dirty, Flusher, SyncFlusher, Turns
 from trimq.storage.memory_files import MemoryFiles
 
 THRESHOLD = 4
@@ -27,13 +28,21 @@ class Bench:
         self.time = ManualTime(0)
         self.durable: list[int] = []
         self.failures: list[BaseException] = []
+        self.soon: deque[Callable[[], None]] = deque()
+        self.is_collecting = False
+
+    def turn(self) -> None:
+        """What was to be called soon is called."""
+        for _ in range(len(self.soon)):
+            self.soon.popleft()()
 
     def _note(self, operation: str, name: str) -> None:
         if operation.startswith("sync"):
             self.synced.append(name or operation)
 
     def sync_flusher(self) -> SyncFlusher:
-        return SyncFlusher(self.files, self.offload, THRESHOLD, self.durable.append, self.failures.append)
+        turns = Turns(self.soon.append, lambda: self.is_collecting)
+        return SyncFlusher(self.files, self.offload, THRESHOLD, turns, self.durable.append, self.failures.append)
 
     def async_flusher(self) -> AsyncFlusher:
         return AsyncFlusher(
@@ -81,6 +90,7 @@ def test_one_round_is_under_way_at_a_time() -> None:
         bench.flush(flusher, number, name)
         assert len(bench.offload) == 1
     bench.offload.run_one()
+    bench.turn()
     assert (bench.durable, bench.synced, len(bench.offload)) == ([1], ["a"], 1)
     bench.offload.run_one()
     assert (bench.durable, sorted(bench.synced), len(bench.offload)) == ([1, 4], ["a", "b", "c", "d"], 0)
@@ -91,9 +101,12 @@ def test_numbers_are_published_in_order() -> None:
     flusher = bench.sync_flusher()
     for number in range(1, 20):
         bench.flush(flusher, number, "a")
+        bench.turn()
         if number % 3 == 0:
             bench.offload.run_one()
-    bench.offload.run_all()
+    while not flusher.is_idle:
+        bench.turn()
+        bench.offload.run_one()
     assert bench.durable == sorted(set(bench.durable))
     assert bench.durable[-1] == 19
 
@@ -105,8 +118,64 @@ def test_what_is_written_while_a_round_is_under_way_waits_for_the_next() -> None
     bench.flush(flusher, 2, "a")
     bench.offload.run_one()
     assert (bench.durable, bench.synced) == ([1], ["a"])
+    bench.turn()
     bench.offload.run_one()
     assert (bench.durable, bench.synced) == ([1, 2], ["a", "a"])
+
+
+def with_company(bench: Bench) -> SyncFlusher:
+    """One round is done, and while it was under way another pass was written."""
+    flusher = bench.sync_flusher()
+    bench.flush(flusher, 1, "a")
+    bench.flush(flusher, 2, "a")
+    bench.offload.run_one()
+    return flusher
+
+
+def test_what_comes_alone_is_synced_at_once() -> None:
+    bench = Bench()
+    flusher = bench.sync_flusher()
+    for number in range(1, 5):
+        bench.flush(flusher, number, "a")
+        bench.offload.run_one()
+        assert (bench.durable[-1], len(bench.soon)) == (number, 0)
+
+
+def test_a_round_waits_while_each_turn_brings_more() -> None:
+    bench = Bench()
+    flusher = with_company(bench)
+    bench.is_collecting = True  # it comes
+    bench.turn()
+    bench.is_collecting = False
+    bench.flush(flusher, 3, "b")  # and is written
+    bench.turn()
+    assert (len(bench.offload), flusher.is_idle) == (0, False)
+    bench.turn()
+    assert len(bench.offload) == 1
+    bench.offload.run_one()
+    assert (bench.durable, flusher.is_idle) == ([1, 3], True)
+
+
+def test_a_round_does_not_wait_for_ever() -> None:
+    bench = Bench()
+    flusher = with_company(bench)
+    turns = 0
+    while not len(bench.offload):
+        bench.flush(flusher, 3 + turns, "a")
+        bench.turn()
+        turns += 1
+    assert turns == 5
+    bench.offload.run_one()
+    assert bench.durable == [1, 7]
+
+
+def test_who_is_alone_again_is_not_kept_waiting() -> None:
+    bench = Bench()
+    flusher = with_company(bench)
+    bench.turn()
+    bench.offload.run_one()
+    bench.flush(flusher, 3, "a")
+    assert len(bench.offload) == 1
 
 
 def test_a_pass_that_wrote_nothing_is_published_too() -> None:

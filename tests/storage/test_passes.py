@@ -90,6 +90,7 @@ def test_passes_that_share_a_round_are_settled_in_their_order() -> None:
     bench.notes.clear()
     bench.runner.offload.run_one()
     assert bench.notes == ["one settled 1"]
+    bench.runner.end_pass()
     bench.runner.offload.run_one()
     assert bench.notes == ["one settled 1", "two settled 2", "one settled 3"]
 
@@ -151,6 +152,7 @@ def test_what_comes_afterwards_waits_for_its_pass_and_precedes_the_listeners() -
     bench.runner.offload.run_one()
     assert bench.notes == ["one settled 1", "after 1", "told"]
     bench.notes.clear()
+    bench.runner.end_pass()
     bench.runner.offload.run_one()
     assert bench.notes == ["two settled 2", "after 2", "told"]
 

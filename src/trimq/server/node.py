@@ -111,7 +111,7 @@ class Node:
         offload = TimedOffload(self._doors.sync_offload, rounds.observe)
         threshold = self._settings.storage.syncfs_threshold
         if self._settings.flush == "sync":
-            return SyncFlusher(files, offload, threshold, self._settle, self._fail)
+            return SyncFlusher(files, offload, threshold, self.passes.turns, self._settle, self._fail)
         timeline, interval_ms = self._doors.clock.liveness, self._settings.flush_interval_ms
         return AsyncFlusher(files, offload, threshold, self._settle, self._fail, timeline, interval_ms)
 

@@ -1,12 +1,12 @@
-"""Group commit: makes passes durable, one round after the other. The round under way is the batching window, so there
-is no timer. Knows files and folders, never what is in them."""
+"""Group commit: makes passes durable, one round after the other. The round under way is the batching window, and after
+it the turns of the loop that bring more, so there is no timer. Knows files and folders, never what is in them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trimq.clock import Timeline, Timer
 from trimq.offload import Offload
@@ -36,6 +36,11 @@ class Dirty:
 
 OnDurable = Callable[[int], None]
 OnFailure = Callable[[BaseException], None]
+
+
+# A round waits for at most so many turns of the loop. One alone is most of what there is to win for clients that wait
+# for each answer; with more it takes longer until the first of them has its own.
+_MOST_TURNS = 4
 
 
 class Flusher(Protocol):
@@ -137,15 +142,33 @@ class _Rounds:
             self.synced(number)
 
 
+class Turns(NamedTuple):
+    """Of the event loop."""
+
+    soon: Callable[[Callable[[], None]], object]
+    """Calls back in the next one."""
+    is_collecting: Callable[[], bool]
+    """Whether this one has brought something that is not written yet."""
+
+
 class SyncFlusher:
-    """A pass is durable when its bytes are on disk."""
+    """A pass is durable when its bytes are on disk. Where several clients wait for their answers, a round that began
+    with the first pass would leave all others to the next one, and each round has its price: so it waits while each
+    turn of the loop brings more. What comes alone is synced at once."""
 
     def __init__(
-        self, files: Files, offload: Offload, syncfs_threshold: int, durable: OnDurable, failed: OnFailure
+        self, files: Files, offload: Offload, syncfs_threshold: int, turns: Turns, durable: OnDurable, failed: OnFailure
     ) -> None:
         self._rounds = _Rounds(files, offload, syncfs_threshold, failed)
         self._rounds.synced = self._synced
+        self._turns = turns
         self._durable = durable
+        self._has_company = False
+        """Whether the last round was for several passes, or one came while it was under way."""
+        self._is_gathering = False
+        self._gathered_to = 0
+        self._turns_left = 0
+        self._last_round = 0
         self.on_disk = 0
         self.room_for = syncfs_threshold  # a sync of all waits for the file system's journal in any case
 
@@ -155,17 +178,44 @@ class SyncFlusher:
 
     @property
     def is_idle(self) -> bool:
-        return not self._rounds.under_way
+        return not self._rounds.under_way and not self._is_gathering
 
     def flush(self, number: int) -> None:
         self._rounds.number = number
-        if not self._rounds.under_way:
-            self._rounds.start()
+        if not self._rounds.under_way and not self._is_gathering:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._has_company:
+            self._is_gathering = True
+            self._turns_left = _MOST_TURNS
+            self._gather()
+        else:
+            self._start()
+
+    def _gather(self) -> None:
+        self._gathered_to = self._rounds.number
+        self._turns.soon(self._look)
+
+    def _look(self) -> None:
+        brought_more = self._rounds.number > self._gathered_to or self._turns.is_collecting()
+        if brought_more and self._turns_left:
+            self._turns_left -= 1
+            self._gather()
+        else:
+            self._is_gathering = False
+            self._start()
+
+    def _start(self) -> None:
+        self._has_company = self._rounds.number > self._last_round + 1
+        self._last_round = self._rounds.number
+        self._rounds.start()
 
     def _synced(self, number: int) -> None:
         self.on_disk = number
         if self._rounds.number > number:
-            self._rounds.start()
+            self._has_company = True
+            self._begin()
         self._durable(number)
 
     def hurry(self) -> None:

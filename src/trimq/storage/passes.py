@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from trimq.errors import Refusal, WriteFailed
-from trimq.storage.flusher import Dirty, Flusher
+from trimq.storage.flusher import Dirty, Flusher, Turns
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +98,10 @@ class Passes:
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back at the end of this turn of the loop: for what is done once for all that happens in it."""
         self._call_soon(callback)
+
+    @property
+    def turns(self) -> Turns:
+        return Turns(self._call_soon, lambda: bool(self._joined))
 
     def afterwards(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
         """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
