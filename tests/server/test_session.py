@@ -859,7 +859,7 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         assert len(peer.progress) == 0
         assert peer.time.next_due_ms() is None, "a timer is left"
         peer.session.send([b"too late"])
-        peer.session.release()
+        peer.session._releases.release()
         peer.session.close()
         peer.session.abort()
         for key in peer.front_end.deferred:

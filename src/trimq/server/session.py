@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 from trimq.clock import Timeline, Timer
@@ -14,8 +13,8 @@ from trimq.errors import ProtocolError, Stopping
 from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply
 from trimq.server.idleness import Idleness
 from trimq.server.outbox import Outbox, gathers, send_end
-from trimq.server.owed_replies import OwedReplies
 from trimq.server.progress import Progress
+from trimq.server.releases import Releases
 from trimq.server.rests import Rests
 from trimq.server.session_limits import SessionLimits, SessionMetrics
 from trimq.server.share import Share
@@ -46,7 +45,6 @@ class Session(asyncio.BufferedProtocol):
         ended: Callable[[Session], None],
     ) -> None:
         self._front_end = front_end
-        self._progress = progress
         self._limits = limits
         self._metrics = metrics
         self._liveness = liveness
@@ -57,7 +55,8 @@ class Session(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._conversation: Conversation
         self.address = ""
-        self._owed = OwedReplies(limits.held_replies)
+        self._releases = Releases(progress, limits.held_replies, self._leave)
+        self._owed = self._releases.owed
         self._outbox = Outbox(metrics.sent_bytes)
         self._idleness = Idleness(liveness, limits.idle_ms, self._idled)
         self._unlively_bytes = 0
@@ -132,13 +131,12 @@ class Session(asyncio.BufferedProtocol):
         if self._is_lost:
             return
         self._is_lost = True
-        self._progress.forget(self)
         self._rests.forget(self)
         self._idleness.stop()
         if self._timer is not None:
             self._timer.cancel()
         self._outbox.clear()
-        self._owed.abandon_all()
+        self._releases.end()
         try:
             if self._has_conversation:
                 self._conversation.closed()
@@ -227,41 +225,25 @@ class Session(asyncio.BufferedProtocol):
     # -- replies
 
     def _accept(self, reply: Reply) -> None:
-        owed, progress = self._owed, self._progress
-        if (not owed.count or owed.is_first(reply)) and reply.is_ready(progress.written, progress.durable):
+        if not self._releases.hold(reply):
             self.send(reply.take())
-            return
-        if reply.waits_for_pass:
-            owed.add(reply, self.release)
-            progress.wait(self, *reply.awaited)
-        else:
-            owed.add(reply, partial(self._resolved, reply))
 
-    def _resolved(self, reply: Reply) -> None:
-        reply.watch(self.release)  # in place of what leads back to the reply
-        if reply.waits_for_pass:
-            self._progress.wait(self, *reply.awaited)
-        self.release()
-
-    def release(self) -> None:
-        """Send the replies that are ready, each lane in its order."""
+    def _leave(self, ready: list[Reply]) -> None:
+        """Send these."""
         if self._is_lost:
             return
-        owed, progress = self._owed, self._progress
-        ready = owed.take_ready(progress.written, progress.durable)
         for reply in ready:
             try:
                 self._outbox.put(reply.take())
             except Exception:
                 log.exception("an answer to %s could not be made; its connection is closed", self.address)
-                owed.abandon_all()  # a peer that counts answers must not take a later one for this one
+                self._owed.abandon_all()  # a peer that counts answers must not take a later one for this one
                 self._end_with_error(())
                 break
-        if ready:
-            if self._is_held_back or self._has_ended_input:
-                # More may be taken in now; not from here, which may be inside another connection's turn.
-                self._schedule_turn()
-            self._schedule_flush()
+        if self._is_held_back or self._has_ended_input:
+            # More may be taken in now; not from here, which may be inside another connection's turn.
+            self._schedule_turn()
+        self._schedule_flush()
 
     # -- bytes out: collected during the pass, written once at its end
 
