@@ -10,7 +10,7 @@ class Told:
         self.name = name
         self.told = told
 
-    def release(self) -> None:
+    def passed(self) -> None:
         self.told.append(self.name)
 
 

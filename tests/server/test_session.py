@@ -715,6 +715,23 @@ def test_an_answer_that_cannot_be_made_ends_the_connection_before_the_next_one()
     run(main)
 
 
+def test_a_connection_that_cannot_be_written_to_ends_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        peer = Peer()
+
+        def fail(data: object) -> None:
+            raise RuntimeError("planted")
+
+        peer.say("pass 1 a")
+        peer.pipe.write = fail  # type: ignore[method-assign, assignment]
+        peer.progress.moved(1, 1)
+        await peer.settle()
+        assert peer.ended == [peer.session]
+        assert "planted" in caplog.text
+
+    run(main)
+
+
 def test_an_answer_that_cannot_be_made_at_once_ends_the_connection_after_the_earlier_ones() -> None:
     async def main() -> None:
         peer = Peer()
@@ -859,7 +876,7 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         assert len(peer.progress) == 0
         assert peer.time.next_due_ms() is None, "a timer is left"
         peer.session.send([b"too late"])
-        peer.session._releases.release()
+        peer.session._releases.passed()
         peer.session.close()
         peer.session.abort()
         for key in peer.front_end.deferred:

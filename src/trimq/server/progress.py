@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Waiting(Protocol):
-    def release(self) -> None:
+    def passed(self) -> None:
         """A pass that it waited for is as far as it has to be."""
 
 
@@ -50,7 +50,7 @@ class Progress:
         if self._until_durable:
             told |= _take(self._until_durable, durable)
         for waiting in told:
-            waiting.release()
+            waiting.passed()
 
 
 def _take(waits: dict[int, _Told], reached: int) -> _Told:

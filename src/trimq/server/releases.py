@@ -12,11 +12,12 @@ from trimq.server.progress import Progress
 
 
 class Releases:
-    """`leave` is given replies that may leave now, in the order in which they must."""
+    """`leave` is given replies that may leave now, in the order in which they must, and whether a pass made them ready:
+    then these are all that waited for it."""
 
     __slots__ = ("_leave", "_progress", "owed")
 
-    def __init__(self, progress: Progress, held_limit: int, leave: Callable[[list[Reply]], None]) -> None:
+    def __init__(self, progress: Progress, held_limit: int, leave: Callable[[list[Reply], bool], None]) -> None:
         self._progress = progress
         self._leave = leave
         self.owed = OwedReplies(held_limit)
@@ -27,23 +28,25 @@ class Releases:
         if (not owed.count or owed.is_first(reply)) and reply.is_ready(progress.written, progress.durable):
             return False
         if reply.waits_for_pass:
-            owed.add(reply, self.release)
+            owed.add(reply, self._release)
             progress.wait(self, *reply.awaited)
         else:
             owed.add(reply, partial(self._resolved, reply))
         return True
 
     def _resolved(self, reply: Reply) -> None:
-        reply.watch(self.release)  # in place of what leads back to the reply
+        reply.watch(self._release)  # in place of what leads back to the reply
         if reply.waits_for_pass:
             self._progress.wait(self, *reply.awaited)
-        self.release()
+        self._release()
 
-    def release(self) -> None:
-        """Something happened that one of them waited for."""
+    def _release(self, is_by_pass: bool = False) -> None:
         ready = self.owed.take_ready(self._progress.written, self._progress.durable)
         if ready:
-            self._leave(ready)
+            self._leave(ready, is_by_pass)
+
+    def passed(self) -> None:
+        self._release(is_by_pass=True)
 
     def end(self) -> None:
         """The connection is gone."""

@@ -228,8 +228,7 @@ class Session(asyncio.BufferedProtocol):
         if not self._releases.hold(reply):
             self.send(reply.take())
 
-    def _leave(self, ready: list[Reply]) -> None:
-        """Send these."""
+    def _leave(self, ready: list[Reply], is_by_pass: bool) -> None:
         if self._is_lost:
             return
         for reply in ready:
@@ -243,7 +242,18 @@ class Session(asyncio.BufferedProtocol):
         if self._is_held_back or self._has_ended_input:
             # More may be taken in now; not from here, which may be inside another connection's turn.
             self._schedule_turn()
-        self._schedule_flush()
+        if is_by_pass and not self._flush_scheduled:
+            self._flush_now()
+        else:
+            self._schedule_flush()
+
+    def _flush_now(self) -> None:
+        """Without the turn of the loop that `_schedule_flush` takes: those who wait for a pass are many."""
+        try:
+            self._flush()
+        except Exception:
+            log.exception("%s could not be answered; its connection is closed", self.address)
+            self._transport.abort()  # the others must be answered all the same
 
     # -- bytes out: collected during the pass, written once at its end
 
