@@ -169,6 +169,23 @@ def test_a_round_does_not_wait_for_ever() -> None:
     assert bench.durable == [1, 7]
 
 
+def test_the_disk_does_not_wait_where_there_is_much_to_sync() -> None:
+    bench = Bench()
+    flusher = with_company(bench)
+    bench.is_collecting = True
+    bench.turn()
+    assert len(bench.offload) == 0
+    flusher.dirty.size_bytes += 1 << 20
+    bench.flush(flusher, 3, "a")
+    bench.turn()
+    assert len(bench.offload) == 1
+    flusher.dirty.size_bytes += 1 << 20
+    bench.flush(flusher, 4, "a")
+    bench.offload.run_one()
+    assert len(bench.offload) == 1
+    assert (len(bench.soon), flusher.dirty.size_bytes) == (0, 0)
+
+
 def test_who_is_alone_again_is_not_kept_waiting() -> None:
     bench = Bench()
     flusher = with_company(bench)

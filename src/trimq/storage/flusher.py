@@ -18,11 +18,13 @@ log = logging.getLogger(__name__)
 class Dirty:
     """What was written since the last round: files, and folders in which names came or went."""
 
-    __slots__ = ("files", "folders", "wants_room")
+    __slots__ = ("files", "folders", "size_bytes", "wants_room")
 
     def __init__(self) -> None:
         self.files: set[File] = set()
         self.folders: set[str] = set()
+        self.size_bytes = 0
+        """Of what was written to journals."""
         self.wants_room = False
         """A file that the present pass extends had better be extended by more than is needed now."""
 
@@ -41,6 +43,9 @@ OnFailure = Callable[[BaseException], None]
 # A round waits for at most so many turns of the loop. One alone is most of what there is to win for clients that wait
 # for each answer; with more it takes longer until the first of them has its own.
 _MOST_TURNS = 4
+
+# With so much to sync a round pays for itself, and the disk should not wait for the loop.
+_WORTH_A_ROUND_BYTES = 256 * 1024
 
 
 class Flusher(Protocol):
@@ -186,7 +191,7 @@ class SyncFlusher:
             self._begin()
 
     def _begin(self) -> None:
-        if self._has_company:
+        if self._has_company and self._rounds.dirty.size_bytes < _WORTH_A_ROUND_BYTES:
             self._is_gathering = True
             self._turns_left = _MOST_TURNS
             self._gather()
@@ -199,7 +204,7 @@ class SyncFlusher:
 
     def _look(self) -> None:
         brought_more = self._rounds.number > self._gathered_to or self._turns.is_collecting()
-        if brought_more and self._turns_left:
+        if brought_more and self._turns_left and self._rounds.dirty.size_bytes < _WORTH_A_ROUND_BYTES:
             self._turns_left -= 1
             self._gather()
         else:

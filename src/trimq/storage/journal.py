@@ -180,6 +180,7 @@ class Journal:
             if segment.room_to and not self._full_bytes:
                 self._use_room(segment)
             dirty.files.add(file)
+            dirty.size_bytes += segment.size - position
         if self._folder_changed:
             dirty.folders.add(self._folder)
         self._owner.pass_written(ticket.number, dirty)
