@@ -16,6 +16,7 @@ from uuid import UUID
 from bench.figures import Figure, at_least_times_floor
 from bench.rig import SETTINGS, batch_of, event_loop, raise_failure
 from bench.sizes import Sizes
+from trimq.clock import LoopTime
 from trimq.config import Settings
 from trimq.offload import ThreadOffload
 from trimq.storage.checkpoints import Checkpoints
@@ -144,7 +145,8 @@ class _Broker:
         self._passes = Passes(self._loop.call_soon, raise_failure)
         threshold = Settings().storage.syncfs_threshold
         turns, settle = self._passes.turns, self._passes.settle
-        self._passes.start(SyncFlusher(self._files, self._offload, threshold, turns, settle, raise_failure))
+        flusher = SyncFlusher(self._files, self._offload, threshold, settle, raise_failure, turns, LoopTime())
+        self._passes.start(flusher)
         self._logs = self._runner.run(self._open())
         return self
 

@@ -18,7 +18,7 @@ from bench.figures import Figure, at_most
 from bench.processes import PROJECT, ChildFailed, ask, resident_mb
 from bench.rig import batch_of, event_loop, raise_failure
 from bench.sizes import Sizes
-from trimq.clock import system_clock
+from trimq.clock import LoopTime, system_clock
 from trimq.config import Settings
 from trimq.core.opening import Core, open_core
 from trimq.metrics import Metrics
@@ -72,7 +72,7 @@ class _Opened:
         self.passes = Passes(loop.call_soon, raise_failure)
         threshold = settings.storage.syncfs_threshold
         turns, settle = self.passes.turns, self.passes.settle
-        self.passes.start(SyncFlusher(files, offloads[0], threshold, turns, settle, raise_failure))
+        self.passes.start(SyncFlusher(files, offloads[0], threshold, settle, raise_failure, turns, LoopTime()))
         self.core: Core = open_core(
             settings, files, self.passes, system_clock(), offloads[1], random.Random(7), Metrics()
         )

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from trimq.clock import ManualTime
 from trimq.model import Buffer
 from trimq.offload import Done, Work
 from trimq.storage.files import File, Files, Memory, Space
@@ -66,7 +67,8 @@ class PassRunner:
         self._soon: deque[Callable[[], None]] = deque()
         self.passes = Passes(self._soon.append, self.failures.append)
         turns, settle = self.passes.turns, self.passes.settle
-        self.passes.start(SyncFlusher(files, self.offload, syncfs_threshold, turns, settle, self.failures.append))
+        failed, time = self.failures.append, ManualTime(0)
+        self.passes.start(SyncFlusher(files, self.offload, syncfs_threshold, settle, failed, turns, time))
 
     def end_pass(self) -> None:
         """Write what was collected; nothing is synced yet."""

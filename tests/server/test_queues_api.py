@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Iterator
 from http.client import HTTPConnection
-from typing import Any
+from typing import Any, NoReturn
 
 import pika
 import pytest
@@ -262,6 +262,28 @@ def test_what_was_just_given_up_is_in_the_listing_of_whoever_asks_next() -> None
     (answer,) = answers
     (failure,) = json.loads(answer.body)["failures"]
     assert base64.b64decode(failure["body"]) == b"one"
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_listing_that_fails_is_answered_all_the_same(monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
+    world = World()
+    world.queue("q")
+    world.publish("q", b"one")
+    delivery = world.get("q")
+    assert delivery is not None
+    if is_late:
+        world.verbs.reject([delivery])
+
+    def fail(*arguments: object) -> NoReturn:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(type(world.verbs), "failures", fail)
+    later = QueuesApi(world.core.broker).answer(CALLER, "GET", ["api", "failures"], {}, b"")
+    assert isinstance(later, Later)
+    answers: list[Answer] = []
+    later.begin(answers.append)
+    world.settle()
+    assert [answer.status for answer in answers] == [500]
 
 
 # --- definitions ------------------------------------------------------------------------------------------------------

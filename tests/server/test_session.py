@@ -631,7 +631,6 @@ def test_a_connection_that_is_reset_is_ended_once_and_gives_up_its_replies(loop:
             await ended(served)
             assert served.front_end.abandoned == ["a", "b"]
             assert served.front_end.conversations[0].times_closed == 1
-            assert len(served.progress) == 0
 
     run(main, loop)
 
@@ -715,6 +714,29 @@ def test_an_answer_that_cannot_be_made_ends_the_connection_before_the_next_one()
     run(main)
 
 
+class Told:
+    """Somebody else who waits for a pass."""
+
+    is_told = False
+
+    def passed(self) -> None:
+        self.is_told = True
+
+
+def test_what_is_resolved_in_one_turn_of_the_loop_is_written_at_once_and_what_waited_for_a_pass_with_it() -> None:
+    async def main() -> None:
+        peer = Peer()
+        peer.say("|later a", "|later b", "|pass 1 c", "|pass 1 d")
+        await peer.settle()
+        for name in "ab":
+            peer.front_end.deferred[name].resolve([name.encode() + b"\n"])
+        peer.progress.moved(1, 1)
+        assert await peer.listen() == ["a", "b", "c", "d"]
+        assert len(peer.pipe.writes) == 1
+
+    run(main)
+
+
 def test_a_connection_that_cannot_be_written_to_ends_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         peer = Peer()
@@ -722,9 +744,12 @@ def test_a_connection_that_cannot_be_written_to_ends_alone(caplog: pytest.LogCap
         def fail(data: object) -> None:
             raise RuntimeError("planted")
 
+        other = Told()
         peer.say("pass 1 a")
+        peer.progress.wait(other, 1)
         peer.pipe.write = fail  # type: ignore[method-assign, assignment]
         peer.progress.moved(1, 1)
+        assert other.is_told
         await peer.settle()
         assert peer.ended == [peer.session]
         assert "planted" in caplog.text
@@ -873,7 +898,6 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         assert peer.conversation.times_closed == 1
         assert peer.ended == [peer.session]
         assert len(peer.front_end.abandoned) + peer.front_end.hurried == "".join(peer.front_end.handled).count("later")
-        assert len(peer.progress) == 0
         assert peer.time.next_due_ms() is None, "a timer is left"
         peer.session.send([b"too late"])
         peer.session._releases.passed()
@@ -888,6 +912,7 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         del peer
         gc.collect()
         assert gone() is None, "somebody still holds the session"
+        progress.moved(99, 99)
         assert len(progress) == 0
 
     run(main)

@@ -89,7 +89,8 @@ class QueueBroker:
         files = environment.files
         self.passes = Passes(environment.loop.call_soon, environment.failed)
         turns, settle = self.passes.turns, self.passes.settle
-        self.passes.start(SyncFlusher(files, environment.offload, 4, turns, settle, environment.failed))
+        offload, failed, time = environment.offload, environment.failed, environment.clock.liveness
+        self.passes.start(SyncFlusher(files, offload, 4, settle, failed, turns, time))
         self.passes.on_progress(self._answer)
         self._waiting: deque[tuple[Ticket, int, asyncio.Future[int]]] = deque()
         table = open_table(files, "tables", "checkpoints", self.passes, list, environment.offload)

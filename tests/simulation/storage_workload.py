@@ -31,8 +31,8 @@ class StorageBroker:
         self.host = environment.host
         self.passes = Passes(environment.loop.call_soon, environment.failed)
         files, offload, failed = environment.files, environment.offload, environment.failed
-        turns, settle = self.passes.turns, self.passes.settle
-        self.passes.start(SyncFlusher(files, offload, syncfs_threshold, turns, settle, failed))
+        turns, settle, time = self.passes.turns, self.passes.settle, environment.clock.liveness
+        self.passes.start(SyncFlusher(files, offload, syncfs_threshold, settle, failed, turns, time))
         self.passes.on_progress(self._answer)
         self._waiting: deque[tuple[Ticket, int, asyncio.Future[int]]] = deque()
         self.ledgers = [

@@ -42,7 +42,8 @@ class Bench:
 
     def sync_flusher(self) -> SyncFlusher:
         turns = Turns(self.soon.append, lambda: self.is_collecting)
-        return SyncFlusher(self.files, self.offload, THRESHOLD, turns, self.durable.append, self.failures.append)
+        durable, failed = self.durable.append, self.failures.append
+        return SyncFlusher(self.files, self.offload, THRESHOLD, durable, failed, turns, self.time)
 
     def async_flusher(self) -> AsyncFlusher:
         return AsyncFlusher(
@@ -56,7 +57,8 @@ class Bench:
         )
 
     def flush(self, flusher: Flusher, number: int, *names: str, folders: tuple[str, ...] = ()) -> None:
-        """A pass wrote these files."""
+        """A pass wrote these files, a byte to each."""
+        flusher.dirty.size_bytes += len(names)
         flusher.dirty.files.update(self.files.open(name, create=True) for name in names)
         flusher.dirty.folders.update(folders)
         flusher.flush(number)
@@ -167,6 +169,35 @@ def test_a_round_does_not_wait_for_ever() -> None:
     assert turns == 5
     bench.offload.run_one()
     assert bench.durable == [1, 7]
+
+
+def test_a_round_does_not_wait_for_long_turns() -> None:
+    bench = Bench()
+    flusher = with_company(bench)
+    bench.flush(flusher, 3, "a")
+    bench.time.step(200)
+    bench.turn()
+    assert len(bench.offload) == 1
+
+
+def test_a_round_does_not_wait_for_what_needs_no_sync() -> None:
+    bench = Bench()
+    flusher = with_company(bench)
+    bench.flush(flusher, 3)
+    bench.turn()
+    assert len(bench.offload) == 1
+
+
+def test_a_round_for_several_passes_is_followed_by_one_that_waits() -> None:
+    bench = Bench()
+    flusher = with_company(bench)
+    bench.flush(flusher, 3, "a")
+    bench.turn()
+    bench.turn()
+    bench.offload.run_one()
+    assert bench.durable == [1, 3]
+    bench.flush(flusher, 4, "a")
+    assert (len(bench.offload), len(bench.soon)) == (0, 1)
 
 
 def test_the_disk_does_not_wait_where_there_is_much_to_sync() -> None:

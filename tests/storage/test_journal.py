@@ -356,3 +356,17 @@ def test_a_closed_journal_opens_its_files_when_they_are_used(bench: Bench) -> No
     begun(bench, b"abc", b"de")
     bench.journal.close()
     assert bench.contents() == {0: b"abc", 3: b"de"}
+
+
+@pytest.mark.parametrize(("size", "is_much"), [(200, False), (300_000, True)])
+def test_a_sync_waits_for_more_after_short_writes_and_not_after_long_ones(
+    bench: Bench, size: int, is_much: bool
+) -> None:
+    begun(bench, b"")
+    bench.append(b"first")
+    bench.runner.end_pass()
+    bench.append(b"x" * size)
+    bench.runner.end_pass()
+    bench.runner.offload.run_one()
+    assert (len(bench.runner.offload) == 1) is is_much
+    bench.runner.settle()

@@ -217,3 +217,13 @@ def test_what_keeps_step_with_the_files_and_fails_is_heard_by_whoever_settles(
     bench.runner.end_pass()
     with pytest.raises(ZeroDivisionError):
         bench.runner.offload.run_one()
+
+
+def test_what_has_joined_and_is_not_written_is_being_collected() -> None:
+    bench = Bench()
+    turns = bench.passes.turns
+    assert not turns.is_collecting()
+    bench.one.append()
+    assert turns.is_collecting()
+    bench.runner.end_pass()
+    assert not turns.is_collecting()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,7 +13,11 @@ from trimq.model import Buffer
 from trimq.server.http_codes import status_of
 from trimq.storage.passes import Ticket
 
+log = logging.getLogger(__name__)
+
 JSON = "application/json"
+
+T = TypeVar("T")
 
 
 class Answer(NamedTuple):
@@ -46,6 +51,17 @@ def refusal_answer(refusal: Refusal) -> Answer:
 def mistake_answer(status: int, error: str, message: str) -> Answer:
     """As a refusal, for what never reached the broker."""
     return Answer.json(status, {"error": error, "message": message})
+
+
+def guarded(asked: str, make: Callable[[], T]) -> T | Answer:
+    """What is made, or an answer that says why there is nothing else."""
+    try:
+        return make()
+    except Refusal as refusal:
+        return refusal_answer(refusal)
+    except Exception:
+        log.exception("%s failed unexpectedly", asked)
+        return mistake_answer(500, "InternalError", "the broker failed; its log says more")
 
 
 def bad_request(what: str, error: Exception) -> Answer:

@@ -16,11 +16,11 @@ from trimq.core.broker import Broker
 from trimq.core.group_roll import GroupRoll
 from trimq.core.logins import Logins
 from trimq.core.reading import Reading
-from trimq.errors import ProtocolError, Refusal, Stopping
+from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import Metrics, content_type
 from trimq.model import Buffer, Caller
 from trimq.protocols.contract import Outlet, Parts, Reply
-from trimq.server.answers import Answer, Later, mistake_answer, not_allowed, refusal_answer
+from trimq.server.answers import Answer, Later, guarded, mistake_answer, not_allowed, refusal_answer
 from trimq.server.api import Api
 from trimq.server.definitions_api import DefinitionsApi
 from trimq.server.groups_api import GroupsApi
@@ -52,6 +52,10 @@ class HttpRequest(NamedTuple):
     login: bytes = b""
     is_foreign: bool = False
     """A web page of somebody else sent it."""
+
+    @property
+    def asked(self) -> str:
+        return f"{self.method} {self.path}"
 
 
 class Unreadable(ProtocolError):
@@ -182,20 +186,12 @@ class HttpConversation:
                 reply.resolve_when_durable(answer.ticket.number, partial(self._encode_durable, request, answer))
 
         reply = Reply.later(abandon=abandon)
-        later.begin(answered)
+        if (failure := guarded(request.asked, lambda: later.begin(answered))) is not None:
+            answered(failure)
         return reply
 
     def _answer(self, request: HttpRequest) -> Answer | Later:
-        return self._guard(request, lambda: self._route(request))
-
-    def _guard(self, request: HttpRequest, make: Callable[[], Answer | Later]) -> Answer | Later:
-        try:
-            return make()
-        except Refusal as refusal:
-            return refusal_answer(refusal)
-        except Exception:
-            log.exception("%s %s failed unexpectedly", request.method, request.path)
-            return mistake_answer(500, "InternalError", "the broker failed; its log says more")
+        return guarded(request.asked, lambda: self._route(request))
 
     def _route(self, request: HttpRequest) -> Answer | Later:
         method = "GET" if request.method == "HEAD" else request.method
@@ -226,8 +222,8 @@ class HttpConversation:
                 done(mistake_answer(401, "WrongLogin", "there is no such user, or the password is another"))
                 return
             caller = dataclasses.replace(self._caller, principal=name)
-            answer = self._guard(
-                request, lambda: self._api.answer(caller, method, request.path, request.query, request.body)
+            answer = guarded(
+                request.asked, lambda: self._api.answer(caller, method, request.path, request.query, request.body)
             )
             if isinstance(answer, Later):
                 answer.begin(done)

@@ -109,10 +109,10 @@ class Node:
         files = self._doors.files
         rounds = self.metrics.histogram("sync_seconds", "How long the disk took to make a round of passes durable.")
         offload = TimedOffload(self._doors.sync_offload, rounds.observe)
-        threshold = self._settings.storage.syncfs_threshold
+        threshold, timeline = self._settings.storage.syncfs_threshold, self._doors.clock.liveness
         if self._settings.flush == "sync":
-            return SyncFlusher(files, offload, threshold, self.passes.turns, self._settle, self._fail)
-        timeline, interval_ms = self._doors.clock.liveness, self._settings.flush_interval_ms
+            return SyncFlusher(files, offload, threshold, self._settle, self._fail, self.passes.turns, timeline)
+        interval_ms = self._settings.flush_interval_ms
         return AsyncFlusher(files, offload, threshold, self._settle, self._fail, timeline, interval_ms)
 
     def _call_soon(self, callback: Callable[[], None]) -> None:

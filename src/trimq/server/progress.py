@@ -10,7 +10,7 @@ class Waiting(Protocol):
         """A pass that it waited for is as far as it has to be."""
 
 
-# Dicts, not sets: they are told in the order in which they began to wait, on every run.
+# Dicts, not sets: those of a pass are told in the order in which they began to wait, on every run.
 _Told = dict[Waiting, None]
 
 
@@ -37,11 +37,6 @@ class Progress:
             waits[number] = {waiting: None}
         else:
             told[waiting] = None
-
-    def forget(self, waiting: Waiting) -> None:
-        for waits in (self._until_written, self._until_durable):
-            for told in waits.values():
-                told.pop(waiting, None)
 
     def moved(self, written: int, durable: int) -> None:
         self.written = written

@@ -16,10 +16,9 @@ from trimq.core.broker import Broker
 from trimq.core.failures import Failure
 from trimq.core.policies import Policy
 from trimq.core.queue import Queue
-from trimq.errors import Refusal
 from trimq.formats.field_tables import Value
 from trimq.model import Caller
-from trimq.server.answers import JSON, Answer, Later, bad_request, mistake_answer, not_allowed, refusal_answer
+from trimq.server.answers import JSON, Answer, Later, bad_request, guarded, mistake_answer, not_allowed
 from trimq.server.vhosts import DEFAULT_VHOST, namespace_of, vhost_of
 
 _FAILURES = 100
@@ -105,18 +104,14 @@ class QueuesApi:
         return Later(begin)
 
     def _list_failures(self, caller: Caller, from_id: int, limit: int, done: Callable[[Answer], None]) -> None:
-        """Whoever rejected a message, and had an answer since, sees it here."""
+        """With those that were noted before it was asked, also if the disk has not answered yet."""
 
-        def answer() -> None:
-            try:
-                found = list(islice(self._queueing.failures(caller, from_id), limit))
-            except Refusal as refusal:
-                done(refusal_answer(refusal))
-                return
+        def make() -> Answer:
+            found = list(islice(self._queueing.failures(caller, from_id), limit))
             next_id = found[-1].id + 1 if found else from_id
-            done(Answer.json(200, {"failures": [_failure(failure) for failure in found], "next": next_id}))
+            return Answer.json(200, {"failures": [_failure(failure) for failure in found], "next": next_id})
 
-        self._queueing.when_all_failures_are_listed(answer)
+        self._queueing.when_all_failures_are_listed(lambda: done(guarded("GET /api/failures", make)))
 
     def _redrive(self, caller: Caller, number: str) -> Answer:
         if not (number.isascii() and number.isdigit()):

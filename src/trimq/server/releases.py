@@ -13,7 +13,7 @@ from trimq.server.progress import Progress
 
 class Releases:
     """`leave` is given replies that may leave now, in the order in which they must, and whether a pass made them ready:
-    then these are all that waited for it."""
+    then this connection is told of that pass once, and there is nothing to wait for that could be sent with them."""
 
     __slots__ = ("_leave", "_progress", "owed")
 
@@ -25,18 +25,20 @@ class Releases:
     def hold(self, reply: Reply) -> bool:
         """False: nothing keeps it from leaving now."""
         owed, progress = self.owed, self._progress
-        if (not owed.count or owed.is_first(reply)) and reply.is_ready(progress.written, progress.durable):
+        is_ready = reply.is_ready(progress.written, progress.durable)
+        if is_ready and (not owed.count or owed.is_first(reply)):
             return False
-        if reply.waits_for_pass:
-            owed.add(reply, self._release)
-            progress.wait(self, *reply.awaited)
-        else:
+        if reply.is_open:
             owed.add(reply, partial(self._resolved, reply))
+            return True
+        owed.add(reply, self._release)
+        if not is_ready:
+            progress.wait(self, *reply.awaited)
         return True
 
     def _resolved(self, reply: Reply) -> None:
         reply.watch(self._release)  # in place of what leads back to the reply
-        if reply.waits_for_pass:
+        if not reply.is_ready(self._progress.written, self._progress.durable):
             self._progress.wait(self, *reply.awaited)
         self._release()
 
@@ -49,6 +51,9 @@ class Releases:
         self._release(is_by_pass=True)
 
     def end(self) -> None:
-        """The connection is gone."""
-        self._progress.forget(self)
+        """The connection is gone. Whoever tells of passes may still know us, and must not keep the connection alive."""
         self.owed.abandon_all()
+        self._leave = _nowhere
+
+
+def _nowhere(ready: list[Reply], is_by_pass: bool) -> None: ...

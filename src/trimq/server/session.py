@@ -248,7 +248,7 @@ class Session(asyncio.BufferedProtocol):
             self._schedule_flush()
 
     def _flush_now(self) -> None:
-        """Without the turn of the loop that `_schedule_flush` takes: those who wait for a pass are many."""
+        """`_schedule_flush` would add a turn of the loop to every answer that waits for a pass."""
         try:
             self._flush()
         except Exception:

@@ -40,9 +40,11 @@ OnDurable = Callable[[int], None]
 OnFailure = Callable[[BaseException], None]
 
 
-# A round waits for at most so many turns of the loop. One alone is most of what there is to win for clients that wait
-# for each answer; with more it takes longer until the first of them has its own.
+# A round waits for at most so many turns of the loop that bring more, and for none after so long. One turn is most of
+# what there is to win for clients that wait for each answer; with more it takes longer until the first of them has its
+# own.
 _MOST_TURNS = 4
+_MOST_GATHERING_MS = 2
 
 # With so much to sync a round pays for itself, and the disk should not wait for the loop.
 _WORTH_A_ROUND_BYTES = 256 * 1024
@@ -157,21 +159,30 @@ class Turns(NamedTuple):
 
 
 class SyncFlusher:
-    """A pass is durable when its bytes are on disk. Where several clients wait for their answers, a round that began
-    with the first pass would leave all others to the next one, and each round has its price: so it waits while each
-    turn of the loop brings more. What comes alone is synced at once."""
+    """A pass is durable when its bytes are on disk. Where passes come close together, a round that began with the first
+    would leave all others to the next one, and each round has its price: so it waits while each turn of the loop brings
+    more. What comes alone is synced at once."""
 
     def __init__(
-        self, files: Files, offload: Offload, syncfs_threshold: int, turns: Turns, durable: OnDurable, failed: OnFailure
+        self,
+        files: Files,
+        offload: Offload,
+        syncfs_threshold: int,
+        durable: OnDurable,
+        failed: OnFailure,
+        turns: Turns,
+        timeline: Timeline,
     ) -> None:
         self._rounds = _Rounds(files, offload, syncfs_threshold, failed)
         self._rounds.synced = self._synced
         self._turns = turns
+        self._timeline = timeline
         self._durable = durable
         self._has_company = False
         """Whether the last round was for several passes, or one came while it was under way."""
         self._is_gathering = False
-        self._gathered_to = 0
+        self._gathered_bytes = 0
+        self._gathers_until_ms = 0
         self._turns_left = 0
         self._last_round = 0
         self.on_disk = 0
@@ -193,18 +204,21 @@ class SyncFlusher:
     def _begin(self) -> None:
         if self._has_company and self._rounds.dirty.size_bytes < _WORTH_A_ROUND_BYTES:
             self._is_gathering = True
+            self._gathers_until_ms = self._timeline.now_ms() + _MOST_GATHERING_MS
             self._turns_left = _MOST_TURNS
             self._gather()
         else:
             self._start()
 
     def _gather(self) -> None:
-        self._gathered_to = self._rounds.number
+        self._gathered_bytes = self._rounds.dirty.size_bytes
         self._turns.soon(self._look)
 
     def _look(self) -> None:
-        brought_more = self._rounds.number > self._gathered_to or self._turns.is_collecting()
-        if brought_more and self._turns_left and self._rounds.dirty.size_bytes < _WORTH_A_ROUND_BYTES:
+        size_bytes = self._rounds.dirty.size_bytes
+        brought_more = size_bytes > self._gathered_bytes or self._turns.is_collecting()
+        may_wait = self._turns_left > 0 and self._timeline.now_ms() < self._gathers_until_ms
+        if brought_more and may_wait and size_bytes < _WORTH_A_ROUND_BYTES:
             self._turns_left -= 1
             self._gather()
         else:
