@@ -76,7 +76,7 @@ class Leases:
         if self.is_leased(stream, offset):
             raise AlreadyLeased(offset)
         id = self._deadlines.schedule(deadline_ms, TimerEntry(stream, offset))
-        self._add((Lease(id, stream, offset, holder, deadline_ms, attempts),))
+        self._add(stream, holder, (Lease(id, stream, offset, holder, deadline_ms, attempts),))
         return id
 
     def grant_all(
@@ -90,7 +90,9 @@ class Leases:
                     raise AlreadyLeased(offset)
         ids = self._deadlines.schedule_all(deadline_ms, stream, offsets)
         granted = zip(ids, offsets, strict=True)
-        self._add([Lease(id, stream, offset, holder, deadline_ms, attempts) for id, offset in granted])
+        row = [Lease(id, stream, offset, holder, deadline_ms, attempts) for id, offset in granted]
+        if row:
+            self._add(stream, holder, row)
         return ids
 
     def extend(self, id: LeaseId, deadline_ms: int) -> Lease:
@@ -104,14 +106,18 @@ class Leases:
         """The holder is done with it, for good or ill."""
         lease = self.get(id)
         self._deadlines.cancel(id)
-        self._remove((lease,))
+        self._remove(lease.stream, lease.holder, (lease,))
         return lease
 
     def settle_all(self, ids: Sequence[LeaseId]) -> None:
         """As `settle`, of several, none twice: all of them, or none."""
+        if len(ids) == 1:
+            self.settle(ids[0])
+            return
         leases = [self.get(id) for id in ids]
         self._deadlines.cancel_all(ids)
-        self._remove(leases)
+        for (stream, holder), row in groupby(leases, _PLACE):
+            self._remove(stream, holder, row)
 
     def release(self, holder: Holder) -> list[Lease]:
         """The holder vanished: all its leases come back, in the order of streams and offsets."""
@@ -141,36 +147,35 @@ class Leases:
     def count_of_holder(self, holder: Holder) -> int:
         return len(self._by_holder.get(holder, ()))
 
-    def _add(self, leases: Iterable[Lease]) -> None:
-        """Those of one stream and holder that follow each other are looked up once."""
-        for (stream, holder), row in groupby(leases, _PLACE):
-            of_holder = self._by_holder.setdefault(holder, set())
-            offsets = self._by_stream.get(stream)
-            if offsets is None:
-                offsets = self._by_stream[stream] = _Offsets()
-            for lease in row:
-                self._leases[lease.id] = lease
-                of_holder.add(lease.id)
-                offsets.add(lease.offset)
+    def _add(self, stream: StreamId, holder: Holder, row: Iterable[Lease]) -> None:
+        """All of one stream and holder."""
+        of_holder = self._by_holder.setdefault(holder, set())
+        offsets = self._by_stream.get(stream)
+        if offsets is None:
+            offsets = self._by_stream[stream] = _Offsets()
+        for lease in row:
+            self._leases[lease.id] = lease
+            of_holder.add(lease.id)
+            offsets.add(lease.offset)
 
-    def _remove(self, leases: Iterable[Lease]) -> None:
-        for (stream, holder), row in groupby(leases, _PLACE):
-            of_holder, offsets = self._by_holder[holder], self._by_stream[stream]
-            for lease in row:
-                del self._leases[lease.id]
-                of_holder.remove(lease.id)
-                offsets.out.remove(lease.offset)
-            if not of_holder:
-                del self._by_holder[holder]
-            if not offsets.out:
-                del self._by_stream[stream]
+    def _remove(self, stream: StreamId, holder: Holder, row: Iterable[Lease]) -> None:
+        of_holder, offsets = self._by_holder[holder], self._by_stream[stream]
+        for lease in row:
+            del self._leases[lease.id]
+            of_holder.remove(lease.id)
+            offsets.out.remove(lease.offset)
+        if not of_holder:
+            del self._by_holder[holder]
+        if not offsets.out:
+            del self._by_stream[stream]
 
     def _expire(self, pending: Pending) -> None:
         lease = self._leases[pending.id]
-        self._remove((lease,))  # first, so that `expired` may grant the message to the next holder at once
+        # First, so that `expired` may grant the message to the next holder at once.
+        self._remove(lease.stream, lease.holder, (lease,))
         try:
             self._expired(lease)
         except Refusal:
             if not self.is_leased(lease.stream, lease.offset):
-                self._add((lease,))
+                self._add(lease.stream, lease.holder, (lease,))
                 raise

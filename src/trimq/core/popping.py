@@ -300,10 +300,10 @@ class Popping:
         return Settler(partial(self._find_queue, group, topic), self._settle, self._undecided)
 
     def _settle(self, queue: GroupQueue, offsets: Sequence[int]) -> Ticket:
-        is_ordered = any(queue.taken[offset].is_ordered for offset in offsets)
+        in_order = [offset for offset in offsets if queue.taken[offset].is_ordered]
         ticket = self._queues.settle_all(queue, offsets)
         self._undecided.note(ticket, queue, offsets)
-        if is_ordered:
+        if in_order:
             self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
         return ticket
 
