@@ -105,7 +105,7 @@ def test_what_is_kept_of_times_to_wait_is_bounded() -> None:
     for wait in range(500):
         head = one.read(HeaderBlock((*CALL[:-2], ("grpc-timeout", f"{wait}m"), CALL[-1]), False))
         assert head.facts.remaining_ms == wait
-    assert all(len(known.by_time) <= 64 for known in one._known.values())
+    assert all(len(known.by_time) <= 16 for known in one._known.values())
 
 
 def test_long_headers_are_not_kept_for_those_that_follow() -> None:

@@ -281,6 +281,16 @@ def test_blocks_that_differ_in_an_id_share_the_fields_that_they_share() -> None:
     assert reading.decode(encode([*told[0], ("id", b"9")])).fields == (("a", "1"), ("b", "2"), ("id", "9"))
 
 
+def test_a_block_that_is_shorter_than_what_others_begin_and_end_with_is_read_as_it_is() -> None:
+    reading = decoder()
+    told = encode([("a", b"1")])
+    for number in range(3):
+        assert reading.decode(told + encode([("id", b"%d" % number)]) + told).fields[1] == ("id", str(number))
+    assert reading.decode(told).fields == (("a", "1"),)
+    assert reading.decode(told + told).fields == (("a", "1"), ("a", "1"))
+    assert reading.decode(told + told + told).fields == (("a", "1"),) * 3
+
+
 def test_a_table_filled_with_long_fields_cannot_make_a_block_too_long_unseen() -> None:
     reading = decoder(8000)
     reading.decode(remembered("a", "x" * 3000))

@@ -24,7 +24,7 @@ _is_name = re.compile(r"[!-9;-@\[-~]+").fullmatch  # no blanks, no colon, no cap
 _breaks_off = re.compile(r"[\0\r\n]").search
 
 # Of calls that wait for so many different times what was made is kept for others that wait as long.
-_MOST_TIMES = 64
+_MOST_TIMES = 16
 
 METHOD_NOT_ALLOWED = 405
 UNSUPPORTED_MEDIA_TYPE = 415

@@ -129,7 +129,9 @@ class HeaderDecoder:
         """None: it is another one."""
         begins, first, ends, last = alike
         at = len(begins)
-        if not block.startswith(begins) or not block.endswith(ends) or block[at] >= _REMEMBERED:
+        if len(block) <= at + len(ends) or not block.startswith(begins) or not block.endswith(ends):
+            return None
+        if block[at] >= _REMEMBERED:
             return None
         field, at = self._read_literal(block, at, 0x0F)
         return (*first, field, *last) if at + len(ends) == len(block) else None

@@ -173,8 +173,17 @@ def test_what_is_known_of_many_groups_is_bounded() -> None:
     line.settle()
     run = line.peer.conversation._runs["AckMessage"]
     assert isinstance(run, AckRuns)
-    assert len(run._beginnings) <= 64
+    assert len(run._beginnings) <= 16
     assert set(codes([line.answer(2 * number + 1) for number in range(300)])) == {Code.INTERNAL_SERVER_ERROR}
+
+
+def test_a_long_name_of_a_namespace_is_not_kept() -> None:
+    desk = desk_of()
+    line = line_of(desk)
+    named = request(entry(received(desk)[0]))
+    named.topic.resource_namespace = "n" * 600
+    assert codes(line.ask(named)) == [Code.OK]
+    assert line.runs == []
 
 
 # -- whatever comes

@@ -28,8 +28,9 @@ from trimq.protocols.rocketmq.grpc.handlers.settling import (
 _MOST_CALLS = 64
 _LONGEST_REQUEST = 2048
 
-# So many groups and topics are known by how their requests begin.
-_MOST_BEGINNINGS = 64
+# So many groups and topics are known by how their requests begin, if that is short.
+_MOST_BEGINNINGS = 16
+_LONGEST_BEGINNING = 512
 
 _ENTRY = b"\x1a"  # the field of a request that has one
 _ID, _HANDLE = b"\x0a", b"\x12"  # those of an entry, which has the same numbers in the answer
@@ -103,9 +104,11 @@ class AckRuns:
         entries = [field(_ENTRY, entry.SerializeToString()) for entry in request.entries]
         if len(entries) != 1 or not raw.endswith(entries[0]):
             return None
+        begins = raw[: -len(entries[0])]
+        if len(begins) > _LONGEST_BEGINNING:
+            return None
         if len(self._beginnings) >= _MOST_BEGINNINGS:
             self._beginnings.clear()
-        begins = raw[: -len(entries[0])]
         found = self._beginnings[begins] = _Beginning(begins, group, topic)
         return found
 
