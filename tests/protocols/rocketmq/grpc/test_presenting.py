@@ -123,6 +123,35 @@ def test_whatever_stands_in_its_properties_and_whatever_came_before_it(unit: Uni
         assert len(written) == expected.ByteSize()
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "XUNIQ_KEY=a;UNIQ_KEY=b;",
+        "UNIQ_KEY=a;XUNIQ_KEY=b;",
+        "UNIQ_KEY=a;UNIQ_KEY=b;",
+        "UNIQ_KEY=;UNIQ_KEY=b;",
+        "UNIQ_KEY=;",
+        "UNIQ_KEY=a",
+        "XUNIQ_KEY=a;",
+        "UNIQ_KEY=a;XBORN_TIMESTAMP=1;",
+        "UNIQ_KEY=a;XBORN_TIMESTAMP=1;BORN_TIMESTAMP=2;",
+        "UNIQ_KEY=a;BORN_TIMESTAMP=2;XBORN_TIMESTAMP=1;",
+        "UNIQ_KEY=a;BORN_TIMESTAMP=2",
+        "BORN_TIMESTAMP=2;UNIQ_KEY=a;x=y;",
+        "UNIQ_KEY=é;x=y;",
+        "UNIQ_KEY=a;KEYS=a b;",
+        "UNIQ_KEY=?;BORN_TIMESTAMP=?;",
+        "x=UNIQ_KEY=y;UNIQ_KEY=a;",
+        "UNIQ_KEY=a;x=BORN_TIMESTAMP=y;",
+    ],
+)
+def test_only_what_is_the_key_is_taken_for_it(said: str) -> None:
+    for value in "acb":  # what was made of the first is there for the others
+        raw = said.replace("=a", f"={value}").replace("=", "\x01").replace(";", "\x02").encode()
+        unit = UNIT._replace(properties=raw)
+        assert wire.Message.FromString(write_message(unit, "t", "h", 1)) == filled(unit, "t", "h", 1)
+
+
 def test_messages_of_one_producer_are_shown_with_their_own_keys_and_times() -> None:
     before = _told_alike.cache_info()
     for number in range(20):
