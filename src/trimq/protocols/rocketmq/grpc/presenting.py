@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from trimq.formats.unit import COMPRESSED, Unit
 from trimq.formats.unit_hosts import offset_message_id, unpack_host
@@ -27,11 +27,8 @@ DELIVER_MS = "TIMER_DELIVER_MS"
 _DIGEST = b"\x22\x24\x08%c\x12\x20" % DigestType.MD5
 _PACKED, _PLAIN = (b"\x28%c" % encoding for encoding in (Encoding.GZIP, Encoding.IDENTITY))
 _KINDS = {kind: b"\x30%c" % kind for kind in MessageType}
+_NORMAL = _KINDS[MessageType.NORMAL]
 _DELAYS = frozenset((DELAY, DELIVER_MS, "TIMER_DELAY_SEC", "TIMER_DELAY_MS"))
-
-# How properties begin by which the messages of one producer differ: each has the first two, some have the last.
-_KEY, _BORN, _KEYS = (f"{name}\x01".encode() for name in (UNIQUE_KEY, BORN_MS, KEYS))
-_LONGEST_KNOWN = 512
 
 # What the system says of a message; users neither set these nor see them.
 RESERVED = frozenset(
@@ -47,6 +44,10 @@ RESERVED = frozenset(
 )
 
 
+# Of those, what is not told in other fields either: all that most messages carry.
+_MEANINGLESS = RESERVED - {TAGS, KEYS, TRANSACTIONAL, TRACE_CONTEXT, "DLQ_ORIGIN_TOPIC", *_DELAYS}
+
+
 def kind_of(properties: Mapping[str, str]) -> MessageType:
     if properties.get(TRANSACTIONAL, "").lower() == "true":
         return MessageType.TRANSACTION
@@ -59,72 +60,34 @@ def present(unit: Unit, topic: str) -> Any:
     return wire.Message.FromString(write_message(unit, topic))
 
 
-class _Told(NamedTuple):
-    """What the properties of a message say, as it is shown: fields of the message, and of its system properties."""
-
-    given: bytes
-    labels: bytes
-    born_host: bytes
-    id: str
-
-
 def write_message(unit: Unit, topic: str, handle: str = "", attempt: int = 1) -> bytes:
     """`handle` is what acknowledges it; `attempt` counts the deliveries so far, this one included. Written field by
     field as the declaration numbers them: protobuf takes twice the time for as many fields as these."""
-    found = _known_told(unit.properties)
-    told, id = (_told(unit.properties), b"") if found is None else found
-    system = _system_properties(unit, told, id or told.id.encode(), handle, attempt)
-    parts: list[Buffer] = [_topic_field(topic), told.given, b"\x1a", varint(len(system)), system]
+    properties = read_properties(unit.properties)
+    parts: list[Buffer] = [_topic_field(topic)]
+    labels = _NORMAL
+    if not _MEANINGLESS.issuperset(properties):
+        given = [item for item in properties.items() if item[0] not in RESERVED]
+        parts += [field(b"\x12", text(b"\x0a", name) + text(b"\x12", value)) for name, value in given]
+        labels = _labels(properties)
+    system = _system_properties(unit, properties, labels, handle, attempt)
+    parts += (b"\x1a", varint(len(system)), system)
     if body := unit.body:
         parts += (b"\x22", varint(len(body)), body)
     return b"".join(parts)
 
 
-def _known_told(raw: bytes) -> tuple[_Told, bytes] | None:
-    """What most messages of a producer say, and the key of this one: they differ in that, and in when they were born,
-    which is told elsewhere. None: it is not so simple."""
-    begin = raw.find(_KEY) + len(_KEY)
-    end = raw.find(b"\x02", begin)
-    id = raw[begin:end]
-    if begin < len(_KEY) or end <= begin or len(raw) > _LONGEST_KNOWN or not id.isascii() or _KEYS in raw:
-        return None
-    born = raw.find(_BORN, end) + len(_BORN)
-    stop = raw.find(b"\x02", born)
-    if born < len(_BORN) or stop < 0:
-        told = _told_alike(b"%b?%b" % (raw[:begin], raw[end:]))
-    else:
-        told = _told_alike(b"%b?%b?%b" % (raw[:begin], raw[end:born], raw[stop:]))
-    return None if told is None else (told, id)
-
-
-@lru_cache(maxsize=256)
-def _told_alike(raw: bytes) -> _Told | None:
-    """Of messages that have another key, and another time, than stand here. None: what was taken for those is not."""
-    properties = read_properties(raw)
-    if raw.count(_KEY) != 1 or UNIQUE_KEY not in properties:
-        return None
-    return _told(raw) if raw.count(_BORN) == (BORN_MS in properties) else None
-
-
-def _told(raw: bytes) -> _Told:
-    properties = read_properties(raw)
-    find = properties.get
-    shown = [item for item in properties.items() if item[0] not in RESERVED]
-    given = [field(b"\x12", text(b"\x0a", name) + text(b"\x12", value)) for name, value in shown]
-    born_host = text(b"\x42", host) if (host := find(BORN_HOST)) else b""
-    return _Told(b"".join(given), _labels(properties), born_host, find(UNIQUE_KEY, ""))
-
-
-def _system_properties(unit: Unit, told: _Told, id: bytes, handle: str, attempt: int) -> bytes:
+def _system_properties(unit: Unit, properties: Mapping[str, str], labels: bytes, handle: str, attempt: int) -> bytes:
+    """What every message has, and its labels."""
     digest = hashlib.md5(unit.body, usedforsecurity=False).hexdigest().upper()
     parts = (
-        field(b"\x1a", id or offset_message_id(unit.store_host, unit.position).encode()),
+        text(b"\x1a", properties.get(UNIQUE_KEY) or offset_message_id(unit.store_host, unit.position)),
         _DIGEST,
         digest.encode(),
         _PACKED if unit.sys_flag & COMPRESSED else _PLAIN,
-        told.labels,
+        labels,
         time_field(b"\x3a", unit.born_ms),
-        told.born_host or text(b"\x42", unpack_host(unit.born_host)[0]),
+        text(b"\x42", properties.get(BORN_HOST) or unpack_host(unit.born_host)[0]),
         time_field(b"\x4a", unit.store_ms),
         _store_host(unit.store_host),
         text(b"\x62", handle),
