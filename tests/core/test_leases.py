@@ -140,3 +140,34 @@ def test_a_message_that_comes_and_goes_behind_a_stuck_one_takes_bounded_room(lea
         leases.settle(leases.grant(STREAM, 5, "b", 2_000, attempt))
     assert len(leases._by_stream[STREAM]._heap) < 200
     assert leases.lowest(STREAM) == 0
+
+
+def test_leases_that_are_granted_and_settled_together_are_those_that_came_one_by_one(
+    time: ManualTime, leases: Leases, expired: list[Lease]
+) -> None:
+    one = Leases(time, expired.append)
+    ids = leases.grant_all(STREAM, [7, 3, 5], "a", 2_000, 1) + leases.grant_all(OTHER, [3], "b", 3_000, 2)
+    for stream, offset, holder, deadline_ms, attempts in [
+        *((STREAM, offset, "a", 2_000, 1) for offset in (7, 3, 5)),
+        (OTHER, 3, "b", 3_000, 2),
+    ]:
+        one.grant(stream, offset, holder, deadline_ms, attempts)
+    assert [leases.get(id) for id in ids] == [one.get(id) for id in ids]
+    leases.settle_all([ids[1], ids[3]])
+    for id in (ids[1], ids[3]):
+        one.settle(id)
+    for each in (leases, one):
+        assert (len(each), each.lowest(STREAM), each.lowest(OTHER)) == (2, 5, None)
+        assert (each.count_of_holder("a"), each.count_of_holder("b")) == (2, 0)
+    run(time, 9_000)
+    assert sorted(lease.offset for lease in expired) == [5, 5, 7, 7]
+
+
+def test_of_several_none_is_granted_or_settled_if_one_cannot_be(leases: Leases) -> None:
+    (id,) = leases.grant_all(STREAM, [5], "a", 2_000, 1)
+    with pytest.raises(AlreadyLeased):
+        leases.grant_all(STREAM, [4, 5], "a", 2_000, 1)
+    assert (len(leases), leases.lowest(STREAM)) == (1, 5)
+    with pytest.raises(LeaseGone):
+        leases.settle_all([id, 1])
+    assert leases.get(id).offset == 5

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from core.core_bench import AnyChanges, CoreBench
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trimq.config import Address, RocketMQ, Settings
-from trimq.core.popping import Popped, Popping, Received, Wish
+from trimq.core.popping import Popped, Popping, Receipt, Received, Wish
 from trimq.core.shared_groups import SharedGroup
 from trimq.core.shared_streams import Interest
 from trimq.core.shared_topics import SharedDefinition, SharedTopic
@@ -474,3 +476,53 @@ def test_a_receipt_counts_also_if_the_clock_moves_while_messages_are_taken(monke
     bench.bench.settle()
     assert [bench.ack(popped) for popped in received.messages] == [True, True]
     assert len({popped.receipt.taken_ms for popped in received.messages}) == 1
+
+
+def receipts_of(bench: PopBench) -> list[Receipt]:
+    """Of two streams and of what came back: out, out under a later receipt, settled before, never given."""
+    for number in (0, 1):
+        bench.send(*(b"%d" % (2 * at + number) for at in range(4)), number=number)
+    early = [popped.receipt for popped in bench.receive(2).messages]
+    bench.bench.advance(10 * SECOND)
+    found = [popped.receipt for popped in bench.receive(20, 60 * SECOND).messages]
+    bench.bench.advance(SECOND)
+    later, _ = bench.popping.change_invisible(SYSTEM, "g", bench.topic, found[-1], 60 * SECOND)
+    bench.popping.ack(SYSTEM, "g", bench.topic, found[-2])
+    bench.bench.settle()
+    return [*early, *found, later, found[0]._replace(offset=99), found[0]._replace(number=7)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 12), max_size=12), st.integers(0, 12), st.booleans())
+def test_receipts_that_come_together_are_settled_as_those_that_come_alone(
+    places: list[int], first: int, has_stopped: bool
+) -> None:
+    outcomes: list[list[object]] = []
+    for is_together in (True, False):
+        bench = PopBench(streams=2)
+        receipts = receipts_of(bench)
+        if has_stopped:
+            bench.popping.stop()
+        settler = bench.popping.settler(SYSTEM, "g", bench.topic)
+        chosen = [receipts[place % len(receipts)] for place in places]
+        if is_together:
+            found = settler.ack_all(chosen[:first]) + settler.ack_all(chosen[first:])  # in the same pass
+        else:
+            found = [outcome for receipt in chosen for outcome in settler.ack_all([receipt])]
+        bench.bench.settle()
+        told: list[object] = [getattr(each, "number", None if each is None else type(each)) for each in found]
+        kept = sorted(key.partition("/")[2] for key, _ in bench.popping._queues._table.items())
+        outcomes.append([told, kept])
+    assert outcomes[0] == outcomes[1]
+
+
+def test_messages_of_one_queue_are_viewed_together_as_one_by_one() -> None:
+    bench = PopBench(streams=2)
+    for at in range(6):
+        bench.send(b"x" * (1 + at * 900), number=0)
+        if at != 2:
+            bench.send(b"between", number=1)
+    stream = bench.topic.stream(0)
+    entries = list(stream.entries(0, 10))
+    for chosen in (entries, entries[2:4], entries[:1], entries[::-1], [*entries[3:], entries[0]], []):
+        assert stream.views(chosen) == [stream.view(entry) for entry in chosen]

@@ -359,3 +359,33 @@ def test_a_row_that_fails_by_a_bug_is_logged_and_dropped(time: CountingTime, cap
     timers.schedule(2_000, entry(0))
     run(time, 9_000)
     assert (len(timers), "planted" in caplog.text) == (0, True)
+
+
+def test_timers_that_are_scheduled_and_cancelled_together_are_those_that_came_one_by_one() -> None:
+    log: list[tuple[int, TimerEntry]] = []
+    together, alone = CountingTime(1_000), CountingTime(1_000)
+    many = Timers(together, lambda pending: log.append((together.now_ms(), pending.entry)))
+    one = Timers(alone, lambda pending: log.append((alone.now_ms(), pending.entry)))
+    rows = [(3_000, STREAM, range(5)), (2_000, OTHER, range(5, 9)), (3_000, OTHER, range(9, 11)), (4_000, STREAM, [])]
+    ids = [many.schedule_all(due_ms, stream, [*positions]) for due_ms, stream, positions in rows]
+    single = [[one.schedule(due_ms, entry(at, stream)) for at in positions] for due_ms, stream, positions in rows]
+    assert ids == single
+    assert together.calls < alone.calls + len(rows)
+    gone = [*ids[1], ids[0][2], ids[0][2], -1]
+    many.cancel_all(gone)
+    for id in gone:
+        one.cancel(id)
+    many.cancel_all([])
+    assert (len(many), many.upcoming(20)) == (len(one), one.upcoming(20))
+    run(together, 5_000)
+    fired, log[:] = [*log], []
+    run(alone, 5_000)
+    assert fired == log
+    assert together.next_due_ms() is None
+
+
+def test_many_that_are_cancelled_together_leave_few_keys(time: CountingTime, timers: Timers) -> None:
+    for _ in range(400):
+        timers.cancel_all(timers.schedule_all(2_000, STREAM, range(64)))
+    assert len(timers._keys._keys) + len(timers._keys._unswept) <= 3 * due_keys._STALE_KEYS_ALLOWED
+    assert (len(timers), time.next_due_ms()) == (0, None)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trimq.formats.unit import (
     FILLER_BYTES,
     LEAST_BYTES,
+    LONGEST_SHORT_TOPIC,
     BadUnit,
     BadUnitChecksum,
     Draft,
+    Unit,
+    _read_any_unit,
     check_unit,
     draft_size,
     encode_unit,
@@ -23,6 +29,7 @@ from trimq.formats.unit import (
     stamp,
 )
 from trimq.formats.unit_hosts import pack_host
+from trimq.model import Buffer
 
 HOST = pack_host("127.0.0.1", 10911)
 HOST_V6 = pack_host("::1", 10911)
@@ -110,3 +117,29 @@ def test_a_filler_says_how_far_the_next_file_is() -> None:
     assert filler_size(filler(4)) is None
     assert filler_size(filler(500)[: FILLER_BYTES - 1]) is None
     assert filler_size(encode_unit(DRAFT, 0, 0, 1, HOST)) is None
+
+
+def read_or_refused(read: Callable[[Buffer, int], Unit], data: Buffer, at: int) -> object:
+    try:
+        return read(data, at)
+    except BadUnit as refusal:
+        return str(refusal)
+
+
+@given(
+    st.sampled_from([HOST, HOST_V6]),
+    st.sampled_from([HOST, HOST_V6]),
+    st.sampled_from([0, 5, LONGEST_SHORT_TOPIC, LONGEST_SHORT_TOPIC + 1]),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3),
+    st.integers(0, 40),
+    st.integers(0, 3),
+)
+def test_a_unit_is_read_the_short_way_as_the_long_way(
+    born: bytes, store: bytes, topic: int, flips: list[tuple[int, int]], cut: int, at: int
+) -> None:
+    draft = DRAFT._replace(topic=b"t" * topic, born_host=born)
+    data = bytearray(b"..." + encode_unit(draft, 41, 4096, 1_700_000_000_123, store) + b"...")[3 - at :]
+    for place, byte in flips:
+        data[min(place, len(data) - 1)] = byte
+    raw = bytes(data[: len(data) - cut])
+    assert read_or_refused(read_unit, raw, at) == read_or_refused(_read_any_unit, raw, at)

@@ -92,7 +92,7 @@ class Grpc:
         size = len(http2._block or b"") + sum(len(asked.raw) for asked in postponed._by_stream.values())
         for stream in http2.streams.values():
             size += len(stream.partial or b"") + (len(stream.asked[1]) if stream.asked is not None else 0)
-            size += stream.block.size if stream.block.size > 4096 else 0
+            size += stream.block.long_bytes
         return size
 
     def close(self) -> None:

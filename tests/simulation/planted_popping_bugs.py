@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,30 +21,30 @@ def returned_again(patch: pytest.MonkeyPatch) -> None:
 def taken_not_kept(patch: pytest.MonkeyPatch) -> None:
     """After a crash a message that was out is neither out nor there."""
 
-    def take(self: Any, queue: GroupQueue, offset: int, kept: Any) -> None:
-        self._hold(queue, offset, kept)
+    def take_all(self: Any, queue: GroupQueue, offsets: Sequence[int], kept: Any) -> None:
+        self._hold_all(queue, offsets, kept)
 
-    patch.setattr(GroupQueues, "take", take)
+    patch.setattr(GroupQueues, "take_all", take_all)
 
 
 def settled_not_kept(patch: pytest.MonkeyPatch) -> None:
     """After a crash a message is out that was settled."""
 
-    def settle(self: Any, queue: GroupQueue, offset: int) -> Any:
-        self._drop(queue, offset)
+    def settle_all(self: Any, queue: GroupQueue, offsets: Sequence[int]) -> Any:
+        self._drop_all(queue, offsets)
         return self.go_on(queue, queue.next_offset)
 
-    patch.setattr(GroupQueues, "settle", settle)
+    patch.setattr(GroupQueues, "settle_all", settle_all)
 
 
 def passed_not_kept(patch: pytest.MonkeyPatch) -> None:
     """After a power cut that kept what was taken, and not how far the group had got, it is taken once more."""
-    take = GroupQueues.take
+    take_all = GroupQueues.take_all
 
-    def forgetful(self: Any, queue: GroupQueue, offset: int, kept: Kept) -> Any:
-        return take(self, queue, offset, msgspec.structs.replace(kept, is_passed=False))
+    def forgetful(self: Any, queue: GroupQueue, offsets: Sequence[int], kept: Kept) -> Any:
+        return take_all(self, queue, offsets, msgspec.structs.replace(kept, is_passed=False))
 
-    patch.setattr(GroupQueues, "take", forgetful)
+    patch.setattr(GroupQueues, "take_all", forgetful)
 
 
 def given_while_something_is_out(patch: pytest.MonkeyPatch) -> None:

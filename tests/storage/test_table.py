@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from doubles import FaultyFiles, ManualOffload, PassRunner, PowerCut
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trimq.clock import ManualTime
 from trimq.errors import Damage, StartMistake, WriteFailed
@@ -15,7 +17,7 @@ from trimq.storage.flusher import AsyncFlusher
 from trimq.storage.memory_files import MemoryFiles, NameChange
 from trimq.storage.passes import Passes
 from trimq.storage.table import Table, open_table
-from trimq.storage.table_records import HEADER, SYNCED, encode_record, iterate_frames
+from trimq.storage.table_records import DELETE, HEADER, PUT, SYNCED, encode_record, encode_records, iterate_frames
 
 FOLDER = "meta/tables"
 LOG = f"{FOLDER}/numbers.0.log"
@@ -117,8 +119,37 @@ def test_a_value_without_a_form_in_the_file_changes_nothing() -> None:
     table: Table[object] = open_table(files, FOLDER, "numbers", runner.passes, object, runner.offload)
     with pytest.raises(TypeError):
         table.put("key", object())
+    with pytest.raises(TypeError):
+        table.put_all(["key", "other"], object())
     assert "key" not in table
     assert runner.passes.is_idle
+
+
+def test_what_changes_together_is_written_as_what_changes_one_by_one() -> None:
+    together, alone = MemoryFiles(), MemoryFiles()
+    many, one = open_numbers(together, PassRunner(together)), open_numbers(alone, PassRunner(alone))
+    keys = ["a", "b", "ü", "x" * 300, ""]
+    ticket = many.put_all(keys, 7)
+    assert many.delete_all(["b", "nobody", "b"]) is ticket
+    assert many.put_all(["a", "c"], 8) is many.put_all([], 9) is ticket
+    for key in keys:
+        one.put(key, 7)
+    one.delete("b")
+    one.put("a", 8)
+    one.put("c", 8)
+    assert dict(many.items()) == dict(one.items())
+    assert many._live_bytes == one._live_bytes
+    for table in (many, one):
+        table._passes.finish()
+    assert contents(together, LOG) == contents(alone, LOG)
+    assert reopened(together) == {"a": 8, "ü": 7, "x" * 300: 7, "": 7, "c": 8}
+
+
+@given(st.sampled_from([PUT, DELETE]), st.lists(st.text()), st.one_of(st.none(), st.integers(0, 2**60), st.text()))
+def test_records_that_are_encoded_together_are_those_that_are_encoded_alone(
+    kind: int, keys: list[str], value: object
+) -> None:
+    assert encode_records(kind, keys, value) == [encode_record(kind, key, value) for key in keys]
 
 
 def test_a_fresh_table_touches_no_file_until_it_is_written() -> None:
@@ -260,13 +291,13 @@ def test_a_failed_write_is_undone_exactly(room_bytes: int) -> None:
     table.on_undone(lambda keys: undone.append(set(keys)))
     files.room_bytes = room_bytes
     ticket = table.put("changes", 20)
-    table.put("changes", 21)
+    table.put_all(["changes", "comes too"], 21)
     table.delete("goes")
     table.put("comes", 4)
-    table.delete("comes")
+    table.delete_all(["comes", "comes too"])
     runner.settle()
     assert isinstance(ticket.refusal, WriteFailed)
-    assert undone == [{"changes", "goes", "comes"}]
+    assert undone == [{"changes", "goes", "comes", "comes too"}]
     assert dict(table.items()) == {"stays": 1, "changes": 2, "goes": 3}
     assert contents(files, LOG) == before
     files.room_bytes = None

@@ -25,13 +25,13 @@ class DueKeys:
     def push(self, key: int) -> None:
         heapq.heappush(self._keys, key)
 
-    def sweep(self, live: int) -> None:
-        """To be called at each change: `live` keys are current."""
+    def sweep(self, live: int, changes: int = 1) -> None:
+        """To be called at each change, or once for several: `live` keys are current."""
         if not self._unswept:
             if len(self._keys) <= 2 * live + _STALE_KEYS_ALLOWED:
                 return
             self._unswept, self._keys = self._keys, []
-        for _ in range(min(_SWEPT_AT_ONCE, len(self._unswept))):
+        for _ in range(min(_SWEPT_AT_ONCE * changes, len(self._unswept))):
             key = self._unswept.pop()
             if self._is_current(key):
                 heapq.heappush(self._keys, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from trimq.storage.passes import Ticket
@@ -17,7 +17,12 @@ class DurableMap(Protocol[V]):
 
     def put(self, key: str, value: V) -> Ticket: ...
 
+    def put_all(self, keys: Sequence[str], value: V) -> Ticket:
+        """All of these keys have this value."""
+
     def delete(self, key: str) -> Ticket: ...
+
+    def delete_all(self, keys: Sequence[str]) -> Ticket: ...
 
     def items(self) -> Iterable[tuple[str, V]]: ...
 

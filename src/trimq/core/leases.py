@@ -4,8 +4,11 @@ is, never what it is nor what becomes of it when it comes back."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+import msgspec
 
 from trimq.clock import Timeline
 from trimq.core.timers import Pending, TimerEntry, Timers
@@ -14,12 +17,13 @@ from trimq.model import StreamId
 
 _STALE_OFFSETS_ALLOWED = 64
 
+_PLACE = attrgetter("stream", "holder")
+
 LeaseId = int
 Holder = Hashable
 
 
-@dataclass(slots=True)
-class Lease:
+class Lease(msgspec.Struct):
     """`attempts` counts the deliveries so far, this one included."""
 
     id: LeaseId
@@ -72,8 +76,24 @@ class Leases:
         if self.is_leased(stream, offset):
             raise AlreadyLeased(offset)
         id = self._deadlines.schedule(deadline_ms, TimerEntry(stream, offset))
-        self._add(Lease(id, stream, offset, holder, deadline_ms, attempts))
+        self._add(stream, holder, (Lease(id, stream, offset, holder, deadline_ms, attempts),))
         return id
+
+    def grant_all(
+        self, stream: StreamId, offsets: Sequence[int], holder: Holder, deadline_ms: int, attempts: int
+    ) -> list[LeaseId]:
+        """As `grant`, of several messages of one stream, none twice: all of them, or none."""
+        known = self._by_stream.get(stream)
+        if known is not None:
+            for offset in offsets:
+                if offset in known.out:
+                    raise AlreadyLeased(offset)
+        ids = self._deadlines.schedule_all(deadline_ms, stream, offsets)
+        granted = zip(ids, offsets, strict=True)
+        row = [Lease(id, stream, offset, holder, deadline_ms, attempts) for id, offset in granted]
+        if row:
+            self._add(stream, holder, row)
+        return ids
 
     def extend(self, id: LeaseId, deadline_ms: int) -> Lease:
         """Its deadline is `deadline_ms` from now on, which may be earlier than it was."""
@@ -86,8 +106,18 @@ class Leases:
         """The holder is done with it, for good or ill."""
         lease = self.get(id)
         self._deadlines.cancel(id)
-        self._remove(lease)
+        self._remove(lease.stream, lease.holder, (lease,))
         return lease
+
+    def settle_all(self, ids: Sequence[LeaseId]) -> None:
+        """As `settle`, of several, none twice: all of them, or none."""
+        if len(ids) == 1:
+            self.settle(ids[0])
+            return
+        leases = [self.get(id) for id in ids]
+        self._deadlines.cancel_all(ids)
+        for (stream, holder), row in groupby(leases, _PLACE):
+            self._remove(stream, holder, row)
 
     def release(self, holder: Holder) -> list[Lease]:
         """The holder vanished: all its leases come back, in the order of streams and offsets."""
@@ -117,31 +147,35 @@ class Leases:
     def count_of_holder(self, holder: Holder) -> int:
         return len(self._by_holder.get(holder, ()))
 
-    def _add(self, lease: Lease) -> None:
-        self._leases[lease.id] = lease
-        self._by_holder.setdefault(lease.holder, set()).add(lease.id)
-        offsets = self._by_stream.get(lease.stream)
+    def _add(self, stream: StreamId, holder: Holder, row: Iterable[Lease]) -> None:
+        """All of one stream and holder."""
+        of_holder = self._by_holder.setdefault(holder, set())
+        offsets = self._by_stream.get(stream)
         if offsets is None:
-            offsets = self._by_stream[lease.stream] = _Offsets()
-        offsets.add(lease.offset)
+            offsets = self._by_stream[stream] = _Offsets()
+        for lease in row:
+            self._leases[lease.id] = lease
+            of_holder.add(lease.id)
+            offsets.add(lease.offset)
 
-    def _remove(self, lease: Lease) -> None:
-        del self._leases[lease.id]
-        of_holder = self._by_holder[lease.holder]
-        of_holder.remove(lease.id)
+    def _remove(self, stream: StreamId, holder: Holder, row: Iterable[Lease]) -> None:
+        of_holder, offsets = self._by_holder[holder], self._by_stream[stream]
+        for lease in row:
+            del self._leases[lease.id]
+            of_holder.remove(lease.id)
+            offsets.out.remove(lease.offset)
         if not of_holder:
-            del self._by_holder[lease.holder]
-        offsets = self._by_stream[lease.stream]
-        offsets.out.remove(lease.offset)
+            del self._by_holder[holder]
         if not offsets.out:
-            del self._by_stream[lease.stream]
+            del self._by_stream[stream]
 
     def _expire(self, pending: Pending) -> None:
         lease = self._leases[pending.id]
-        self._remove(lease)  # first, so that `expired` may grant the message to the next holder at once
+        # First, so that `expired` may grant the message to the next holder at once.
+        self._remove(lease.stream, lease.holder, (lease,))
         try:
             self._expired(lease)
         except Refusal:
             if not self.is_leased(lease.stream, lease.offset):
-                self._add(lease)
+                self._add(lease.stream, lease.holder, (lease,))
                 raise

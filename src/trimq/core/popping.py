@@ -161,9 +161,9 @@ class Popping:
                 entries = choose(queue, place.stream, wish, count, room, self._out_limit, self._pass_over)
             if entries or not (wish.is_ordered and queue.held):
                 rest += max(place.stream.readable_end - queue.next_offset, 0)
-            for entry in entries:
-                messages.append(self._take(queue, place, entry, wish, now_ms))
-                room -= entry.size
+            if entries:
+                messages += self._take(queue, place, entries, wish, now_ms)
+                room -= sum([entry.size for entry in entries])
             ticket = self._keep_progress(queue, wish, bool(entries)) or ticket
         return Received(messages, rest, ticket)
 
@@ -211,14 +211,19 @@ class Popping:
         ticket = self._queues.settle(queue, offset)
         self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
 
-    def _take(self, queue: GroupQueue, place: _Place, entry: Entry, wish: Wish, now_ms: int) -> Popped:
-        deadline_ms, offset = now_ms + wish.invisible_ms, entry.offset
-        known = queue.taken.get(offset)
-        # One who asks again for the same has not had it.
-        tries = 0 if known is None else known.tries + (known.lease is None)
-        self._queues.take(queue, offset, Kept(deadline_ms, now_ms, tries, wish.is_ordered, True))
-        receipt = Receipt(place.is_returned, queue.stream.number, offset, now_ms)
-        return Popped(receipt, place.topic, place.stream.view(entry), deadline_ms, tries)
+    def _take(self, queue: GroupQueue, place: _Place, entries: list[Entry], wish: Wish, now_ms: int) -> list[Popped]:
+        topic, stream, is_returned = place
+        deadline_ms, number = now_ms + wish.invisible_ms, queue.stream.number
+        popped, by_tries = [], dict[int, list[int]]()
+        for (offset, *_), data in zip(entries, stream.views(entries), strict=True):
+            known = queue.taken.get(offset)
+            # One who asks again for the same has not had it.
+            tries = 0 if known is None else known.tries + (known.lease is None)
+            by_tries.setdefault(tries, []).append(offset)
+            popped.append(Popped(Receipt(is_returned, number, offset, now_ms), topic, data, deadline_ms, tries))
+        for tries, offsets in by_tries.items():
+            self._queues.take_all(queue, offsets, Kept(deadline_ms, now_ms, tries, wish.is_ordered, True))
+        return popped
 
     def _keep_progress(self, queue: GroupQueue, wish: Wish, has_taken: bool) -> Ticket | None:
         """After the messages: a power cut that keeps only some of it must not leave one out of both. They tell that
@@ -294,11 +299,11 @@ class Popping:
         self._access.require(caller, Action.READ, topic.resource)
         return Settler(partial(self._find_queue, group, topic), self._settle, self._undecided)
 
-    def _settle(self, queue: GroupQueue, offset: int) -> Ticket:
-        is_ordered = queue.taken[offset].is_ordered
-        ticket = self._queues.settle(queue, offset)
-        self._undecided.note(ticket, queue, offset)
-        if is_ordered:
+    def _settle(self, queue: GroupQueue, offsets: Sequence[int]) -> Ticket:
+        in_order = [offset for offset in offsets if queue.taken[offset].is_ordered]
+        ticket = self._queues.settle_all(queue, offsets)
+        self._undecided.note(ticket, queue, offsets)
+        if in_order:
             self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
         return ticket
 
@@ -336,7 +341,7 @@ class Popping:
         """It goes to the dead letters of the group, which are there, and is settled when that is durable. LeaseGone: it
         is not out."""
         dead = self.dead_letters(caller, group, topic, receipt)
-        queue, where = self._find_taken(group, topic, receipt), self._where(group, topic, receipt)
+        queue, where = self._find_taken(group, topic, receipt), self._where(group, topic, receipt.is_returned)
         if queue is None or where is None:
             raise LeaseGone(receipt.offset)
         unit = where.kept_stream(receipt.number).unit(receipt.offset)
@@ -348,17 +353,17 @@ class Popping:
     def _forwarded(self, queue: GroupQueue, receipt: Receipt, refusal: Refusal | None) -> None:
         taken = queue.taken.get(receipt.offset)
         if refusal is None and taken is not None and taken.taken_ms == receipt.taken_ms:
-            self._settle(queue, receipt.offset)
+            self._settle(queue, (receipt.offset,))
 
-    def _where(self, group: str, topic: SharedTopic, receipt: Receipt) -> SharedTopic | None:
-        return self._require_running().find_returned(group, topic) if receipt.is_returned else topic
+    def _where(self, group: str, topic: SharedTopic, is_returned: bool) -> SharedTopic | None:
+        return self._require_running().find_returned(group, topic) if is_returned else topic
 
-    def _find_queue(self, group: str, topic: SharedTopic, receipt: Receipt) -> GroupQueue | None:
-        where = self._where(group, topic, receipt)
-        return None if where is None else self._queues.find(group, StreamId(where.id, receipt.number))
+    def _find_queue(self, group: str, topic: SharedTopic, is_returned: bool, number: int) -> GroupQueue | None:
+        where = self._where(group, topic, is_returned)
+        return None if where is None else self._queues.find(group, StreamId(where.id, number))
 
     def _find_taken(self, group: str, topic: SharedTopic, receipt: Receipt) -> GroupQueue | None:
-        queue = self._find_queue(group, topic, receipt)
+        queue = self._find_queue(group, topic, receipt.is_returned, receipt.number)
         return queue if queue is not None and queue.is_out(receipt.offset, receipt.taken_ms) else None
 
     def _settled_in_order(self, queue: GroupQueue, refusal: Refusal | None) -> None:

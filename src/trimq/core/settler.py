@@ -3,14 +3,23 @@ waits for it too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from trimq.core.taken import GroupQueue
+from trimq.errors import Refusal
 from trimq.storage.passes import Ticket
 
 if TYPE_CHECKING:
     from trimq.core.popping import Receipt
+
+
+Outcome = Ticket | Refusal | None
+"""What became of a receipt: as `Popping.ack` tells it, or why it could not be looked at."""
+
+_QUEUE = itemgetter(0, 1)  # of a receipt: whether it is of what came back, and the number
 
 
 class Undecided:
@@ -20,26 +29,28 @@ class Undecided:
         self._afterwards = afterwards
         self._settled: dict[Ticket, set[tuple[GroupQueue, int]]] = {}
 
-    def note(self, ticket: Ticket, queue: GroupQueue, offset: int) -> None:
+    def note(self, ticket: Ticket, queue: GroupQueue, offsets: Iterable[int]) -> None:
         found = self._settled.get(ticket)
         if found is None:
             found = self._settled[ticket] = set()
             self._afterwards(ticket, self._settled.pop)
-        found.add((queue, offset))
+        for offset in offsets:
+            found.add((queue, offset))
 
     def find(self, queue: GroupQueue, offset: int) -> Ticket | None:
         return next((ticket for ticket, settled in self._settled.items() if (queue, offset) in settled), None)
 
 
 class Settler:
-    """Of one topic, for one group. `find` tells the queue of a receipt, `settle` ends what is out."""
+    """Of one topic, for one group. `find` tells a queue by whether it is of what came back, and its number; `settle`
+    ends what is out of one."""
 
     __slots__ = ("_find", "_queues", "_settle", "_undecided")
 
     def __init__(
         self,
-        find: Callable[[Receipt], GroupQueue | None],
-        settle: Callable[[GroupQueue, int], Ticket],
+        find: Callable[[bool, int], GroupQueue | None],
+        settle: Callable[[GroupQueue, Sequence[int]], Ticket],
         undecided: Undecided,
     ) -> None:
         self._find = find
@@ -50,10 +61,49 @@ class Settler:
     def ack(self, receipt: Receipt) -> Ticket | None:
         """As `Popping.ack`."""
         is_returned, number, offset, taken_ms = receipt
+        queue = self._queue(is_returned, number)
+        if queue is None:
+            return None
+        return self._settle(queue, (offset,)) if queue.is_out(offset, taken_ms) else self._undecided.find(queue, offset)
+
+    def _try_to_ack(self, receipt: Receipt) -> Outcome:
+        try:
+            return self.ack(receipt)
+        except Refusal as refusal:
+            return refusal
+
+    def ack_all(self, receipts: Sequence[Receipt]) -> list[Outcome]:
+        """As `ack`, of each. Those of one queue that follow each other are settled together."""
+        if len(receipts) == 1:
+            return [self._try_to_ack(receipts[0])]
+        settled: list[Outcome] = []
+        for (is_returned, number), row in groupby(receipts, _QUEUE):
+            places = [(offset, taken_ms) for _, _, offset, taken_ms in row]
+            try:
+                queue = self._queue(is_returned, number)
+            except Refusal as refusal:
+                settled += [refusal] * len(places)
+                continue
+            settled += [None] * len(places) if queue is None else self._ack_row(queue, places)
+        return settled
+
+    def _queue(self, is_returned: bool, number: int) -> GroupQueue | None:
         key = (is_returned, number)
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = self._find(receipt)
-        if queue is None:
-            return None
-        return self._settle(queue, offset) if queue.is_out(offset, taken_ms) else self._undecided.find(queue, offset)
+            queue = self._queues[key] = self._find(is_returned, number)
+        return queue
+
+    def _ack_row(self, queue: GroupQueue, places: Sequence[tuple[int, int]]) -> list[Ticket | None]:
+        """Places are offsets, and when the messages there were taken."""
+        out: dict[int, None] = {}
+        earlier: dict[int, Ticket | None] = {}
+        for at, (offset, taken_ms) in enumerate(places):
+            if queue.is_out(offset, taken_ms):
+                out[offset] = None
+            elif offset not in out:
+                earlier[at] = self._undecided.find(queue, offset)
+        ticket = self._settle(queue, [*out]) if out else None
+        if not earlier:
+            return [ticket] * len(places)
+        return [earlier.get(at, ticket) for at in range(len(places))]

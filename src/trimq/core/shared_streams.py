@@ -3,7 +3,8 @@ queue of places in the log, no protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from trimq.core.freshness import Freshness
@@ -175,6 +176,18 @@ class SharedStream:
     def view(self, entry: Entry) -> memoryview:
         """A message as it stands in the log."""
         return self._store.log.view(entry.position, entry.size)
+
+    def views(self, entries: Sequence[Entry]) -> list[memoryview]:
+        """As `view`, of each."""
+        places = [(position, size) for _, position, size, _ in entries]
+        if len(places) < 2 or sorted(places) != places:
+            return [self.view(entry) for entry in entries]
+        parts = [memoryview(part) for part in self._store.log.gather(places)]
+        if len(parts) == len(places):
+            return parts
+        (joined,) = parts
+        ends = accumulate([size for _, size in places])
+        return [joined[end - size : end] for end, (_, size) in zip(ends, places, strict=True)]
 
     def _properties(self, position: int, size: int) -> bytes:
         return self._unit(position, size).properties

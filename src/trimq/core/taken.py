@@ -3,12 +3,13 @@ which a restart finds them again. Knows places, never a message."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import astuple
 
 from trimq.clock import Timeline
 from trimq.core.durable_map import DurableMap
@@ -34,8 +35,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     is_passed: bool = False
 
 
-@dataclass(slots=True)
-class Taken:
+class Taken(msgspec.Struct, gc=False):
     """A message that is out; `lease` is None when its time is over. `tries` counts how often it was out before.
     `is_found`: it may have been brought back already, by a run before this one, or without that being noted. `is_over`:
     its time was over then, and whoever had it has it no longer."""
@@ -125,10 +125,10 @@ class GroupQueues:
 
     # -- changes
 
-    def take(self, queue: GroupQueue, offset: int, kept: Kept) -> Ticket:
-        """The message goes out now, for the first time or once more."""
-        self._hold(queue, offset, kept)
-        return self._table.put(queue.key(offset), kept)
+    def take_all(self, queue: GroupQueue, offsets: Sequence[int], kept: Kept) -> Ticket:
+        """These messages go out now, all of them for the first time or once more."""
+        self._hold_all(queue, offsets, kept)
+        return self._table.put_all([queue.key(offset) for offset in offsets], kept)
 
     def go_on(self, queue: GroupQueue, next_offset: int) -> Ticket:
         queue.next_offset = queue.kept_offset = next_offset
@@ -146,8 +146,12 @@ class GroupQueues:
 
     def settle(self, queue: GroupQueue, offset: int) -> Ticket:
         """It is done with, for good."""
-        self._drop(queue, offset)
-        return self._table.delete(queue.key(offset))
+        return self.settle_all(queue, (offset,))
+
+    def settle_all(self, queue: GroupQueue, offsets: Sequence[int]) -> Ticket:
+        """As `settle`, of several, none twice."""
+        self._drop_all(queue, offsets)
+        return self._table.delete_all([queue.key(offset) for offset in offsets])
 
     def extend(self, queue: GroupQueue, offset: int, taken_ms: int, deadline_ms: int) -> Ticket:
         """It is out as if it had been taken at `taken_ms`. LeaseGone: it is not out."""
@@ -164,32 +168,38 @@ class GroupQueues:
 
     def hold_on(self, queue: GroupQueue, offset: int, deadline_ms: int) -> None:
         """Its time is over, and yet it cannot come back now: it stays out for a while."""
-        self._hold(queue, offset, queue.taken[offset].kept_until(deadline_ms))
+        self._hold_all(queue, (offset,), queue.taken[offset].kept_until(deadline_ms))
 
     def forget(self, queue: GroupQueue) -> Ticket:
         """The group, or the stream, is gone."""
-        for offset in list(queue.taken):
-            self.settle(queue, offset)
+        self.settle_all(queue, list(queue.taken))
         self._queues.pop((queue.group, queue.stream), None)
         return self._table.delete(queue.key(_NEXT))
 
     # -- leases
 
-    def _hold(self, queue: GroupQueue, offset: int, kept: Kept) -> None:
+    def _hold_all(self, queue: GroupQueue, offsets: Sequence[int], kept: Kept) -> None:
         leases = self._leases.get(queue.group)
         if leases is None:
             ended = partial(self._lease_ended, queue.group)
             leases = self._leases[queue.group] = Leases(self._timeline, ended)
-        self._drop(queue, offset)
-        lease = leases.grant(queue.stream, offset, _NOBODY, kept.number, kept.tries + 1)
-        queue.taken[offset] = Taken(lease, kept.taken_ms, kept.tries, kept.is_ordered, kept.is_passed)
-        queue.is_ordered = kept.is_ordered
+        deadline_ms, taken_ms, tries, is_ordered, is_passed = astuple(kept)
+        self._drop_all(queue, offsets)
+        granted = leases.grant_all(queue.stream, offsets, _NOBODY, deadline_ms, tries + 1)
+        for offset, lease in zip(offsets, granted, strict=True):
+            queue.taken[offset] = Taken(lease, taken_ms, tries, is_ordered, is_passed)
+        queue.is_ordered = is_ordered
 
-    def _drop(self, queue: GroupQueue, offset: int) -> None:
-        queue.back.discard(offset)
-        taken = queue.taken.pop(offset, None)
-        if taken is not None and taken.lease is not None:
-            self._leases[queue.group].settle(taken.lease)
+    def _drop_all(self, queue: GroupQueue, offsets: Iterable[int]) -> None:
+        leases = []
+        for offset in offsets:
+            taken = queue.taken.pop(offset, None)
+            if taken is not None and taken.lease is not None:
+                leases.append(taken.lease)
+        if queue.back:
+            queue.back.difference_update(offsets)
+        if leases:
+            self._leases[queue.group].settle_all(leases)
 
     def _lease_ended(self, group: str, lease: Lease) -> None:
         queue = self._queues[group, lease.stream]
@@ -227,9 +237,9 @@ class GroupQueues:
             elif not queue.taken:
                 self._queues.pop((group, stream), None)  # nothing of it was ever kept
         elif kept is None:
-            self._drop(queue, offset)
+            self._drop_all(queue, (offset,))
         else:
-            self._hold(queue, offset, kept)
+            self._hold_all(queue, (offset,), kept)
 
 
 def _read_key(key: str) -> tuple[StreamId, int, str]:

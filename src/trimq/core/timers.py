@@ -87,11 +87,11 @@ class _Streams:
         self._counts = array("q")
         self._free: list[int] = []
 
-    def take(self, stream: StreamId) -> int:
+    def take(self, stream: StreamId, count: int = 1) -> int:
         number = self._numbers.get(stream)
         if number is None:
             number = self._add(stream)
-        self._counts[number] += 1
+        self._counts[number] += count
         return number
 
     def _add(self, stream: StreamId) -> int:
@@ -168,6 +168,28 @@ class Timers:
             self._arm()
         return id
 
+    def schedule_all(self, due_ms: int, stream: StreamId, positions: Sequence[int]) -> list[TimerId]:
+        """As `schedule`, of several of one stream that are due together."""
+        if not positions:
+            return []
+        due_ms = min(due_ms, _LATEST_MS)
+        number, due_key, first = self._streams.take(stream, len(positions)), due_ms << ID_BITS, self._scheduled + 1
+        self._scheduled += len(positions)
+        ids = []
+        for scheduled, position in enumerate(positions, first):
+            slot = self._take_slot()
+            self._numbers[slot] = scheduled
+            self._dues_ms[slot] = due_ms
+            self._positions[slot] = position
+            self._stream_numbers[slot] = number
+            id = scheduled << _SLOT_BITS | slot
+            self._keys.push(due_key | id)
+            ids.append(id)
+        self._keys.sweep(len(self), len(positions))
+        if self._alarm is None or due_ms < self._alarm_ms:
+            self._arm()
+        return ids
+
     def reschedule(self, id: TimerId, due_ms: int) -> bool:
         """Fire it at another time instead, with the same id. False: it is no longer pending."""
         if not self._is_pending(id):
@@ -187,6 +209,16 @@ class Timers:
         self._free(id & _SLOT_MASK)
         self._changed(due_ms)
         return True
+
+    def cancel_all(self, ids: Sequence[TimerId]) -> None:
+        """None of them will fire: those that are no longer pending have."""
+        dues_ms = []
+        for id in ids:
+            if self._is_pending(id):
+                dues_ms.append(self._dues_ms[id & _SLOT_MASK])
+                self._free(id & _SLOT_MASK)
+        if dues_ms:
+            self._changed(min(dues_ms), len(dues_ms))
 
     def get(self, id: TimerId) -> Pending | None:
         return self._pending(id) if self._is_pending(id) else None
@@ -237,9 +269,9 @@ class Timers:
 
     # -- firing
 
-    def _changed(self, due_ms: int) -> None:
-        """A timer with this due time came or went."""
-        self._keys.sweep(len(self))
+    def _changed(self, due_ms: int, count: int = 1) -> None:
+        """A timer with this due time came or went; or several, of which it was the first."""
+        self._keys.sweep(len(self), count)
         if self._alarm is None or due_ms <= self._alarm_ms:
             self._arm()
 

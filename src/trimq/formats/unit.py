@@ -31,6 +31,7 @@ TRANSACTION_ROLLBACK = 12
 TRANSACTION_BITS = 12
 BORN_HOST_V6 = 16
 STORE_HOST_V6 = 32
+_ANY_V6 = BORN_HOST_V6 | STORE_HOST_V6
 
 #   size · magic · body's crc · queue · flag · queue offset · position · system flag · born at · born host ·
 #   stored at · store host · reconsume times · prepared at · body's length
@@ -184,10 +185,28 @@ def unit_size(data: Buffer, at: int = 0) -> int:
 def read_unit(data: Buffer, at: int = 0) -> Unit:
     """The unit that begins here; its body is a part of `data`. BadUnit: its lengths do not fit. The checksum is not
     looked at."""
+    if len(data) - at < LEAST_BYTES:
+        return _read_any_unit(data, at)
+    size, magic, *fields, body_length = SHORT_HEAD.unpack_from(data, at)
+    body_at, end = at + SHORT_HEAD.size, at + size
+    topic_at = body_at + body_length + 1
+    if magic != MAGIC or fields[5] & _ANY_V6 or body_length < 0 or not topic_at + 2 <= end <= len(data):
+        return _read_any_unit(data, at)
+    topic_length = data[topic_at - 1]
+    topic_end = topic_at + topic_length
+    begin = topic_end + 2  # of the properties
+    if topic_length > LONGEST_SHORT_TOPIC or begin > end or _LENGTH.unpack_from(data, topic_end)[0] != end - begin:
+        return _read_any_unit(data, at)
+    body, topic = data[body_at : topic_at - 1], bytes(data[topic_at:topic_end])
+    return Unit._make((size, *fields, body, topic, bytes(data[begin:end])))
+
+
+def _read_any_unit(data: Buffer, at: int) -> Unit:
+    """As `read_unit`: also of the few that have long names, or hosts of IPv6."""
     size = unit_size(data, at)
     magic, sys_flag = _SIZE_AND_MAGIC.unpack_from(data, at)[1], _INT.unpack_from(data, at + 36)[0]
     head = SHORT_HEAD
-    if sys_flag & (BORN_HOST_V6 | STORE_HOST_V6):
+    if sys_flag & _ANY_V6:
         born = _HOST_V6 if sys_flag & BORN_HOST_V6 else _HOST_V4
         head = _HEADS[born, _HOST_V6 if sys_flag & STORE_HOST_V6 else _HOST_V4]
     end = at + size

@@ -223,8 +223,9 @@ class FrontEnd(Protocol):
 
 @dataclass(slots=True, eq=False)
 class CallerFacts:
-    """What whoever carries a call knows of it. `remaining_ms` is how long its caller waits; None: for ever. Calls that
-    say the same share their facts: `meaning` is for whoever answers, who need not find it out again."""
+    """What whoever carries a call knows of it. `metadata` is what is heeded of it, `remaining_ms` how long its caller
+    waits; None: for ever. Calls that say the same share their facts: `meaning` is for whoever answers, who need not
+    find it out again."""
 
     address: str
     metadata: Mapping[str, str]
@@ -264,6 +265,9 @@ class CallFrontEnd(Protocol):
     streamed_answers: tuple[str, ...]
     """Those of the calls that are answered with any number of messages."""
     streams: tuple[str, ...]
+    heeded: frozenset[str]
+    """Names of what it looks at of a caller's metadata: it is told no other, and calls that differ in others share
+    their facts."""
 
     def call(self, method: str, facts: CallerFacts, raw: bytes) -> Reply:
         """Do what is asked, now."""

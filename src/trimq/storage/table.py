@@ -3,7 +3,7 @@ Knows keys and values, never what they are for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, ItemsView, Iterator, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterator, Sequence, ValuesView
 from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ from trimq.offload import Offload
 from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.passes import Passes, Ticket
-from trimq.storage.table_records import DELETE, HEADER, PUT, SYNCED, encode_record
+from trimq.storage.table_records import DELETE, HEADER, PUT, SYNCED, encode_record, encode_records
 from trimq.storage.table_recovery import LogEnd, Recovered, Recovery, folders_of, log_path
 from trimq.storage.table_snapshot import SnapshotWriter
 
@@ -171,21 +171,37 @@ class Table(Generic[V]):
         """Set `key`. TypeError: the value has no form in the file, and nothing was changed."""
         record = encode_record(PUT, key, value)
         ticket = self._ticket or self._join()
+        self._set(key, value, record)
+        return ticket
+
+    def put_all(self, keys: Sequence[str], value: V) -> Ticket:
+        """As `put`, of several keys that have one value, which is encoded once."""
+        records = encode_records(PUT, keys, value)
+        ticket = self._ticket or self._join()
+        for key, record in zip(keys, records, strict=True):
+            self._set(key, value, record)
+        return ticket
+
+    def _set(self, key: str, value: V, record: bytes) -> None:
         self._remember(key)
         self._live_bytes += len(record) - len(self._records.get(key, b""))
         self._values[key] = value
         self._records[key] = record
         self._parts.append(record)
-        return ticket
 
     def delete(self, key: str) -> Ticket:
         """Remove `key`. One that is not there is no mistake: the ticket says when its absence is durable."""
+        return self.delete_all((key,))
+
+    def delete_all(self, keys: Sequence[str]) -> Ticket:
+        """As `delete`, of each."""
         ticket = self._ticket or self._join()
-        if key in self._values:
-            self._remember(key)
-            del self._values[key]
-            self._live_bytes -= len(self._records.pop(key))
-            self._parts.append(encode_record(DELETE, key, None))
+        for key in keys:
+            if key in self._values:
+                self._remember(key)
+                del self._values[key]
+                self._live_bytes -= len(self._records.pop(key))
+                self._parts.append(encode_record(DELETE, key, None))
         return ticket
 
     def on_undone(self, listener: Callable[[Collection[str]], None]) -> None:

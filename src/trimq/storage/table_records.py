@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -45,6 +45,13 @@ def encode_record(kind: int, first: object, second: object) -> bytes:
     """One record, ready to be written. TypeError: a value that msgpack has no form for."""
     body = _VERSION_BYTE + _encode((kind, first, second))
     return _PREFIX.pack(len(body), crc32c(body)) + body
+
+
+def encode_records(kind: int, keys: Iterable[str], second: object) -> list[bytes]:
+    """As `encode_record`, one for each key."""
+    begin, rest = _LANDMARK + _encode(kind), _encode(second)
+    bodies = [b"%b%b%b" % (begin, _encode(key), rest) for key in keys]
+    return [_PREFIX.pack(len(body), crc32c(body)) + body for body in bodies]
 
 
 def read_frame(data: memoryview, position: int) -> Frame | None:

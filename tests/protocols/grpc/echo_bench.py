@@ -82,6 +82,7 @@ class Echo:
     calls: tuple[str, ...] = ("Plain", "Parts")
     streamed_answers: tuple[str, ...] = ("Parts",)
     streams: tuple[str, ...] = ("Stream",)
+    heeded = frozenset(("x-mq-client-id", "a", "b-bin"))
 
     def __init__(self) -> None:
         self.facts: list[CallerFacts] = []

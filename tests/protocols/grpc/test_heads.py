@@ -10,6 +10,7 @@ from trimq.protocols.grpc.hpack import Field, HeaderBlock
 from trimq.protocols.grpc.statuses import Rejection
 
 METHODS = {"/s/Send": Method("Send", False), "/s/Talk": Method("Talk", True)}
+HEEDED = frozenset(("x-mq-request-id", "trace-bin", "x"))
 CALL: list[Field] = [
     (":method", "POST"),
     (":scheme", "http"),
@@ -50,7 +51,7 @@ def told(reader: HeadReader, fields: list[Field]) -> object:
 
 
 def reader() -> HeadReader:
-    return HeadReader(METHODS, "127.0.0.1:1", 1000)
+    return HeadReader(METHODS, "127.0.0.1:1", 1000, HEEDED)
 
 
 @st.composite
@@ -81,6 +82,36 @@ def test_calls_that_differ_in_an_id_and_a_time_have_their_own() -> None:
         fields = [*CALL[:-2], ("grpc-timeout", f"{number}S"), ("x-mq-request-id", f"id {number}")]
         head = one.read(HeaderBlock(tuple(fields), False))
         assert (head.facts.remaining_ms, head.facts.metadata["x-mq-request-id"]) == (number * 1000, f"id {number}")
+
+
+def test_calls_that_differ_in_nothing_that_is_heeded_share_their_facts() -> None:
+    one = reader()
+    ids = (
+        [(":authority", "here"), ("trace", "1"), ("x-time", "1")],
+        [(":authority", "here"), ("trace", "2"), ("x-time", "2")],
+    )
+    first, second = (one.read(HeaderBlock((*CALL[:3], more[0], *CALL[3:], *more[1:]), False)) for more in ids)
+    assert first.facts is second.facts
+    assert first.facts.metadata == {"x-mq-request-id": "one"}
+    heads = [
+        one.read(HeaderBlock((*CALL[:-2], ("grpc-timeout", f"{wait}u"), CALL[-1]), False)) for wait in (2999, 2001)
+    ]
+    assert heads[0].facts is heads[1].facts
+    assert heads[0].facts.remaining_ms == 2
+
+
+def test_what_is_kept_of_times_to_wait_is_bounded() -> None:
+    one = reader()
+    for wait in range(500):
+        head = one.read(HeaderBlock((*CALL[:-2], ("grpc-timeout", f"{wait}m"), CALL[-1]), False))
+        assert head.facts.remaining_ms == wait
+    assert all(len(known.by_time) <= 16 for known in one._known.values())
+
+
+def test_long_headers_are_not_kept_for_those_that_follow() -> None:
+    one = reader()
+    one.read(HeaderBlock(tuple(CALL), False, 5000))
+    assert not one._known
 
 
 def test_what_is_left_out_or_said_twice_is_so_each_time() -> None:

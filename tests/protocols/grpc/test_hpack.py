@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from protocols.grpc.huffman_encoder import encoded
 
 from trimq.protocols.grpc.frames import BrokenConnection
-from trimq.protocols.grpc.hpack import HeaderDecoder, encode
+from trimq.protocols.grpc.hpack import _STATIC, HeaderDecoder, encode
 
 REQUESTS = [
     [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com")],
@@ -158,4 +159,143 @@ def test_any_bytes_are_fields_or_a_fault_and_the_table_stays_small(blocks: list[
         except BrokenConnection:
             return
         assert sum(len(name) + len(value) + 32 for name, value in found.fields) <= 200
-        assert reading._table_bytes == sum(len(name) + len(value) + 32 for name, value in reading._table) <= 4096
+        table = reading._fields[62 + 128 :]
+        assert reading._table_bytes == sum(len(name) + len(value) + 32 for name, value in table) <= 4096
+
+
+# -- whatever a peer chooses
+
+
+class Encoder:
+    """Writes fields in any of the ways that there are, with a table of its own, by the words of RFC 7541."""
+
+    def __init__(self) -> None:
+        self._table: list[tuple[str, str]] = []
+
+    def field(self, field: tuple[str, str], way: str, is_packed: bool) -> bytes:
+        numbered = [*_STATIC, *self._table]
+        if way == "number" and field in numbered:
+            return written(0x80, 0x7F, numbered.index(field) + 1)
+        first, mask = {"plain": (0, 0x0F), "secret": (0x10, 0x0F)}.get(way, (0x40, 0x3F))
+        names = [name for name, _ in numbered]
+        index = names.index(field[0]) + 1 if field[0] in names else 0
+        raw = written(first, mask, index) + (b"" if index else self._text(field[0], is_packed))
+        if mask == 0x3F:
+            self._table.insert(0, field)
+            while sum(len(name) + len(value) + 32 for name, value in self._table) > 4096:
+                self._table.pop()
+        return raw + self._text(field[1], is_packed)
+
+    def _text(self, text: str, is_packed: bool) -> bytes:
+        raw = text.encode("latin-1")
+        if is_packed:
+            raw = encoded(raw)
+        return written(0x80 if is_packed else 0, 0x7F, len(raw)) + raw
+
+
+def written(first: int, mask: int, number: int) -> bytes:
+    if number < mask:
+        return bytes((first | number,))
+    found, number = [first | mask], number - mask
+    while number > 0x7F:
+        found.append(0x80 | number & 0x7F)
+        number >>= 7
+    return bytes((*found, number))
+
+
+WAYS = st.sampled_from(["number", "number", "number", "remembered", "plain", "plain", "secret"])
+CALL = [
+    *[(":method", "POST"), (":scheme", "http"), (":path", "/s/Send"), ("te", "trailers"), ("user-agent", "x" * 60)],
+    *[("x-id", ""), ("x-time", ""), ("x-client", "me"), ("x-long", "y" * 700)],
+]
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> list[list[tuple[tuple[str, str], str, bool]]]:
+    """Mostly the same fields in the same ways, with an id that differs, a time that does so now and then, and here and
+    there a field written otherwise, more or less."""
+    ways = [(draw(WAYS), draw(st.integers(0, 4)) == 0) for _ in CALL]
+    found = []
+    for number in range(draw(st.integers(1, 12))):
+        values = {"x-id": f"id {number}", "x-time": str(number // 4)}
+        made = [((name, values.get(name, value)), *way) for (name, value), way in zip(CALL, ways, strict=True)]
+        for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
+            place = draw(st.integers(0, len(made) - 1))
+            name, value = made[place][0]
+            change = draw(st.sampled_from(["way", "value", "more", "less"]))
+            if change == "less":
+                del made[place]
+                continue
+            other = (name, draw(st.sampled_from([value, "", "z" * 126, "z" * 127, "z" * 900, "\xe9"])))
+            made[place : place + (change != "more")] = [(other, draw(WAYS), draw(st.booleans()))]
+        found.append(made)
+    return found
+
+
+@given(blocks())
+def test_whatever_way_a_peer_chooses_its_fields_are_read_as_they_were(
+    found: list[list[tuple[tuple[str, str], str, bool]]],
+) -> None:
+    writing, reading = Encoder(), decoder()
+    for made in found:
+        block = reading.decode(b"".join(writing.field(*each) for each in made))
+        fields = tuple(field for field, _, _ in made)
+        size = sum(len(name) + len(value) + 32 for name, value in fields)
+        assert (block.fields, block.is_too_long, block.long_bytes) == (fields, False, size if size > 4096 else 0)
+        assert reading._fields[62 + 128 :] == writing._table
+
+
+@given(blocks(), st.lists(st.tuples(st.integers(0, 11), st.integers(0, 1200), st.integers(0, 255)), max_size=3))
+def test_damaged_blocks_are_read_as_by_one_who_remembers_no_block(
+    found: list[list[tuple[tuple[str, str], str, bool]]], damage: list[tuple[int, int, int]]
+) -> None:
+    writing, reading, other = Encoder(), decoder(), decoder()
+    for number, made in enumerate(found):
+        raw = bytearray(b"".join(writing.field(*each) for each in made))
+        for at, place, byte in damage:
+            if at == number and raw:
+                raw[place % len(raw)] = byte
+        other._known, other._alike, other._last = {}, None, ()
+        got, expected = (read_or_refused(each, bytes(raw)) for each in (reading, other))
+        assert got == expected
+        if isinstance(got, str):
+            return
+        assert reading._fields == other._fields
+
+
+def read_or_refused(reading: HeaderDecoder, raw: bytes) -> object:
+    try:
+        found = reading.decode(raw)
+    except BrokenConnection as error:
+        return str(error)
+    return found.fields, found.is_too_long, found.long_bytes
+
+
+def test_blocks_that_differ_in_an_id_share_the_fields_that_they_share() -> None:
+    reading = decoder()
+    told = [("a", b"1"), ("b", b"2")], [("c", b"3")]
+    _, *rest = (reading.decode(encode([*told[0], ("id", b"%d" % number), *told[1]])) for number in range(5))
+    assert [block.fields[2] for block in rest] == [("id", str(number)) for number in range(1, 5)]
+    assert all(block.fields[0] is rest[0].fields[0] and block.fields[3] is rest[0].fields[3] for block in rest)
+    reading.decode(remembered("a", "1"))
+    assert reading.decode(encode([*told[0], ("id", b"9")])).fields == (("a", "1"), ("b", "2"), ("id", "9"))
+
+
+def test_a_block_that_is_shorter_than_what_others_begin_and_end_with_is_read_as_it_is() -> None:
+    reading = decoder()
+    told = encode([("a", b"1")])
+    for number in range(3):
+        assert reading.decode(told + encode([("id", b"%d" % number)]) + told).fields[1] == ("id", str(number))
+    assert reading.decode(told).fields == (("a", "1"),)
+    assert reading.decode(told + told).fields == (("a", "1"), ("a", "1"))
+    assert reading.decode(told + told + told).fields == (("a", "1"),) * 3
+
+
+def test_a_table_filled_with_long_fields_cannot_make_a_block_too_long_unseen() -> None:
+    reading = decoder(8000)
+    reading.decode(remembered("a", "x" * 3000))
+    reading.decode(remembered("b", "y"))
+    assert reading.decode(b"\xbf\xbe").long_bytes == 0
+    assert reading.decode(b"\xbf\xbf").long_bytes == 2 * 3033
+    block = reading.decode(b"\xbf\xbf\xbf")
+    assert (len(block.fields), block.is_too_long, block.long_bytes) == (2, True, 8000)

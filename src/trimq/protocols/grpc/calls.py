@@ -68,9 +68,16 @@ class Cancelled(CallEvent):
 class Calls:
     """Of one connection. Answers are made by `answer`, `say` and `end`, which give what to send now."""
 
-    def __init__(self, http2: Http2Connection, methods: Mapping[str, Method], address: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        http2: Http2Connection,
+        methods: Mapping[str, Method],
+        address: str,
+        limits: Limits,
+        heeded: frozenset[str],
+    ) -> None:
         self._http2 = http2
-        self._heads = HeadReader(methods, address, limits.header_bytes)
+        self._heads = HeadReader(methods, address, limits.header_bytes, heeded)
         self._limits = limits
         self._said: list[CallEvent] = []  # more than one message may come at once, the first is the last
 

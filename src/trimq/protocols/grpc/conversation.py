@@ -114,7 +114,7 @@ class GrpcConversation:
         self._limits = limits
         self._liveness = liveness
         self._http2 = Http2Connection(limits, liveness.now_ms, held_bytes)
-        self._calls = Calls(self._http2, methods, address, limits)
+        self._calls = Calls(self._http2, methods, address, limits, front_end.heeded)
         self._runs = front_end.runs()
         self._ahead: CallEvent | Exception | None = None  # what came behind calls that came together
         self._postponed = Postponed(limits.message_bytes, self._http2.intake)

@@ -23,8 +23,8 @@ _DECIDING = _PSEUDO | {"content-type", "grpc-encoding", "te"}
 _is_name = re.compile(r"[!-9;-@\[-~]+").fullmatch  # no blanks, no colon, no capitals, nothing beyond ASCII
 _breaks_off = re.compile(r"[\0\r\n]").search
 
-# Longer ones are not kept for those that follow: nobody counts them.
-_USUAL_BYTES = 4096
+# Of calls that wait for so many different times what was made is kept for others that wait as long.
+_MOST_TIMES = 16
 
 METHOD_NOT_ALLOWED = 405
 UNSUPPORTED_MEDIA_TYPE = 415
@@ -58,15 +58,30 @@ class NotGrpc(Exception):
         self.http_status = http_status
 
 
+class _Known:
+    """The headers of a call that came last, of one method, and what was made of them. Of those that differ only in how
+    long they wait: by that, in milliseconds."""
+
+    __slots__ = ("by_time", "fields", "head")
+
+    def __init__(self, fields: tuple[Field, ...], head: Head) -> None:
+        self.fields = fields
+        self.head = head
+        self.by_time = {head.facts.remaining_ms: head}
+
+
 class HeadReader:
     """Of one connection. The calls of a client mostly differ in few values, such as a time or an id: what they share is
-    looked at once."""
+    looked at once. Those that differ in nothing that is `heeded`, or looked at here, share their facts."""
 
-    def __init__(self, methods: Mapping[str, Method], address: str, most_bytes: int) -> None:
+    def __init__(self, methods: Mapping[str, Method], address: str, most_bytes: int, heeded: frozenset[str]) -> None:
         self._methods = methods
         self._address = address
         self._most_bytes = most_bytes
-        self._known: dict[Field | None, tuple[tuple[Field, ...], Head]] = {}
+        self._heeded = heeded
+        self._deciding = _DECIDING | heeded
+        self._known: dict[Field | None, _Known] = {}
+        self._path_at = 0
 
     def read(self, block: HeaderBlock) -> Head:
         """NotHttp, NotGrpc, Rejection: it is no call that may be made."""
@@ -74,16 +89,50 @@ class HeadReader:
             reason = f"the headers are longer than the {self._most_bytes} bytes allowed"
             raise Rejection(Status.RESOURCE_EXHAUSTED, reason)
         fields = block.fields
-        path = next((field for field in fields if field[0] == ":path"), None)
+        path = self._path(fields)
         known = self._known.get(path)
-        if known is not None and len(known[0]) == len(fields):
-            head = _like(known, fields)
+        if known is not None and len(known.fields) == len(fields):
+            head = self._like(known, fields)
             if head is not None:
                 return head
         head = self._read(fields)
-        told = sum(field[0][:1] != ":" for field in fields)
-        if told == len(head.facts.metadata) and block.size <= _USUAL_BYTES:  # nothing was said twice, or left out
-            self._known[path] = fields, head
+        if not block.long_bytes:  # else nobody counts them
+            self._known[path] = _Known(fields, head)
+        return head
+
+    def _path(self, fields: Sequence[Field]) -> Field | None:
+        """It mostly has the same place."""
+        if self._path_at < len(fields) and fields[self._path_at][0] == ":path":
+            return fields[self._path_at]
+        for at, field in enumerate(fields):
+            if field[0] == ":path":
+                self._path_at = at
+                return field
+        return None
+
+    def _like(self, known: _Known, fields: tuple[Field, ...]) -> Head | None:
+        """The head of a call that differs from a known one only in values that decide nothing. None: it does not."""
+        timeout = None
+        for field, old in zip(fields, known.fields, strict=True):
+            if field is not old and field != old:
+                name, value = field
+                if name != old[0] or name in self._deciding or (not value.isprintable() and _breaks_off(value)):
+                    return None
+                if name == _TIMEOUT:
+                    timeout = value
+        if timeout is not None:
+            known.head = self._in_time(known, _milliseconds(timeout))
+        known.fields = fields
+        return known.head
+
+    def _in_time(self, known: _Known, remaining_ms: int) -> Head:
+        head = known.by_time.get(remaining_ms)
+        if head is None:
+            method, facts = known.head.method, known.head.facts
+            head = Head(method, CallerFacts(facts.address, facts.metadata, remaining_ms), known.head.is_packed)
+            if len(known.by_time) >= _MOST_TIMES:
+                known.by_time.clear()
+            known.by_time[remaining_ms] = head
         return head
 
     def _read(self, fields: Sequence[Field]) -> Head:
@@ -104,23 +153,9 @@ class HeadReader:
         if encoding not in ENCODINGS:
             raise Rejection(Status.UNIMPLEMENTED, f"messages cannot be read that are compressed as {encoding}")
         timeout = metadata.get(_TIMEOUT)
-        facts = CallerFacts(self._address, metadata, None if timeout is None else _milliseconds(timeout))
+        told = {name: value for name, value in metadata.items() if name in self._heeded}
+        facts = CallerFacts(self._address, told, None if timeout is None else _milliseconds(timeout))
         return Head(method, facts, encoding != "identity")
-
-
-def _like(known: tuple[tuple[Field, ...], Head], fields: Sequence[Field]) -> Head | None:
-    """The head of a call that differs from a known one only in values that decide nothing here. None: it does not."""
-    before, head = known
-    changed = {}
-    for field, old in zip(fields, before, strict=True):
-        if field is not old and field != old:
-            name, value = field
-            if name != old[0] or name in _DECIDING or (not value.isprintable() and _breaks_off(value)):
-                return None
-            changed[name] = value
-    facts = head.facts
-    remaining_ms = _milliseconds(changed[_TIMEOUT]) if _TIMEOUT in changed else facts.remaining_ms
-    return Head(head.method, CallerFacts(facts.address, {**facts.metadata, **changed}, remaining_ms), head.is_packed)
 
 
 def _divided(fields: Sequence[Field]) -> tuple[dict[str, str], dict[str, str]]:

@@ -3,9 +3,11 @@ names and values, not what they mean."""
 
 from __future__ import annotations
 
-from collections import deque
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from trimq.protocols.grpc import huffman
 from trimq.protocols.grpc.frames import BrokenConnection, Fault
@@ -13,6 +15,8 @@ from trimq.protocols.grpc.frames import BrokenConnection, Fault
 Field = tuple[str, str]
 
 TABLE_BYTES = 4096
+USUAL_BYTES = 4096
+"""The fields of nearly all blocks take no more than this."""
 FORGET_TABLE = b"\x20"  # in front of a block: its table has no room from now on
 
 _FIELD_BYTES = 32  # what each is counted for, besides its text
@@ -40,20 +44,34 @@ _STATIC: tuple[Field, ...] = (
     ("accept-encoding", "gzip, deflate"),
     *((name, "") for name in _NAMES.split()),
 )
-_FIRST_DYNAMIC = len(_STATIC) + 1
+
+# A byte from here on stands for a field; the last one begins a number of several bytes.
+_MARK, _LONG_MARK = 0x80, 0xFF
+_BY_MARK: tuple[Field, ...] = (*[("", "")] * (_MARK + 1), *_STATIC)
+_NEWEST = len(_BY_MARK)
+_past_marks = re.compile(rb"[\x81-\xfe]+").match
+_LONG_TEXT = 0x7F  # from this on its length takes more than a byte, or it is packed
+_REMEMBERED = 0x20  # below it, a byte begins a field that leaves the table as it is
 
 
-class HeaderBlock:
-    """What a block says. `meaning` is for whoever reads it: a block that comes again need not be read again. `size` is
-    that of the fields that were kept, as HTTP/2 counts it."""
+class HeaderBlock(msgspec.Struct, gc=False):
+    """What a block says. `meaning` is for whoever reads it: a block that comes again need not be read again.
+    `long_bytes` is the size of the fields that were kept, as HTTP/2 counts it, if it is more than `USUAL_BYTES`."""
 
-    __slots__ = ("fields", "is_too_long", "meaning", "size")
+    fields: tuple[Field, ...]
+    is_too_long: bool
+    long_bytes: int = 0
+    meaning: Any = None
 
-    def __init__(self, fields: tuple[Field, ...], is_too_long: bool, size: int = 0) -> None:
-        self.fields = fields
-        self.is_too_long = is_too_long
-        self.size = size
-        self.meaning: Any = None
+
+class _Alike(NamedTuple):
+    """Blocks that differ in one field, which the table does not take: what they begin and end with, and the fields
+    there."""
+
+    begins: bytes
+    first: tuple[Field, ...]
+    ends: bytes
+    last: tuple[Field, ...]
 
 
 class HeaderDecoder:
@@ -62,11 +80,16 @@ class HeaderDecoder:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._table: deque[Field] = deque()  # the newest is the last
+        self._small_bytes = min(most_bytes, USUAL_BYTES)
+        # By the byte that stands for it in a block: those that everybody has, then the table, the newest first.
+        self._fields = list(_BY_MARK)
+        self._longest = _LONGEST_STATIC
         self._table_bytes = 0
         self._table_limit = TABLE_BYTES
-        # Blocks that were read since the table changed.
+        # What was read since the table changed: the same bytes may mean something else then.
         self._known: dict[bytes, HeaderBlock] = {}
+        self._last: tuple[Field, ...] = ()
+        self._alike: _Alike | None = None
         self._has_changed = False
 
     def decode(self, block: bytes) -> HeaderBlock:
@@ -76,74 +99,132 @@ class HeaderDecoder:
             return found
         self._has_changed = False
         try:
-            found = self._read(block)
+            fields = self._read_alike(block, self._alike) if self._alike is not None else None
+            if fields is not None:
+                return self._limited(block, fields)
+            fields = tuple(self._read(block))
         except IndexError:
             raise _broken("a header block ends too early") from None
         except huffman.BadHuffman as error:
             raise _broken(str(error)) from None
+        found = self._limited(block, fields)
         if self._has_changed:
-            self._known.clear()  # the same bytes may mean something else now
-        elif len(self._known) < _MOST_KNOWN and len(block) <= _LONGEST_KNOWN:
-            self._known[block] = found
+            if self._known:
+                self._known.clear()
+            self._alike, self._last = None, ()
+        elif len(block) <= _LONGEST_KNOWN:
+            self._learn(block, fields, found)
         return found
 
-    def _read(self, block: bytes) -> HeaderBlock:
+    def _learn(self, block: bytes, fields: tuple[Field, ...], found: HeaderBlock) -> None:
+        if len(self._known) < _MOST_KNOWN:
+            self._known[block] = found
+        if len(self._last) == len(fields):
+            places = [at for at, field in enumerate(fields) if field != self._last[at]]
+            if len(places) == 1:
+                self._alike = _find_alike(block, fields, places[0]) or self._alike
+        self._last = fields
+
+    def _read_alike(self, block: bytes, alike: _Alike) -> tuple[Field, ...] | None:
+        """None: it is another one."""
+        begins, first, ends, last = alike
+        at = len(begins)
+        if len(block) <= at + len(ends) or not block.startswith(begins) or not block.endswith(ends):
+            return None
+        if block[at] >= _REMEMBERED:
+            return None
+        field, at = self._read_literal(block, at, 0x0F)
+        return (*first, field, *last) if at + len(ends) == len(block) else None
+
+    def _read(self, block: bytes) -> list[Field]:
         fields: list[Field] = []
-        at, size, end, most = 0, 0, len(block), self._most_bytes
+        at, end, by_mark = 0, len(block), self._fields
         while at < end:
             first = block[at]
-            if 0x80 < first < 0xFF:  # nearly all: a number in one byte
-                field = self._find(first & 0x7F)
-                at += 1
-            elif first >= 0x80:
+            if _MARK < first < _LONG_MARK:  # nearly all: numbers in one byte each
+                stop = _past_marks(block, at).end()  # type: ignore[union-attr]
+                try:
+                    fields += [by_mark[mark] for mark in block[at:stop]]
+                except IndexError:
+                    raise _no_header(max(block[at:stop]) - _MARK) from None
+                at = stop
+            elif first >= _MARK:
                 index, at = _read_number(block, at, 0x7F)
-                field = self._find(index)
+                fields.append(self._find(index))
             elif first >= 0x40:
                 field, at = self._read_literal(block, at, 0x3F)
                 self._remember(field)
+                fields.append(field)
             elif first >= 0x20:
                 limit, at = _read_number(block, at, 0x1F)
-                if size or limit > TABLE_BYTES:
+                if fields or limit > TABLE_BYTES:
                     raise _broken("the size of the header table is set where it cannot be, or to more than it may be")
                 self._limit_table(limit)
-                continue
             else:
                 field, at = self._read_literal(block, at, 0x0F)
-            size += len(field[0]) + len(field[1]) + _FIELD_BYTES
-            if size <= most:
                 fields.append(field)
-        return HeaderBlock(tuple(fields), size > most, min(size, most))
+        return fields
+
+    def _limited(self, block: bytes, fields: tuple[Field, ...]) -> HeaderBlock:
+        # A field is in the table, or stands in the block, where two characters take a byte or more.
+        if len(fields) * (self._longest + _FIELD_BYTES) + 2 * len(block) <= self._small_bytes:
+            return HeaderBlock(fields, False)
+        size = 0
+        for kept, field in enumerate(fields):
+            size += _size(field)
+            if size > self._most_bytes:
+                return HeaderBlock(fields[:kept], True, self._most_bytes if self._most_bytes > USUAL_BYTES else 0)
+        return HeaderBlock(fields, False, size if size > USUAL_BYTES else 0)
 
     def _find(self, index: int) -> Field:
-        if 0 < index < _FIRST_DYNAMIC:
-            return _STATIC[index - 1]
-        if not 0 <= index - _FIRST_DYNAMIC < len(self._table):
-            raise _broken(f"no header has the number {index}")
-        return self._table[_FIRST_DYNAMIC - index - 1]
+        if not 0 < index < len(self._fields) - _MARK:
+            raise _no_header(index)
+        return self._fields[_MARK + index]
 
     def _read_literal(self, block: bytes, at: int, mask: int) -> tuple[Field, int]:
-        index, at = _read_number(block, at, mask)
+        index = block[at] & mask
+        at += 1
+        if index == mask:
+            if block[at] < 0x80:  # nearly all: the rest of it in one byte
+                index += block[at]
+                at += 1
+            else:
+                index, at = _read_number(block, at - 1, mask)
         if index:
             name = self._find(index)[0]
         else:
             name, at = _read_text(block, at)
+        begin = at + 1
+        finish = begin + block[at]
+        if finish < begin + _LONG_TEXT and finish <= len(block):  # as in `_read_text`, which this need not call
+            return (name, block[begin:finish].decode("latin-1")), finish
         value, at = _read_text(block, at)
         return (name, value), at
 
     def _remember(self, field: Field) -> None:
+        name, value = field
+        size = len(name) + len(value) + _FIELD_BYTES
+        if size > self._longest:
+            self._longest = size
+        fields = self._fields
+        fields.insert(_NEWEST, field)
+        size += self._table_bytes
+        limit = self._table_limit
+        while size > limit:
+            name, value = fields.pop()
+            size -= len(name) + len(value) + _FIELD_BYTES
+        self._table_bytes = size
         self._has_changed = True
-        self._table.append(field)
-        self._table_bytes += _size(field)
-        self._make_room()
 
     def _limit_table(self, limit: int) -> None:
         self._has_changed = True
         self._table_limit = limit
-        self._make_room()
+        while self._table_bytes > limit:
+            self._table_bytes -= _size(self._fields.pop())
 
-    def _make_room(self) -> None:
-        while self._table_bytes > self._table_limit:
-            self._table_bytes -= _size(self._table.popleft())
+
+def _no_header(index: int) -> BrokenConnection:
+    return _broken(f"no header has the number {index}")
 
 
 def _broken(reason: str) -> BrokenConnection:
@@ -152,6 +233,34 @@ def _broken(reason: str) -> BrokenConnection:
 
 def _size(field: Field) -> int:
     return len(field[0]) + len(field[1]) + _FIELD_BYTES
+
+
+_LONGEST_STATIC = max(map(_size, _STATIC))
+
+
+def _find_alike(block: bytes, fields: tuple[Field, ...], place: int) -> _Alike | None:
+    """For blocks that differ from this one, which changes nothing, in the field at `place` alone. None: that field does
+    not stand there by its name and value."""
+    starts = []
+    at = 0
+    while at < len(block):
+        starts.append(at)
+        if block[at] >= _MARK:
+            _, at = _read_number(block, at, 0x7F)
+        else:
+            at = _past_literal(block, at)
+    starts.append(at)
+    begin, finish = starts[place : place + 2]
+    if block[begin] >= _REMEMBERED:
+        return None
+    return _Alike(block[:begin], fields[:place], block[finish:], fields[place + 1 :])
+
+
+def _past_literal(block: bytes, at: int) -> int:
+    index, at = _read_number(block, at, 0x0F)
+    if not index:
+        _, at = _read_text(block, at)
+    return _read_text(block, at)[1]
 
 
 def _read_number(block: bytes, at: int, mask: int) -> tuple[int, int]:
@@ -173,7 +282,7 @@ def _read_number(block: bytes, at: int, mask: int) -> tuple[int, int]:
 
 def _read_text(block: bytes, at: int) -> tuple[str, int]:
     length = block[at]
-    if length < 0x7F and at + length < len(block):  # short, and as it is
+    if length < _LONG_TEXT and at + length < len(block):  # short, and as it is
         at += 1
         return block[at : at + length].decode("latin-1"), at + length
     is_packed = length >= 0x80

@@ -17,9 +17,6 @@ CONNECTION_WINDOW = 1024 * 1024
 # The last piece of a message may be padded.
 _PADDING_BYTES = 256
 
-# Headers up to this length are not counted: nearly all calls of a client share theirs.
-_USUAL_HEADERS = 4096
-
 
 class Intake:
     """Of one connection. A message that does not fit into its stream's window is granted room for the rest of it, as
@@ -36,9 +33,10 @@ class Intake:
         self._post = post
 
     def open(self, stream: Stream) -> None:
-        """Long headers are kept for as long as their stream is open."""
-        if stream.block.size > _USUAL_HEADERS:
-            stream.headers_kept = stream.block.size
+        """Long headers are kept for as long as their stream is open. Others are not counted: nearly all calls of a
+        client share theirs."""
+        if stream.block.long_bytes:
+            stream.headers_kept = stream.block.long_bytes
             self.keep(stream, 0)
 
     def keep(self, stream: Stream, size: int) -> None:

@@ -41,9 +41,9 @@ def write_receipt(
     receipt: Receipt, invisible_ms: int, broker_name: str, is_ordered: bool, start: int, position: int | None = None
 ) -> str:
     """`start` is the offset of the first message that was popped with it; gRPC's receipts tell the position."""
-    queue = IN_ORDER_QUEUE if is_ordered else 0
-    mark = _mark(receipt)
-    text = f"{start} {receipt.taken_ms} {invisible_ms} {queue} {mark} {broker_name} {receipt.number} {receipt.offset}"
+    is_returned, number, offset, taken_ms = receipt
+    queue, mark = IN_ORDER_QUEUE if is_ordered else 0, _RETURNED if is_returned else _PLAIN
+    text = f"{start} {taken_ms} {invisible_ms} {queue} {mark} {broker_name} {number} {offset}"
     return text if position is None else f"{text} {position}"
 
 

@@ -9,58 +9,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocols.grpc.http2_peer import Http2Peer, call, word
+from protocols.grpc.http2_peer import word
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, message
+from protocols.rocketmq.grpc.grpc_line import Line
 from protocols.rocketmq.rocketmq_desk import NOW_MS, units_of
 
 from trimq.core.access import Right
 from trimq.formats.unit import Unit
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM
-from trimq.protocols.grpc.connection import Limits
 from trimq.protocols.grpc.frames import Fault, Kind
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.answers import answer_acked, answer_sent
-from trimq.protocols.rocketmq.grpc.front_end import GrpcFrontEnd
 from trimq.protocols.rocketmq.grpc.words import Code, DigestType, MessageType
 
-LIMITS = Limits(streams=500, header_bytes=8192, message_bytes=1 << 20, idle_frames=1000, unsent_bytes=1 << 20)
 TOPICS = {"t": "NORMAL", "f": "FIFO", "d": "DELAY", "x": "TRANSACTION"}
 QUEUES = 3
-
-
-class Line:
-    """One connection of a client to a desk. `is_alone`: every call is made for itself."""
-
-    def __init__(self, desk: GrpcDesk, is_alone: bool = False) -> None:
-        self._desk = desk
-        self.peer = Http2Peer(LIMITS, desk.desk.liveness, front_end=desk.front_end).greet()
-        if is_alone:
-            self.peer.conversation._runs = {}
-        self._last = -1
-
-    def frames(self, raw: bytes, **metadata: str) -> bytes:
-        self._last += 2
-        told = {"x_mq_client_id": "c1", **metadata}
-        return call(self._last, raw, "SendMessage", service=GrpcFrontEnd.service, **told)
-
-    def settle(self) -> None:
-        self._desk.desk.runner.settle()
-        self.peer.moved(self._desk.desk.runner.passes.durable)
-
-    def send(self, *requests: Any) -> list[Any]:
-        """All at once: what each was answered."""
-        first = self._last + 2
-        self.peer.say(b"".join(self.frames(each.SerializeToString()) for each in requests), 30_000)
-        self.settle()
-        return [self.answer(number) for number in range(first, self._last + 2, 2)]
-
-    def answer(self, number: int) -> Any:
-        (raw,) = self.peer.answers[number].messages
-        return wire.SendMessageResponse.FromString(raw)
-
-    @property
-    def runs(self) -> list[int]:
-        return [len(streams) for each in self.peer.events if (streams := getattr(each, "streams", None))]
 
 
 def desk_of(**given: Any) -> GrpcDesk:
@@ -100,7 +63,7 @@ def refusals(desk: GrpcDesk) -> list[bytes]:
 def test_messages_that_come_together_are_stored_together_and_answered_each() -> None:
     desk = desk_of()
     line = Line(desk)
-    answers = line.send(*(plain(number) for number in range(5)))
+    answers = line.ask(*(plain(number) for number in range(5)))
     assert line.runs == [5]
     assert codes(answers) == [Code.OK] * 5
     assert [answer.entries[0].message_id for answer in answers] == [f"M{number}" for number in range(5)]
@@ -184,7 +147,7 @@ def test_what_comes_together_is_stored_and_answered_as_what_comes_alone(found: l
     together, alone = desk_of(message_bytes=16_500), desk_of(message_bytes=16_500)
     lines = Line(together), Line(alone, is_alone=True)
     for line in lines:
-        line.send(*found)
+        line.ask(*found)
     got, expected = ({number: each.data for number, each in line.peer.answers.items()} for line in lines)
     assert {number: got[number] for number in expected} == expected
     assert all_units(together) == all_units(alone)
@@ -194,7 +157,7 @@ def test_what_comes_together_is_stored_and_answered_as_what_comes_alone(found: l
 def test_messages_of_a_group_meet_in_one_queue() -> None:
     desk = desk_of()
     line = Line(desk)
-    assert codes(line.send(*(plain(number, "f", message_group="g") for number in range(4)))) == [Code.OK] * 4
+    assert codes(line.ask(*(plain(number, "f", message_group="g") for number in range(4)))) == [Code.OK] * 4
     assert line.runs == [4]
     assert {unit.queue_id for unit in all_units(desk)} == {all_units(desk)[0].queue_id}
     assert [unit.body for unit in all_units(desk)] == [b"0", b"1", b"2", b"3"]
@@ -203,7 +166,7 @@ def test_messages_of_a_group_meet_in_one_queue() -> None:
 def test_those_that_came_together_are_found_by_their_keys() -> None:
     desk = desk_of()
     ids = [f"01{number:032X}" for number in range(10)]
-    Line(desk).send(*(request(message("t", message_id=id, keys=["k", f"k{id}"])) for id in ids))
+    Line(desk).ask(*(request(message("t", message_id=id, keys=["k", f"k{id}"])) for id in ids))
     sharing = desk.desk.doors._shared.sharing
     for key, count in [*((id, 1) for id in ids), ("k", 10), (f"k{ids[3]}", 1)]:
         assert len(list(sharing.find_key(SYSTEM, "t", key, 0, 2**62))) == count
@@ -214,10 +177,10 @@ def test_a_write_that_fails_refuses_them_all(is_alone: bool) -> None:
     desk = desk_of()
     desk.desk.fail_writes("commitlog")
     line = Line(desk, is_alone)
-    assert codes(line.send(*(plain(number) for number in range(3)))) == [Code.INTERNAL_SERVER_ERROR] * 3
+    assert codes(line.ask(*(plain(number) for number in range(3)))) == [Code.INTERNAL_SERVER_ERROR] * 3
     assert line.runs == ([] if is_alone else [3])
     desk.desk.files.before = lambda operation, name: None
-    (answer,) = line.send(plain(4))
+    (answer,) = line.ask(plain(4))
     assert (answer.status.code, answer.entries[0].offset) == (Code.OK, 0)
 
 
@@ -226,7 +189,7 @@ def test_a_broker_that_takes_no_writes_refuses_them_all(is_alone: bool) -> None:
     desk = desk_of()
     desk.desk.core.stop_writes()
     line = Line(desk, is_alone)
-    answers = line.send(*(plain(number) for number in range(3)))
+    answers = line.ask(*(plain(number) for number in range(3)))
     assert codes(answers) == [Code.INTERNAL_SERVER_ERROR] * 3
     assert len({answer.status.message for answer in answers}) == 1
 
@@ -240,7 +203,7 @@ def test_where_the_next_file_cannot_be_had_the_rest_of_a_run_is_refused() -> Non
 
     desk.desk.files.before = refuse
     line = Line(desk)
-    found = codes(line.send(*(request(message("t", b"x" * 8000)) for _ in range(12))))
+    found = codes(line.ask(*(request(message("t", b"x" * 8000)) for _ in range(12))))
     kept = found.count(Code.OK)
     assert 0 < kept < 12
     assert found == [Code.OK] * kept + [Code.INTERNAL_SERVER_ERROR] * (12 - kept)
@@ -296,9 +259,9 @@ def test_what_is_no_request_ends_its_call() -> None:
 def test_a_topic_that_went_between_two_turns_is_not_found_by_the_next() -> None:
     desk = desk_of()
     line = Line(desk)
-    assert codes(line.send(plain(1))) == [Code.OK]
+    assert codes(line.ask(plain(1))) == [Code.OK]
     assert desk.desk.broker.ask(215, {"topic": "t"}).code == 0
-    assert line.send(plain(2))[0].status.code != Code.OK
+    assert line.ask(plain(2))[0].status.code != Code.OK
     assert line.runs == [1]
 
 
@@ -309,13 +272,13 @@ def test_who_may_not_write_is_refused_message_by_message(right: str) -> None:
     access.define_user("somebody", "secret")
     access.grant(Right("anonymous", DEFAULT_NAMESPACE, write=right, read=".*"))
     desk.desk.runner.settle()
-    got = codes(Line(desk).send(plain(0), plain(1, "f", message_group="g"), plain(2)))
+    got = codes(Line(desk).ask(plain(0), plain(1, "f", message_group="g"), plain(2)))
     assert got == [Code.FORBIDDEN, Code.OK if right else Code.FORBIDDEN, Code.FORBIDDEN]
 
 
 def test_repeated_messages_are_found_where_that_is_asked_for() -> None:
     line = Line(desk_of(remembered_ids=10))
-    answers = line.send(plain(1), plain(1))
+    answers = line.ask(plain(1), plain(1))
     assert line.runs == []
     assert [answer.entries[0].offset for answer in answers] == [0, 0]
 

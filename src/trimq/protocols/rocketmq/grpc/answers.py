@@ -44,3 +44,8 @@ def answer_acked(entries: Iterable[tuple[str, str]]) -> bytes:
         told = text(b"\x12", handle) + _ACKED_ENTRY if handle else _ACKED_ENTRY
         results.append(field(_ENTRIES, text(b"\x0a", id) + told if id else told))
     return b"".join(results)
+
+
+def answer_acked_entry(entry: bytes) -> bytes:
+    """As `answer_acked`, to who has named one message in these bytes: its id, then its receipt."""
+    return b"%b%b%b%b%b" % (_ACKED, _ENTRIES, varint(len(entry) + len(_ACKED_ENTRY)), entry, _ACKED_ENTRY)

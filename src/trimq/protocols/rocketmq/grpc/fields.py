@@ -1,5 +1,5 @@
 """Fields of protobuf's messages as they are written: one behind the other, each behind its tag, which is the number of
-the field and the kind of its value. For what is written most often; knows no message."""
+the field and the kind of its value. For what is written and read most often; knows no message."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from functools import lru_cache
 
 _SMALL = tuple(bytes((number,)) for number in range(0x80))
 _WORD = (1 << 64) - 1
+_LEAST_TEXTS = 6  # the bytes of two, each behind its tag and its length
 
 
 def varint(number: int) -> bytes:
     """A number. A negative one is written as the one of 64 bits that has its bits."""
     if 0 <= number < 0x80:
         return _SMALL[number]
+    if 0 < number < 0x4000:
+        return b"%c%c" % (number & 0x7F | 0x80, number >> 7)
     number &= _WORD
     written = bytearray()
     while number >= 0x80:
@@ -40,3 +43,23 @@ def time_field(tag: bytes, milliseconds: int) -> bytes:
     seconds, rest = divmod(milliseconds, 1000)
     raw = b"\x08" + varint(seconds) if seconds else b""
     return field(tag, raw + b"\x10" + varint(rest * 1_000_000) if rest else raw)
+
+
+def read_texts(raw: bytes, at: int, outer: bytes, first: bytes, second: bytes) -> tuple[bytes, str, str] | None:
+    """Of a message that ends with the field `outer`, which begins here and has two texts: its bytes, and the texts.
+    None: there is anything else, or one of them is empty, long, or not ASCII."""
+    begin = at + 2
+    if raw[at : at + 1] != outer or len(raw) - begin < _LEAST_TEXTS:
+        return None
+    size = raw[at + 1]
+    if size >= 0x80:  # of two bytes; with a third it is longer than what there is
+        size += (raw[begin] - 1) << 7
+        begin += 1
+    inside = raw[begin:]
+    if len(inside) != size or not inside.isascii() or inside[:1] != first:
+        return None
+    middle = 2 + inside[1]
+    end = middle + 2
+    if middle == 2 or end >= size or inside[middle : middle + 1] != second or inside[middle + 1] != size - end:
+        return None
+    return inside, inside[2:middle].decode(), inside[end:].decode()

@@ -27,12 +27,15 @@ from trimq.protocols.rocketmq.grpc.handlers import (
     transactions,
 )
 from trimq.protocols.rocketmq.grpc.handlers.sending_runs import SendRuns
+from trimq.protocols.rocketmq.grpc.handlers.settling_runs import AckRuns
 from trimq.protocols.rocketmq.grpc.known_clients import ClientOutlet, KnownClients, Sink
 from trimq.protocols.rocketmq.grpc.renewals import Renewals
 from trimq.protocols.rocketmq.grpc.words import Code
 from trimq.protocols.rocketmq.handlers.context import Shared
 
 PROTOCOL = "rocketmq-grpc"
+
+_CLIENT_ID, _LANGUAGE, _VERSION = "x-mq-client-id", "x-mq-language", "x-mq-client-version"
 
 _NOWHERE = pack_host("127.0.0.1", 0)
 _NO_WAY_OUT = ClientOutlet()
@@ -70,6 +73,7 @@ class GrpcFrontEnd:
     calls: tuple[str, ...] = tuple(METHODS)
     streamed_answers: tuple[str, ...] = ("ReceiveMessage",)
     streams: tuple[str, ...] = ("Telemetry",)
+    heeded = frozenset((_CLIENT_ID, _LANGUAGE, _VERSION))
 
     def __init__(self, shared: Shared, client_limit: int) -> None:
         self._shared = shared
@@ -94,7 +98,7 @@ class GrpcFrontEnd:
             return reply(found.response(status=refused(refusal)))
 
     def runs(self) -> Mapping[str, CallRun]:
-        return {"SendMessage": SendRuns(self._call)}
+        return {"SendMessage": SendRuns(self._call), "AckMessage": AckRuns(self._call)}
 
     def open(self, stream: str, facts: CallerFacts, sink: Sink) -> clients.Telemetry:
         return clients.Telemetry(self._call(facts), sink)
@@ -109,7 +113,7 @@ class GrpcFrontEnd:
             known: Call = facts.meaning
             return known
         told = facts.metadata
-        client_id = told.get("x-mq-client-id", "")
+        client_id = told.get(_CLIENT_ID, "")
         call = facts.meaning = Call(
             self._shared,
             Caller("anonymous", client_id, facts.address, PROTOCOL),
@@ -118,8 +122,8 @@ class GrpcFrontEnd:
             self._known,
             self._renewals,
             client_id,
-            told.get("x-mq-language", ""),
-            told.get("x-mq-client-version", ""),
+            told.get(_LANGUAGE, ""),
+            told.get(_VERSION, ""),
             facts.remaining_ms,
         )
         return call

@@ -27,6 +27,7 @@ DELIVER_MS = "TIMER_DELIVER_MS"
 _DIGEST = b"\x22\x24\x08%c\x12\x20" % DigestType.MD5
 _PACKED, _PLAIN = (b"\x28%c" % encoding for encoding in (Encoding.GZIP, Encoding.IDENTITY))
 _KINDS = {kind: b"\x30%c" % kind for kind in MessageType}
+_NORMAL = _KINDS[MessageType.NORMAL]
 _DELAYS = frozenset((DELAY, DELIVER_MS, "TIMER_DELAY_SEC", "TIMER_DELAY_MS"))
 
 # What the system says of a message; users neither set these nor see them.
@@ -41,6 +42,10 @@ RESERVED = frozenset(
         *("DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "BUYER_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG"),
     )
 )
+
+
+# Of those, what is not told in other fields either: all that most messages carry.
+_MEANINGLESS = RESERVED - {TAGS, KEYS, TRANSACTIONAL, TRACE_CONTEXT, "DLQ_ORIGIN_TOPIC", *_DELAYS}
 
 
 def kind_of(properties: Mapping[str, str]) -> MessageType:
@@ -59,43 +64,54 @@ def write_message(unit: Unit, topic: str, handle: str = "", attempt: int = 1) ->
     """`handle` is what acknowledges it; `attempt` counts the deliveries so far, this one included. Written field by
     field as the declaration numbers them: protobuf takes twice the time for as many fields as these."""
     properties = read_properties(unit.properties)
-    system = _system_properties(unit, properties, handle, attempt)
-    given = () if RESERVED.issuperset(properties) else [item for item in properties.items() if item[0] not in RESERVED]
     parts: list[Buffer] = [_topic_field(topic)]
-    parts += [field(b"\x12", text(b"\x0a", name) + text(b"\x12", value)) for name, value in given]
+    labels = _NORMAL
+    if not _MEANINGLESS.issuperset(properties):
+        given = [item for item in properties.items() if item[0] not in RESERVED]
+        parts += [field(b"\x12", text(b"\x0a", name) + text(b"\x12", value)) for name, value in given]
+        labels = _labels(properties)
+    system = _system_properties(unit, properties, labels, handle, attempt)
     parts += (b"\x1a", varint(len(system)), system)
     if body := unit.body:
         parts += (b"\x22", varint(len(body)), body)
     return b"".join(parts)
 
 
-def _system_properties(unit: Unit, properties: Mapping[str, str], handle: str, attempt: int) -> bytes:
-    find = properties.get
+def _system_properties(unit: Unit, properties: Mapping[str, str], labels: bytes, handle: str, attempt: int) -> bytes:
+    """What every message has, and its labels."""
     digest = hashlib.md5(unit.body, usedforsecurity=False).hexdigest().upper()
-    born_host = find(BORN_HOST) or unpack_host(unit.born_host)[0]
-    parts = [
-        text(b"\x0a", tag) if (tag := find(TAGS)) else b"",
-        b"".join([text(b"\x12", key) for key in split_keys(keys)]) if (keys := find(KEYS)) else b"",
-        text(b"\x1a", find(UNIQUE_KEY) or offset_message_id(unit.store_host, unit.position)),
+    parts = (
+        text(b"\x1a", properties.get(UNIQUE_KEY) or offset_message_id(unit.store_host, unit.position)),
         _DIGEST,
         digest.encode(),
         _PACKED if unit.sys_flag & COMPRESSED else _PLAIN,
-        _KINDS[kind_of(properties)],
+        labels,
         time_field(b"\x3a", unit.born_ms),
-        text(b"\x42", born_host) if born_host else b"",
+        text(b"\x42", properties.get(BORN_HOST) or unpack_host(unit.born_host)[0]),
         time_field(b"\x4a", unit.store_ms),
         _store_host(unit.store_host),
-        time_field(b"\x5a", read_time(due)) if (due := find(DELIVER_MS)) else b"",
         text(b"\x62", handle),
         b"\x68" + varint(unit.queue_id) if unit.queue_id else b"",
         b"\x70",
         varint(unit.queue_offset),
         b"\x80\x01",
         varint(attempt),
+    )
+    return b"".join(parts)
+
+
+def _labels(properties: Mapping[str, str]) -> bytes:
+    """Of which kind it is, and what few messages have."""
+    find = properties.get
+    parts = (
+        text(b"\x0a", tag) if (tag := find(TAGS)) else b"",
+        b"".join([text(b"\x12", key) for key in split_keys(keys)]) if (keys := find(KEYS)) else b"",
+        _KINDS[kind_of(properties)],
+        time_field(b"\x5a", read_time(due)) if (due := find(DELIVER_MS)) else b"",
         text(b"\x8a\x01", group) if (group := find(MESSAGE_GROUP)) else b"",
         text(b"\x92\x01", trace) if (trace := find(TRACE_CONTEXT)) else b"",
         _dead_letter(origin, find("DLQ_ORIGIN_MESSAGE_ID", "")) if (origin := find("DLQ_ORIGIN_TOPIC")) else b"",
-    ]
+    )
     return b"".join(parts)
 
 

@@ -4,11 +4,14 @@ A receipt that counts no longer is told so; one whose message was acknowledged a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from trimq.core.popping import Receipt
+from trimq.core.settler import Outcome
 from trimq.core.shared_topics import SharedTopic
 from trimq.errors import Refusal
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import Build, Reply
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.answers import answer_acked
 from trimq.protocols.rocketmq.grpc.calls import Call, refused, reply, reply_when_durable, status
@@ -22,7 +25,7 @@ from trimq.protocols.rocketmq.handlers.replies import UNORDERED, Pending
 from trimq.protocols.rocketmq.receipts import BadReceipt, ReceiptText, read_receipt, write_receipt
 
 
-class _Settled(NamedTuple):
+class Settled(NamedTuple):
     """One entry of an acknowledgement. `pending` is None where nothing has to become durable."""
 
     id: str
@@ -30,8 +33,13 @@ class _Settled(NamedTuple):
     refusal: Refusal | None = None
     pending: Pending | None = None
 
+    @property
+    def outcome(self) -> Refusal | None:
+        """What was refused at once, or by now."""
+        return self.refusal or (None if self.pending is None else self.pending.refusal)
+
     def result(self) -> Any:
-        refusal = self.refusal or (None if self.pending is None else self.pending.refusal)
+        refusal = self.outcome
         return wire.AckMessageResultEntry(
             message_id=self.id,
             receipt_handle=self.handle,
@@ -40,53 +48,67 @@ class _Settled(NamedTuple):
 
 
 def ack(call: Call, request: Any) -> Reply:
-    _check(call, request)
+    group, name = request.group.name, request.topic.name
+    check_names(call, group, name)
     if not request.entries:
         raise Denied(Code.INTERNAL_SERVER_ERROR, "there is nothing to acknowledge")
-    settled = _settle_all(call, request)
-    numbers = [each.pending.number for each in settled if each.pending is not None]
-
-    def build() -> Parts:
-        if all(each.refusal is None and (each.pending is None or each.pending.refusal is None) for each in settled):
-            return [answer_acked([(each.id, each.handle) for each in settled])]
-        results = [each.result() for each in settled]
-        codes = {result.status.code for result in results}
-        told = results[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS, "not all went alike")
-        return [wire.AckMessageResponse(status=told, entries=results).SerializeToString()]
-
-    return Reply.when_durable(max(numbers), build, UNORDERED) if numbers else Reply.now(build(), UNORDERED)
+    settled = settle(call, group, name, [(entry.message_id, entry.receipt_handle) for entry in request.entries])
+    return reply_settled(settled, lambda: [answer_settled(settled)])
 
 
-def _settle_all(call: Call, request: Any) -> list[_Settled]:
-    """Each for itself: what is wrong with one is told for that one."""
-    group = request.group.name
-    topic, settler = None, None
-    missing: Refusal = _no_topic(request)
-    try:
-        topic = call.sharing.find(call.caller, request.topic.name)
-        settler = None if topic is None else call.sharing.popping.settler(call.caller, group, topic)
-    except Refusal as found:
-        missing = found
-    settled = []
-    for entry in request.entries:
-        id, handle = entry.message_id, entry.receipt_handle
-        refusal, ticket = None, None
-        try:
-            text = _read(handle)
-            if topic is None or settler is None:
-                raise missing
-            ticket = settler.ack(text.receipt)
-            if ticket is None and text.receipt.taken_ms + text.invisible_ms <= call.shared.clock.message.now_ms():
-                raise Denied(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+def settle(call: Call, group: str, name: str, entries: Sequence[tuple[str, str]]) -> list[Settled]:
+    """Messages of one topic, each told by its id and its receipt. Each for itself: what is wrong with one is told for
+    that one."""
+    texts = [_try_to_read(handle) for _, handle in entries]
+    receipts = [text.receipt for text in texts if not isinstance(text, Refusal)]
+    topic, outcomes = _settle_receipts(call, group, name, receipts)
+    settled, told = [], iter(outcomes)
+    for (id, handle), text in zip(entries, texts, strict=True):
+        if isinstance(text, Refusal):
+            settled.append(Settled(id, handle, text))
+            continue
+        outcome = next(told)
+        if outcome is None and text.receipt.taken_ms + text.invisible_ms <= call.shared.clock.message.now_ms():
+            outcome = Denied(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+        if isinstance(outcome, Refusal):
+            settled.append(Settled(id, handle, outcome))
+            continue
+        if topic is not None:
             call.renewals.drop(group, topic, text.receipt)
-        except Refusal as found:
-            refusal = found
-        settled.append(_Settled(id, handle, refusal, ticket))
+        settled.append(Settled(id, handle, None, outcome))
     return settled
 
 
+def _settle_receipts(
+    call: Call, group: str, name: str, receipts: Sequence[Receipt]
+) -> tuple[SharedTopic | None, Sequence[Outcome]]:
+    """What became of each, and of which topic they are. None: each is refused."""
+    try:
+        topic = _require_topic(call, name)
+        return topic, call.sharing.popping.settler(call.caller, group, topic).ack_all(receipts)
+    except Refusal as refusal:
+        return None, [refusal] * len(receipts)
+
+
+def reply_settled(settled: Iterable[Settled], build: Build) -> Reply:
+    """What `build` makes, once all of it is durable."""
+    numbers = [each.pending.number for each in settled if each.pending is not None]
+    return Reply.when_durable(max(numbers), build, UNORDERED) if numbers else Reply.now(build(), UNORDERED)
+
+
+def answer_settled(settled: Sequence[Settled]) -> bytes:
+    """To be made once it is durable."""
+    if all(each.outcome is None for each in settled):
+        return answer_acked([(each.id, each.handle) for each in settled])
+    results = [each.result() for each in settled]
+    codes = {result.status.code for result in results}
+    told = results[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS, "not all went alike")
+    answer: bytes = wire.AckMessageResponse(status=told, entries=results).SerializeToString()
+    return answer
+
+
 def change_invisible(call: Call, request: Any) -> Reply:
-    _check(call, request)
+    check_names(call, request.group.name, request.topic.name)
     invisible_ms = read_ms(request.invisible_duration)
     check_invisible(call, invisible_ms)
     topic, text = _find(call, request, request.receipt_handle)
@@ -104,7 +126,7 @@ def change_invisible(call: Call, request: Any) -> Reply:
 
 
 def forward(call: Call, request: Any) -> Reply:
-    _check(call, request)
+    check_names(call, request.group.name, request.topic.name)
     topic, text = _find(call, request, request.receipt_handle)
     group = request.group.name
 
@@ -121,25 +143,32 @@ def forward(call: Call, request: Any) -> Reply:
     return reply_when_durable([ticket], build)
 
 
-def _check(call: Call, request: Any) -> None:
-    check_topic(call, request.topic.name)
-    check_group(request.group.name)
+def check_names(call: Call, group: str, topic: str) -> None:
+    check_topic(call, topic)
+    check_group(group)
 
 
 def _find(call: Call, request: Any, handle: str) -> tuple[SharedTopic, ReceiptText]:
     text = _read(handle)
-    topic = call.sharing.find(call.caller, request.topic.name)
+    return _require_topic(call, request.topic.name), text
+
+
+def _require_topic(call: Call, name: str) -> SharedTopic:
+    topic = call.sharing.find(call.caller, name)
     if topic is None:
-        raise _no_topic(request)
-    return topic, text
+        raise Denied(Code.INTERNAL_SERVER_ERROR, f"there is no topic {name}")
+    return topic
 
 
 def _read(handle: str) -> ReceiptText:
+    found = _try_to_read(handle)
+    if isinstance(found, Refusal):
+        raise found
+    return found
+
+
+def _try_to_read(handle: str) -> ReceiptText | Denied:
     try:
         return read_receipt(handle)
     except BadReceipt as error:
-        raise Denied(Code.INTERNAL_SERVER_ERROR, str(error)) from None
-
-
-def _no_topic(request: Any) -> Denied:
-    return Denied(Code.INTERNAL_SERVER_ERROR, f"there is no topic {request.topic.name}")
+        return Denied(Code.INTERNAL_SERVER_ERROR, str(error))
