@@ -11,6 +11,7 @@ import pytest
 from trimq.core.sharing import Sharing
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.delays import Delays
+from trimq.protocols.rocketmq.earlier_runs import EarlierRuns
 from trimq.protocols.rocketmq.handlers import sending
 from trimq.protocols.rocketmq.transactions import Transactions
 from trimq.protocols.rocketmq.waiting_queues import Progress
@@ -81,7 +82,7 @@ def new_topics_not_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 def delays_delivered_again(patch: pytest.MonkeyPatch) -> None:
     """After a crash nobody looks whether a message has come already."""
-    patch.setattr(Delays, "_was_delivered", lambda self, progress, entry, unit, properties: False)
+    patch.setattr(EarlierRuns, "was_delivered", lambda self, progress, unit, properties: False)
 
 
 def equal_delays_delivered_once(patch: pytest.MonkeyPatch) -> None:
