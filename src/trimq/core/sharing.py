@@ -105,8 +105,13 @@ class Sharing:
         self.keeping = keeping
         """Whoever lets messages wait in the log says so there."""
 
+        self._start_listeners: list[Callable[[], None]] = []
         self._stop_listeners: list[Callable[[], None]] = []
         self._delete_listeners: list[Callable[[SharedTopic], None]] = []
+
+    def on_start(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the broker takes writes: what appends by itself may begin."""
+        self._start_listeners.append(listener)
 
     def on_stop(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the broker takes no more writes: what appends by itself must end."""
@@ -115,6 +120,10 @@ class Sharing:
     def on_delete(self, listener: Callable[[SharedTopic], None]) -> None:
         """Call `listener` when a topic goes, whoever wanted that."""
         self._delete_listeners.append(listener)
+
+    def start(self) -> None:
+        for listener in self._start_listeners:
+            listener()
 
     def stop(self) -> None:
         self.popping.stop()
