@@ -1,4 +1,4 @@
-"""Finds units of the commit log by key, by time and by their order. Indexes are hints: what they lead to is looked at."""
+"""Finds units of the commit log by key, by time and by order. Indexes are hints: what they lead to is looked at."""
 
 from __future__ import annotations
 

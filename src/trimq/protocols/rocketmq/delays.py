@@ -87,7 +87,7 @@ class Delays:
         is_timed = topic.name.name == WHEEL_TOPIC
         delay_ms = 0 if is_timed else max(self.levels_ms[min(number, len(self.levels_ms) - 1)], 1)
         progress = Progress(topic, stream, delay_ms, offset, text)
-        if progress.forget_note(self._log_end()):
+        if progress.forget_note(self._durable_end()):
             self._note(progress)
         return progress
 
@@ -110,15 +110,16 @@ class Delays:
 
     def _note_place(self, progress: Progress) -> None:
         """So that a next start has little to look at."""
-        if progress.note_place(self._log_end()):
+        if progress.note_place(self._durable_end()):
             self._note(progress)
 
     def _note(self, progress: Progress) -> None:
         number, text = progress.stream.id.number, progress.write_note()
         self._sharing.commit(SYSTEM, GROUP, progress.topic, number, progress.next_offset, text)
 
-    def _log_end(self) -> int:
-        return self._sharing.log_ends()[2]
+    def _durable_end(self) -> int:
+        """Of the log. What stands behind it may be refused, and others get its place."""
+        return self._sharing.log_ends()[1]
 
     # -- coming to wait
 
@@ -230,7 +231,7 @@ class Delays:
 
     def _await(self, placed: Appended | AppendedRun, delivered: Sequence[tuple[Progress, list[int]]]) -> None:
         """They are done with when their pass is durable."""
-        log_end = self._log_end()
+        _, _, log_end = self._sharing.log_ends()
         batches = [(progress, progress.begin(offsets, log_end)) for progress, offsets in delivered]
         self._sharing.afterwards(placed.ticket, lambda done: self._delivered(batches, done.refusal))
 
@@ -297,7 +298,7 @@ class Delays:
 
     def _finish(self, progress: Progress, offset: int) -> None:
         """Nothing has to be delivered."""
-        if progress.finish(progress.begin([offset], self._log_end())):
+        if progress.finish(progress.begin([offset], self._durable_end())):
             self._note(progress)
 
     def _try_again(self, entries: Sequence[TimerEntry]) -> None:
@@ -367,7 +368,7 @@ class Delays:
         draft = Draft(waiting.topic.raw_name, 0, b"0", written, 0, 0, due_ms, host)
         placed = self._sharing.append(SYSTEM, waiting.topic, waiting.stream, draft, due_ms, host)
         word = properties[RECALLED]
-        self._queues[waiting.stream.id].add_word(placed.queue_offset)
+        self._queues[waiting.stream.id].add_word(due_ms, placed.queue_offset)
         self._sharing.afterwards(placed.ticket, lambda done: self._note_recall(word, placed.queue_offset, done.refusal))
         return unique, placed
 

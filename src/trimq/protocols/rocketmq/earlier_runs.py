@@ -14,7 +14,7 @@ from trimq.errors import Refusal
 from trimq.formats.unit import Unit, read_unit
 from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
 from trimq.formats.unit_properties import NAME_ENDS, UNIQUE_KEY, find_property, read_properties
-from trimq.formats.unit_schedule import SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC
+from trimq.formats.unit_schedule import SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
 from trimq.model import SYSTEM, StreamId
 from trimq.protocols.rocketmq.due_rows import RECALLED, units_at
 from trimq.protocols.rocketmq.waiting_queues import Progress
@@ -86,14 +86,16 @@ class EarlierRuns:
 
     def _find_words(self, queue: Progress) -> Iterator[None]:
         """The messages that take others back."""
-        words: list[int] = []
+        words: list[tuple[int, int]] = []
         offset = max(queue.note.words_from, queue.next_offset)
         while offset < queue.found_to:
             count = min(_AT_ONCE, queue.found_to - offset)
             seen = 0
             for unit in units_at(queue.stream, offset, count):
-                if _WORD in bytes(unit) and self._suspect_word(read_unit(unit)):
-                    words.append(offset + seen)
+                if _WORD in bytes(unit):
+                    properties = read_properties(read_unit(unit).properties)
+                    self.suspects.add(properties.get(UNIQUE_KEY, ""))
+                    words.append((read_time(properties.get(TIMER_OUT_MS)), offset + seen))
                 seen += 1
             if seen < count and offset + seen >= queue.stream.start:
                 log.warning("%s: offset %d cannot be read", queue.topic.name.name, offset + seen)
@@ -101,11 +103,6 @@ class EarlierRuns:
             offset = max(offset + seen, queue.stream.start)
             yield
         queue.found_words(words)
-
-    def _suspect_word(self, unit: Unit) -> bool:
-        properties = read_properties(unit.properties)
-        self.suspects.add(properties.get(UNIQUE_KEY, ""))
-        return RECALLED in properties
 
     def _find_deliveries(self, position: int) -> Iterator[None]:
         """The messages that have waited, from there on."""

@@ -83,7 +83,7 @@ class Progress:
         self._tried_again: set[int] = set()
         self._batches: deque[Batch] = deque()
         self._furthest: Batch | None = None
-        self._words: deque[int] = deque()
+        self._words: deque[tuple[int, int]] = deque()
         # The furthest that any of them stands which this run has delivered, or one before it may have.
         self._last_due, self._last_offset = (-1, -1), -1
 
@@ -103,7 +103,7 @@ class Progress:
     def find(self, offset: int, due_ms: int, last_ms: int) -> bool:
         """Whether a message that was found at the start still waits. Nothing was delivered that was due after
         `last_ms`; but by levels that were others then, it may have been due sooner."""
-        if self.is_timed and offset < self.note.known_to and (due_ms, offset) <= self.note[:2]:
+        if self._is_noted(due_ms, offset):
             self._mark_done((offset,))
             return False
         if due_ms <= last_ms or not (self.is_timed or self.note.delay_ms == self.delay_ms):
@@ -117,16 +117,16 @@ class Progress:
             return end
         return self.doubtful.first(offset, end) if self.knows_words else offset
 
-    def found_words(self, offsets: Sequence[int]) -> None:
-        """All that take others back, of those that were found."""
-        self._words.extendleft(reversed(offsets))
+    def found_words(self, words: Sequence[tuple[int, int]]) -> None:
+        """All that take others back, of those that were found: when each is due, and its offset."""
+        self._words.extendleft(reversed(words))
         self.knows_words = True
 
-    def add_word(self, offset: int) -> None:
+    def add_word(self, due_ms: int, offset: int) -> None:
         """One that takes another back comes to wait there."""
-        while self._words and self._words[-1] >= offset:
+        while self._words and self._words[-1][1] >= offset:
             self._words.pop()  # it was refused, and another has its offset
-        self._words.append(offset)
+        self._words.append((due_ms, offset))
 
     # -- going on
 
@@ -213,11 +213,19 @@ class Progress:
         return self.is_timed and self._words_from() - self.note.words_from >= _UNNOTED_MESSAGES
 
     def _words_from(self) -> int:
+        """Those of which a next run would not know that they are done with wait still: it would not know of what they
+        took back, either."""
         if not self.knows_words:
             return self.note.words_from
-        while self._words and self.is_dealt_with(self._words[0]):
+        while self._words and self._is_noted(*self._words[0]):
             self._words.popleft()
-        return min(self._words[0], self.indexed_to) if self._words else self.indexed_to
+        return min(self._words[0][1], self.indexed_to) if self._words else self.indexed_to
+
+    def _is_noted(self, due_ms: int, offset: int) -> bool:
+        """Whether a next run knows that it is done with."""
+        if offset < self.next_offset:
+            return True
+        return self.is_timed and offset < self.note.known_to and (due_ms, offset) <= self.note[:2]
 
     def write_note(self) -> str:
         self.note = self.note._replace(words_from=self._words_from(), delay_ms=self.delay_ms)
