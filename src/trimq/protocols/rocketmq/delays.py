@@ -24,7 +24,7 @@ from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tag
 from trimq.formats.unit_schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
 from trimq.model import SYSTEM, StreamId
 from trimq.protocols.rocketmq.codes import Code, Failure
-from trimq.protocols.rocketmq.due_rows import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueRow, stretch_end
+from trimq.protocols.rocketmq.due_rows import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueRow
 from trimq.protocols.rocketmq.earlier_runs import EarlierRuns, recall_word
 from trimq.protocols.rocketmq.identity import Identity
 from trimq.protocols.rocketmq.waiting_queues import Batch, Progress
@@ -201,7 +201,7 @@ class Delays:
             stream, position = row[begin]
             progress = self._queues[stream]
             self._note_place(progress)
-            end = stretch_end(row, begin)
+            end = due.stretch_end(begin)
             certain = begin + progress.certain_to(position, position + end - begin) - position
             if certain == begin or not due.take_stretch(progress.stream, begin, certain) or certain < end:
                 break

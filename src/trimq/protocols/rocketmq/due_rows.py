@@ -78,15 +78,26 @@ class DueRow:
         self._suspects = suspects
         self._longest = min(_LONGEST_BODY, sharing.message_bytes)
         self._ways: dict[tuple[str, str], tuple[SharedTopic, SharedStream, Lane]] = {}
-        self._kinds: dict[bytes, _Kind] = {}
+        self._kinds: dict[bytes, _Kind | None] = {}
         self._messages: list[Copied] = []
         self._keys: list[str] = []
         self._more_keys: dict[int, str] = {}
         self._told = (-1, b"")
         self.entries: list[TimerEntry] = []
-        # What is being read, from which number of the row on and up to which.
+        # The stretch that was looked at last, and what is being read of it: from which number on, and up to which.
+        self._stretch = range(0)
         self._units: Iterator[memoryview] = iter(())
         self._next = self._read_to = 0
+
+    def stretch_end(self, begin: int) -> int:
+        """Behind those of the row that stand one after the other in one queue."""
+        if begin not in self._stretch:
+            stream, first = self.row[begin]
+            end = begin + 1
+            while end < len(self.row) and self.row[end] == (stream, first + end - begin):
+                end += 1
+            self._stretch = range(begin, end)
+        return self._stretch.stop
 
     def take_stretch(self, stream: SharedStream, begin: int, end: int) -> bool:
         """Whether all of the row between these numbers, which stand one after the other in this stream, may come
@@ -107,7 +118,7 @@ class DueRow:
 
     def _read_from(self, stream: SharedStream, begin: int) -> None:
         if not self._next <= begin < self._read_to:
-            self._read_to = stretch_end(self.row, begin)
+            self._read_to = self.stretch_end(begin)
             self._units = units_at(stream, self.row[begin].position, self._read_to - begin)
             self._next = begin
         for _ in islice(self._units, begin - self._next):
@@ -123,9 +134,12 @@ class DueRow:
         if not unique or len(body) > self._longest or unique in self._suspects:
             return False
         # Most of those that are due together differ in their keys alone.
-        kind = self._kinds.get(rest) or self._find_kind(rest)
+        kind = self._kinds.get(rest)
         if kind is None:
-            return False
+            if rest in self._kinds or (kind := self._find_kind(rest)) is None:
+                self._kinds[rest] = None
+                return False
+            self._kinds[rest] = kind
         if kind.is_timed:
             if self._recalled and self._recalled.get(f"{kind.topic}+{unique}", -1) > entry.position:
                 return False
@@ -149,8 +163,7 @@ class DueRow:
         if way is None:
             return None
         code = tags_code(properties[TAGS]) if TAGS in properties else 0
-        kind = self._kinds[rest] = _Kind(way[2], topic, code, properties.get(KEYS, ""), TIMER_OUT_MS in properties)
-        return kind
+        return _Kind(way[2], topic, code, properties.get(KEYS, ""), TIMER_OUT_MS in properties)
 
     def _tell(self, store_ms: int) -> bytes:
         """When it came to wait, and when it waited no longer; many that wait came together."""
@@ -207,15 +220,6 @@ def _read_plain(rest: bytes) -> dict[str, str] | None:
         return read_plain_properties(f"{rest[:at].decode()}{UNIQUE_KEY}\x01?{rest[at + len(_KEY) :].decode()}")
     except UnicodeDecodeError:
         return None
-
-
-def stretch_end(row: Sequence[TimerEntry], begin: int) -> int:
-    """Behind those that stand one after the other in one queue."""
-    stream, first = row[begin]
-    end = begin + 1
-    while end < len(row) and row[end] == (stream, first + end - begin):
-        end += 1
-    return end
 
 
 def units_at(stream: SharedStream, offset: int, count: int) -> Iterator[memoryview]:
