@@ -214,3 +214,16 @@ def test_plain_and_special_ones_in_turn_are_read_once() -> None:
         return desk.files.read_bytes - before
 
     assert read_bytes(2) < 4 * read_bytes(0)
+
+
+def test_the_log_is_walked_over_the_ends_of_its_files_and_no_further_than_what_is_damaged() -> None:
+    desk = Desk(commit_file_bytes=1 << 14, message_bytes=4000)
+    sent = [b"%d" % number + bytes(1500) for number in range(40)]
+    for body in sent:
+        desk.broker.send("t", body, 1)
+    sharing = sharing_of(desk)
+    units = list(sharing.units_from(SYSTEM, 0))
+    assert [bytes(unit.body) for unit in units] == sent
+    assert list(sharing.units_from(SYSTEM, units[20].position)) == units[20:]
+    with pytest.raises(OffsetOutOfRange):
+        list(sharing.units_from(SYSTEM, units[20].position + 1))
