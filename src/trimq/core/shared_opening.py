@@ -82,6 +82,7 @@ class SharedLog:
 
     def start(self) -> None:
         self.sharing.failures.start()
+        self.sharing.start()
         self._arm()
 
     def _arm(self) -> None:

@@ -26,7 +26,7 @@ from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
 from trimq.formats.unit_runs import Copied, Fresh, Lane, Message, encode_copies, encode_run
 from trimq.model import Caller, StreamId, TopicName
 from trimq.storage.commit_log import EncodeRun, Placed, PlacedRun
-from trimq.storage.commit_lookup import find_key
+from trimq.storage.commit_lookup import find_key, units_between
 from trimq.storage.commit_store import CommitStore
 from trimq.storage.files import Space
 from trimq.storage.passes import Ticket
@@ -105,8 +105,13 @@ class Sharing:
         self.keeping = keeping
         """Whoever lets messages wait in the log says so there."""
 
+        self._start_listeners: list[Callable[[], None]] = []
         self._stop_listeners: list[Callable[[], None]] = []
         self._delete_listeners: list[Callable[[SharedTopic], None]] = []
+
+    def on_start(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the broker takes writes: what appends by itself may begin."""
+        self._start_listeners.append(listener)
 
     def on_stop(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the broker takes no more writes: what appends by itself must end."""
@@ -115,6 +120,10 @@ class Sharing:
     def on_delete(self, listener: Callable[[SharedTopic], None]) -> None:
         """Call `listener` when a topic goes, whoever wanted that."""
         self._delete_listeners.append(listener)
+
+    def start(self) -> None:
+        for listener in self._start_listeners:
+            listener()
 
     def stop(self) -> None:
         self.popping.stop()
@@ -261,6 +270,17 @@ class Sharing:
         log = self._store.log
         return log.start, log.durable_end, log.end
 
+    @property
+    def last_store_ms(self) -> int:
+        """When the last message was stored; none was at a later time."""
+        return self._store.log.last_store_ms
+
+    def units_from(self, caller: Caller, position: int) -> Iterator[Unit]:
+        """The messages of all topics in the order in which they stand in the log, up to its end as it is now.
+        OffsetOutOfRange: one cannot be read."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return units_between(self._store.log, position, self._store.log.durable_end)
+
     def space(self) -> Space:
         """Of the disk. Asks it."""
         return self._appending.space()
@@ -326,12 +346,14 @@ class Sharing:
 
     # -- cursors
 
-    def commit(self, caller: Caller, group: str, topic: SharedTopic, number: int, offset: int) -> Ticket:
-        """Remember that `group` has read a stream up to `offset`."""
+    def commit(
+        self, caller: Caller, group: str, topic: SharedTopic, number: int, offset: int, metadata: str = ""
+    ) -> Ticket:
+        """Remember that `group` has read a stream up to `offset`, and what it says of that."""
         self._access.require(caller, Action.READ, topic.resource)
         stream = StreamId(topic.id, number)
         self.popping.moved(group, stream, offset)
-        return self._cursors.commit(group, stream, offset)
+        return self._cursors.commit(group, stream, offset, metadata)
 
     def cursor(self, caller: Caller, group: str, topic: SharedTopic, number: int) -> Cursor | None:
         self._access.require(caller, Action.DESCRIBE, topic.resource)

@@ -1,4 +1,4 @@
-"""Finds units of the commit log by key and by time. Indexes are hints: what they lead to is looked at."""
+"""Finds units of the commit log by key, by time and by order. Indexes are hints: what they lead to is looked at."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.unit import Unit
+from trimq.formats.unit import FILLER_BYTES, Unit, filler_size
 from trimq.formats.unit_properties import KEYS, UNIQUE_KEY, find_property, java_hash, key_hash, split_keys
 from trimq.storage.commit_log import CommitLog
 from trimq.storage.consume_queue import ConsumeQueue
@@ -43,3 +43,17 @@ def find_time(log: CommitLog, queue: ConsumeQueue, time_ms: int) -> int:
         else:
             high = middle
     return low
+
+
+def units_between(log: CommitLog, position: int, end: int) -> Iterator[Unit]:
+    """The units from a position on, one after the other. Those that go meanwhile are passed over. OffsetOutOfRange: one
+    is damaged, or what begins there is none."""
+    while (position := max(position, log.start)) < end:
+        segment = log.journal.segments[log.journal.find(position)]
+        skipped = filler_size(segment.view(position - segment.base, FILLER_BYTES))
+        if skipped is not None:
+            position += skipped
+            continue
+        unit = log.unit_at(position)
+        yield unit
+        position += unit.size

@@ -164,6 +164,7 @@ class Desk:
         self.doors = RocketMQDoors(self.settings, self.core.shared_log.sharing, self.core.cluster, clock, counts)
         self.runner.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)
+        self.advance(0)  # a node's loop turns before all is ready
         self.core.start()
         self.broker = self.connect()
         self.names = self.connect(self.doors.name_server())

@@ -6,13 +6,13 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
 from trimq.clock import Timeline
 from trimq.core.failures import Reason
-from trimq.core.shared_streams import Appended, SharedStream
+from trimq.core.shared_streams import Appended, AppendedRun, SharedStream
 from trimq.core.shared_topics import SharedTopic
 from trimq.core.sharing import Sharing
 from trimq.core.timers import RETRY_MS, Pending, TimerEntry, Timers
@@ -24,9 +24,10 @@ from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tag
 from trimq.formats.unit_schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
 from trimq.model import SYSTEM, StreamId
 from trimq.protocols.rocketmq.codes import Code, Failure
-from trimq.protocols.rocketmq.due_rows import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueRow, units_at
+from trimq.protocols.rocketmq.due_rows import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueRow
+from trimq.protocols.rocketmq.earlier_runs import EarlierRuns, recall_word
 from trimq.protocols.rocketmq.identity import Identity
-from trimq.protocols.rocketmq.waiting_queues import Progress
+from trimq.protocols.rocketmq.waiting_queues import Batch, Progress
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class Delays:
         self._max_delay_ms = max_delay_ms
         self._timers = Timers(timeline, self._fire, fire_row=self._fire_row)
         self._queues: dict[StreamId, Progress] = {}
+        self._earlier = EarlierRuns(sharing, timeline, self._queues)
+        self._due_row: DueRow | None = None
         self._recalled: dict[str, int] = {}
         """What was taken back since the start, and where in the wheel that is said."""
         self._is_stopped = False
@@ -73,10 +76,20 @@ class Delays:
             topic = self._sharing.find(SYSTEM, name)
             for stream in topic.streams() if topic is not None else ():
                 assert topic is not None
-                known = self._sharing.cursor(SYSTEM, GROUP, topic, stream.id.number)
-                next_offset = max(stream.start, 0 if known is None else known.offset)
-                self._queues[stream.id] = progress = Progress(topic, stream, next_offset)
+                self._queues[stream.id] = progress = self._find_progress(topic, stream)
                 self._index(progress)
+        self._earlier.look()
+
+    def _find_progress(self, topic: SharedTopic, stream: SharedStream) -> Progress:
+        number = stream.id.number
+        known = self._sharing.cursor(SYSTEM, GROUP, topic, number)
+        offset, text = (0, "") if known is None else (known.offset, known.metadata)
+        is_timed = topic.name.name == WHEEL_TOPIC
+        delay_ms = 0 if is_timed else max(self.levels_ms[min(number, len(self.levels_ms) - 1)], 1)
+        progress = Progress(topic, stream, delay_ms, offset, text)
+        if progress.forget_note(self._durable_end()):
+            self._note(progress)
+        return progress
 
     def count_waiting(self) -> int:
         return len(self._timers)
@@ -84,13 +97,29 @@ class Delays:
     def stop(self) -> None:
         """Deliver nothing any more; the next start goes on."""
         self._is_stopped = True
+        self._earlier.stop()
 
     def _index(self, progress: Progress) -> None:
         """Only what is durable is timed: what was refused must not fire."""
         for offset, due_ms in progress.stream.codes(progress.indexed_to):
-            self._timers.schedule(due_ms, TimerEntry(progress.stream.id, offset))
+            if offset >= progress.found_to or progress.find(offset, due_ms, self._earlier.last_ms):
+                self._timers.schedule(due_ms, TimerEntry(progress.stream.id, offset))
             progress.indexed_to = offset + 1
+        self._note_place(progress)
         progress.stream.watch(partial(self._index, progress))
+
+    def _note_place(self, progress: Progress) -> None:
+        """So that a next start has little to look at."""
+        if progress.note_place(self._durable_end()):
+            self._note(progress)
+
+    def _note(self, progress: Progress) -> None:
+        number, text = progress.stream.id.number, progress.write_note()
+        self._sharing.commit(SYSTEM, GROUP, progress.topic, number, progress.next_offset, text)
+
+    def _durable_end(self) -> int:
+        """Of the log. What stands behind it may be refused, and others get its place."""
+        return self._sharing.log_ends()[1]
 
     # -- coming to wait
 
@@ -146,78 +175,99 @@ class Delays:
     # -- being due
 
     def _fire_row(self, row: Sequence[TimerEntry], begin: int) -> int:
-        """How many of them, from a number on, were delivered together: all up to one that is special. What a run before
-        this one may have delivered is looked at one by one."""
+        """How many of them, from a number on, were delivered together: all up to one that is special, or of which it is
+        not known whether a run before this one has delivered it."""
         if self._is_stopped:
             return len(row) - begin
-        first = begin
-        due = DueRow(self._sharing, self._identity.store_host, self._timeline.now_ms(), self._recalled)
+        due = self._due_row
+        if due is None or due.row is not row:
+            host, now_ms = self._identity.store_host, self._timeline.now_ms()
+            due = DueRow(row, self._sharing, host, now_ms, self._recalled, self._earlier.suspects)
+        try:
+            self._take_row(due, begin)
+            count = len(due.entries)
+            if count:
+                self._deliver_row(due)
+        except Exception:
+            self._put_off(row[begin:])
+            raise
+        # Whatever it holds is of use for the rest of its row alone.
+        self._due_row = due if begin + count < len(row) - 1 else None
+        return count
+
+    def _take_row(self, due: DueRow, begin: int) -> None:
+        row = due.row
         while begin < len(row):
             stream, position = row[begin]
             progress = self._queues[stream]
-            if position < progress.found_to:
+            self._note_place(progress)
+            end = due.stretch_end(begin)
+            certain = begin + progress.certain_to(position, position + end - begin) - position
+            if certain == begin or not due.take_stretch(progress.stream, begin, certain) or certain < end:
                 break
-            stretch = _stretch(row, begin)
-            begin += len(stretch)
-            try:
-                is_plain = all(map(due.take, stretch, units_at(progress.stream, position, len(stretch))))
-            except OSError:  # of a file that cannot be opened now; whoever is next will tell
-                break
-            if not is_plain or len(due.entries) < begin - first:
-                break
-        if due.entries:
-            self._deliver_row(due)
-        return len(due.entries)
+            begin = end
 
     def _deliver_row(self, due: DueRow) -> None:
         """What is refused is tried again, and nothing else: one that was taken back must be dropped in its turn, before
         the word that took it back is."""
+        entries = due.entries
         try:
             placed = due.deliver()
         except Refusal as refusal:
-            log.warning("%d messages that are due are tried again: %s", len(due.entries), refusal)
-            self._try_again(due.entries)
+            log.warning("%d messages that are due are tried again: %s", len(entries), refusal)
+            self._try_again(entries)
             return
+        finally:
+            due.go_on()
         count = len(placed.places)
         offsets: dict[StreamId, list[int]] = {}
-        for stream, position in due.entries[:count]:
+        for stream, position in entries[:count]:
             offsets.setdefault(stream, []).append(position)
-        for stream, own in offsets.items():
-            self._queues[stream].under_way.update(own)
         if offsets:
-            self._sharing.afterwards(placed.ticket, lambda done: self._delivered(offsets, done.refusal))
-        if count < len(due.entries):
-            log.warning("%d messages that are due are tried again: %s", len(due.entries) - count, placed.refusal)
-            self._try_again(due.entries[count:])
+            self._await(placed, [(self._queues[stream], own) for stream, own in offsets.items()])
+        if count < len(entries):
+            log.warning("%d messages that are due are tried again: %s", len(entries) - count, placed.refusal)
+            self._try_again(entries[count:])
+
+    def _await(self, placed: Appended | AppendedRun, delivered: Sequence[tuple[Progress, list[int]]]) -> None:
+        """They are done with when their pass is durable."""
+        _, _, log_end = self._sharing.log_ends()
+        batches = [(progress, progress.begin(offsets, log_end)) for progress, offsets in delivered]
+        self._sharing.afterwards(placed.ticket, lambda done: self._delivered(batches, done.refusal))
 
     def _fire(self, pending: Pending) -> None:
         if self._is_stopped:
             return  # the next start finds it
-        entry = pending.entry
+        try:
+            self._fire_alone(pending.entry)
+        except Exception:
+            self._put_off([pending.entry])
+            raise
+
+    def _fire_alone(self, entry: TimerEntry) -> None:
         progress = self._queues[entry.stream]
+        self._note_place(progress)
         try:
             unit = progress.stream.unit(entry.position)
         except OffsetOutOfRange:
-            self._finish(progress, [entry.position])  # it was kept no longer
+            self._finish(progress, entry.position)  # it was kept no longer
             return
         properties = read_properties(unit.properties)
         target = self._sharing.find(SYSTEM, properties.get(REAL_TOPIC, ""))
         is_over = RECALLED in properties or self._is_recalled(progress, unit, properties)
         if self._recalled.get(properties.get(RECALLED, ""), -1) == entry.position:
             del self._recalled[properties[RECALLED]]  # whatever it took back was due no later
-        if target is None or is_over or self._was_delivered(progress, entry, unit, properties):
-            self._finish(progress, [entry.position])
+        if target is None or is_over or self._earlier.was_delivered(progress, unit, properties):
+            self._finish(progress, entry.position)
             return
         try:
             placed = self._deliver(target, unit, properties)
         except PropertiesTooLong as refusal:
             log.error("a message that has waited for %s cannot be stored there: %s", target.name.name, refusal)
             self._give_up(unit, properties)
-            self._finish(progress, [entry.position])
+            self._finish(progress, entry.position)
             return
-        progress.under_way.add(entry.position)
-        offsets = {entry.stream: [entry.position]}
-        self._sharing.afterwards(placed.ticket, lambda done: self._delivered(offsets, done.refusal))
+        self._await(placed, [(progress, [entry.position])])
 
     def _deliver(self, target: SharedTopic, unit: Unit, properties: dict[str, str]) -> Appended:
         if TIMER_OUT_MS in properties:
@@ -238,49 +288,28 @@ class Delays:
         code, stream = tags_code(properties.get(TAGS, "")), target.kept_stream(queue_id)
         return self._sharing.append(SYSTEM, target, stream, draft, code, self._identity.store_host)
 
-    def _delivered(self, offsets: Mapping[StreamId, Sequence[int]], refusal: Refusal | None) -> None:
-        for stream, own in offsets.items():
-            progress = self._queues[stream]
-            progress.under_way.difference_update(own)
-            if refusal is None:
-                self._finish(progress, own)
-            else:
-                self._try_again([TimerEntry(stream, offset) for offset in own])
+    def _delivered(self, batches: Sequence[tuple[Progress, Batch]], refusal: Refusal | None) -> None:
+        for progress, batch in batches:
+            if refusal is not None:
+                progress.fail(batch)
+                self._try_again([TimerEntry(progress.stream.id, offset) for offset in batch.offsets])
+            elif progress.finish(batch):
+                self._note(progress)
 
-    def _try_again(self, entries: Iterable[TimerEntry]) -> None:
+    def _finish(self, progress: Progress, offset: int) -> None:
+        """Nothing has to be delivered."""
+        if progress.finish(progress.begin([offset], self._durable_end())):
+            self._note(progress)
+
+    def _try_again(self, entries: Sequence[TimerEntry]) -> None:
+        self._put_off(entries)
         retry_ms = self._timeline.now_ms() + RETRY_MS
         for entry in entries:
             self._timers.schedule(retry_ms, entry)
 
-    def _finish(self, progress: Progress, offsets: Sequence[int]) -> None:
-        if progress.finish(offsets):
-            number = progress.stream.id.number
-            self._sharing.commit(SYSTEM, GROUP, progress.topic, number, progress.next_offset)
-
-    def _was_delivered(self, progress: Progress, entry: TimerEntry, unit: Unit, properties: dict[str, str]) -> bool:
-        """Whether a run before this one has delivered it and ended before it said so: firing twice appends once. A
-        message may wait several times, if its group wanted it back several times: then their number decides."""
-        unique = properties.get(UNIQUE_KEY)
-        if entry.position >= progress.found_to or unique is None:
-            return False
-        mark = _mark(unit, properties)
-        delivered = sum(
-            _mark(each, read_properties(each.properties)) == mark
-            for each in self._sharing.find_key(SYSTEM, properties[REAL_TOPIC], unique, 0, _FOR_EVER_MS)
-        )
-        if not delivered:
-            return False
-        waiting = self._sharing.find_key(SYSTEM, progress.topic.name.name, unique, 0, _FOR_EVER_MS)
-        others = [
-            each
-            for each in waiting
-            if each.position != unit.position and _mark(each, read_properties(each.properties)) == mark
-        ]
-        return delivered > sum(self._is_dealt_with(progress.topic, each) for each in others)
-
-    def _is_dealt_with(self, topic: SharedTopic, unit: Unit) -> bool:
-        progress = self._queues.get(topic.stream(unit.queue_id).id)
-        return progress is not None and progress.is_dealt_with(unit.queue_offset)
+    def _put_off(self, entries: Sequence[TimerEntry]) -> None:
+        for stream, position in entries:
+            self._queues[stream].put_off([position])
 
     # -- files in which messages wait
 
@@ -330,7 +359,7 @@ class Delays:
         if due_ms <= self._timeline.now_ms():
             raise Failure(Code.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         waiting = self._wait_in(WHEEL_TOPIC, 0, due_ms, "")
-        properties = {UNIQUE_KEY: unique, RECALLED: f"{name}+{unique}", TIMER_OUT_MS: due, REAL_TOPIC: name}
+        properties = {UNIQUE_KEY: unique, RECALLED: recall_word(name, unique), TIMER_OUT_MS: due, REAL_TOPIC: name}
         try:
             written = write_properties(properties)
         except ValueError:
@@ -339,6 +368,7 @@ class Delays:
         draft = Draft(waiting.topic.raw_name, 0, b"0", written, 0, 0, due_ms, host)
         placed = self._sharing.append(SYSTEM, waiting.topic, waiting.stream, draft, due_ms, host)
         word = properties[RECALLED]
+        self._queues[waiting.stream.id].add_word(due_ms, placed.queue_offset)
         self._sharing.afterwards(placed.ticket, lambda done: self._note_recall(word, placed.queue_offset, done.refusal))
         return unique, placed
 
@@ -351,32 +381,11 @@ class Delays:
         unique = properties.get(UNIQUE_KEY)
         if TIMER_OUT_MS not in properties or unique is None:
             return False
-        wanted = f"{properties.get(REAL_TOPIC)}+{unique}"
-        if self._recalled.get(wanted, -1) > unit.queue_offset:
+        if self._recalled.get(recall_word(properties.get(REAL_TOPIC, ""), unique), -1) > unit.queue_offset:
             return True
-        if unit.queue_offset >= progress.found_to:
-            return False
-        found = self._sharing.find_key(SYSTEM, WHEEL_TOPIC, unique, unit.store_ms, _FOR_EVER_MS)
-        return any(read_properties(each.properties).get(RECALLED) == wanted for each in found)
-
-
-def _stretch(row: Sequence[TimerEntry], begin: int) -> Sequence[TimerEntry]:
-    """Those that stand one after the other in one queue."""
-    stream, first = row[begin]
-    end = begin + 1
-    while end < len(row) and row[end] == (stream, first + end - begin):
-        end += 1
-    return row[begin:end]
+        return self._earlier.is_recalled(progress, unit, unique, properties)
 
 
 def _remember(topic: SharedTopic, queue_id: int, properties: dict[str, str]) -> None:
     properties[REAL_TOPIC] = topic.name.name
     properties[REAL_QUEUE] = str(queue_id)
-
-
-def _mark(unit: Unit, properties: dict[str, str]) -> tuple[object, ...]:
-    """What a message that waits has in common with the one that it becomes, and with none that it could be taken
-    for."""
-    recalled = properties.get(RECALLED)
-    names = (REAL_TOPIC, REAL_QUEUE, TIMER_OUT_MS)
-    return (unit.reconsume_times, recalled, *(properties.get(name) for name in names))

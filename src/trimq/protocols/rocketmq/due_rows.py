@@ -3,7 +3,8 @@ which takes a tenth of the time. Whatever is special about one is left to `delay
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from trimq.core.shared_streams import AppendedRun, SharedStream
@@ -55,22 +56,73 @@ class _Kind(NamedTuple):
 
 
 class DueRow:
-    """Takes messages until one is special; then `deliver` stores them. `recalled`: what was taken back, and where that
-    is said."""
+    """Takes messages of `row` until one is special; then `deliver` stores them, and it goes on behind that one. What is
+    read for the first stretch of them is not read again for the next.
 
-    def __init__(self, sharing: Sharing, store_host: bytes, now_ms: int, recalled: Mapping[str, int]) -> None:
+    `recalled`: what was taken back, and where that is said. `suspects`: the keys of those that must be asked for."""
+
+    def __init__(
+        self,
+        row: Sequence[TimerEntry],
+        sharing: Sharing,
+        store_host: bytes,
+        now_ms: int,
+        recalled: Mapping[str, int],
+        suspects: Collection[str],
+    ) -> None:
+        self.row = row
         self._sharing = sharing
         self._store_host = store_host
         self._now_ms = now_ms
         self._recalled = recalled
+        self._suspects = suspects
         self._longest = min(_LONGEST_BODY, sharing.message_bytes)
         self._ways: dict[tuple[str, str], tuple[SharedTopic, SharedStream, Lane]] = {}
-        self._kinds: dict[bytes, _Kind] = {}
+        self._kinds: dict[bytes, _Kind | None] = {}
         self._messages: list[Copied] = []
         self._keys: list[str] = []
         self._more_keys: dict[int, str] = {}
         self._told = (-1, b"")
         self.entries: list[TimerEntry] = []
+        # The stretch that was looked at last, and what is being read of it: from which number on, and up to which.
+        self._stretch = range(0)
+        self._units: Iterator[memoryview] = iter(())
+        self._next = self._read_to = 0
+
+    def stretch_end(self, begin: int) -> int:
+        """Behind those of the row that stand one after the other in one queue."""
+        if begin not in self._stretch:
+            stream, first = self.row[begin]
+            end = begin + 1
+            while end < len(self.row) and self.row[end] == (stream, first + end - begin):
+                end += 1
+            self._stretch = range(begin, end)
+        return self._stretch.stop
+
+    def take_stretch(self, stream: SharedStream, begin: int, end: int) -> bool:
+        """Whether all of the row between these numbers, which stand one after the other in this stream, may come
+        together. False: those up to one that is special were taken."""
+        before = len(self.entries)
+        try:
+            self._read_from(stream, begin)
+            is_plain = all(map(self.take, self.row[begin:end], self._units))
+        except OSError:  # of a file that cannot be opened now; whoever is next will tell
+            self._read_to = 0
+            return False
+        count = len(self.entries) - before
+        self._next = begin + count + (not is_plain)
+        if is_plain and count < end - begin:  # one could not be read
+            self._read_to = 0
+            return False
+        return is_plain
+
+    def _read_from(self, stream: SharedStream, begin: int) -> None:
+        if not self._next <= begin < self._read_to:
+            self._read_to = self.stretch_end(begin)
+            self._units = units_at(stream, self.row[begin].position, self._read_to - begin)
+            self._next = begin
+        for _ in islice(self._units, begin - self._next):
+            pass
 
     def take(self, entry: TimerEntry, unit: memoryview) -> bool:
         """Whether the message is one of those that may come together."""
@@ -79,12 +131,15 @@ class DueRow:
             return False
         crc, flag, sys_flag, born_ms, born_host, store_ms, times, body, written = original
         unique, rest = _without_key(written)
-        if not unique or len(body) > self._longest:
+        if not unique or len(body) > self._longest or unique in self._suspects:
             return False
         # Most of those that are due together differ in their keys alone.
-        kind = self._kinds.get(rest) or self._find_kind(rest)
+        kind = self._kinds.get(rest)
         if kind is None:
-            return False
+            if rest in self._kinds or (kind := self._find_kind(rest)) is None:
+                self._kinds[rest] = None
+                return False
+            self._kinds[rest] = kind
         if kind.is_timed:
             if self._recalled and self._recalled.get(f"{kind.topic}+{unique}", -1) > entry.position:
                 return False
@@ -108,8 +163,7 @@ class DueRow:
         if way is None:
             return None
         code = tags_code(properties[TAGS]) if TAGS in properties else 0
-        kind = self._kinds[rest] = _Kind(way[2], topic, code, properties.get(KEYS, ""), TIMER_OUT_MS in properties)
-        return kind
+        return _Kind(way[2], topic, code, properties.get(KEYS, ""), TIMER_OUT_MS in properties)
 
     def _tell(self, store_ms: int) -> bytes:
         """When it came to wait, and when it waited no longer; many that wait came together."""
@@ -136,6 +190,10 @@ class DueRow:
     def deliver(self) -> AppendedRun:
         run = CopiedRun(self._ways.values(), self._messages, self._keys, self._more_keys)
         return self._sharing.append_copies(SYSTEM, run, self._store_host)
+
+    def go_on(self) -> None:
+        """With none taken: others of the row follow."""
+        self._messages, self._keys, self._more_keys, self.entries = [], [], {}, []
 
 
 def _without_key(written: bytes) -> tuple[str, bytes]:

@@ -189,7 +189,7 @@ class RocketMQDoors:
         config.start()
         _prepare_topics(sharing, given, len(levels_ms))
         sharing.popping.start(lambda: identity.store_host)
-        delays.start()
+        sharing.on_start(delays.start)  # what is due already must not be refused, or it comes behind what is due later
         transactions.start()
         sharing.keeping.add(delays)
         sharing.keeping.add(transactions)
