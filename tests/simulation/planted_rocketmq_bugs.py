@@ -104,16 +104,6 @@ def rollbacks_not_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Transactions, "decide", commit)
 
 
-def asked_halves_not_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """After a crash a half and the one that took its place both wait."""
-    patch.setattr(Transactions, "_forget_asked", lambda self, halves, first: None)
-
-
-def committed_halves_not_found(patch: pytest.MonkeyPatch) -> None:
-    """After a crash a half waits that was delivered, because the word that it was is lost."""
-    patch.setattr(Transactions, "_was_committed", lambda self, unit: False)
-
-
 def halves_not_asked_about(patch: pytest.MonkeyPatch) -> None:
     """What nobody decides waits for ever."""
     patch.setattr(Transactions, "_check", lambda self: None)
@@ -132,15 +122,11 @@ ROCKETMQ_BUGS: dict[str, Plant] = {
     "equal delays are delivered once": equal_delays_delivered_once,
     "delays come early": delays_come_early,
     "rollbacks are not heard": rollbacks_not_heard,
-    "halves that were asked about are not forgotten": asked_halves_not_forgotten,
-    "halves that were committed are not found": committed_halves_not_found,
     "halves are not asked about": halves_not_asked_about,
 }
 
 LATE_SEEDS = {
     "names that a killed process left are not synced": 530,
     "room is not made for what belongs together": 590,
-    "halves that were asked about are not forgotten": 330,
-    "halves that were committed are not found": 1320,
 }
 """From which seed on to look for a bug that needs much to come together, so that the search is short."""

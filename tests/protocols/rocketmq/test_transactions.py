@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles import TornTails
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
 
 from trimq.core.failures import Reason
@@ -186,6 +187,59 @@ def test_a_transaction_outlives_a_crash_in_every_phase(ends: str) -> None:
     produce(desk)
     desk.advance(100_000)
     assert (found(desk), heard(desk)) == ([b"first"], [])
+
+
+PERCENTS = range(0, 101, 10)
+
+
+def torn(desk: Desk, percent: int) -> Desk:
+    """The power is cut while a pass is written: so much of it is kept."""
+    desk.runner.end_pass()
+    desk.core.stop_writes()
+    desk.memory.crash(TornTails(percent, keeps_names=True))
+    return Desk(None, desk.message_time.now_ms(), desk.memory, **desk.given)
+
+
+def words(desk: Desk) -> int:
+    return len(units_of(desk.broker.pull("RMQ_SYS_TRANS_OP_HALF_TOPIC")))
+
+
+def commit_what_is_asked_for(desk: Desk) -> None:
+    produce(desk)
+    for _ in range(3):
+        desk.advance(30_000)
+        for question in heard(desk):
+            asked = {name: question.fields[name] for name in ("tranStateTableOffset", "commitLogOffset")}
+            decide(desk, {"producerGroup": "pg", **asked}, COMMIT, fromTransactionCheck=True)
+        desk.broker.way.sent.clear()
+
+
+def test_a_half_whose_word_was_lost_with_the_power_counts_once() -> None:
+    has_lost_a_word = False
+    for percent in PERCENTS:
+        desk = Desk(commit_file_bytes=1 << 16)
+        desk.broker.begin(37, {**half(desk), "commitOrRollback": COMMIT})
+        desk = torn(desk, percent)
+        has_lost_a_word = has_lost_a_word or (found(desk) == [b"half"] and not words(desk))
+        commit_what_is_asked_for(desk)
+        assert found(desk) == [b"half"]
+    assert has_lost_a_word
+
+
+def test_a_half_that_was_stored_anew_when_the_power_failed_counts_once() -> None:
+    has_lost_a_word = False
+    for percent in PERCENTS:
+        desk = Desk(commit_file_bytes=1 << 16)
+        produce(desk)
+        half(desk)
+        desk.advance(29_999)
+        assert desk.message_time.step(desk.message_time.now_ms() + 1)  # its producer is to be asked
+        desk = torn(desk, percent)
+        halves = len(units_of(desk.broker.pull("RMQ_SYS_TRANS_HALF_TOPIC")))
+        has_lost_a_word = has_lost_a_word or (halves == 2 and not words(desk))
+        commit_what_is_asked_for(desk)
+        assert found(desk) == [b"half"]
+    assert has_lost_a_word
 
 
 def test_a_half_that_was_set_aside_is_told_and_can_be_sent_to_its_topic() -> None:
