@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -17,7 +18,7 @@ from trimq.core.shared_groups import SharedGroup
 from trimq.core.shared_streams import Interest
 from trimq.core.shared_topics import SharedDefinition, SharedTopic
 from trimq.core.sharing import Sharing
-from trimq.errors import LeaseGone, NotRunning
+from trimq.errors import DamagedSegment, LeaseGone, NotRunning
 from trimq.formats.unit import Draft
 from trimq.formats.unit_hosts import pack_host
 from trimq.formats.unit_properties import read_properties
@@ -526,3 +527,27 @@ def test_messages_of_one_queue_are_viewed_together_as_one_by_one() -> None:
     entries = list(stream.entries(0, 10))
     for chosen in (entries, entries[2:4], entries[:1], entries[::-1], [*entries[3:], entries[0]], []):
         assert stream.views(chosen) == [stream.view(entry) for entry in chosen]
+
+
+@pytest.mark.parametrize("count", [32, 3, 1])
+def test_a_damaged_message_keeps_no_other_from_its_group(count: int) -> None:
+    bench = PopBench()
+    bench.send(b"good0", b"good1", b"BAD__", b"good3")
+    log = bench.topic.stream(0)._store.log
+    log.unverified_end = log.end  # as after a restart
+    segment = log.journal.segments[0]
+    segment.file.write(bytes(segment.view(0, segment.size)).index(b"BAD__"), [b"bad__"])
+    found: set[bytes] = set()
+    for _ in range(8):
+        with suppress(DamagedSegment):
+            found.update(bench.bodies(max_count=count))
+        bench.bench.advance(11 * SECOND)
+    assert found == {b"good0", b"good1", b"good3"}
+
+
+def test_what_is_popped_from_several_queues_has_room_in_all() -> None:
+    bench = PopBench(streams=2)
+    for number in range(2):
+        bench.send(*[b"x" * 1000] * 4, number=number)
+    one = len(bench.bodies(max_count=32, max_bytes=3000))
+    assert 1 <= one <= 3

@@ -389,3 +389,12 @@ def test_many_that_are_cancelled_together_leave_few_keys(time: CountingTime, tim
         timers.cancel_all(timers.schedule_all(2_000, STREAM, range(64)))
     assert len(timers._keys._keys) + len(timers._keys._unswept) <= 3 * due_keys._STALE_KEYS_ALLOWED
     assert (len(timers), time.next_due_ms()) == (0, None)
+
+
+def test_timers_that_are_scheduled_together_later_may_be_due_earlier() -> None:
+    time, log = CountingTime(1_000), []
+    many = Timers(time, lambda pending: log.append(time.now_ms()))
+    many.schedule_all(3_000, STREAM, [1])
+    many.schedule_all(2_000, STREAM, [2])
+    run(time, 5_000)
+    assert log == [2_000, 3_000]

@@ -214,16 +214,16 @@ class Popping:
     def _take(self, queue: GroupQueue, place: _Place, entries: list[Entry], wish: Wish, now_ms: int) -> list[Popped]:
         topic, stream, is_returned = place
         deadline_ms, number = now_ms + wish.invisible_ms, queue.stream.number
-        popped, by_tries = [], dict[int, list[int]]()
-        for (offset, *_), data in zip(entries, stream.views(entries), strict=True):
-            known = queue.taken.get(offset)
-            # One who asks again for the same has not had it.
-            tries = 0 if known is None else known.tries + (known.lease is None)
+        tries_of = [queue.tries_of(offset) for offset, *_ in entries]
+        by_tries: dict[int, list[int]] = {}
+        for (offset, *_), tries in zip(entries, tries_of, strict=True):
             by_tries.setdefault(tries, []).append(offset)
-            popped.append(Popped(Receipt(is_returned, number, offset, now_ms), topic, data, deadline_ms, tries))
-        for tries, offsets in by_tries.items():
+        for tries, offsets in by_tries.items():  # before one is read, which may be damaged: the queue has moved on
             self._queues.take_all(queue, offsets, Kept(deadline_ms, now_ms, tries, wish.is_ordered, True))
-        return popped
+        return [
+            Popped(Receipt(is_returned, number, offset, now_ms), topic, data, deadline_ms, tries)
+            for (offset, *_), data, tries in zip(entries, stream.views(entries), tries_of, strict=True)
+        ]
 
     def _keep_progress(self, queue: GroupQueue, wish: Wish, has_taken: bool) -> Ticket | None:
         """After the messages: a power cut that keeps only some of it must not leave one out of both. They tell that

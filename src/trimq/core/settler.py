@@ -66,25 +66,16 @@ class Settler:
             return None
         return self._settle(queue, (offset,)) if queue.is_out(offset, taken_ms) else self._undecided.find(queue, offset)
 
-    def _try_to_ack(self, receipt: Receipt) -> Outcome:
-        try:
-            return self.ack(receipt)
-        except Refusal as refusal:
-            return refusal
-
     def ack_all(self, receipts: Sequence[Receipt]) -> list[Outcome]:
         """As `ack`, of each. Those of one queue that follow each other are settled together."""
-        if len(receipts) == 1:
-            return [self._try_to_ack(receipts[0])]
         settled: list[Outcome] = []
         for (is_returned, number), row in groupby(receipts, _QUEUE):
             places = [(offset, taken_ms) for _, _, offset, taken_ms in row]
             try:
                 queue = self._queue(is_returned, number)
+                settled += [None] * len(places) if queue is None else self._ack_row(queue, places)
             except Refusal as refusal:
                 settled += [refusal] * len(places)
-                continue
-            settled += [None] * len(places) if queue is None else self._ack_row(queue, places)
         return settled
 
     def _queue(self, is_returned: bool, number: int) -> GroupQueue | None:

@@ -3,7 +3,7 @@ which a restart finds them again. Knows places, never a message."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
@@ -75,6 +75,11 @@ class GroupQueue:
     def key(self, offset: int) -> str:
         """Under which it is kept that a message is out. A group's name may hold any character, so it comes last."""
         return f"{self.place}{offset}/{self.group}"
+
+    def tries_of(self, offset: int) -> int:
+        """How often it was out before. One who asks again for the same has not had it."""
+        known = self.taken.get(offset)
+        return 0 if known is None else known.tries + (known.lease is None)
 
     def is_out(self, offset: int, taken_ms: int) -> bool:
         """Whether the message that was taken then is still with whoever took it."""
@@ -190,7 +195,7 @@ class GroupQueues:
             queue.taken[offset] = Taken(lease, taken_ms, tries, is_ordered, is_passed)
         queue.is_ordered = is_ordered
 
-    def _drop_all(self, queue: GroupQueue, offsets: Iterable[int]) -> None:
+    def _drop_all(self, queue: GroupQueue, offsets: Sequence[int]) -> None:
         leases = []
         for offset in offsets:
             taken = queue.taken.pop(offset, None)

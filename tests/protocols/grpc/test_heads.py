@@ -120,3 +120,18 @@ def test_what_is_left_out_or_said_twice_is_so_each_time() -> None:
         for last in (repeated[0], repeated[1], ("x", "4")):
             fields = [*CALL, repeated[0], last] if last[0] == "x" else [*CALL, last]
             assert told(one, fields) == told(reader(), fields)
+
+
+def test_a_time_that_comes_again_is_not_taken_for_the_one_before() -> None:
+    one = reader()
+    for wait in (1, 2, 1):
+        head = one.read(HeaderBlock((*CALL[:-2], ("grpc-timeout", f"{wait}S"), CALL[-1]), False))
+        assert head.facts.remaining_ms == wait * 1000
+
+
+def test_long_headers_are_not_kept_in_the_place_of_short_ones() -> None:
+    one = reader()
+    one.read(HeaderBlock(tuple(CALL), False))
+    one.read(HeaderBlock((*CALL[:-1], ("x-mq-request-id", "x" * 900)), False, 900))
+    (known,) = one._known.values()
+    assert all(len(value) < 100 for _, value in known.fields)

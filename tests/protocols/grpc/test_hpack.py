@@ -299,3 +299,25 @@ def test_a_table_filled_with_long_fields_cannot_make_a_block_too_long_unseen() -
     assert reading.decode(b"\xbf\xbf").long_bytes == 2 * 3033
     block = reading.decode(b"\xbf\xbf\xbf")
     assert (len(block.fields), block.is_too_long, block.long_bytes) == (2, True, 8000)
+
+
+def literal(value: bytes) -> bytes:
+    """A header that is not indexed."""
+    return b"\x00\x01n" + bytes([len(value)]) + value
+
+
+def test_what_blocks_share_is_forgotten_when_the_table_changes() -> None:
+    decoder = HeaderDecoder(8192)
+    decoder.decode(b"\x40\x01a\x011")
+    for value in (b"1", b"2", b"3"):
+        decoder.decode(b"\xbe" + literal(value))
+    decoder.decode(b"\x40\x01a\x012")
+    assert decoder.decode(b"\xbe" + literal(b"4")).fields == (("a", "2"), ("n", "4"))
+
+
+def test_a_block_with_more_in_it_than_others_share_loses_nothing() -> None:
+    decoder = HeaderDecoder(8192)
+    for value in (b"1", b"2", b"3"):
+        decoder.decode(literal(value) + b"\x84")
+    found = decoder.decode(literal(b"4") + b"\x83\x84").fields
+    assert found == (("n", "4"), (":method", "POST"), (":path", "/"))

@@ -91,7 +91,7 @@ class HeadReader:
         fields = block.fields
         path = self._path(fields)
         known = self._known.get(path)
-        if known is not None and len(known.fields) == len(fields):
+        if known is not None and len(known.fields) == len(fields) and not block.long_bytes:
             head = self._like(known, fields)
             if head is not None:
                 return head

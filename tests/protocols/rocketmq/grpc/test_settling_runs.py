@@ -17,7 +17,7 @@ from trimq.model import DEFAULT_NAMESPACE
 from trimq.protocols.grpc.frames import Fault, Kind
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.answers import answer_acked, answer_acked_entry
-from trimq.protocols.rocketmq.grpc.fields import read_texts
+from trimq.protocols.rocketmq.grpc.fields import field, read_texts
 from trimq.protocols.rocketmq.grpc.handlers.settling_runs import AckRuns
 from trimq.protocols.rocketmq.grpc.words import Code
 
@@ -153,6 +153,53 @@ def test_a_message_that_is_renewed_is_renewed_no_more_when_it_was_acknowledged()
     assert len(renewals) == 4
     line_of(desk).ask(*(request(entry(handle)) for handle in handles[:3]))
     assert len(renewals) == 1
+
+
+def test_who_repeats_one_and_acknowledges_another_waits_for_the_later_of_both() -> None:
+    desk = desk_of()
+    first, second, *_ = received(desk)
+    line, passes = line_of(desk), desk.desk.runner.passes
+    raws = [request(entry(each)).SerializeToString() for each in (first, second)]
+    line.say(raws[0])
+    number = passes.current
+    desk.desk.runner.end_pass()
+    line.say(*raws)
+    assert line.runs == [1, 2]
+    line.peer.moved(number)
+    assert sorted(line.peer.answers) == [1]
+
+
+def test_an_older_receipt_behind_the_right_one_hears_that_it_could_not_be_written() -> None:
+    desk = desk_of()
+    first, *_ = received(desk)
+    words = first.split(" ")
+    words[1] = str(int(words[1]) - 1)
+    line = line_of(desk)
+    line.say(*(request(entry(each)).SerializeToString() for each in (first, " ".join(words))))
+    desk.desk.fail_writes("taken")
+    line.settle()
+    right, older = codes([line.answer(number) for number in (1, 3)])
+    assert right == older
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_what_only_looks_like_an_entry_is_none(is_alone: bool) -> None:
+    """The end of a field that nobody knows."""
+
+    def crafted(real: str, seeming: str) -> bytes:
+        unknown = field(b"\x7a", field(b"\x1a", entry(seeming).SerializeToString()))
+        return bytes(request(entry(real)).SerializeToString() + unknown)
+
+    desk = desk_of(count=12)
+    handles = received(desk, count=12)
+    one, other = next((a, b) for a in handles for b in handles if a != b and len(a) == len(b))
+    line = line_of(desk, is_alone)
+    line.say(crafted(one, one))
+    line.settle()
+    (number,) = line.say(crafted(one, other))
+    line.settle()
+    assert line.answer(number).entries[0].receipt_handle == one
+    assert len(left(desk)[0]) == 11
 
 
 def test_a_topic_that_went_between_two_turns_is_not_found_by_the_next() -> None:

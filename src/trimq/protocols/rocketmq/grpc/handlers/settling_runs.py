@@ -105,7 +105,7 @@ class AckRuns:
         if len(entries) != 1 or not raw.endswith(entries[0]):
             return None
         begins = raw[: -len(entries[0])]
-        if len(begins) > _LONGEST_BEGINNING:
+        if len(begins) > _LONGEST_BEGINNING or not _names(begins, group, topic):
             return None
         if len(self._beginnings) >= _MOST_BEGINNINGS:
             self._beginnings.clear()
@@ -127,3 +127,13 @@ class AckRuns:
             ]
 
         return reply_settled(settled, build)
+
+
+def _names(begins: bytes, group: str, topic: str) -> bool:
+    """Whether it is a request of its own that names these and has no entry: else what seemed to be the entry at the end
+    was the end of something longer."""
+    try:
+        request = read_request(begins)
+    except DecodeError:
+        return False
+    return (request.group.name, request.topic.name, len(request.entries)) == (group, topic, 0)
