@@ -131,7 +131,7 @@ def test_a_time_that_comes_again_is_not_taken_for_the_one_before() -> None:
 
 def test_long_headers_are_not_kept_in_the_place_of_short_ones() -> None:
     one = reader()
-    one.read(HeaderBlock(tuple(CALL), False))
-    one.read(HeaderBlock((*CALL[:-1], ("x-mq-request-id", "x" * 900)), False, 900))
+    one.read(HeaderBlock((*CALL, ("y", "short")), False))
+    one.read(HeaderBlock((*CALL, ("y", "x" * 900)), False, 900))
     (known,) = one._known.values()
     assert all(len(value) < 100 for _, value in known.fields)
