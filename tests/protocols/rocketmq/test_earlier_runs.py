@@ -227,3 +227,35 @@ def test_the_log_is_walked_over_the_ends_of_its_files_and_no_further_than_what_i
     assert list(sharing.units_from(SYSTEM, units[20].position)) == units[20:]
     with pytest.raises(OffsetOutOfRange):
         list(sharing.units_from(SYSTEM, units[20].position + 1))
+
+
+def test_nobody_is_suspected_any_more_when_all_that_was_found_is_done_with() -> None:
+    desk = Desk()
+    for number in range(600):
+        send(desk, number)
+    desk.advance(DUE_MS - desk.message_time.now_ms())
+    forget_notes(desk)
+    for number in range(600, 900):
+        send_by_level(desk, number, 2)
+    desk = desk.kill()
+    desk.advance(60 * SECOND)
+    assert desk.doors._shared.delays._earlier.suspects == set()
+    assert sorted(bodies(desk)) == sorted(numbers(900))
+
+
+def test_a_step_of_the_look_is_bounded_by_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(commit_file_bytes=1 << 24)
+    body = bytes(1 << 18)
+    for number in range(20):
+        desk.broker.send("t", body, 1, f"UNIQ_KEY\x01K{number}\x02TIMER_DELIVER_MS\x01{DUE_MS}\x02")
+    steps: list[int] = []
+    go_on = earlier_runs.EarlierRuns._go_on
+
+    def count(earlier: earlier_runs.EarlierRuns) -> None:
+        steps.append(1)
+        go_on(earlier)
+
+    monkeypatch.setattr(earlier_runs.EarlierRuns, "_go_on", count)
+    desk = desk.kill()
+    desk.advance(0)
+    assert len(steps) >= 5  # of 5 MB

@@ -30,7 +30,7 @@ def waiting(desk: Desk, dues_s: Sequence[int], offset: int = 0, text: str = "") 
 def left(queue: Progress) -> list[int]:
     """What a next run takes for waiting, after the note that this one writes now."""
     again = Progress(queue.topic, queue.stream, 0, queue.next_offset, queue.write_note())
-    return [offset for offset, due_ms in again.stream.codes(again.next_offset) if again.find(offset, due_ms, 0)]
+    return [offset for offset, due_ms in again.stream.codes(again.next_offset) if again.find(offset, due_ms, 0, 0)]
 
 
 def test_what_is_done_with_behind_one_that_waits_long_is_not_found_again() -> None:
@@ -78,7 +78,7 @@ def test_what_was_fired_later_is_noted_when_all_before_it_are_done_with() -> Non
 def test_the_log_is_looked_at_again_until_all_that_may_have_come_is_done_with() -> None:
     queue = waiting(Desk(), [50, 10, 20])
     for offset, due_ms in queue.stream.codes(0):
-        assert queue.find(offset, due_ms, NOW_MS + 20 * SECOND)
+        assert queue.find(offset, due_ms, NOW_MS + 20 * SECOND, NOW_MS)
     queue.indexed_to = 3
     assert len(queue.doubtful) == 2
     queue.finish(queue.begin([1], LOG_END))

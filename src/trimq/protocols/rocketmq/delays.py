@@ -101,8 +101,9 @@ class Delays:
 
     def _index(self, progress: Progress) -> None:
         """Only what is durable is timed: what was refused must not fire."""
+        at = self._earlier.last_ms, self._earlier.stored_ms
         for offset, due_ms in progress.stream.codes(progress.indexed_to):
-            if offset >= progress.found_to or progress.find(offset, due_ms, self._earlier.last_ms):
+            if offset >= progress.found_to or progress.find(offset, due_ms, *at):
                 self._timers.schedule(due_ms, TimerEntry(progress.stream.id, offset))
             progress.indexed_to = offset + 1
         self._note_place(progress)
@@ -116,6 +117,7 @@ class Delays:
     def _note(self, progress: Progress) -> None:
         number, text = progress.stream.id.number, progress.write_note()
         self._sharing.commit(SYSTEM, GROUP, progress.topic, number, progress.next_offset, text)
+        self._earlier.let_go()
 
     def _durable_end(self) -> int:
         """Of the log. What stands behind it may be refused, and others get its place."""

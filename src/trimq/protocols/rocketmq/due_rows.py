@@ -228,6 +228,8 @@ def units_at(stream: SharedStream, offset: int, count: int) -> Iterator[memoryvi
     try:
         while offset < end:
             found = stream.read(offset, end - offset, _READ_BYTES, end - offset, with_old=True)
+            if found.next_offset == offset:
+                return
             offset = found.next_offset
             for each in found.parts:
                 part, at = memoryview(each), 0

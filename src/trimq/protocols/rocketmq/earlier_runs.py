@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from itertools import islice
 
 from trimq.clock import Timeline, Timer
 from trimq.core.sharing import Sharing
@@ -25,8 +24,9 @@ log = logging.getLogger(__name__)
 # is a turn of the loop, takes so long.
 _LONGEST_PASS_MS = 10_000
 
-# What one turn looks at, which takes it a millisecond or two.
+# What one turn looks at, which takes it a millisecond or two: so many, or so much.
 _AT_ONCE = 256
+_BYTES_AT_ONCE = 1 << 20
 
 # So few are asked for one by one, and so much log is not looked at: that would take longer.
 _FEW = 256
@@ -46,7 +46,8 @@ class EarlierRuns:
         self._sharing = sharing
         self._timeline = timeline
         self._queues = queues
-        self.last_ms = sharing.last_store_ms + _LONGEST_PASS_MS
+        self.stored_ms = sharing.last_store_ms
+        self.last_ms = self.stored_ms + _LONGEST_PASS_MS
         """Nothing was delivered that was due later."""
         self.suspects: set[str] = set()
         self._steps: Iterator[None] = iter(())
@@ -77,12 +78,18 @@ class EarlierRuns:
             if not queue.knows_words:
                 yield from self._find_words(queue)
         many = [queue for queue in self._queues.values() if len(queue.doubtful) > _FEW]
-        _, end, _ = self._sharing.log_ends()
-        near = [queue for queue in many if end - queue.note.log_position <= _MOST_BYTES]
+        start, end, _ = self._sharing.log_ends()
+        near = [queue for queue in many if end - max(queue.note.log_position, start) <= _MOST_BYTES]
         if near:
             yield from self._find_deliveries(min(queue.note.log_position for queue in near))
             for queue in near:
                 queue.doubtful.clear()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Nobody is suspected any more where all that was found is done with. To be called now and then."""
+        if self.suspects and all(queue.next_offset >= queue.found_to for queue in self._queues.values()):
+            self.suspects.clear()
 
     def _find_words(self, queue: Progress) -> Iterator[None]:
         """The messages that take others back."""
@@ -90,13 +97,17 @@ class EarlierRuns:
         offset = max(queue.note.words_from, queue.next_offset)
         while offset < queue.found_to:
             count = min(_AT_ONCE, queue.found_to - offset)
-            seen = 0
+            seen = size = 0
             for unit in units_at(queue.stream, offset, count):
                 if _WORD in bytes(unit):
                     properties = read_properties(read_unit(unit).properties)
                     self.suspects.add(properties.get(UNIQUE_KEY, ""))
                     words.append((read_time(properties.get(TIMER_OUT_MS)), offset + seen))
                 seen += 1
+                size += len(unit)
+                if size >= _BYTES_AT_ONCE:
+                    count = seen
+                    break
             if seen < count and offset + seen >= queue.stream.start:
                 log.warning("%s: offset %d cannot be read", queue.topic.name.name, offset + seen)
                 return  # whether it takes another back is not known
@@ -106,12 +117,15 @@ class EarlierRuns:
 
     def _find_deliveries(self, position: int) -> Iterator[None]:
         """The messages that have waited, from there on."""
-        units = self._sharing.units_from(SYSTEM, position)
-        while some := list(islice(units, _AT_ONCE)):
-            for unit in some:
-                if _DELIVERED in unit.properties and unit.topic not in _WAITING:
-                    self.suspects.add(find_property(unit.properties, UNIQUE_KEY) or "")
-            yield
+        seen = size = 0
+        for unit in self._sharing.units_from(SYSTEM, position):
+            if _DELIVERED in unit.properties and unit.topic not in _WAITING:
+                self.suspects.add(find_property(unit.properties, UNIQUE_KEY) or "")
+            seen += 1
+            size += len(unit.body)
+            if seen >= _AT_ONCE or size >= _BYTES_AT_ONCE:
+                seen = size = 0
+                yield
 
     # -- asking for one
 

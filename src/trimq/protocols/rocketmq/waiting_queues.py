@@ -46,14 +46,14 @@ def _read_note(text: str) -> Note | None:
 
 
 class Batch:
-    """Messages that were fired together. `last`: due time and offset of the last of them. By then those before
+    """Messages that were fired together. `last`: due time and offset of the furthest of them. By then those before
     `known_to` were timed, and what became of these stands before `log_end` in the log."""
 
     __slots__ = ("is_over", "known_to", "last", "log_end", "offsets")
 
-    def __init__(self, offsets: Sequence[int], due_ms: int, known_to: int, log_end: int) -> None:
+    def __init__(self, offsets: Sequence[int], last: tuple[int, int], known_to: int, log_end: int) -> None:
         self.offsets = offsets
-        self.last = due_ms, offsets[-1]
+        self.last = last
         self.known_to = known_to
         self.log_end = log_end
         self.is_over = False
@@ -100,13 +100,15 @@ class Progress:
         self.note = Note()
         return True
 
-    def find(self, offset: int, due_ms: int, last_ms: int) -> bool:
+    def find(self, offset: int, due_ms: int, last_ms: int, stored_ms: int) -> bool:
         """Whether a message that was found at the start still waits. Nothing was delivered that was due after
-        `last_ms`; but by levels that were others then, it may have been due sooner."""
+        `last_ms`; but by levels that were others then, or by a clock that had been set back behind `stored_ms`, when
+        the last message of all was stored, it may have been due sooner."""
         if self._is_noted(due_ms, offset):
             self._mark_done((offset,))
             return False
-        if due_ms <= last_ms or not (self.is_timed or self.note.delay_ms == self.delay_ms):
+        by_level = not self.is_timed and (self.note.delay_ms != self.delay_ms or due_ms - self.delay_ms >= stored_ms)
+        if due_ms <= last_ms or by_level:
             self.doubtful.add(offset)
             self._last_due, self._last_offset = max(self._last_due, (due_ms, offset)), max(self._last_offset, offset)
         return True
@@ -141,9 +143,14 @@ class Progress:
     def begin(self, offsets: Sequence[int], log_end: int) -> Batch:
         """They were fired, in this order, and what became of them stands before `log_end`."""
         self.under_way.update(offsets)
-        batch = Batch(offsets, self._due_ms(offsets[-1]), self.indexed_to, log_end)
+        batch = Batch(offsets, self._furthest_of(offsets), self.indexed_to, log_end)
         self._batches.append(batch)
         return batch
+
+    def _furthest_of(self, offsets: Sequence[int]) -> tuple[int, int]:
+        """The last, unless one is tried again, which may stand behind others that were due later."""
+        looked_at = offsets[-1:] if self._tried_again.isdisjoint(offsets) else offsets
+        return max((self._due_ms(offset), offset) for offset in looked_at)
 
     def _due_ms(self, offset: int) -> int:
         """-1: it is kept no longer."""
@@ -228,5 +235,7 @@ class Progress:
         return self.is_timed and offset < self.note.known_to and (due_ms, offset) <= self.note[:2]
 
     def write_note(self) -> str:
-        self.note = self.note._replace(words_from=self._words_from(), delay_ms=self.delay_ms)
+        # While some wait whose due times other levels may have made, a next run must not trust these, either.
+        is_sure = self.is_timed or self.next_offset >= self.found_to or self.note.delay_ms == self.delay_ms
+        self.note = self.note._replace(words_from=self._words_from(), delay_ms=self.delay_ms if is_sure else -1)
         return " ".join(map(str, self.note))
