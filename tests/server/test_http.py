@@ -417,6 +417,18 @@ def test_a_target_may_name_a_host_and_have_a_query(broker: Broker, target: str) 
     assert ask(broker, "GET", target).status == 200
 
 
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("headers", [(), ("Connection: close",)])
+def test_an_answer_that_takes_its_time_comes_before_its_connection_ends(ends: bool, headers: tuple[str, ...]) -> None:
+    """A password is hashed off the loop."""
+    user = json.dumps({"password": "secret", "administrator": True}).encode()
+    with Broker() as broker, connect(broker) as client:
+        client.sendall(request("PUT", "/api/users/root", user, *headers))
+        if ends:
+            client.shutdown(socket.SHUT_WR)
+        assert client.recv(12) == b"HTTP/1.1 204"
+
+
 def test_a_bug_is_answered_and_the_connection_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("planted")

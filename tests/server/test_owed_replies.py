@@ -140,3 +140,16 @@ def test_one_that_cannot_be_ended_does_not_keep_the_others(way: str, caplog: pyt
     assert given_up == [1]
     assert len(owed) == 0
     assert "planted" in caplog.text
+
+
+def test_what_comes_soon_is_waited_for_where_the_rest_is_given_up() -> None:
+    owed, given_up = OwedReplies(), []
+    replies = [Reply.later(lane, lambda: given_up.append(1)) for lane in (0, 0, None)]
+    for reply in replies:
+        reply.comes_soon = reply is not replies[1]
+        owed.add(reply)
+    owed.hurry()
+    assert (given_up, len(owed)) == ([1], 2)
+    for reply in replies:
+        reply.resolve([b"a"])
+    assert texts(owed.take_ready(1, 1)) == [b"a", b"a"]

@@ -26,7 +26,7 @@ class Reply:
 
     __slots__ = (
         *("_build", "_carry", "_durable", "_number", "_parts", "_wake"),
-        *("abandon", "count", "hurry", "lane", "turn_away"),
+        *("abandon", "comes_soon", "count", "hurry", "lane", "turn_away"),
     )
 
     def __init__(
@@ -36,6 +36,8 @@ class Reply:
         self.count = 1
         """How many requests it answers: those that came together may be answered together."""
         self.abandon: Callable[[], None] | None = None
+        self.comes_soon = False
+        """Whether it is resolved in a moment, whatever happens: then it is waited for where the rest is given up."""
         self.hurry: Callable[[], None] | None = None
         self.turn_away: Callable[[], None] | None = None
         self._parts = parts
@@ -129,6 +131,11 @@ class Reply:
     def is_open(self) -> bool:
         """Whether only a call of `resolve`, which may never come, makes it ready."""
         return self._parts is None and self._build is None
+
+    @property
+    def waits_for_event(self) -> bool:
+        """Whether it may never be ready, since what it waits for may not happen."""
+        return self.is_open and not self.comes_soon
 
     def is_ready(self, written: int, durable: int) -> bool:
         if self._parts is not None:

@@ -178,14 +178,13 @@ class HttpConversation:
             is_gone = True
 
         def answered(answer: Answer) -> None:
-            if is_gone:
-                return
-            if answer.ticket is None:
-                reply.resolve(self._encode(request, answer))
-            else:
-                reply.resolve_when_durable(answer.ticket.number, partial(self._encode_durable, request, answer))
+            if not is_gone:
+                # Encoded when it leaves, not now: that may close the connection, which gives up what is not ready yet.
+                number = 0 if answer.ticket is None else answer.ticket.number
+                reply.resolve_when_durable(number, partial(self._encode_durable, request, answer))
 
         reply = Reply.later(abandon=abandon)
+        reply.comes_soon = True
         if (failure := guarded(request.asked, lambda: later.begin(answered))) is not None:
             answered(failure)
         return reply

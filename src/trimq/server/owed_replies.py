@@ -86,20 +86,20 @@ class OwedReplies:
     def hurry(self) -> None:
         """Nobody waits for events any more: what can be answered without one is; the rest is given up, and with it
         whatever would have to leave after it."""
-        for reply in [reply for reply in self._all() if reply.is_open]:
+        for reply in [reply for reply in self._all() if reply.waits_for_event]:
             if reply.hurry is not None and reply.is_open:
                 _call(reply.hurry)
         for key, lane in list(self._lanes.items()):
             kept: deque[Reply] = deque()
-            while lane and not lane[0].is_open:
+            while lane and not lane[0].waits_for_event:
                 kept.append(lane.popleft())
             self._give_up(lane)
             if kept:
                 self._lanes[key] = kept
             else:
                 del self._lanes[key]
-        given_up = [reply for reply in self._unordered if reply.is_open] + list(self._held)
-        self._unordered = [reply for reply in self._unordered if not reply.is_open]
+        given_up = [reply for reply in self._unordered if reply.waits_for_event] + list(self._held)
+        self._unordered = [reply for reply in self._unordered if not reply.waits_for_event]
         self._held.clear()
         self._give_up(given_up)
 

@@ -114,6 +114,7 @@ class _WatchedReply(Reply):
         self.abandon = self._abandon
         self.hurry = inner.hurry
         self.turn_away = inner.turn_away
+        self.comes_soon = inner.comes_soon
 
     def _abandon(self) -> None:
         self._exchange.end = "not answered: the connection ended first"
