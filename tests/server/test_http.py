@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 from collections.abc import Iterator
@@ -420,13 +421,19 @@ def test_a_target_may_name_a_host_and_have_a_query(broker: Broker, target: str) 
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("headers", [(), ("Connection: close",)])
 def test_an_answer_that_takes_its_time_comes_before_its_connection_ends(ends: bool, headers: tuple[str, ...]) -> None:
-    """A password is hashed off the loop."""
+    """A password is hashed off the loop, when a user is defined and when one logs in."""
     user = json.dumps({"password": "secret", "administrator": True}).encode()
-    with Broker() as broker, connect(broker) as client:
-        client.sendall(request("PUT", "/api/users/root", user, *headers))
-        if ends:
-            client.shutdown(socket.SHUT_WR)
-        assert client.recv(12) == b"HTTP/1.1 204"
+    login = f"Authorization: Basic {base64.b64encode(b'root:secret').decode()}"
+    with Broker() as broker:
+        for asked, status in (
+            (request("PUT", "/api/users/root", user, *headers), b"204"),
+            (request("GET", "/api/users", None, login, *headers), b"200"),
+        ):
+            with connect(broker) as client:
+                client.sendall(asked)
+                if ends:
+                    client.shutdown(socket.SHUT_WR)
+                assert client.recv(12) == b"HTTP/1.1 " + status
 
 
 def test_a_bug_is_answered_and_the_connection_lives(monkeypatch: pytest.MonkeyPatch) -> None:
