@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trimq.formats.unit import MAGIC, MAGIC_LONG_TOPIC, Draft, encode_unit, read_unit, topic_field
+from trimq.formats.unit import MAGIC, MAGIC_LONG_TOPIC, Draft, encode_unit, topic_field
 from trimq.formats.unit_hosts import pack_host
-from trimq.formats.unit_runs import Copied, Fresh, Lane, encode_copies, encode_run
+from trimq.formats.unit_runs import Lane, Message, checksum, encode_run
 
-BORN, STORE = pack_host("10.0.0.1", 77), pack_host("10.0.0.2", 10911)
+BORN, STORE, ELSEWHERE = pack_host("10.0.0.1", 77), pack_host("10.0.0.2", 10911), pack_host("10.9.8.7", 99)
 
 
 class Queue:
@@ -31,16 +31,16 @@ def test_a_run_is_the_units_of_its_messages_one_behind_the_other() -> None:
     first, second = Queue(5), Queue(0)
     lanes = lane_of(first, short, 3), lane_of(second, long, 0)
     assert [lane.magic for lane in lanes] == [MAGIC, MAGIC_LONG_TOPIC]
-    run: list[Fresh] = [
-        (lanes[0], memoryview(b"one"), b"a\x01b\x02", 7, 1, 1000, 2, 65),
-        (lanes[1], b"two" * 100, b"", 0, 0, -1, 0, 0),
-        (lanes[0], b"three", b"c\x01d", -1, 0, 2000, 0, 0),
+    run: list[Message] = [
+        (lanes[0], memoryview(b"one"), b"a\x01b\x02", 7, 1, 1000, 2, 65, checksum(b"one"), BORN),
+        (lanes[1], b"two" * 100, b"", 0, 0, -1, 0, 0, checksum(b"two" * 100), ELSEWHERE),
+        (lanes[0], b"three", b"c\x01d", -1, 0, 2000, 0, 0, checksum(b"three"), ELSEWHERE),
     ]
-    data, places = encode_run(run, 4096, 10_000, 3000, BORN, STORE)
+    data, places = encode_run(run, 4096, 10_000, 3000, STORE)
     drafts = [
         Draft(short, 3, b"one", b"a\x01b\x02", 7, 1, 1000, BORN, 2),
-        Draft(long, 0, b"two" * 100, b"", 0, 0, -1, BORN),
-        Draft(short, 3, b"three", b"c\x01d", -1, 0, 2000, BORN),
+        Draft(long, 0, b"two" * 100, b"", 0, 0, -1, ELSEWHERE),
+        Draft(short, 3, b"three", b"c\x01d", -1, 0, 2000, ELSEWHERE),
     ]
     assert [offset for offset, _ in places] == [5, 0, 6]
     units = [encode_unit(draft, *place, 3000, STORE) for draft, place in zip(drafts, places, strict=True)]
@@ -53,31 +53,9 @@ def test_a_run_is_the_units_of_its_messages_one_behind_the_other() -> None:
 def test_a_run_ends_where_the_room_does_and_what_has_none_takes_no_offset() -> None:
     queue = Queue(0)
     lane = lane_of(queue, b"t", 0)
-    run: list[Fresh] = [(lane, b"x" * 10, b"", 0, 0, 0, 0, 0)] * 3
-    size = len(encode_run(run[:1], 0, 1000, 0, BORN, STORE)[0])
+    run: list[Message] = [(lane, b"x" * 10, b"", 0, 0, 0, 0, 0, 0, BORN)] * 3
+    size = len(encode_run(run[:1], 0, 1000, 0, STORE)[0])
     for room, count in ((0, 0), (size - 1, 0), (size, 1), (3 * size - 1, 2), (3 * size, 3)):
         queue.end = 0
-        data, places = encode_run(run, 0, room, 0, BORN, STORE)
+        data, places = encode_run(run, 0, room, 0, STORE)
         assert (len(places), len(data), queue.end) == (count, count * size, count)
-
-
-def test_copies_are_the_units_of_their_messages_with_the_hosts_they_were_born_at() -> None:
-    other = pack_host("10.9.8.7", 99)
-    first, second = Queue(5), Queue(0)
-    lanes = lane_of(first, b"orders", 3), lane_of(second, b"o" * 128, 0)
-    drafts = [
-        Draft(b"orders", 3, b"one", b"a\x01b\x02", 7, 1, 1000, BORN, 2),
-        Draft(b"o" * 128, 0, b"", b"", 0, 0, -1, other),
-        Draft(b"orders", 3, b"three", b"c\x01d", -1, 0, 2000, other),
-    ]
-    run: list[Copied] = []
-    for lane, draft in zip((lanes[0], lanes[1], lanes[0]), drafts, strict=True):
-        crc = read_unit(encode_unit(draft, 0, 0, 0, STORE)).crc
-        flags = draft.flag, draft.sys_flag, draft.born_ms, draft.reconsume_times
-        run.append((lane, draft.body, draft.properties, *flags, 65, crc, draft.born_host))
-    data, places = encode_copies(run, 4096, 10_000, 3000, STORE)
-    units = [encode_unit(draft, *place, 3000, STORE) for draft, place in zip(drafts, places, strict=True)]
-    assert data == b"".join(units)
-    assert [offset for offset, _ in places] == [5, 0, 6]
-    assert first.taken == [(4096, len(units[0]), 65), (places[2][1], len(units[2]), 65)]
-    assert encode_copies(run, 0, len(units[0]), 0, STORE)[1] == [(7, 0)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-from functools import partial
 
 import pytest
 from storage.commit_bench import HOST, START_MS, CommitBench, draft_of
 
 from trimq.errors import DamagedSegment, MessageTooLong, WriteFailed
-from trimq.formats.unit_runs import Fresh, encode_run
+from trimq.formats.unit_runs import Message, checksum
 from trimq.storage.commit_log import PlacedRun
 from trimq.storage.commit_store import ROOT
 
@@ -18,14 +17,13 @@ def append_run(bench: CommitBench, *messages: tuple[str, int, bytes], **more_key
     """`more_keys`: of those whose number follows a letter."""
     queues = {(topic, number): bench.store.queue(topic, number) for topic, number, _ in messages}
     more = {int(name[1:]): keys for name, keys in more_keys.items()}
-    run: list[Fresh] = []
+    run: list[Message] = []
     for topic, number, body in messages:
         draft = draft_of(topic, number, body, keys=more.get(len(run), ""))
         lane = bench.store.lane(queues[topic, number])
-        run.append((lane, body, draft.properties, 0, 0, draft.born_ms, 0, 0))
+        run.append((lane, body, draft.properties, 0, 0, draft.born_ms, 0, 0, checksum(body), HOST))
     unique = [f"U{body[:20].decode()}" for _, _, body in messages]
-    encode = partial(encode_run, born_host=HOST, store_host=HOST)
-    return bench.store.append_run(queues.values(), run, unique, more, encode)
+    return bench.store.append_run(queues.values(), run, unique, more, HOST)
 
 
 def test_a_run_is_stored_as_if_each_had_come_alone() -> None:

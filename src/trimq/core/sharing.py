@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind
@@ -23,9 +22,9 @@ from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
 from trimq.errors import MessageTooLong, PropertiesTooLong
 from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
-from trimq.formats.unit_runs import Copied, Fresh, Lane, Message, encode_copies, encode_run
+from trimq.formats.unit_runs import Lane, Message
 from trimq.model import Caller, StreamId, TopicName
-from trimq.storage.commit_log import EncodeRun, Placed, PlacedRun
+from trimq.storage.commit_log import Placed, PlacedRun
 from trimq.storage.commit_lookup import find_key, units_between
 from trimq.storage.commit_store import CommitStore
 from trimq.storage.files import Space
@@ -43,25 +42,6 @@ class Outgoing(NamedTuple):
 
 Ways = Collection[tuple[SharedTopic, SharedStream, Lane]]
 """Where messages go."""
-
-
-class OutgoingRun(NamedTuple):
-    """Messages that came together and ask for nothing but to be stored, and where they go. Each has a unique key; some,
-    by their numbers, have more."""
-
-    ways: Ways
-    messages: Sequence[Fresh]
-    keys: Sequence[str]
-    more_keys: Mapping[int, str]
-
-
-class CopiedRun(NamedTuple):
-    """The same, of messages that have waited elsewhere."""
-
-    ways: Ways
-    messages: Sequence[Copied]
-    keys: Sequence[str]
-    more_keys: Mapping[int, str]
 
 
 class Sharing:
@@ -219,24 +199,17 @@ class Sharing:
             self._appending.count(size)
         return [message.stream.append(message.draft, message.code, store_host) for message in messages]
 
-    def append_run(self, caller: Caller, run: OutgoingRun, born_host: bytes, store_host: bytes) -> PlacedRun:
-        """Give several messages their places, in one pass, where each of them alone could be given one."""
-        return self._append_together(caller, *run, partial(encode_run, born_host=born_host, store_host=store_host))
-
-    def append_copies(self, caller: Caller, run: CopiedRun, store_host: bytes) -> PlacedRun:
-        """As `append_run`, for messages that were stored before."""
-        return self._append_together(caller, *run, partial(encode_copies, store_host=store_host))
-
-    def _append_together(
+    def append_run(
         self,
         caller: Caller,
         ways: Ways,
         messages: Sequence[Message],
         keys: Sequence[str],
         more_keys: Mapping[int, str],
-        encode: EncodeRun[Message],
+        store_host: bytes,
     ) -> PlacedRun:
-        """What a run holds, in the order of its fields."""
+        """Give several messages, which go these ways, their places, in one pass, where each of them alone could be
+        given one. Each has a unique key; some, by their numbers, have more."""
         if self._access.is_guarded:
             for topic, _, _ in ways:
                 self._access.require(caller, Action.WRITE, topic.resource)
@@ -245,7 +218,7 @@ class Sharing:
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
         queues = [stream.queue for _, stream, _ in ways]
-        placed = self._store.append_run(queues, messages, keys, more_keys, encode)
+        placed = self._store.append_run(queues, messages, keys, more_keys, store_host)
         count = len(placed.places)
         self._appending.count_all(count, sum(sizes) if count == len(sizes) else sum(sizes[:count]))
         return placed

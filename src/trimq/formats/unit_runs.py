@@ -6,13 +6,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from trimq.formats.unit import SHORT_HEAD
 from trimq.model import Buffer
 
 _LENGTH = Struct(">h")
-_CRC_BITS = 0x7FFFFFFF
 
 
 class Lane(NamedTuple):
@@ -27,34 +26,24 @@ class Lane(NamedTuple):
     topic_hash: int
 
 
-Fresh = tuple[Lane, Buffer, bytes, int, int, int, int, int]
+Message = tuple[Lane, Buffer, bytes, int, int, int, int, int, int, bytes]
 """A message without a place: its lane, body, properties, flag, system flag without any bit for hosts, when it was born,
-how often it was consumed again, and the code of its tags. A plain tuple, since one is made for nearly every message."""
-
-Copied = tuple[Lane, Buffer, bytes, int, int, int, int, int, int, bytes]
-"""A message that was stored before, elsewhere: as a fresh one, then its body's checksum and the host it was born at."""
-
-Message = TypeVar("Message", bound=tuple[Any, ...])
-"""One of these: it begins with its lane and its body."""
+how often it was consumed again, the code of its tags, the checksum of its body, and the host it was born at. A plain
+tuple, since one is made for nearly every message."""
 
 Place = tuple[int, int]
 """Offset in its queue, and position in the log."""
 
 
+def checksum(body: Buffer) -> int:
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
 def encode_run(
-    run: Iterable[Fresh], position: int, room: int, store_ms: int, born_host: bytes, store_host: bytes
+    run: Iterable[Message], position: int, room: int, store_ms: int, store_host: bytes
 ) -> tuple[bytes, list[Place]]:
-    """The units of the first of them, as many as there is room for, one behind the other, and where each is. Both hosts
+    """The units of the first of them, as many as there is room for, one behind the other, and where each is. All hosts
     are of IPv4, and all properties are short enough."""
-    crc32 = zlib.crc32
-    checked = [(*message, crc32(message[1]) & _CRC_BITS, born_host) for message in run]
-    return encode_copies(checked, position, room, store_ms, store_host)
-
-
-def encode_copies(
-    run: Iterable[Copied], position: int, room: int, store_ms: int, store_host: bytes
-) -> tuple[bytes, list[Place]]:
-    """As `encode_run`, of messages of which the checksum of the body is known, and where each was born, of IPv4 too."""
     pack, pack_length = SHORT_HEAD.pack, _LENGTH.pack
     head_bytes, end = SHORT_HEAD.size + 2, position + room
     parts: list[Buffer] = []

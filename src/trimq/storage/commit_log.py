@@ -19,7 +19,7 @@ from trimq.formats.unit import (
     encode_unit,
     filler,
 )
-from trimq.formats.unit_runs import Message, Place
+from trimq.formats.unit_runs import Message, Place, encode_run
 from trimq.model import Buffer
 from trimq.storage.commit_care import FileCare
 from trimq.storage.files import Files
@@ -52,10 +52,6 @@ class PlacedRun(NamedTuple):
     store_ms: int
     ticket: Ticket
     refusal: Refusal | None = None
-
-
-EncodeRun = Callable[[Sequence[Message], int, int, int], tuple[bytes, list[Place]]]
-"""Makes units of messages from a position on, as many as there is room for, with the time of storing."""
 
 
 class CommitListener(Protocol):
@@ -146,7 +142,7 @@ class CommitLog:
         self.end = position + size
         return Placed(queue_offset, position, size, store_ms, self._ticket)
 
-    def append_run(self, run: Sequence[Message], encode: EncodeRun[Message]) -> PlacedRun:
+    def append_run(self, run: Sequence[Message], store_host: bytes) -> PlacedRun:
         """As `append`, for several messages. Where a file is full and another cannot be had, or one of them is too long
         for any, the rest of them is refused."""
         if self._mark is None:
@@ -157,7 +153,7 @@ class CommitLog:
         while True:
             segment = self._tail
             position, room = segment.base + segment.size, self.file_bytes - FILLER_BYTES - segment.size
-            data, placed = encode(run, position, room, self.last_store_ms)
+            data, placed = encode_run(run, position, room, self.last_store_ms, store_host)
             self._parts.append(data)
             segment.size += len(data)
             self.end = position + len(data)

@@ -14,7 +14,7 @@ from trimq.storage.commit_adoption import forget_derived
 from trimq.storage.commit_checkpoint import CommitCheckpoints, CommitPoint, Saved, format_times
 from trimq.storage.commit_expiry import expired_to, relieved_to
 from trimq.storage.commit_keys import CommitKeys
-from trimq.storage.commit_log import CommitLog, EncodeRun, Placed, PlacedRun
+from trimq.storage.commit_log import CommitLog, Placed, PlacedRun
 from trimq.storage.commit_recovery import open_commit_log
 from trimq.storage.commit_settings import CommitSettings
 from trimq.storage.consume_queue import ConsumeQueue, QueueState
@@ -176,12 +176,12 @@ class CommitStore:
         run: Sequence[Message],
         keys: Sequence[str],
         more_keys: Mapping[int, str],
-        encode: EncodeRun[Message],
+        store_host: bytes,
     ) -> PlacedRun:
         """As `append`, for several messages, which go to these queues and are no part of a transaction. `keys` are
         their unique keys; what else names keys of some of them stands in `more_keys` by their numbers."""
         self._touch(queues)
-        placed = self.log.append_run(run, encode)
+        placed = self.log.append_run(run, store_host)
         self._keys_of.add_run(run, placed.places, placed.store_ms, keys, more_keys)
         return placed
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from trimq.core.shared_streams import AppendedRun, SharedStream
 from trimq.core.shared_topics import SharedTopic
-from trimq.core.sharing import CopiedRun, Sharing
+from trimq.core.sharing import Sharing
 from trimq.core.timers import TimerEntry
 from trimq.errors import Refusal
 from trimq.formats.unit import LONGEST_PROPERTIES
@@ -24,7 +24,7 @@ from trimq.formats.unit_properties import (
     read_plain_properties,
     tags_code,
 )
-from trimq.formats.unit_runs import Copied, Lane
+from trimq.formats.unit_runs import Lane, Message
 from trimq.formats.unit_schedule import TIMER_OUT_MS, read_time
 from trimq.model import SYSTEM
 
@@ -79,7 +79,7 @@ class DueRow:
         self._longest = min(_LONGEST_BODY, sharing.message_bytes)
         self._ways: dict[tuple[str, str], tuple[SharedTopic, SharedStream, Lane]] = {}
         self._kinds: dict[bytes, _Kind | None] = {}
-        self._messages: list[Copied] = []
+        self._messages: list[Message] = []
         self._keys: list[str] = []
         self._more_keys: dict[int, str] = {}
         self._told = (-1, b"")
@@ -188,8 +188,9 @@ class DueRow:
         return way
 
     def deliver(self) -> AppendedRun:
-        run = CopiedRun(self._ways.values(), self._messages, self._keys, self._more_keys)
-        return self._sharing.append_copies(SYSTEM, run, self._store_host)
+        return self._sharing.append_run(
+            SYSTEM, self._ways.values(), self._messages, self._keys, self._more_keys, self._store_host
+        )
 
     def go_on(self) -> None:
         """With none taken: others of the row follow."""

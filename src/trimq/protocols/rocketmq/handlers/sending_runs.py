@@ -10,10 +10,9 @@ import msgspec
 
 from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import WRITABLE, SharedTopic
-from trimq.core.sharing import OutgoingRun
 from trimq.errors import Refusal
 from trimq.formats.unit import BORN_HOST_V6, LONGEST_SENT_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
-from trimq.formats.unit_runs import Fresh, Lane
+from trimq.formats.unit_runs import Lane, Message, checksum
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.answers import SENT_FIELDS, Asked, answer_run, with_handle
 from trimq.protocols.rocketmq.codes import Code, Request
@@ -59,7 +58,6 @@ class SendRuns:
         "_revision",
         "_sharing",
         "_used",
-        "_waits",
         "_ways",
         "asked",
     )
@@ -74,10 +72,9 @@ class SendRuns:
         self._begin()
 
     def _begin(self) -> None:
-        self._used: dict[tuple[str, int], _Way] = {}
-        self._waits: dict[tuple[str, SharedStream], _Way] = {}
-        """Where those wait that are delayed, by the topic that they are for."""
-        self._messages: list[Fresh] = []
+        self._used: dict[tuple[str, int | SharedStream], _Way] = {}
+        """By the topic that messages are for, and their queue; or, of those that are delayed, where they wait."""
+        self._messages: list[Message] = []
         self._keys: list[str] = []
         self._more_keys: dict[int, str] = {}
         self.asked: list[Asked] = []
@@ -112,9 +109,8 @@ class SendRuns:
         if more_keys is not None:
             self._more_keys[len(asked)] = more_keys
         flags = header.sysFlag & ~_HOST_BITS
-        self._messages.append(
-            (way[2], body, written, header.flag, flags, header.bornTimestamp, header.reconsumeTimes, code)
-        )
+        facts = header.flag, flags, header.bornTimestamp, header.reconsumeTimes
+        self._messages.append((way[2], body, written, *facts, code, checksum(body), self._context.host))
         self._keys.append(unique)
         asked.append((request.opaque, number, unique, topic))
         return True
@@ -131,13 +127,12 @@ class SendRuns:
             return False
         waiting, unique, written, more_keys = found
         lane = waiting.stream.lane
-        self._waits[topic, waiting.stream] = way[0], waiting.stream, lane
+        self._used[topic, waiting.stream] = way[0], waiting.stream, lane
         if more_keys is not None:
             self._more_keys[len(asked)] = more_keys
         flags = header.sysFlag & ~_HOST_BITS
-        self._messages.append(
-            (lane, body, written, header.flag, flags, header.bornTimestamp, header.reconsumeTimes, waiting.code)
-        )
+        facts = header.flag, flags, header.bornTimestamp, header.reconsumeTimes
+        self._messages.append((lane, body, written, *facts, waiting.code, checksum(body), self._context.host))
         self._keys.append(unique)
         asked.append((request.opaque, number, with_handle(unique, waiting.handle), topic))
         return True
@@ -182,13 +177,12 @@ class SendRuns:
 
     def send(self) -> Reply:
         context, asked, messages = self._context, self.asked, self._messages
-        used = [*self._used.values(), *self._waits.values()]
+        used, keys, more_keys = self._used, self._keys, self._more_keys
         shared = context.shared
         store_host = shared.identity.store_host
-        run = OutgoingRun(used, messages, self._keys, self._more_keys)
         self._begin()
         try:
-            placed = self._sharing.append_run(context.caller, run, context.host, store_host)
+            placed = self._sharing.append_run(context.caller, used.values(), messages, keys, more_keys, store_host)
         except Refusal as refusal:
             return _counted(Reply.now(self._refuse(asked, refusal), UNORDERED), asked)
         places, store_ms, ticket, refusal_of_rest = placed
@@ -213,7 +207,7 @@ class SendRuns:
             self._context.shared.counts.refused_write(type(refusal).__name__)
         return _refusals(asked, refusal)
 
-    def _count(self, asked: Sequence[Asked], messages: Sequence[Fresh], store_ms: int, is_one_topic: bool) -> None:
+    def _count(self, asked: Sequence[Asked], messages: Sequence[Message], store_ms: int, is_one_topic: bool) -> None:
         count_sent = self._context.shared.traffic.count_sent
         if is_one_topic and asked:
             count_sent(asked[0][3], store_ms, sum([len(message[1]) for message in messages[: len(asked)]]), len(asked))

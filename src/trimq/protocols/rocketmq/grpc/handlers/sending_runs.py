@@ -10,12 +10,11 @@ from google.protobuf.message import DecodeError
 
 from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import WRITABLE, SharedTopic
-from trimq.core.sharing import OutgoingRun
 from trimq.errors import Refusal
 from trimq.formats.unit import COMPRESSED, LONGEST_SENT_PROPERTIES
 from trimq.formats.unit_letters import PRODUCER_GROUP
 from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, tags_code, write_properties
-from trimq.formats.unit_runs import Fresh, Lane
+from trimq.formats.unit_runs import Lane, Message, checksum
 from trimq.protocols.contract import CallerFacts, Parts, Reply
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.answers import LONGEST_TEXT, answer_sent
@@ -74,7 +73,7 @@ class SendRuns:
 
     def _begin(self) -> None:
         self._used: dict[SharedStream, tuple[SharedTopic, SharedStream, Lane]] = {}
-        self._messages: list[Fresh] = []
+        self._messages: list[Message] = []
         self._topics: list[str] = []
         self._ids: list[str] = []
         self._more_keys: dict[int, str] = {}
@@ -137,7 +136,7 @@ class SendRuns:
         code = tags_code(labels[TAGS]) if TAGS in labels else 0
         if KEYS in labels:
             self._more_keys[len(self._ids)] = labels[KEYS]
-        self._messages.append((queue[2], body, properties, 0, flags, born_ms, 0, code))
+        self._messages.append((queue[2], body, properties, 0, flags, born_ms, 0, code, checksum(body), call.host))
         self._topics.append(topic)
         self._ids.append(id)
         return True
@@ -187,18 +186,18 @@ class SendRuns:
         return way
 
     def finish(self) -> Reply:
-        call, ids, topics = self._call, self._ids, self._topics
+        call, ids, topics, messages = self._call, self._ids, self._topics, self._messages
         assert call is not None
         shared = call.shared
-        run = OutgoingRun(self._used.values(), self._messages, ids, self._more_keys)
+        ways, more_keys = self._used.values(), self._more_keys
         self._begin()
         try:
-            placed = call.sharing.append_run(call.caller, run, call.host, shared.identity.store_host)
+            placed = call.sharing.append_run(call.caller, ways, messages, ids, more_keys, shared.identity.store_host)
         except Refusal as refusal:
             return Reply.now(_refuse(call, len(ids), refusal), UNORDERED)
         ticket, offsets = placed.ticket, [offset for offset, _ in placed.places]
         rest: Parts = () if placed.refusal is None else _refuse(call, len(ids) - len(offsets), placed.refusal)
-        _count(call, topics, [len(message[1]) for message in run.messages[: len(offsets)]], placed.store_ms)
+        _count(call, topics, [len(message[1]) for message in messages[: len(offsets)]], placed.store_ms)
 
         def build() -> Parts:
             if ticket.refusal is not None:
