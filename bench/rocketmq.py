@@ -25,6 +25,7 @@ MEASURES: dict[str, Callable[[RocketMQSizes, Sides], Iterator[Figure]]] = {
     "send": rocketmq_traffic.measure_send,
     "pipelined": rocketmq_traffic.measure_pipelined,
     "pull": rocketmq_traffic.measure_pull,
+    "floor": rocketmq_traffic.measure_floor,
     "latency": rocketmq_latency.measure,
     "grpc": rocketmq_calls.measure,
 }

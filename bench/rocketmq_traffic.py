@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from bench.comparison import WorkGoals, work_figures
+from bench.bare_loop import bare_loop
+from bench.comparison import OURS, WorkGoals, work_figures
 from bench.figures import Figure
 from bench.lanes import drive
 from bench.processes import ChildFailed
@@ -60,6 +61,26 @@ def measure_pull(sizes: RocketMQSizes, sides: Sides) -> Iterator[Figure]:
         yield from _figures(name, sizes, sides, work, PULLING)
 
 
+def measure_floor(sizes: RocketMQSizes, sides: Sides) -> Iterator[Figure]:
+    """In our place a process in Python that does nothing but answer: no broker in Python costs less."""
+    body_bytes = BODIES[0]
+    ways = [*((connections, 1) for connections in sizes.connections), (PIPELINED_CONNECTIONS, sizes.depth)]
+    with bare_loop() as bare:
+        for connections, depth in ways:
+
+            def work(side: Side, connections: int = connections, depth: int = depth) -> Outcome:
+                if side is not bare:
+                    return send(sizes, side, connections, body_bytes, depth)
+                lanes = _lanes(side, "no topic", connections, body_bytes, depth)
+                return timed(side, lambda: drive(lanes, sizes.most_messages, sizes.seconds))
+
+            results = take_turns([sides.rocketmq, bare], sizes.rounds, work)
+            results[OURS] = results[bare.name]
+            name = f"a bare loop in our place: send {body_bytes} B, {told(connections)}"
+            under_way = f" with {depth} under way on each" if depth > 1 else ""
+            yield from work_figures(f"{name}{under_way}, {sides.flush}", results, ROCKETMQ, SHOWN)
+
+
 def _figures(name: str, sizes: RocketMQSizes, sides: Sides, work: _Work, goals: WorkGoals) -> Iterator[Figure]:
     results = take_turns(sides.both(), sizes.rounds, work)
     return work_figures(f"{name}, {sides.flush}", results, ROCKETMQ, SHOWN, goals)
@@ -67,9 +88,13 @@ def _figures(name: str, sizes: RocketMQSizes, sides: Sides, work: _Work, goals: 
 
 def send(sizes: RocketMQSizes, side: Side, connections: int, body_bytes: int, depth: int) -> Outcome:
     with topic_on(side) as topic:
-        requests = encode_lanes(topic, QUEUES, connections, body_bytes)
-        lanes = [SendLane(side.address, own, depth) for own in requests]
+        lanes = _lanes(side, topic, connections, body_bytes, depth)
         return timed(side, lambda: drive(lanes, sizes.most_messages, sizes.seconds) - _busy(lanes))
+
+
+def _lanes(side: Side, topic: str, connections: int, body_bytes: int, depth: int) -> list[SendLane]:
+    requests = encode_lanes(topic, QUEUES, connections, body_bytes)
+    return [SendLane(side.address, own, depth) for own in requests]
 
 
 def _busy(lanes: Sequence[SendLane]) -> int:
