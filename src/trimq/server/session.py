@@ -168,8 +168,8 @@ class Session(asyncio.BufferedProtocol):
         self._turn_scheduled = False
         share = self._share
         share.begin()
-        while not (must_wait := self._must_wait()) and self._take_event():
-            if share.is_used_up():
+        while not (must_wait := self._must_wait()) and (requests := self._take_event()):
+            if share.is_used_up(requests):
                 self._schedule_turn()
                 break
         if self._has_ended_input:
@@ -177,25 +177,26 @@ class Session(asyncio.BufferedProtocol):
         if must_wait or self._turn_scheduled or self._is_closing or self._is_held_back or not self._is_reading:
             self._steer_reading()
 
-    def _take_event(self) -> bool:
+    def _take_event(self) -> int:
+        """How many requests it was. 0: there is none, or no more are taken."""
+        requests = 1
         try:
-            event = self._conversation.next_event()
-            if event is None:
-                return False
-            self._metrics.requests.value += 1
+            if (event := self._conversation.next_event()) is None:
+                return 0
             self._idleness.moves += 1
             if (reply := self._conversation.handle(event)) is not None:
-                self._metrics.requests.value += reply.count - 1
+                requests = reply.count
                 self._accept(reply)
         except ProtocolError as error:
             log.info("closing the connection of %s: %s", self.address, error)
             self._end_with_error(self._say_farewell(error))
-            return False
+            return 0
         except Exception:
             log.exception("a request of %s failed unexpectedly; its connection is closed", self.address)
             self._end_with_error(())
-            return False
-        return True
+            return 0
+        self._metrics.requests.value += requests
+        return requests
 
     def _finish_input(self) -> None:
         """The peer asks nothing more: nobody waits for an event, and with the last answer the connection ends."""

@@ -7,6 +7,10 @@ from trimq.clock import Timeline
 EVENTS = 64
 MILLISECONDS = 10
 
+# An event that was so many requests ends a turn: what they are answered leaves while the next are worked on, so that a
+# client that has many under way goes on meanwhile.
+MANY_REQUESTS = 32
+
 
 class Share:
     """Time counts from the second event on: most turns have one, and those do not read the clock. After a turn that
@@ -25,12 +29,12 @@ class Share:
         self._until_ms = self._timeline.now_ms() + MILLISECONDS if self._is_dear else None
         self._is_dear = False
 
-    def is_used_up(self) -> bool:
-        """Ask once after each event."""
+    def is_used_up(self, requests: int) -> bool:
+        """Ask once after each event, which was so many requests."""
         self._taken += 1
         if self._until_ms is None:
             if self._taken > 1:
                 self._until_ms = self._timeline.now_ms() + MILLISECONDS
-            return False
+            return requests >= MANY_REQUESTS
         self._is_dear = self._timeline.now_ms() >= self._until_ms
-        return self._is_dear or self._taken >= EVENTS
+        return self._is_dear or self._taken >= EVENTS or requests >= MANY_REQUESTS

@@ -37,7 +37,7 @@ from trimq.protocols.rocketmq.handlers.sending import SPECIAL_PROPERTIES, added_
 from trimq.protocols.rocketmq.system_topics import RETRY_PREFIX
 
 # More than these are better shared out among the passes; longer ones gain nothing.
-_MOST_MESSAGES = 64
+_MOST_MESSAGES = 32
 _LONGEST_BODY = 16 * 1024
 _LONGEST_REQUEST = 2 * _LONGEST_BODY
 
