@@ -222,6 +222,7 @@ def open_shared_log(
         GroupRoll(shared, groups, cursors, access, popping.forget_group),
         passes.follow_up,
         Keeping(shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when),
+        offload,
     )
     return SharedLog(sharing, store, care, appending.pressure, message, settings)
 

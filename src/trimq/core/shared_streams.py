@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from trimq.core.freshness import Freshness
 from trimq.core.waiters import Waiters, Watch
-from trimq.errors import OffsetOutOfRange
+from trimq.errors import ColdRead, OffsetOutOfRange
 from trimq.formats.unit import Draft, Unit, read_unit
 from trimq.formats.unit_records import to_record
 from trimq.formats.unit_runs import Lane
 from trimq.model import Buffer, Record, StreamId
+from trimq.storage.cold_reading import warm_spans
 from trimq.storage.commit_log import Placed, PlacedRun, Span
 from trimq.storage.commit_lookup import find_time
 from trimq.storage.commit_store import CommitStore
@@ -56,6 +57,9 @@ class Fetched(NamedTuple):
 
 _EVERYTHING = Interest()
 
+# What a reader gets at a time, or a filter looks at.
+_WARMED_ENTRIES = 800
+
 
 class SharedStream:
     """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
@@ -71,6 +75,7 @@ class SharedStream:
         self.queue.settled = self._settled
         self._waiters: Waiters | None = None
         self._lane: Lane | None = None
+        self._warm = range(0)
 
     @property
     def start(self) -> int:
@@ -127,6 +132,22 @@ class SharedStream:
                     found.add(position, size)
                 offset += 1
         return self._fetched(found.places, offset)
+
+    def find_cold(self, offset: int) -> ColdRead | None:
+        """What a read from `offset` on would most likely wait for the disk for. What was written lately, or was found
+        in memory by the last look, is not looked at."""
+        queue = self.queue
+        if offset >= queue.stored_end or offset in self._warm or not self.start <= offset < self.readable_end:
+            return None
+        count = min(_WARMED_ENTRIES, self.readable_end - offset)
+        if (cold := queue.find_cold(offset, count)) is not None:
+            return cold
+        spans, found = warm_spans(ENTRY.iter_unpack(queue.entries(offset, count)))
+        colds = [cold for begin, end in spans if (cold := self._store.log.find_cold(begin, end)) is not None]
+        if colds:
+            return ColdRead.joined(colds)
+        self._warm = range(offset, offset + found)
+        return None
 
     def _read_all(self, offset: int, stop: int, max_bytes: int) -> Fetched:
         """As `read`, for who wants whatever is there."""

@@ -20,10 +20,11 @@ from trimq.core.shared_groups import SharedGroup, SharedGroups
 from trimq.core.shared_keeping import Keeping
 from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
-from trimq.errors import MessageTooLong, PropertiesTooLong
+from trimq.errors import ColdRead, MessageTooLong, PropertiesTooLong
 from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
 from trimq.formats.unit_runs import Lane, Message
 from trimq.model import Caller, StreamId, TopicName
+from trimq.offload import Offload
 from trimq.storage.commit_log import Placed, PlacedRun
 from trimq.storage.commit_lookup import find_key, units_between
 from trimq.storage.commit_store import CommitStore
@@ -61,6 +62,7 @@ class Sharing:
         roll: GroupRoll,
         afterwards: Callable[[Ticket, Callable[[Ticket], object]], None],
         keeping: Keeping,
+        offload: Offload,
     ) -> None:
         self._topics = topics
         self._store = store
@@ -84,6 +86,7 @@ class Sharing:
         callback that fails is told of in the log and harms nobody else."""
         self.keeping = keeping
         """Whoever lets messages wait in the log says so there."""
+        self._offload = offload
 
         self._start_listeners: list[Callable[[], None]] = []
         self._stop_listeners: list[Callable[[], None]] = []
@@ -230,6 +233,10 @@ class Sharing:
         """The stream, for a caller who may read it."""
         self._access.require(caller, Action.READ, topic.resource)
         return topic.stream(number)
+
+    def warm(self, cold: ColdRead, done: Callable[[BaseException | None], None]) -> None:
+        """Read into memory, off the event loop, what is on disk only; then tell whether the disk failed."""
+        self._offload(cold.warm, lambda _, error: done(error))
 
     def unit_at(self, caller: Caller, position: int) -> Unit:
         """The message that stands at this position of the log. OffsetOutOfRange: none does."""

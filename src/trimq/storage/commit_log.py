@@ -7,7 +7,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from trimq.errors import DamagedSegment, MessageTooLong, OffsetOutOfRange, PropertiesTooLong, Refusal, WriteFailed
+from trimq.errors import (
+    ColdRead,
+    DamagedSegment,
+    MessageTooLong,
+    OffsetOutOfRange,
+    PropertiesTooLong,
+    Refusal,
+    WriteFailed,
+)
 from trimq.formats.unit import (
     FILLER_BYTES,
     LONGEST_PROPERTIES,
@@ -21,6 +29,7 @@ from trimq.formats.unit import (
 )
 from trimq.formats.unit_runs import Message, Place, encode_run
 from trimq.model import Buffer
+from trimq.storage.cold_reading import find_cold
 from trimq.storage.commit_care import FileCare
 from trimq.storage.files import Files
 from trimq.storage.flusher import Dirty
@@ -252,6 +261,13 @@ class CommitLog:
         segment = self.journal.segments[self.journal.find(first)]
         data = segment.view(first - segment.base, span)
         return [b"".join([data[position - first : position - first + size] for position, size in places])]
+
+    def find_cold(self, begin: int, end: int) -> ColdRead | None:
+        """What a read of these bytes, as far as they are in one file, would wait for the disk for."""
+        if not self.start <= begin < end <= self.durable_end:
+            return None
+        segment = self.journal.segments[self.journal.find(begin)]
+        return find_cold(segment.file, begin - segment.base, min(end, segment.base + segment.size) - begin)
 
     def unit_at(self, position: int) -> Unit:
         """The whole unit that stands here. OffsetOutOfRange: none does."""

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
-from trimq.errors import OffsetOutOfRange
+from trimq.errors import ColdRead, OffsetOutOfRange
 from trimq.model import Buffer
+from trimq.storage.cold_reading import find_cold
 from trimq.storage.files import File, Files
 from trimq.storage.flusher import Dirty
 from trimq.storage.segment import base_of, segment_name
@@ -144,6 +145,14 @@ class ConsumeQueue:
         index, within = divmod(offset, self._file_entries)
         count = min(count, self._file_entries - within, self.stored_end - offset)
         return self._open(index, None).read(within * ENTRY_BYTES, count * ENTRY_BYTES)
+
+    def find_cold(self, offset: int, count: int) -> ColdRead | None:
+        """What `entries` would wait for the disk for."""
+        if not self.start <= offset < self.stored_end:
+            return None
+        index, within = divmod(offset, self._file_entries)
+        count = min(count, self._file_entries - within, self.stored_end - offset)
+        return find_cold(self._open(index, None), within * ENTRY_BYTES, count * ENTRY_BYTES)
 
     def entry(self, offset: int) -> Entry:
         return Entry._make(ENTRY.unpack(self.entries(offset, 1)))

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from trimq.errors import ColdRead, DamagedSegment
+from trimq.errors import DamagedSegment
 from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader
 from trimq.formats.records import find_max_timestamp, find_timestamp, iterate
+from trimq.storage.cold_reading import find_cold
 from trimq.storage.companions import Unusable
 from trimq.storage.partition_index import OffsetPosition, TimestampOffset
 from trimq.storage.partition_log import PartitionLog
@@ -65,9 +66,8 @@ def _require_way(log: PartitionLog, segment: PartitionSegment, offset: int) -> N
 
 
 def _require_warm(segment: PartitionSegment, start: int, end: int) -> None:
-    file = segment.segment.file
-    if (warm := file.begin_warm(start, end - start)) is not None:
-        raise ColdRead(file.name, start, warm)
+    if (cold := find_cold(segment.segment.file, start, end - start)) is not None:
+        raise cold
 
 
 def _find(

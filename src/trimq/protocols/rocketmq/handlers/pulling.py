@@ -5,6 +5,8 @@ arrives or its time is over. Every answer tells the queue's ends."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from trimq.clock import Timer
 from trimq.core.shared_streams import Fetched, Interest, SharedStream
 from trimq.core.shared_topics import READABLE, SharedTopic
@@ -20,6 +22,7 @@ from trimq.protocols.rocketmq.handlers.replies import UNORDERED, refused_parts
 from trimq.protocols.rocketmq.headers import Pull
 from trimq.protocols.rocketmq.remoting import Command
 from trimq.protocols.rocketmq.subscriptions import read_interest
+from trimq.protocols.rocketmq.warming import MOST_WARMINGS, answer_warm
 
 COMMITS, SUSPENDS, SUBSCRIBES = 1, 2, 4  # bits of the system flag
 
@@ -33,8 +36,9 @@ def pull(context: Context, command: Command) -> Reply:
     return _pull(context, command, command.read(Pull), is_new=True)
 
 
-def _pull(context: Context, command: Command, header: Pull, is_new: bool) -> Reply:
-    """One that has waited looks at everything again, but neither commits nor waits another time."""
+def _pull(context: Context, command: Command, header: Pull, is_new: bool, warmings: int = 0) -> Reply:
+    """One that has waited looks at everything again, but neither commits nor waits another time. `warmings`: how often
+    it has waited for the disk."""
     topic, stream = _find_stream(context, header)
     interest = _wanted(context, header)
     moved = context.shared.resets.take(header.consumerGroup, topic.id, header.queueId)
@@ -44,6 +48,9 @@ def _pull(context: Context, command: Command, header: Pull, is_new: bool) -> Rep
         return Reply.now(parts, UNORDERED)
     if is_new and header.sysFlag & COMMITS and header.commitOffset >= 0:
         _commit(context, header, topic)
+    if warmings < MOST_WARMINGS and (cold := stream.find_cold(header.queueOffset)) is not None:
+        again = partial(_pull, context, command, header, False, warmings + 1)
+        return answer_warm(context.sharing, cold, again, partial(refused_parts, command))
     code, remark, found = _look(stream, header, interest)
     waits = is_new and header.sysFlag & SUSPENDS and header.suspendTimeoutMillis > 0
     if code == Code.PULL_NOT_FOUND and waits:
@@ -161,10 +168,9 @@ class _Held:
     def _finish(self) -> None:
         self._end()
         try:
-            parts = _pull(self._context, self._command, self._header, is_new=False).take()
+            self.reply.become(_pull(self._context, self._command, self._header, is_new=False))
         except Refusal as refusal:
-            parts = refused_parts(self._command, refusal)
-        self.reply.resolve(parts)
+            self.reply.resolve(refused_parts(self._command, refusal))
 
     def _end(self) -> None:
         self._timer.cancel()
