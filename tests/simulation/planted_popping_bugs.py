@@ -10,7 +10,10 @@ import pytest
 from planted_rocketmq_bugs import Plant
 
 from trimq.core.own_topics import OwnTopics
+from trimq.core.settler import Settler
 from trimq.core.taken import GroupQueue, GroupQueues, Kept
+from trimq.protocols.contract import Build, Reply
+from trimq.protocols.rocketmq.grpc.handlers import sending_runs
 
 
 def returned_again(patch: pytest.MonkeyPatch) -> None:
@@ -66,6 +69,28 @@ def over_too_soon(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(GroupQueues, "load", hurried)
 
+
+def answered_too_soon(patch: pytest.MonkeyPatch) -> None:
+    """A producer that calls is told that its message is there before it is on disk."""
+
+    class Hasty(Reply):
+        @classmethod
+        def when_durable(cls, number: int, build: Build, lane: object = None) -> Reply:
+            return Reply.when_durable(0, build, lane)
+
+    patch.setattr(sending_runs, "Reply", Hasty)
+
+
+def acknowledged_in_vain(patch: pytest.MonkeyPatch) -> None:
+    """What is acknowledged by calls that come together is answered, and stays out."""
+    patch.setattr(Settler, "ack_all", lambda self, receipts: [None for _ in receipts])
+
+
+CALLING_BUGS: dict[str, Plant] = {
+    "calls are answered before their pass is durable": answered_too_soon,
+    "what calls settle together stays out": acknowledged_in_vain,
+    "what is settled is not kept": settled_not_kept,
+}
 
 POPPING_BUGS: dict[str, Plant] = {
     "what came back comes back again": returned_again,

@@ -1,13 +1,16 @@
 """Groups that pop with the real broker in the simulation: who asks first gets a message, in order or not, and what is
-not settled comes back or is given up."""
+not settled comes back or is given up. In some worlds part of the clients speak gRPC."""
 
 from __future__ import annotations
 
 from clients import Client
+from grpc_clients import GRPC_PORT, GrpcPopper, GrpcSender
 from popping_clients import Popper
 from popping_promises import PoppingPromises
 from rocketmq_clients import Auditor, Delayer, RocketMQClient, Sender
 from rocketmq_workload import RocketMQWorkload
+
+from trimq.config import Address
 
 NEVER = 1_000_000
 """So many tries no message has: one that is given in order is never given up."""
@@ -30,5 +33,24 @@ class PoppingWorkload(RocketMQWorkload):
         for number in range(2):
             name = f"popper-{group.group}{number}"
             clients.append(Popper(name, self._source(name), self._surroundings, self.book, group))
+        clients.append(Auditor("auditor", self._source("auditor"), self._surroundings, self.book, []))
+        return clients
+
+
+class CallingWorkload(RocketMQWorkload):
+    """Senders and members of one group of both surfaces."""
+
+    grpc_listen = Address("127.0.0.1", GRPC_PORT)
+
+    def _make_clients(self) -> list[Client]:
+        group = PoppingPromises("any", is_ordered=False, limit=self._random.choice((1, 16)))
+        self.book.pops(group)
+        clients: list[Client] = []
+        for sender in (Sender, GrpcSender):
+            name = sender.__name__.lower()
+            clients.append(sender(name, self._source(name), self._surroundings, self.book))
+        for kind in (GrpcPopper, self._random.choice((GrpcPopper, Popper))):
+            name = f"{kind.__name__.lower()}{len(clients)}"
+            clients.append(kind(name, self._source(name), self._surroundings, self.book, group))
         clients.append(Auditor("auditor", self._source("auditor"), self._surroundings, self.book, []))
         return clients

@@ -22,7 +22,7 @@ Queue = tuple[str, int]
 @dataclass
 class Message:
     """One that was sent. `counts`: what its producer decides, of a half. `earliest_ms`: before that nobody may see it
-    where it was sent to."""
+    where it was sent to. `offset`: what its producer was told of its place, if not all of it."""
 
     topic: str
     kind: str
@@ -32,6 +32,7 @@ class Message:
     is_acknowledged: bool = False
     is_refused: bool = False
     is_gone: bool = False
+    offset: int | None = None
     place: tuple[str, int, int] | None = None
 
 
@@ -99,6 +100,13 @@ class RocketMQPromises:
                 raise SimulationFailure(f"offset {offset} of {place} was given to two messages")
             self._placed(body, message, (*place, offset))
 
+    def acknowledged_somewhere(self, body: bytes, offset: int) -> None:
+        """Its producer is not told in which queue."""
+        message = self._messages[body]
+        message.is_acknowledged, message.offset = True, offset
+        if message.place is not None:
+            self._placed(body, message, message.place)
+
     def message(self, body: bytes) -> Message:
         return self._messages[body]
 
@@ -159,6 +167,8 @@ class RocketMQPromises:
         if message.place is None:
             self.seen_kinds[message.kind] += 1
             message.place = place
+        if message.offset is not None and message.offset != place[2]:
+            raise SimulationFailure(f"{body[:30]!r} stands at {place}, and {message.offset} was told")
         if message.place != place:
             raise SimulationFailure(f"{body[:30]!r} stands at {place} and at {message.place}")
 

@@ -22,7 +22,7 @@ from trimq.server.node import Node
 NAME_SERVER_PORT = 9876
 
 
-def choose_settings(random: Random) -> Settings:
+def choose_settings(random: Random, grpc_listen: Address | None) -> Settings:
     """Small sizes, and everything is kept and synced: whatever was acknowledged must be there at the end."""
     choose = random.choice
     return Settings(
@@ -32,7 +32,7 @@ def choose_settings(random: Random) -> Settings:
         rocketmq=RocketMQ(
             listen=Address("127.0.0.1", NAME_SERVER_PORT),
             broker_listen=Address("127.0.0.1", BROKER_PORT),
-            grpc_listen=None,
+            grpc_listen=grpc_listen,
             old_clients=False,
             commit_file_bytes=choose((4_096, 20_000)),
             queue_file_entries=choose((4, 50)),
@@ -56,8 +56,10 @@ def choose_settings(random: Random) -> Settings:
 
 
 class RocketMQWorkload(BrokerLives):
+    grpc_listen: Address | None = None
+
     def __init__(self, random: Random) -> None:
-        settings = choose_settings(random)
+        settings = choose_settings(random, self.grpc_listen)
         snapshot_bytes = random.choice((500, 5_000, 1 << 16))
         super().__init__(random, settings, configured_front_ends, snapshot_bytes, Surroundings(BrokerPromises()))
         self.book = RocketMQPromises()

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from planted_popping_bugs import POPPING_BUGS
+from planted_popping_bugs import CALLING_BUGS, POPPING_BUGS
 from planted_rocketmq_bugs import LATE_SEEDS, ROCKETMQ_BUGS
-from popping_workload import PoppingWorkload
+from popping_workload import CallingWorkload, PoppingWorkload
 from rocketmq_workload import RocketMQWorkload
 from simulated_trace import SimulationFailure
 from simulation import Outcome, Simulation
@@ -23,8 +23,13 @@ SEEDS_TO_CATCH_A_BUG = 600
 Record = Callable[[str, object], None]
 
 
-TESTS: dict[type[RocketMQWorkload], str] = {RocketMQWorkload: "in_its_time", PoppingWorkload: "settled_or_comes_back"}
-BUGS = [(RocketMQWorkload, bug) for bug in ROCKETMQ_BUGS] + [(PoppingWorkload, bug) for bug in POPPING_BUGS]
+TESTS: dict[type[RocketMQWorkload], str] = {
+    RocketMQWorkload: "in_its_time",
+    PoppingWorkload: "settled_or_comes_back",
+    CallingWorkload: "both_surfaces",
+}
+PLANTS = {RocketMQWorkload: ROCKETMQ_BUGS, PoppingWorkload: POPPING_BUGS, CallingWorkload: CALLING_BUGS}
+BUGS = [(workload, bug) for workload, bugs in PLANTS.items() for bug in bugs]
 
 
 def simulate(workload: type[RocketMQWorkload], seed: int) -> Outcome:
@@ -49,6 +54,10 @@ def test_every_popped_message_is_settled_or_comes_back_or_is_given_up(seeds: ran
     record_property("simulation of RocketMQ groups that pop", covered(PoppingWorkload, seeds))
 
 
+def test_members_of_both_surfaces_share_what_their_group_is_given(seeds: range, record_property: Record) -> None:
+    record_property("simulation of gRPC clients", covered(CallingWorkload, seeds[: len(seeds) // 2 or 1]))
+
+
 def covered(workload: type[RocketMQWorkload], seeds: range) -> list[float]:
     """How many worlds, hours and crashes."""
     outcomes = [simulate(workload, seed) for seed in seeds]
@@ -60,7 +69,7 @@ def covered(workload: type[RocketMQWorkload], seeds: range) -> list[float]:
 def test_a_planted_bug_is_caught(
     workload: type[RocketMQWorkload], bug: str, monkeypatch: pytest.MonkeyPatch, record_property: Record
 ) -> None:
-    {**ROCKETMQ_BUGS, **POPPING_BUGS}[bug](monkeypatch)
+    PLANTS[workload][bug](monkeypatch)
     first = LATE_SEEDS.get(bug, 0)
     reports = (report_of(workload, seed) for seed in range(first, first + SEEDS_TO_CATCH_A_BUG))
     report = next((report for report in reports if report), None)
@@ -71,10 +80,10 @@ def test_a_planted_bug_is_caught(
 
 PRINT_DIGESTS = """
 from simulation import Simulation
-from popping_workload import PoppingWorkload
+from popping_workload import CallingWorkload, PoppingWorkload
 from rocketmq_workload import RocketMQWorkload
-for seed in range(10):
-    print(Simulation(seed, PoppingWorkload if seed % 2 else RocketMQWorkload).run())
+for seed in range(12):
+    print(Simulation(seed, (RocketMQWorkload, PoppingWorkload, CallingWorkload)[seed % 3]).run())
 """
 
 
@@ -89,5 +98,5 @@ def test_a_seed_replays_exactly_in_any_process() -> None:
         ).stdout
         for hash_seed in ("1", "2")
     ]
-    assert len(printed[0].splitlines()) == 10
+    assert len(printed[0].splitlines()) == 12
     assert printed[0] == printed[1]

@@ -10,7 +10,7 @@ from trimq.core.shared_streams import Entry, SharedStream
 from trimq.core.taken import GroupQueue
 
 if TYPE_CHECKING:
-    from trimq.core.popping import Wish
+    from trimq.core.popped import Wish
 
 SCANNED = 4000  # messages of a queue that are looked at for one request
 

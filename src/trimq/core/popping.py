@@ -16,67 +16,19 @@ from trimq.core.cursors import Cursors
 from trimq.core.durable_map import DurableMap
 from trimq.core.failures import Reason
 from trimq.core.own_topics import FindKey, OwnTopics
+from trimq.core.popped import Popped, Receipt, Received, Wish
 from trimq.core.returning import Afterwards, RetryLimit, Returning
 from trimq.core.settler import Settler, Undecided
 from trimq.core.shared_failures import SharedFailures
-from trimq.core.shared_streams import Entry, Interest, SharedStream
+from trimq.core.shared_streams import Entry, SharedStream
 from trimq.core.shared_topics import SharedTopic, SharedTopics
 from trimq.core.taken import GroupQueue, GroupQueues, Kept
 from trimq.core.waiters import AnyWatch, Waiters
-from trimq.errors import LeaseGone, NotRunning, Refusal, UnknownTopic
-from trimq.formats.unit import Unit, read_unit
+from trimq.errors import Busy, ColdRead, LeaseGone, NotRunning, Refusal, UnknownTopic
 from trimq.model import Caller, StreamId
 from trimq.storage.passes import Ticket
 
 _LOOKS_BACK_EVERY = 5  # so often what came back is looked at before what is new
-
-
-class Receipt(NamedTuple):
-    """By this a message that is out is known: whether it had come back before, its place there, and when it was
-    taken. Of a message that was taken again the earlier receipt is worth nothing."""
-
-    is_returned: bool
-    number: int
-    offset: int
-    taken_ms: int
-
-
-class Wish(NamedTuple):
-    """`numbers` are the streams to take from, in this order. `from_end`: a group that has never read begins at the
-    end, unless the stream still has its first message. In order: nothing more is given of a stream of which something
-    is out, except to the same `attempt_id`, who gets the same again."""
-
-    numbers: Sequence[int]
-    max_count: int
-    invisible_ms: int
-    interest: Interest | None = None
-    from_end: bool = False
-    is_ordered: bool = False
-    attempt_id: str = ""
-    max_bytes: int = 256 * 1024
-
-
-class Popped(NamedTuple):
-    """One message that is out. `data` is its unit as it stands in the log, of `topic`: the one that was asked for, or
-    the group's own of what came back. `tries` counts how often it was given in order before."""
-
-    receipt: Receipt
-    topic: SharedTopic
-    data: memoryview
-    deadline_ms: int
-    tries: int
-
-    def unit(self) -> Unit:
-        return read_unit(self.data)
-
-
-class Received(NamedTuple):
-    """`rest` counts what was not looked at. The messages are the caller's once the ticket's pass is durable; None:
-    nothing had to be kept."""
-
-    messages: list[Popped]
-    rest: int
-    ticket: Ticket | None
 
 
 class _Place(NamedTuple):
@@ -233,8 +185,13 @@ class Popping:
         if has_taken:
             queue.attempt_id = wish.attempt_id
         ticket = self._queues.go_on(queue, queue.next_offset)
-        self._afterwards(ticket, lambda done: self._follow(queue, done.refusal))
+        queue.unsettled += 1
+        self._afterwards(ticket, lambda done: self._kept(queue, done.refusal))
         return ticket
+
+    def _kept(self, queue: GroupQueue, refusal: Refusal | None) -> None:
+        queue.unsettled -= 1
+        self._follow(queue, refusal)
 
     def _follow(self, queue: GroupQueue, refusal: Refusal | None) -> None:
         """The group's cursor stands where a reader of another kind would go on."""
@@ -246,6 +203,14 @@ class Popping:
             self._cursors.commit(queue.group, queue.stream, offset)
 
     # -- looking only
+
+    def find_cold(self, group: str, topic: SharedTopic, wish: Wish) -> ColdRead | None:
+        """What `receive` would most likely wait for the disk for."""
+        places = [_Place(topic, topic.stream(number), False) for number in wish.numbers]
+        places += self._returned_places(group, topic)
+        found = [place.stream.find_cold(self._next_offset(group, place)) for place in places]
+        colds = [cold for cold in found if cold is not None]
+        return ColdRead.joined(colds) if colds else None
 
     def peek(self, caller: Caller, group: str, topic: SharedTopic, numbers: Sequence[int], max_count: int) -> Received:
         """What is new in these streams, without taking it. The receipts are worth nothing."""
@@ -374,8 +339,12 @@ class Popping:
     # -- coming back
 
     def _expired(self, queue: GroupQueue, offset: int) -> None:
-        if self._returning is not None and not self._is_stopped:  # else the next start finds it
-            self._returning.expire(queue, offset)
+        if self._returning is None or self._is_stopped:
+            return  # the next start finds it
+        if queue.unsettled:
+            # A power cut may take back that it was taken, and keep that it came back: it would be there twice.
+            raise Busy("it is not on disk yet that the message was taken")
+        self._returning.expire(queue, offset)
 
     def _wake(self, group: str, topic: UUID) -> None:
         waiters = self._waiters.pop((group, topic), None)

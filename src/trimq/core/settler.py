@@ -13,7 +13,7 @@ from trimq.errors import Refusal
 from trimq.storage.passes import Ticket
 
 if TYPE_CHECKING:
-    from trimq.core.popping import Receipt
+    from trimq.core.popped import Receipt
 
 
 Outcome = Ticket | Refusal | None

@@ -66,6 +66,8 @@ class GroupQueue:
     back: set[int] = field(default_factory=set)
     is_ordered: bool = False
     attempt_id: str = ""
+    unsettled: int = 0
+    """Of how many takings it is not known yet whether they are durable."""
     place: str = field(init=False)
     """How the keys of its messages begin."""
 

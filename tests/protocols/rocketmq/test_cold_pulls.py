@@ -37,6 +37,44 @@ def test_a_pull_is_answered_from_the_disk_off_the_loop() -> None:
     assert (answer.code, bodies_of(answer), desk.files.waits) == (0, BODIES[:32], 0)
 
 
+def test_a_pop_is_answered_from_the_disk_off_the_loop() -> None:
+    desk = cold_desk()
+    fields = {
+        "consumerGroup": "g",
+        "topic": "t",
+        "queueId": 0,
+        "maxMsgNums": 32,
+        "invisibleTime": 60_000,
+        "pollTime": 0,
+    }
+    reply = desk.broker.begin(200050, fields)
+    assert reply is not None
+    assert reply.is_open
+    assert bodies_of(desk.take(reply)) == BODIES[:32]
+    assert desk.files.waits == 0
+
+
+def test_a_pop_that_the_disk_does_not_serve_is_refused_and_takes_nothing() -> None:
+    desk = cold_desk()
+
+    def before(operation: str, name: str) -> None:
+        if operation == "warm":
+            raise OSError(errno.EIO, "Input/output error")
+
+    desk.files.before = before
+    fields = {
+        "consumerGroup": "g",
+        "topic": "t",
+        "queueId": 0,
+        "maxMsgNums": 32,
+        "invisibleTime": 60_000,
+        "pollTime": 0,
+    }
+    assert desk.broker.ask(200050, fields).code == 1
+    desk.files.before = lambda operation, name: None
+    assert bodies_of(desk.broker.ask(200050, fields)) == BODIES[:32]
+
+
 def test_others_are_served_meanwhile() -> None:
     desk = cold_desk()
     held = desk.broker.begin(11, desk.broker.pull_fields("t"))

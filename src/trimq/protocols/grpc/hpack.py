@@ -54,7 +54,7 @@ _LONG_TEXT = 0x7F  # from this on its length takes more than a byte, or it is pa
 _REMEMBERED = 0x20  # below it, a byte begins a field that leaves the table as it is
 
 
-class HeaderBlock(msgspec.Struct, gc=False):
+class HeaderBlock(msgspec.Struct):
     """What a block says. `meaning` is for whoever reads it: a block that comes again need not be read again.
     `long_bytes` is the size of the fields that were kept, as HTTP/2 counts it, if it is more than `USUAL_BYTES`."""
 

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from trimq.core.popping import Received, Wish
+from trimq.core.popped import Received, Wish
 from trimq.core.shared_topics import SharedTopic
 from trimq.errors import Refusal
 from trimq.model import Caller
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, Pending
+from trimq.protocols.rocketmq.warming import MOST_WARMINGS, answer_warm
 
 if TYPE_CHECKING:
     from trimq.protocols.rocketmq.handlers.context import Shared
@@ -74,15 +75,20 @@ class Taker:
         self._key = (topic.name.name, group, queue_id)
         self._build = build
 
-    def take(self, wait_ms: int) -> Reply:
+    def take(self, wait_ms: int, warmings: int = 0) -> Reply:
         """What there is, or what comes within this time: given when it is durable that it is out. A Refusal that is
-        found at once is raised."""
+        found at once is raised. `warmings`: how often it has waited for the disk."""
+        sharing = self._shared.sharing
+        if warmings < MOST_WARMINGS:
+            cold = sharing.popping.find_cold(self._group, self._topic, self._wish)
+            if cold is not None:
+                return answer_warm(sharing, cold, lambda: self.take(wait_ms, warmings + 1), self._build)
         outcome = self._attempt()
         if outcome is not None:
             return outcome.reply()
         if wait_ms <= 0:
             return Reply.now(self._nothing(), UNORDERED)
-        popping, numbers = self._shared.sharing.popping, self._wish.numbers
+        popping, numbers = sharing.popping, self._wish.numbers
         poll = Poll(
             self._shared,
             self._key,

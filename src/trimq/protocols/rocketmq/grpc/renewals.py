@@ -7,7 +7,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from trimq.clock import Timeline, Timer
-from trimq.core.popping import Popping, Receipt
+from trimq.core.popped import Receipt
+from trimq.core.popping import Popping
 from trimq.core.shared_topics import SharedTopic
 from trimq.errors import Refusal
 from trimq.model import SYSTEM

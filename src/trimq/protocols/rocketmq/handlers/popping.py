@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from trimq.core.popping import Popped, Received, Wish
+from trimq.core.popped import Popped, Received, Wish
 from trimq.core.shared_topics import READABLE, SharedTopic
 from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.unit import Draft, encode_unit

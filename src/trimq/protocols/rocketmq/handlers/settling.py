@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.popping import Receipt
+from trimq.core.popped import Receipt
 from trimq.core.shared_topics import SharedTopic
 from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.unit_popping import returned_topic

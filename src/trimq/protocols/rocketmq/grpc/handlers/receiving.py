@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimq.core.popping import Received, Wish
+from trimq.core.popped import Received, Wish
 from trimq.core.shared_streams import Interest
 from trimq.core.shared_topics import SharedTopic
 from trimq.errors import Refusal

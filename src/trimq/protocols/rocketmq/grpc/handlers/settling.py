@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from trimq.core.popping import Receipt
+from trimq.core.popped import Receipt
 from trimq.core.settler import Outcome
 from trimq.core.shared_topics import SharedTopic
 from trimq.errors import Refusal

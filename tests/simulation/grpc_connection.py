@@ -1,0 +1,63 @@
+"""A gRPC client's connection in the simulation: calls out on streams of HTTP/2, whole answers in."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from client_connection import ClientConnection, Lost
+from protocols.grpc.http2_peer import HEAD, call, settings, word
+from simulated_loop import SimulatedLoop
+from simulated_wires import Peer
+
+from trimq.protocols.grpc.frames import ACK, END_STREAM, PREFACE, Kind, frame
+
+SERVICE = "apache.rocketmq.v2.MessagingService"
+_WINDOW = 4  # among the settings of HTTP/2
+_WIDE = 1 << 30
+
+
+class GrpcConnection(ClientConnection):
+    def __init__(self, loop: SimulatedLoop, peer: Peer, is_outdated: Callable[[], bool], client_id: str) -> None:
+        super().__init__(loop, peer, keeps_order=False, is_outdated=is_outdated)
+        self._client_id = client_id
+        self._next_id = -1
+        self._answers: defaultdict[int, bytes] = defaultdict(bytes)
+        self.send_only(PREFACE + settings((_WINDOW, _WIDE)) + word(Kind.WINDOW_UPDATE, 0, _WIDE))
+
+    def next_id(self) -> int:
+        """Streams that clients open have odd numbers."""
+        self._next_id += 2
+        return self._next_id
+
+    def encode(self, id: int, method: str, raw: bytes) -> bytes:
+        return call(id, raw, method, service=SERVICE, x_mq_client_id=self._client_id, x_mq_language="PYTHON")
+
+    def _hand_out(self) -> None:
+        received = self._received
+        while not self.is_over and len(received) >= HEAD.size:
+            mark, flags, number = HEAD.unpack_from(received)
+            finish = HEAD.size + (mark >> 8)
+            if len(received) < finish:
+                return
+            payload = bytes(received[HEAD.size : finish])
+            del received[:finish]
+            self._hear(mark & 0xFF, flags, number, payload)
+
+    def _hear(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        if kind in (Kind.SETTINGS, Kind.PING) and not flags & ACK:
+            self.send_only(frame(kind, ACK, 0, payload if kind == Kind.PING else b""))
+        elif kind == Kind.DATA:
+            self._answers[number] += payload
+        if kind == Kind.RST_STREAM or (kind in (Kind.DATA, Kind.HEADERS) and flags & END_STREAM):
+            self._end_stream(number, is_whole=kind != Kind.RST_STREAM)
+
+    def _end_stream(self, number: int, is_whole: bool) -> None:
+        answer, data = self._waiting.pop(number, None), self._answers.pop(number, b"")
+        if answer is None or answer.done():
+            return
+        if is_whole and data:
+            answer.set_result(data)
+        else:  # ended with a status of gRPC's own: the broker stops, or has no room for the call
+            answer.set_exception(Lost())
+            answer.exception()
