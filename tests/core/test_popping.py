@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import suppress
+from errno import EMFILE
 from itertools import count
 from typing import Any
 
@@ -16,11 +18,11 @@ from trimq.config import Address, RocketMQ, Settings
 from trimq.core.popped import Popped, Receipt, Received, Wish
 from trimq.core.popping import Popping
 from trimq.core.shared_groups import SharedGroup
-from trimq.core.shared_streams import Interest
+from trimq.core.shared_streams import Entry, Interest, SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic
 from trimq.core.sharing import Sharing
 from trimq.errors import DamagedSegment, LeaseGone, NotRunning
-from trimq.formats.unit import Draft
+from trimq.formats.unit import Draft, Unit
 from trimq.formats.unit_hosts import pack_host
 from trimq.formats.unit_properties import read_properties
 from trimq.model import SYSTEM
@@ -530,20 +532,82 @@ def test_messages_of_one_queue_are_viewed_together_as_one_by_one() -> None:
         assert stream.views(chosen) == [stream.view(entry) for entry in chosen]
 
 
-@pytest.mark.parametrize("count", [32, 3, 1])
-def test_a_damaged_message_keeps_no_other_from_its_group(count: int) -> None:
-    bench = PopBench()
-    bench.send(b"good0", b"good1", b"BAD__", b"good3")
+# Of the first nothing is read before it is taken, of the others the properties.
+INTERESTS = [None, Interest(lambda code: code == 7, lambda written: b"UNIQ_KEY" in written), Interest(None, bool)]
+
+
+def damage(bench: PopBench, body: bytes) -> None:
     log = bench.topic.stream(0)._store.log
     log.unverified_end = log.end  # as after a restart
     segment = log.journal.segments[0]
-    segment.file.write(bytes(segment.view(0, segment.size)).index(b"BAD__"), [b"bad__"])
+    segment.file.write(bytes(segment.view(0, segment.size)).index(body), [body.lower()])
+
+
+@pytest.mark.parametrize("interest", INTERESTS, ids=["any", "tags", "properties"])
+@pytest.mark.parametrize("count", [32, 3, 1])
+def test_a_damaged_message_keeps_no_other_from_its_group(count: int, interest: Interest | None) -> None:
+    bench = PopBench()
+    bench.send(b"good0", b"good1", b"BAD__", b"good3", code=7)
+    damage(bench, b"BAD__")
     found: set[bytes] = set()
     for _ in range(8):
         with suppress(DamagedSegment):
-            found.update(bench.bodies(max_count=count))
+            found.update(bench.bodies(max_count=count, interest=interest))
         bench.bench.advance(11 * SECOND)
     assert found == {b"good0", b"good1", b"good3"}
+
+
+@pytest.mark.parametrize("interest", INTERESTS[1:], ids=["tags", "properties"])
+def test_what_is_chosen_before_a_damaged_message_is_given_and_what_follows_at_the_next_but_one(
+    interest: Interest,
+) -> None:
+    bench = PopBench()
+    bench.send(b"good0", b"good1", b"BAD__", b"good3", code=7)
+    damage(bench, b"BAD__")
+    assert bench.bodies(interest=interest) == [b"good0", b"good1"]
+    with pytest.raises(DamagedSegment):
+        bench.bodies(interest=interest)
+    assert bench.bodies(interest=interest) == [b"good3"]
+
+
+def test_a_damaged_message_that_the_group_does_not_want_is_passed_over() -> None:
+    bench = PopBench()
+    bench.send(b"good0", code=7)
+    bench.send(b"BAD__", code=8)
+    bench.send(b"good2", code=7)
+    damage(bench, b"BAD__")
+    assert bench.bodies(interest=INTERESTS[1]) == [b"good0", b"good2"]
+
+
+@pytest.mark.parametrize("failing", [0, 2], ids=["the first", "one amid others"])
+@pytest.mark.parametrize("name", ["_unit", "entries"])
+def test_a_file_that_cannot_be_opened_for_a_moment_takes_no_message_from_its_group(
+    monkeypatch: pytest.MonkeyPatch, failing: int, name: str
+) -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2", b"3")
+    interest, seen = Interest(None, bool), count()
+    whole, read_unit = SharedStream.entries, SharedStream._unit
+
+    def entries(stream: SharedStream, offset: int, limit: int) -> Iterator[Entry]:
+        for entry in whole(stream, offset, limit):
+            if entry.offset == failing:
+                raise OSError(EMFILE, "too many open files")
+            yield entry
+
+    def unit(stream: SharedStream, position: int, size: int) -> Unit:
+        if next(seen) == failing:
+            raise OSError(EMFILE, "too many open files")
+        return read_unit(stream, position, size)
+
+    monkeypatch.setattr(SharedStream, name, {"_unit": unit, "entries": entries}[name])
+    if failing:
+        assert bench.bodies(interest=interest) == [b"0", b"1"]
+    else:
+        with pytest.raises(OSError, match="too many"):
+            bench.bodies(interest=interest)
+    monkeypatch.undo()
+    assert bench.bodies(interest=interest) == [b"0", b"1", b"2", b"3"][failing:]
 
 
 def test_what_is_popped_from_several_queues_has_room_in_all() -> None:

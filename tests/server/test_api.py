@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from errno import EMFILE
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from tools.broker import running
 from trimq.core.groups import NOBODY, CursorChange
 from trimq.errors import ReadOnly
 from trimq.model import SYSTEM
-from trimq.testing import Broker
+from trimq.server.api import Api
+from trimq.testing import Broker, BrokerFailed
 
 PATIENCE_S = 20
 
@@ -90,6 +92,19 @@ def test_a_change_that_cannot_be_changes_nothing(broker: Broker, change: object,
     status, answer = ask(broker, "PATCH", "/api/topics/orders", change)
     assert (status, answer["error"]) == (400, error)
     assert ask(broker, "GET", "/api/topics/orders")[1]["settings"] == {}
+
+
+def test_a_bug_in_the_making_of_a_large_topic_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker().start()
+
+    def fail(*_: object) -> None:
+        raise OSError(EMFILE, "planted")
+
+    monkeypatch.setattr(Api, "_create", fail)
+    status, answer = ask(broker, "POST", "/api/topics", {"name": "large", "streams": 100})
+    assert (status, answer["error"]) == (500, "InternalError")
+    with pytest.raises(BrokerFailed, match="planted"):
+        broker.close()
 
 
 def test_a_created_topic_outlives_a_power_cut(broker: Broker) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import socket
 from collections.abc import Iterator
+from errno import EMFILE
 from typing import Any, NamedTuple
 
 import h11
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from trimq.server.api import Api
 from trimq.server.http import HttpConversation, Unreadable
+from trimq.server.streams_api import _Look
 from trimq.testing import Broker, BrokerFailed
 
 PATIENCE_S = 20
@@ -200,6 +202,18 @@ def test_requests_that_come_together_are_answered_in_order(broker: Broker) -> No
     assert [response.status for response in responses] == [201, 200, 200, 404, 204, 404]
 
 
+@pytest.mark.parametrize("streams", [1, 100])
+def test_requests_that_come_while_an_answer_waits_for_the_disk_are_answered_after_it(streams: int) -> None:
+    """The client does not end its side. A topic with many streams is made over several turns."""
+    topics = [json.dumps({"name": name, "streams": streams}).encode() for name in ("one", "two")]
+    sent = [request("POST", "/api/topics", body) for body in topics]
+    last = request("GET", "/healthz", None, "Connection: close")
+    with Broker() as broker, connect(broker) as client:
+        client.sendall(b"".join(sent) + last)
+        found = parse(receive_all(client), ["POST", "POST", "GET"])
+        assert [response.status for response in found] == [201, 201, 200]
+
+
 def test_a_request_cut_anywhere_is_the_same_request(broker: Broker) -> None:
     sent = request("GET", "/healthz") + request("POST", "/api/topics", b"{}") + request("GET", "/readyz")
     whole = talk(broker, sent, "GET", "POST", "GET")
@@ -223,6 +237,7 @@ class Ending:
 
     def __init__(self) -> None:
         self.is_open = True
+        self.is_held = False
         self.sent = bytearray()
         self.is_congested = False
 
@@ -232,6 +247,12 @@ class Ending:
 
     def pause_intake(self, milliseconds: int) -> None:
         raise AssertionError
+
+    def hold_intake(self) -> None:
+        self.is_held = True
+
+    def resume_intake(self) -> None:
+        self.is_held = False
 
     def close(self) -> None:
         self.is_open = False
@@ -448,6 +469,31 @@ def test_a_bug_is_answered_and_the_connection_lives(monkeypatch: pytest.MonkeyPa
     assert (first.status, first.json["error"]) == (500, "InternalError")
     assert "planted" not in first.body.decode()
     assert second.status == 200
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_bug_after_a_login_is_answered(monkeypatch: pytest.MonkeyPatch, ends: bool, is_known: bool) -> None:
+    """A password that was right once is compared at once, another off the loop."""
+    user = json.dumps({"password": "secret", "administrator": True}).encode()
+    login = f"Authorization: Basic {base64.b64encode(b'root:secret').decode()}"
+    broker = Broker().start()
+    broker.create_topic("orders", partitions=1)
+    assert ask(broker, "PUT", "/api/users/root", user).status == 204
+    if is_known:
+        assert ask(broker, "GET", "/api/users", None, login).status == 200
+
+    def fail(*_: object) -> None:
+        raise OSError(EMFILE, "planted")
+
+    monkeypatch.setattr(_Look, "_tell", fail)
+    with connect(broker) as client:
+        client.sendall(request("GET", "/log/orders/0", None, login))
+        if ends:
+            client.shutdown(socket.SHUT_WR)
+        assert client.recv(12) == b"HTTP/1.1 500"
+    with pytest.raises(BrokerFailed, match="planted"):
+        broker.close()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)

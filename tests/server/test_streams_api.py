@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from errno import EMFILE
 from http.client import HTTPConnection
 from typing import Any
 
 import pika
 import pytest
 
+from trimq.core.reading import Excerpt, Place, _Partitions
+from trimq.errors import ColdRead
 from trimq.formats.content import read_stored
 from trimq.formats.records import to_records
-from trimq.testing import Broker
+from trimq.testing import Broker, BrokerFailed
 
 
 @pytest.fixture
@@ -120,6 +123,24 @@ def test_what_is_out_of_range_is_told_with_the_range(broker: Broker) -> None:
     broker.send("orders", "one")
     status, told = ask_json(broker, "/log/orders/0?from=9")
     assert (status, told["start"], told["end"]) == (416, 0, 1)
+
+
+def test_a_bug_after_cold_bytes_were_read_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker().start()
+    broker.create_topic("orders", partitions=1)
+
+    def read(topic: _Partitions, place: Place, may_wait: bool) -> Excerpt:
+        monkeypatch.setattr(_Partitions, "read", fail)
+        raise ColdRead("a file", 0, lambda: None)
+
+    def fail(*_: object) -> Excerpt:
+        raise OSError(EMFILE, "planted")
+
+    monkeypatch.setattr(_Partitions, "read", read)
+    status, answer = ask_json(broker, "/log/orders/0")
+    assert (status, answer["error"]) == (500, "InternalError")
+    with pytest.raises(BrokerFailed, match="planted"):
+        broker.close()
 
 
 def test_only_reading_is_served(broker: Broker) -> None:

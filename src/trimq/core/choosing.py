@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trimq.core.shared_streams import Entry, SharedStream
 from trimq.core.taken import GroupQueue
+from trimq.errors import Refusal
 
 if TYPE_CHECKING:
     from trimq.core.popped import Wish
@@ -20,27 +21,45 @@ Settle = Callable[[GroupQueue, int], object]
 def choose(
     queue: GroupQueue, stream: SharedStream, wish: Wish, max_count: int, room: int, out_limit: int, settle: Settle
 ) -> list[Entry]:
-    """Moves on behind the last that was looked at."""
+    """Moves on behind the last that was looked at. One that cannot be read now ends it: what was chosen before goes
+    out, or nobody would ever get it."""
     if max_count <= 0 or room <= 0:
         return []
     chosen: list[Entry] = []
-    for offset in sorted(queue.back):
-        if len(chosen) >= max_count:
-            break
-        found = _fresh(stream, offset)
-        chosen += found
-        if not found:
-            settle(queue, offset)
-    max_count = min(max_count, out_limit - len(queue.taken) + len(chosen))
+    try:
+        for offset in sorted(queue.back):
+            if len(chosen) >= max_count:
+                break
+            found = _fresh(stream, offset)
+            chosen += found
+            if not found:
+                settle(queue, offset)
+        max_count = min(max_count, out_limit - len(queue.taken) + len(chosen))
+        _choose_new(queue, stream, wish, max_count, room, chosen)
+    except (Refusal, OSError):
+        if not chosen:
+            raise
+    return chosen
+
+
+def _choose_new(
+    queue: GroupQueue, stream: SharedStream, wish: Wish, max_count: int, room: int, chosen: list[Entry]
+) -> None:
     for entry in stream.entries(queue.next_offset, SCANNED):
         if len(chosen) >= max_count or (chosen and room < entry.size):
             break
-        # After a reset, what is out already may lie ahead.
-        if entry.offset not in queue.taken and stream.is_wanted(entry, wish.interest):
+        try:
+            # After a reset, what is out already may lie ahead.
+            is_chosen = entry.offset not in queue.taken and stream.is_wanted(entry, wish.interest)
+        except Refusal:
+            if chosen:
+                break
+            # Damaged: it goes out alone, and is told of when it is read. Else the group would never come past it.
+            is_chosen, max_count = True, 0
+        if is_chosen:
             chosen.append(entry)
             room -= entry.size
         queue.next_offset = entry.offset + 1
-    return chosen
 
 
 def held_again(queue: GroupQueue, stream: SharedStream, wish: Wish) -> list[Entry]:

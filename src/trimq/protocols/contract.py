@@ -96,6 +96,14 @@ class Reply:
         if self._wake is not None:
             self._wake()
 
+    def fail(self, error: Exception) -> None:
+        """Ready with an answer that cannot be made: whoever takes it hears why, and ends the connection."""
+
+        def build() -> Parts:
+            raise error
+
+        self.resolve_when_durable(0, build)
+
     def become(self, other: Reply) -> None:
         """A deferred answer turned out to be that of another reply, which nobody else holds."""
         self.abandon, self.hurry = other.abandon, other.hurry

@@ -76,7 +76,16 @@ def not_found(path: str) -> Answer:
     return mistake_answer(404, "NotFound", f"there is nothing at {path}")
 
 
+Done = Callable[[Answer], None]
+
+
 class Later(NamedTuple):
     """An answer that is not there yet: `begin` calls what it is given with it, once."""
 
-    begin: Callable[[Callable[[Answer], None]], None]
+    begin: Callable[[Done], None]
+
+    def begin_guarded(self, asked: str, done: Done) -> None:
+        """If it fails, that is the answer. Whoever goes on in a call of somebody else begins like this: an exception
+        there would leave the client without one for ever."""
+        if (failure := guarded(asked, lambda: self.begin(done))) is not None:
+            done(failure)

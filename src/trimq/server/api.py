@@ -11,9 +11,8 @@ import msgspec
 
 from trimq.core.broker import Broker
 from trimq.core.topics import Topic
-from trimq.errors import Refusal
 from trimq.model import Caller, Home
-from trimq.server.answers import JSON, Answer, Later, mistake_answer, not_allowed, not_found, refusal_answer
+from trimq.server.answers import JSON, Answer, Later, guarded, mistake_answer, not_allowed, not_found
 from trimq.server.shared_topics_api import SharedTopicsApi, shown
 
 # A topic with more is made over several turns of the loop.
@@ -105,10 +104,7 @@ class Api:
         """A large one takes several turns of the loop."""
 
         def prepared() -> None:
-            try:
-                done(self._create(caller, asked))
-            except Refusal as refusal:
-                done(refusal_answer(refusal))
+            done(guarded("POST /api/topics", lambda: self._create(caller, asked)))
 
         self._broker.prepare_topics(caller, [(asked.name, asked.streams, asked.settings)], prepared)
 

@@ -125,6 +125,8 @@ class HttpConversation:
                 self._unanswered_bytes = len(self._http.trailing_data[0])
                 return self._request()
             else:  # NEED_DATA or PAUSED
+                if event is h11.PAUSED and self._is_answering:
+                    self._outlet.hold_intake()  # more was asked already: its turn comes with the answer
                 return None
 
     def _begin(self, head: h11.Request) -> None:
@@ -171,22 +173,24 @@ class HttpConversation:
         return self._encode(request, answer if refusal is None else refusal_answer(refusal))
 
     def _answer_later(self, request: HttpRequest, later: Later) -> Reply:
-        is_gone = False
+        is_over = False
 
         def abandon() -> None:
-            nonlocal is_gone
-            is_gone = True
+            nonlocal is_over
+            is_over = True
 
         def answered(answer: Answer) -> None:
-            if not is_gone:
-                # Encoded when it leaves, not now: that may close the connection, which gives up what is not ready yet.
-                number = 0 if answer.ticket is None else answer.ticket.number
-                reply.resolve_when_durable(number, partial(self._encode_durable, request, answer))
+            nonlocal is_over
+            if is_over:
+                return  # nobody waits, or something failed after the answer
+            is_over = True
+            # Encoded when it leaves, not now: that may close the connection, which gives up what is not ready yet.
+            number = 0 if answer.ticket is None else answer.ticket.number
+            reply.resolve_when_durable(number, partial(self._encode_durable, request, answer))
 
         reply = Reply.later(abandon=abandon)
         reply.comes_soon = True
-        if (failure := guarded(request.asked, lambda: later.begin(answered))) is not None:
-            answered(failure)
+        later.begin_guarded(request.asked, answered)
         return reply
 
     def _answer(self, request: HttpRequest) -> Answer | Later:
@@ -225,7 +229,7 @@ class HttpConversation:
                 request.asked, lambda: self._api.answer(caller, method, request.path, request.query, request.body)
             )
             if isinstance(answer, Later):
-                answer.begin(done)
+                answer.begin_guarded(request.asked, done)
             else:
                 done(answer)
 
@@ -244,6 +248,8 @@ class HttpConversation:
         self._head = None
         if self._http.our_state is h11.MUST_CLOSE:
             self._outlet.close()
+        else:
+            self._outlet.resume_intake()
         return parts
 
     def _write(self, answer: Answer, has_body: bool = True, closes: bool = False) -> Parts:

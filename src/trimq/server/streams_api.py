@@ -108,7 +108,7 @@ class _Look:
 
     def _warmed(self, cold: ColdRead, done: Callable[[Answer], None], error: BaseException | None) -> None:
         if error is None:
-            self.begin(done)
+            Later(self.begin).begin_guarded(f"GET /log/{self._topic.name}", done)
         else:
             # What the disk does not give would end the whole process if it were read from the mapped file.
             done(refusal_answer(DamagedSegment(cold.file, cold.position)))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from errno import EMFILE
 from typing import Any
 
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
+from trimq.core.shared_streams import Entry, SharedStream
+from trimq.errors import DamagedSegment
+from trimq.formats.unit import Unit
 from trimq.formats.unit_properties import read_properties
+from trimq.formats.unit_schedule import WHEEL_TOPIC
 
 
 def delayed(desk: Desk, properties: str, body: bytes = b"late", **fields: Any) -> Any:
@@ -148,6 +154,63 @@ def test_a_message_of_a_topic_that_is_gone_is_dropped() -> None:
     assert found(desk) == [b"new"]
 
 
+# -- queues that cannot be looked into
+
+
+def fail_looking(patch: pytest.MonkeyPatch, times: int, error: Exception) -> list[int]:
+    """So often; the list holds the number of times that are left."""
+    whole, left = SharedStream.entries, [times]
+
+    def fails(stream: SharedStream, offset: int, count: int) -> Iterator[Entry]:
+        if left[0] and stream.queue.topic == WHEEL_TOPIC:
+            left[0] -= 1
+            raise error
+        return whole(stream, offset, count)
+
+    patch.setattr(SharedStream, "entries", fails)
+    return left
+
+
+@pytest.mark.parametrize("error", [OSError(EMFILE, "too many open files"), DamagedSegment("f", 0)])
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_what_comes_to_wait_is_timed_although_its_queue_could_not_be_looked_into(
+    monkeypatch: pytest.MonkeyPatch, times: int, error: Exception
+) -> None:
+    desk = Desk()
+    left = fail_looking(monkeypatch, times, error)
+    delayed(desk, "TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01U0\x02", b"0")
+    delayed(desk, "TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01U1\x02", b"1")
+    desk.advance(9999)
+    assert left == [0]
+    assert desk.broker.pull("t", queue=1).code == 19
+    desk.advance(1)
+    assert found(desk) == [b"0", b"1"]
+
+
+def test_what_comes_after_an_unforeseen_failure_is_timed_with_what_came_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk()
+    fail_looking(monkeypatch, 1, KeyError("a bug"))
+    for name in ("0", "1"):
+        delayed(desk, f"TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01{name}\x02", name.encode())
+    desk.advance(10_000)
+    assert found(desk) == [b"0", b"1"]
+
+
+def test_one_look_is_under_way_however_often_it_fails_and_none_after_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    left = fail_looking(monkeypatch, 100, OSError(EMFILE, "too many open files"))
+    for number in range(10):
+        delayed(desk, f"TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01{number}\x02")
+    assert left == [90]
+    desk.advance(1000)
+    assert left == [89]
+    desk.doors._shared.delays.stop()
+    desk.advance(10_000)
+    assert left == [89]
+
+
 # -- recalling
 
 
@@ -162,6 +225,58 @@ def test_a_recalled_message_does_not_come() -> None:
     desk.advance(20_000)
     assert found(desk) == [b"other"]
     assert desk.broker.ask(370, {"topic": "t", "recallHandle": handle}).code == 604
+
+
+def fail_reading(patch: pytest.MonkeyPatch, *offsets: int) -> None:
+    """Messages that wait at these offsets are in a file that cannot be opened now."""
+    whole = SharedStream.unit
+
+    def fails(stream: SharedStream, offset: int) -> Unit:
+        if offset in offsets and stream.queue.topic == WHEEL_TOPIC:
+            raise OSError(EMFILE, "too many open files")
+        return whole(stream, offset)
+
+    patch.setattr(SharedStream, "unit", fails)
+
+
+@pytest.mark.parametrize("unreadable", [(0,), (0, 1), (0, 2), (3,)])
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_recalled_message_that_cannot_be_read_when_it_is_due_does_not_come_later(
+    monkeypatch: pytest.MonkeyPatch, unreadable: tuple[int, ...], ends: bool
+) -> None:
+    desk = Desk()
+    for name in ("U1", "U2"):
+        handle = delayed(desk, f"TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01{name}\x02").fields["recallHandle"]
+        assert desk.broker.ask(370, {"producerGroup": "pg", "topic": "t", "recallHandle": handle}).code == 0
+    delayed(desk, "TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01U1\x02", b"again")
+    with monkeypatch.context() as patch:
+        fail_reading(patch, *unreadable)
+        desk.advance(12_000)
+    if ends:
+        desk = desk.kill()
+    desk.advance(5000)
+    assert found(desk) == [b"again"]
+    assert desk.doors._shared.delays.count_waiting() == 0
+
+
+def test_words_that_took_messages_back_are_forgotten_when_nothing_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk()
+    recalled = desk.doors._shared.delays._recalled
+
+    def recall(name: str) -> None:
+        handle = delayed(desk, f"TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01{name}\x02").fields["recallHandle"]
+        assert desk.broker.ask(370, {"producerGroup": "pg", "topic": "t", "recallHandle": handle}).code == 0
+
+    recall("U1")
+    with monkeypatch.context() as patch:
+        fail_reading(patch, 0)
+        desk.advance(12_000)
+    assert list(recalled.words) == ["t+U1"]
+    recall("U2")
+    desk.advance(12_000)
+    assert recalled.words == {}
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "v2 t broker-a 9999999999999 U", "v1 u broker-a 9999999999999 U"])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
 
+from trimq.core.shared_streams import SharedStream
 from trimq.protocols.contract import Reply
 
 WAITS = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
@@ -216,3 +217,40 @@ def test_one_who_is_turned_away_hears_that_there_is_nothing() -> None:
     assert reply.turn_away is not None
     reply.turn_away()
     assert ends(desk.take(reply)) == (19, "1", "0", "1")
+
+
+@pytest.mark.parametrize("subscription", ["*", "B"])
+def test_a_pull_that_waits_and_cannot_be_answered_does_not_wait_for_ever(
+    subscription: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes the answer hears why there is none."""
+    desk = desk_with("A")
+    reply = desk.broker.begin(11, desk.broker.pull_fields("t", 1, subscription=subscription, **WAITS))
+    assert reply is not None
+
+    def fails(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(SharedStream, "read", fails)
+    monkeypatch.setattr(SharedStream, "has_wanted", fails)
+    desk.broker.send("t", b"new", properties="TAGS\x01B\x02")
+    assert desk.is_ready(reply)
+    with pytest.raises(OSError, match="Too many open files"):
+        reply.take()
+
+
+def test_a_pop_that_waits_and_cannot_be_answered_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = desk_with("A")
+    fields = {"consumerGroup": "g", "topic": "t", "queueId": 1, "maxMsgNums": 1, "invisibleTime": 60_000}
+    reply = desk.broker.begin(200050, {**fields, "pollTime": 15_000})
+    assert reply is not None
+    assert reply.is_open
+
+    def fails(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(SharedStream, "entries", fails)
+    desk.broker.send("t", b"new", queue=1)
+    assert desk.is_ready(reply)
+    with pytest.raises(OSError, match="Too many open files"):
+        reply.take()

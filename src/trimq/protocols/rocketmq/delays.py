@@ -3,14 +3,12 @@ in which they wait are the durable truth; the timers are an index on them, built
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from trimq.clock import Timeline
+from trimq.clock import Timeline, Timer
 from trimq.core.failures import Reason
 from trimq.core.shared_streams import Appended, AppendedRun, SharedStream
 from trimq.core.shared_topics import SharedTopic
@@ -20,13 +18,14 @@ from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
 from trimq.formats.unit import Draft, Unit
 from trimq.formats.unit_copies import OF_THE_BROKER, copied_properties
 from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
-from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tags_code, write_properties
+from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tags_code
 from trimq.formats.unit_schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
 from trimq.model import SYSTEM, StreamId
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.due_rows import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueRow
-from trimq.protocols.rocketmq.earlier_runs import EarlierRuns, recall_word
+from trimq.protocols.rocketmq.earlier_runs import EarlierRuns
 from trimq.protocols.rocketmq.identity import Identity
+from trimq.protocols.rocketmq.recalls import Recalled, read_handle, write_handle, write_word
 from trimq.protocols.rocketmq.waiting_queues import Batch, Progress
 
 log = logging.getLogger(__name__)
@@ -66,18 +65,20 @@ class Delays:
         self._queues: dict[StreamId, Progress] = {}
         self._earlier = EarlierRuns(sharing, timeline, self._queues)
         self._due_row: DueRow | None = None
-        self._recalled: dict[str, int] = {}
-        """What was taken back since the start, and where in the wheel that is said."""
+        self._recalled = Recalled()
+        self._looks: dict[StreamId, Timer] = {}
+        """Queues that could not be looked into when something had come."""
         self._is_stopped = False
 
     def start(self) -> None:
         """Find what waits already, and look at whatever comes to wait."""
         for name in (SCHEDULE_TOPIC, WHEEL_TOPIC):
-            topic = self._sharing.find(SYSTEM, name)
-            for stream in topic.streams() if topic is not None else ():
-                assert topic is not None
+            if (topic := self._sharing.find(SYSTEM, name)) is None:
+                continue
+            for stream in topic.streams():
                 self._queues[stream.id] = progress = self._find_progress(topic, stream)
                 self._index(progress)
+                stream.watch(partial(self._grown, progress))
         self._earlier.look()
 
     def _find_progress(self, topic: SharedTopic, stream: SharedStream) -> Progress:
@@ -98,6 +99,25 @@ class Delays:
         """Deliver nothing any more; the next start goes on."""
         self._is_stopped = True
         self._earlier.stop()
+        for look in self._looks.values():
+            look.cancel()
+
+    def _grown(self, progress: Progress) -> None:
+        progress.stream.watch(partial(self._grown, progress))  # whatever happens: what comes later must be timed, too
+        if not self._is_stopped:
+            self._look(progress)
+
+    def _look(self, progress: Progress) -> None:
+        """At what has come to wait: now, or, if that cannot be, in a second."""
+        stream = progress.stream.id
+        if stream in self._looks:
+            self._looks.pop(stream).cancel()
+        try:
+            self._index(progress)
+        except (Refusal, OSError) as error:
+            log.warning("what came to wait in %s is looked at again: %s", stream, error)
+            retry_ms = self._timeline.now_ms() + RETRY_MS
+            self._looks[stream] = self._timeline.call_at(retry_ms, partial(self._look, progress))
 
     def _index(self, progress: Progress) -> None:
         """Only what is durable is timed: what was refused must not fire."""
@@ -107,7 +127,6 @@ class Delays:
                 self._timers.schedule(due_ms, TimerEntry(progress.stream.id, offset))
             progress.indexed_to = offset + 1
         self._note_place(progress)
-        progress.stream.watch(partial(self._index, progress))
 
     def _note_place(self, progress: Progress) -> None:
         """So that a next start has little to look at."""
@@ -184,7 +203,7 @@ class Delays:
         due = self._due_row
         if due is None or due.row is not row:
             host, now_ms = self._identity.store_host, self._timeline.now_ms()
-            due = DueRow(row, self._sharing, host, now_ms, self._recalled, self._earlier.suspects)
+            due = DueRow(row, self._sharing, host, now_ms, self._recalled.words, self._earlier.suspects)
         try:
             self._take_row(due, begin)
             count = len(due.entries)
@@ -255,11 +274,13 @@ class Delays:
             self._finish(progress, entry.position)  # it was kept no longer
             return
         properties = read_properties(unit.properties)
+        if RECALLED in properties:
+            self._finish(progress, entry.position)
+            self._recalled.spend(properties[RECALLED], entry.position, progress.is_held_up)
+            return
         target = self._sharing.find(SYSTEM, properties.get(REAL_TOPIC, ""))
-        is_over = RECALLED in properties or self._is_recalled(progress, unit, properties)
-        if self._recalled.get(properties.get(RECALLED, ""), -1) == entry.position:
-            del self._recalled[properties[RECALLED]]  # whatever it took back was due no later
-        if target is None or is_over or self._earlier.was_delivered(progress, unit, properties):
+        is_recalled = self._is_recalled(progress, unit, properties)
+        if target is None or is_recalled or self._earlier.was_delivered(progress, unit, properties):
             self._finish(progress, entry.position)
             return
         try:
@@ -345,45 +366,28 @@ class Delays:
     # -- recalling
 
     def handle(self, topic: str, due_ms: int, unique: str) -> str:
-        """What recalls a message that waits until then."""
-        text = f"v1 {topic} {self._identity.broker_name} {due_ms} {unique}"
-        return base64.urlsafe_b64encode(text.encode()).decode()
+        return write_handle(self._identity.broker_name, topic, due_ms, unique)
 
     def recall(self, topic: SharedTopic, handle: str) -> tuple[str, Appended]:
         """What takes a waiting message back: its unique key, and the place of the word that it does not count."""
-        try:
-            version, name, broker, due, unique = base64.urlsafe_b64decode(handle).decode().split(" ", 4)
-        except (binascii.Error, ValueError):
-            raise Failure(Code.ILLEGAL_OPERATION, "recall handle is invalid") from None
-        if (version, name, broker) != ("v1", topic.name.name, self._identity.broker_name) or not unique:
-            raise Failure(Code.ILLEGAL_OPERATION, "recall handle is invalid")
-        due_ms = read_time(due)
-        if due_ms <= self._timeline.now_ms():
-            raise Failure(Code.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+        name = topic.name.name
+        due_ms, unique = read_handle(handle, self._identity.broker_name, name, self._timeline.now_ms())
         waiting = self._wait_in(WHEEL_TOPIC, 0, due_ms, "")
-        properties = {UNIQUE_KEY: unique, RECALLED: recall_word(name, unique), TIMER_OUT_MS: due, REAL_TOPIC: name}
-        try:
-            written = write_properties(properties)
-        except ValueError:
-            raise Failure(Code.ILLEGAL_OPERATION, "recall handle is invalid") from None
+        word, written = write_word(name, unique, due_ms)
         host = self._identity.store_host
         draft = Draft(waiting.topic.raw_name, 0, b"0", written, 0, 0, due_ms, host)
         placed = self._sharing.append(SYSTEM, waiting.topic, waiting.stream, draft, due_ms, host)
-        word = properties[RECALLED]
-        self._queues[waiting.stream.id].add_word(due_ms, placed.queue_offset)
-        self._sharing.afterwards(placed.ticket, lambda done: self._note_recall(word, placed.queue_offset, done.refusal))
+        offset = placed.queue_offset
+        self._queues[waiting.stream.id].add_word(due_ms, offset)
+        self._sharing.afterwards(placed.ticket, lambda done: self._recalled.note(word, offset, done.refusal))
         return unique, placed
-
-    def _note_recall(self, word: str, offset: int, refusal: Refusal | None) -> None:
-        if refusal is None:
-            self._recalled[word] = max(offset, self._recalled.get(word, offset))
 
     def _is_recalled(self, progress: Progress, unit: Unit, properties: dict[str, str]) -> bool:
         """Of what has come since the start it is known; of the rest the key index is asked."""
         unique = properties.get(UNIQUE_KEY)
         if TIMER_OUT_MS not in properties or unique is None:
             return False
-        if self._recalled.get(recall_word(properties.get(REAL_TOPIC, ""), unique), -1) > unit.queue_offset:
+        if self._recalled.has(properties.get(REAL_TOPIC, ""), unique, unit.queue_offset):
             return True
         return self._earlier.is_recalled(progress, unit, unique, properties)
 

@@ -155,7 +155,12 @@ class Poll:
 
     def _woken(self) -> None:
         self._unwatch = None
-        outcome = self._attempt()
+        try:
+            outcome = self._attempt()
+        except Exception as error:
+            self._end()
+            self._reply.fail(error)
+            return
         if outcome is None:
             self._unwatch = self._watch(self._woken)  # others were faster, or it was not wanted
             return

@@ -178,6 +178,11 @@ class Progress:
         """They come later than their time, or with the next start."""
         self._tried_again.update(offsets)
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether any of them comes later than its time."""
+        return bool(self._tried_again)
+
     def _mark_done(self, offsets: Sequence[int]) -> None:
         for offset in offsets:
             self._done.add(offset)

@@ -48,13 +48,5 @@ class _Warming:
             self.reply.become(self._answer())
         except Refusal as refusal:
             self.reply.resolve(self._refuse(refusal))
-        except Exception as error:
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        """Where it is heard of: while the answer is made."""
-
-        def build() -> Parts:
-            raise error
-
-        self.reply.resolve_when_durable(0, build)
+        except Exception as failure:
+            self.reply.fail(failure)

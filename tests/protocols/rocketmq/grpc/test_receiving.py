@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -300,3 +301,20 @@ def test_who_repeats_an_acknowledgement_waits_for_the_first_to_be_durable() -> N
     assert wire.AckMessageResponse.FromString(again.take()[0]).status.code == Code.OK
     later = client.begin("AckMessage", request)
     assert later.is_ready(passes.written, passes.durable)
+
+
+@pytest.mark.parametrize(("kind", "expression"), [(1, "*"), (1, "A"), (2, "TAGS = 'A'")])
+def test_a_damaged_message_keeps_no_other_from_its_group_whatever_is_wanted(kind: int, expression: str) -> None:
+    desk, phone = made()
+    for number in range(6):
+        phone.send(message("t", b"body-%d" % number, message_id=f"M{number}", tag="A"))
+    desk = desk.restart()
+    log = desk.desk.memory.open("store/commitlog/" + desk.desk.memory.names("store/commitlog")[0])
+    log.write(bytes(log.read(0, log.size())).index(b"body-3"), [b"BODY"])
+    phone = desk.client()
+    found: set[bytes] = set()
+    for _ in range(10):
+        with suppress(AssertionError):  # told of the damage
+            found.update(bodies_of(phone.receive("t", expression=expression, kind=kind)))
+        desk.desk.advance(11 * SECOND)
+    assert found == {b"body-%d" % number for number in (0, 1, 2, 4, 5)}

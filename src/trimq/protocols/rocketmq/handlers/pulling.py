@@ -158,12 +158,18 @@ class _Held:
     def _grown(self) -> None:
         """Only what the client wants is worth an answer."""
         self._watch = None
-        stream, interest = self._stream, self._interest
-        if interest is None or stream.is_gone or stream.has_wanted(self._seen, interest):
+        if self._is_worth_it():
             self._finish()
         else:
-            self._seen = stream.readable_end
-            self._watch = stream.watch(self._grown)
+            self._seen = self._stream.readable_end
+            self._watch = self._stream.watch(self._grown)
+
+    def _is_worth_it(self) -> bool:
+        stream, interest = self._stream, self._interest
+        try:
+            return interest is None or stream.is_gone or stream.has_wanted(self._seen, interest)
+        except Exception:
+            return True  # it fails again, where it is heard of
 
     def _finish(self) -> None:
         self._end()
@@ -171,6 +177,8 @@ class _Held:
             self.reply.become(_pull(self._context, self._command, self._header, is_new=False))
         except Refusal as refusal:
             self.reply.resolve(refused_parts(self._command, refusal))
+        except Exception as error:
+            self.reply.fail(error)
 
     def _end(self) -> None:
         self._timer.cancel()
