@@ -76,7 +76,7 @@ class ConfigFiles:
     def _read(self, name: str, table: str, take: Callable[[str, Any], None]) -> None:
         for data in self._config.files.versions(name):
             try:
-                found = read_json(data)
+                found = read_json(data, lenient_bytes=None)
                 rows: Mapping[str, Any] = (found.get(table) if table == _OPTIONAL else found[table]) or {}
                 items = list(rows.items())
             except (BadJson, TypeError, KeyError, AttributeError) as error:
