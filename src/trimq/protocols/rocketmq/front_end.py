@@ -34,11 +34,11 @@ from trimq.protocols.rocketmq.handlers.context import Context, Handler, Shared
 from trimq.protocols.rocketmq.handlers.replies import reply, reply_refused
 from trimq.protocols.rocketmq.handlers.sending import SPECIAL_PROPERTIES, added_properties
 from trimq.protocols.rocketmq.handlers.sending_runs import BEGINS, SEND, SendRuns, decode_request
-from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP
+from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP, WITH_LARGE_BODIES
 from trimq.protocols.rocketmq.identity import Identity
 from trimq.protocols.rocketmq.own_routes import OwnRoutes
 from trimq.protocols.rocketmq.property_shapes import PropertyShapes
-from trimq.protocols.rocketmq.queue_locks import QueueLocks
+from trimq.protocols.rocketmq.queue_locks import LockLimits, QueueLocks
 from trimq.protocols.rocketmq.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.repeats import Repeats
 from trimq.protocols.rocketmq.system_topics import system_topics
@@ -91,6 +91,10 @@ class RocketMQConversation:
         handler = self._handlers.get(command.code)
         if handler is None:
             return reply(command, Code.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported")
+        limit = self._context.shared.settings.command_bytes
+        if len(command.body) > limit and command.code not in WITH_LARGE_BODIES:
+            reason = f"a body of {len(command.body)} bytes, where rocketmq.command_bytes allows {limit}"
+            return reply(command, Code.SYSTEM_ERROR, remark=reason)
         try:
             return handler(self._context, command)
         except Refusal as refusal:
@@ -153,10 +157,10 @@ class RocketMQDoors:
         identity = Identity(settings, cluster)
         clients = Clients(clock.liveness, count(1).__next__)
         calls = ClientCalls(clock.liveness, clients.next_opaque)
-        locks = QueueLocks(clock.liveness.now_ms)
         levels_ms = parse_levels(settings.rocketmq.delay_levels)
         delays = Delays(sharing, clock.message, identity, levels_ms, settings.rocketmq.max_delay_ms)
         given = settings.rocketmq
+        locks = QueueLocks(clock.liveness, LockLimits(given.group_locks, given.queue_locks))
         added = added_properties(given.cluster_name)
         self.held_bytes = HeldBytes(given.received_bytes)
         """Of all the doors, and of gRPC's."""
