@@ -41,6 +41,7 @@ from trimq.protocols.rocketmq.property_shapes import PropertyShapes
 from trimq.protocols.rocketmq.queue_locks import LockLimits, QueueLocks
 from trimq.protocols.rocketmq.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.repeats import Repeats
+from trimq.protocols.rocketmq.searches import Searches
 from trimq.protocols.rocketmq.system_topics import system_topics
 from trimq.protocols.rocketmq.transactions import Transactions, patience_of
 
@@ -185,6 +186,7 @@ class RocketMQDoors:
             flushes=FlushWatch(clock.liveness, given.flush_timeout_ms, sharing.afterwards),
             shapes=PropertyShapes(added, SPECIAL_PROPERTIES),
             delayed=DelayedShapes(delays, added, SPECIAL_PROPERTIES),
+            searches=Searches(clock.liveness),
             is_synced=settings.flush == "sync",
         )
         sharing.roll.attend(ClientsAttendance(clients, self._shared.traffic, self._shared.resets))
@@ -200,6 +202,7 @@ class RocketMQDoors:
         sharing.on_stop(delays.stop)
         sharing.on_stop(transactions.stop)
         sharing.on_stop(config.stop)
+        sharing.on_stop(self._shared.searches.stop)
 
     def _forget_topic(self, topic: SharedTopic) -> None:
         self._shared.traffic.forget_topic(topic.name.name)
