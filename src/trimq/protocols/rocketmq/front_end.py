@@ -199,10 +199,8 @@ class RocketMQDoors:
         transactions.start()
         sharing.keeping.add(delays)
         sharing.keeping.add(transactions)
-        sharing.on_stop(delays.stop)
-        sharing.on_stop(transactions.stop)
-        sharing.on_stop(config.stop)
-        sharing.on_stop(self._shared.searches.stop)
+        for stop in (delays.stop, transactions.stop, config.stop, self._shared.searches.stop):
+            sharing.on_stop(stop)
 
     def _forget_topic(self, topic: SharedTopic) -> None:
         self._shared.traffic.forget_topic(topic.name.name)
