@@ -133,3 +133,34 @@ def test_strict_json_is_read(value: Any) -> None:
 def test_any_text_is_json_or_refused(text: str) -> None:
     with contextlib.suppress(BadJson):
         read_json(text.encode())
+
+
+def as_java_writes(value: Any) -> str:
+    """Keys without quotes where that can be read, and objects as keys as they are."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{java_key(key)}:{as_java_writes(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_java_writes, value)) + "]"
+    return json.dumps(value)
+
+
+def java_key(key: str) -> str:
+    is_bare = bool(key) and key.isascii() and key.isalnum()
+    return key if is_bare or key.startswith('{"') else json.dumps(key)
+
+
+JAVA_KEYS = (
+    st.text(max_size=5).filter(lambda text: not text.startswith('{"'))
+    | st.integers(0, 99).map(str)
+    | st.integers(0, 9).map(lambda number: f'{{"brokerName":"a","queueId":{number},"topic":"{{t}}:,"}}')
+)
+JAVA_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text('"\\{}[]:,a0 é', max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(JAVA_KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(JAVA_VALUES)
+def test_what_java_writes_is_read_as_if_it_were_strict(value: Any) -> None:
+    assert read_json(as_java_writes(value).encode()) == value

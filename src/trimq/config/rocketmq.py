@@ -88,6 +88,18 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
     registered_topics: Annotated[int, Meta(ge=0, le=INT32, description="How many topics such brokers may tell of.")] = (
         100_000
     )
+    client_groups: Annotated[
+        int, Meta(ge=1, le=INT32, description="In how many groups one RocketMQ connection may produce and consume.")
+    ] = 1000
+    client_subscriptions: Annotated[
+        int, Meta(ge=1, le=INT32, description="How many subscriptions one heartbeat may tell of, of all its groups.")
+    ] = 10_000
+    group_locks: Annotated[
+        int, Meta(ge=1, le=INT32, description="How many queues a RocketMQ group may lock, to consume in order.")
+    ] = 10_000
+    queue_locks: Annotated[
+        int, Meta(ge=1, le=INT32, description="How many queues all such groups may lock together.")
+    ] = 100_000
     filter_bytes: Annotated[
         int, Meta(ge=1, le=MIB, description="The longest SQL expression by which a RocketMQ consumer may filter.")
     ] = 16 * KIB
@@ -105,6 +117,15 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
     frame_bytes: Annotated[
         int, Meta(ge=KIB, le=INT32, description="The largest frame of a RocketMQ client; a larger one closes it.")
     ] = 16 * MIB
+    command_bytes: Annotated[
+        int,
+        Meta(
+            ge=KIB,
+            le=INT32,
+            description="The longest body of a RocketMQ request that is neither a message nor the registration of a"
+            " broker; it is refused if it is longer.",
+        ),
+    ] = MIB
     header_bytes: Annotated[
         int, Meta(ge=KIB, le=16 * MIB - 1, description="The largest header of a frame; a larger one closes it.")
     ] = MIB

@@ -26,7 +26,7 @@ from trimq.formats.unit_runs import Lane, Message
 from trimq.model import Caller, StreamId, TopicName
 from trimq.offload import Offload
 from trimq.storage.commit_log import Placed, PlacedRun
-from trimq.storage.commit_lookup import find_key, units_between
+from trimq.storage.commit_lookup import find_key, search_key, units_between
 from trimq.storage.commit_store import CommitStore
 from trimq.storage.files import Space
 from trimq.storage.passes import Ticket
@@ -286,6 +286,11 @@ class Sharing:
         """Messages of a topic that have this key and were stored between these times, newest first."""
         self._access.require(caller, Action.READ, _resource(TopicName(caller.namespace, topic)))
         return find_key(self._store.log, self._store.keys, topic, key, begin_ms, end_ms)
+
+    def search_key(self, caller: Caller, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Unit | None]:
+        """As `find_key`. None: some were looked at; whoever keeps others waiting may go on later."""
+        self._access.require(caller, Action.READ, _resource(TopicName(caller.namespace, topic)))
+        return search_key(self._store.log, self._store.keys, topic, key, begin_ms, end_ms)
 
     # -- groups
 

@@ -12,16 +12,34 @@ from trimq.storage.commit_log import CommitLog
 from trimq.storage.consume_queue import ConsumeQueue
 from trimq.storage.key_index import KeyIndex
 
+# What is looked at before others have their turn, which takes a millisecond or two: so many units, or so much.
+_UNITS_AT_ONCE = 128
+_BYTES_AT_ONCE = 1 << 20
+
 
 def find_key(log: CommitLog, keys: KeyIndex, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Unit]:
     """The units of a topic that have this key and were stored between these times, newest first."""
+    return (unit for unit in search_key(log, keys, topic, key, begin_ms, end_ms) if unit is not None)
+
+
+def search_key(
+    log: CommitLog, keys: KeyIndex, topic: str, key: str, begin_ms: int, end_ms: int
+) -> Iterator[Unit | None]:
+    """As `find_key`. None: some were looked at, and whoever keeps others waiting may go on later, with the same
+    outcome but for what is deleted meanwhile."""
     seen = set()
+    count = size = 0
     for position in keys.find(key_hash(java_hash(f"{topic}#"), key), begin_ms, end_ms):
-        if position in seen:
+        if position is None or count >= _UNITS_AT_ONCE or size >= _BYTES_AT_ONCE:
+            count = size = 0
+            yield None
+        if position is None or position in seen:
             continue
         seen.add(position)
+        count += 1
         with suppress(OffsetOutOfRange):
             unit = log.unit_at(position)
+            size += unit.size
             if begin_ms <= unit.store_ms <= end_ms and _has_key(unit, topic, key):
                 yield unit
 

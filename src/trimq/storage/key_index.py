@@ -22,6 +22,9 @@ _LARGEST = 2**31 - 1
 WRITTEN_AT_ONCE = 4096
 _UNWRITTEN_SLOTS = 16 * 1024
 
+# So many entries that are looked at take a millisecond or two.
+LOOKED_AT_AT_ONCE = 512
+
 Key = tuple[int, int, int]
 """Hash, position and time of storing: a plain tuple, since one is made for nearly every message."""
 
@@ -52,6 +55,7 @@ class _IndexFile:
         self.heads = KeySlots(HEADER.size, slots)
         self.is_header_due = False
         """Slots were written, and what tells of them was not."""
+        self._is_gone = False
 
     @property
     def is_full(self) -> bool:
@@ -66,8 +70,11 @@ class _IndexFile:
             self._file = file  # not before it has its size
         return self._file
 
-    def _head(self, slot: int) -> int:
+    def head(self, hash: int) -> int:
         """The newest entry of a slot that is one of ours: a file may know of later ones, which a crash made void."""
+        if self.state.next_number == 1 or self._is_gone:
+            return 0  # there may not even be a file yet
+        slot = hash % self._slots
         head = self.heads.unwritten(slot)
         if head is not None:
             return head
@@ -146,15 +153,18 @@ class _IndexFile:
         file.write(0, [HEADER.pack(*self.state[1:])])
         self.is_header_due = False
 
-    def find(self, hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Positions of units that may have the key, newest first."""
-        state = self.state
-        if state.next_number == 1:
-            return  # there may not even be a file yet
-        number = self._head(hash % self._slots)
-        while number > 0:
+    def find(self, hash: int, head: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
+        """Positions of units that may have the key, from this entry of its slot on, newest first. None: some entries
+        were looked at. It ends when the file goes."""
+        first_ms, number, looked_at = self.state.begin_ms, head, 0
+        while number > 0 and not self._is_gone:
+            if looked_at == LOOKED_AT_AT_ONCE:
+                looked_at = 0
+                yield None
+                continue
+            looked_at += 1
             found, position, seconds, previous = self._read(number)
-            time_ms = state.begin_ms + seconds * 1000
+            time_ms = first_ms + seconds * 1000
             if found == hash and begin_ms - 1000 < time_ms <= end_ms:
                 yield position
             if not previous < number:
@@ -162,6 +172,8 @@ class _IndexFile:
             number = previous
 
     def close(self) -> None:
+        """The file goes."""
+        self._is_gone = True
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -267,15 +279,24 @@ class KeyIndex:
 
     # -- finding
 
-    def find(self, hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Positions of units that may have a key of this hash and were stored between these times, newest first."""
+    def find(self, hash: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
+        """Positions of units that may have a key of this hash and were stored between these times, newest first. None:
+        some were looked at, and whoever keeps others waiting may go on later. What is added meanwhile is not found."""
         self._hash()
-        for found, position, store_ms in reversed(self._pending):
-            if found == hash and begin_ms <= store_ms <= end_ms:
-                yield position
-        for index in reversed(self._indexes):
-            if index.state.begin_ms <= end_ms and index.state.end_ms >= begin_ms:
-                yield from index.find(hash, begin_ms, end_ms)
+        fresh = [
+            position
+            for found, position, store_ms in reversed(self._pending)
+            if found == hash and begin_ms <= store_ms <= end_ms
+        ]
+        indexes = [
+            index
+            for index in reversed(self._indexes)
+            if index.state.begin_ms <= end_ms and index.state.end_ms >= begin_ms
+        ]
+        newest = [index.head(hash) for index in indexes[:1]]  # to the others nothing is added any more
+        yield from fresh
+        for number, index in enumerate(indexes):
+            yield from index.find(hash, newest[0] if number == 0 else index.head(hash), begin_ms, end_ms)
 
     # -- the head
 

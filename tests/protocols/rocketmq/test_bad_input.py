@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from protocols.rocketmq.rocketmq_desk import Desk, Peer, bodies_of, receive, request
 
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER
+from trimq.protocols.rocketmq import lenient_json
+from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, WITH_LARGE_BODIES
 from trimq.protocols.rocketmq.remoting import BrokenFrame, RemotingConnection
 
 FIELDS = (
@@ -189,3 +190,31 @@ def test_one_bad_client_does_not_harm_the_others() -> None:
         give(bad, request(10, {}, b"", 0, 479)[:8] + b"garbage" * 100)
     bad.conversation.closed()
     assert good.send("t", b"fine").code == 0
+
+
+@pytest.mark.parametrize("code", sorted({*BROKER, *NAME_SERVER} - WITH_LARGE_BODIES))
+def test_a_long_body_of_what_is_no_message_is_refused_unread(code: int) -> None:
+    desk = Desk(command_bytes=2000)
+    peer = desk.broker if code in BROKER else desk.names
+    answer = peer.ask(code, body=b"[" * 2001)
+    assert (answer.code, answer.remark) == (1, "a body of 2001 bytes, where rocketmq.command_bytes allows 2000")
+
+
+def test_messages_and_registrations_may_be_longer() -> None:
+    desk = Desk(command_bytes=2000)
+    assert desk.broker.send("t", b"x" * 5000).code == 0
+    topics = {f"t{number}": {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for number in range(100)}
+    registration = {"topicConfigSerializeWrapper": {"topicConfigTable": topics}}
+    place = {"brokerName": "b", "brokerAddr": "10.0.0.2:1", "clusterName": "c", "brokerId": 0, "haServerAddr": ""}
+    assert desk.names.ask(103, place, registration).code == 0
+
+
+@pytest.mark.parametrize("code", [34, 41, 42, 18, 46, 225, 200, 400, 401, 200151])
+def test_what_is_nearly_json_and_long_is_refused_unread(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(data: bytes) -> Any:
+        raise AssertionError("everybody else waits meanwhile")
+
+    monkeypatch.setattr(lenient_json, "_read_leniently", read)
+    answer = Desk().broker.ask(code, body=b"{" + b"a:1," * 100_000 + b"]")
+    assert answer.code == 1
+    assert "400002 bytes that are not strictly JSON, where 131072 are allowed" in (answer.remark or "")

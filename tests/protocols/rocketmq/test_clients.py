@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from protocols.rocketmq.rocketmq_desk import Desk
+from protocols.rocketmq.rocketmq_desk import Desk, Peer, Way
 
 
 def members(desk: Desk, group: str = "g") -> Any:
@@ -109,3 +109,72 @@ def test_a_queue_belongs_to_one_member_until_it_is_given_back_or_forgotten() -> 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"consumerGroup":"g","clientId":"c","mqSet":[{}]}'])
 def test_a_lock_that_cannot_be_read_is_refused(body: bytes) -> None:
     assert Desk().broker.ask(41, body=body).code == 1
+
+
+def test_a_group_that_locks_too_many_queues_is_told_so() -> None:
+    desk = Desk(group_locks=2)
+    asked = [{"topic": "t", "brokerName": "b", "queueId": queue} for queue in range(3)]
+    answer = desk.broker.ask(41, body={"consumerGroup": "g", "clientId": "a", "mqSet": asked})
+    assert (answer.code, answer.remark) == (1, "one group may lock 2 queues, see rocketmq.group_locks")
+
+
+# -- how much one client may say
+
+
+def test_a_client_may_be_in_so_many_groups() -> None:
+    desk = Desk(client_groups=3)
+    peer = desk.connect()
+    for name in ("a", "b"):
+        assert peer.ask(34, body={"clientID": "c", "producerDataSet": [{"groupName": name}] * 5}).code == 0
+    assert peer.heartbeat("c", "a", "t").code == 0
+    assert peer.heartbeat("c", "a", "t").code == 0
+    refused = peer.ask(34, body={"clientID": "c", "producerDataSet": [{"groupName": "b"}, {"groupName": "d"}]})
+    assert (refused.code, refused.remark) == (1, "one client may be in 3 groups, see rocketmq.client_groups")
+    assert desk.broker.ask(204, {"producerGroup": "d"}).code == 1, "nothing of it counts"
+    assert desk.connect().heartbeat("other", "a", "t").code == 0
+    peer.ask(35, {"clientID": "c", "producerGroup": "a"})
+    assert peer.heartbeat("c", "d", "t").code == 0
+
+
+def test_a_heartbeat_may_tell_of_so_many_subscriptions() -> None:
+    desk = Desk(client_subscriptions=3)
+    assert desk.broker.heartbeat("c", "g", "t", "u", "v").code == 0
+    refused = desk.broker.heartbeat("c", "g", "t", "u", "v", "w")
+    assert refused.code == 1
+    assert refused.remark == "one client may subscribe 3 times, see rocketmq.client_subscriptions"
+
+
+class CountedWay(Way):
+    """Counts how often a table is searched for it."""
+
+    searches = 0
+
+    def __hash__(self) -> int:
+        self.searches += 1
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def test_to_leave_many_groups_takes_as_many_steps() -> None:
+    desk = Desk()
+    way = CountedWay()
+    peer = Peer(desk, desk.doors.broker().converse("10.0.0.1:5000", way), way)
+    for who, client in ((desk.broker, "other"), (peer, "own")):
+        groups = [{"groupName": f"{client}{number}"} for number in range(500)]
+        assert who.ask(34, body={"clientID": client, "producerDataSet": groups}).code == 0
+    way.searches = 0
+    peer.conversation.closed()
+    assert way.searches < 10 * 500
+    assert len(json.loads(desk.broker.ask(328).body)["data"]) == 500
+
+
+def test_a_client_that_changes_its_id_is_found_by_the_last_one_alone() -> None:
+    desk = Desk()
+    clients = desk.doors._shared.clients
+    for number in range(3):
+        desk.broker.ask(34, body={"clientID": f"c{number}", "producerDataSet": [{"groupName": "g"}]})
+    assert [clients.producer(f"c{number}") is not None for number in range(3)] == [False, False, True]
+    desk.broker.conversation.closed()
+    assert clients.producer("c2") is None

@@ -14,6 +14,7 @@ from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
 
 from trimq.errors import StartMistake
 from trimq.formats.unit_properties import find_property
+from trimq.protocols.rocketmq import config_files
 from trimq.protocols.rocketmq.lenient_json import read_json
 
 # When the genuine broker ran, to the minute; what it was sent is in the order of these tests.
@@ -218,3 +219,74 @@ def test_our_own_files_are_taken_over_by_another_of_us() -> None:
     assert all_bodies(again, "orders", 1) == [b"one"]
     again.advance(10_000)
     assert all_bodies(again, "orders") == [b"soon", b"late"]
+
+
+# -- many of them
+
+
+def many_cursors(desk: Desk, groups: int) -> None:
+    for number in range(groups):
+        desk.broker.ask(200, body={"groupName": f"g{number}"})
+        commit(desk, number, number)
+
+
+def commit(desk: Desk, number: int, offset: int) -> None:
+    asked = {"consumerGroup": f"g{number}", "topic": "orders", "queueId": 0, "commitOffset": offset}
+    assert desk.broker.ask(15, asked).code == 0
+
+
+def offsets_of(files: FaultyFiles) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = read_json(read_config(files, "consumerOffset.json"))["offsetTable"]
+    return found
+
+
+def test_many_cursors_are_written_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_files, "_BYTES_AT_ONCE", 100)
+    desk = Desk(**SIZES)
+    desk.broker.send("orders")
+    desk.let_pass(5000)
+    many_cursors(desk, 60)
+    before = read_config(desk.files, "consumerOffset.json")
+    desk.let_pass(4999)
+    desk.liveness.step(desk.liveness.now_ms() + 1)
+    turns = 0
+    while desk.liveness.next_due_ms() == desk.liveness.now_ms() and turns < 60:
+        assert read_config(desk.files, "consumerOffset.json") == before, "the file is never half of it"
+        commit(desk, turns, 99)
+        desk.liveness.step(desk.liveness.now_ms())
+        turns += 1
+    assert turns > 5
+    assert len(offsets_of(desk.files)) == 60
+    desk.let_pass(5000)
+    assert [offsets_of(desk.files)[f"orders@g{number}"]["0"] for number in range(60)] == [
+        99 if number < turns else number for number in range(60)
+    ]
+
+
+@pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json"])
+def test_many_topics_and_groups_are_written_in_several_turns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_files, "_ROWS_AT_ONCE", 2)
+    desk = Desk(**SIZES)
+    for number in range(20):
+        desk.broker.send(f"t{number}")
+        desk.broker.ask(200, body={"groupName": f"g{number}"})
+    desk.let_pass(4999)
+    desk.liveness.step(desk.liveness.now_ms() + 1)
+    assert name not in desk.files.names("store/config")
+    desk.let_pass(0)
+    tables = read_json(read_config(desk.files, name))
+    assert len(tables.get("topicConfigTable") or tables["subscriptionGroupTable"]) >= 20
+
+
+def test_a_stop_amid_the_writing_writes_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_files, "_BYTES_AT_ONCE", 100)
+    monkeypatch.setattr(config_files, "_ROWS_AT_ONCE", 2)
+    desk = Desk(**SIZES)
+    written(desk)
+    many_cursors(desk, 30)
+    desk.let_pass(4999)
+    desk.liveness.step(desk.liveness.now_ms() + 1)
+    files = desk.files
+    desk.restart()
+    check_written(files)
+    assert len(offsets_of(files)) == 31

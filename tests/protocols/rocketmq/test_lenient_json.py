@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from trimq.protocols.rocketmq.lenient_json import BadJson, read_json, write_object_keyed
+from trimq.protocols.rocketmq import lenient_json
+from trimq.protocols.rocketmq.lenient_json import LENIENT_BYTES, BadJson, read_json, write_object_keyed
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,47 @@ def test_a_map_with_objects_as_keys_comes_back() -> None:
     data = write_object_keyed([({"queueId": 0}, {"max": 3}), (1, "x")])
     assert data == b'{{"queueId":0}:{"max":3},1:"x"}'
     assert read_json(data) == {'{"queueId":0}': {"max": 3}, "1": "x"}
+
+
+@pytest.mark.parametrize(
+    "data", [b"[" + b"1," * 200_000 + b"}", b"{" + b"a:1," * 100_000 + b"]", b'{0:"' + b" " * 200_000]
+)
+def test_what_is_long_and_not_strictly_json_is_not_looked_at_twice(
+    data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(data: bytes) -> Any:
+        raise AssertionError("this takes long")
+
+    monkeypatch.setattr(lenient_json, "_read_leniently", read)
+    with pytest.raises(BadJson, match="not strictly JSON, where 131072 are allowed"):
+        read_json(data)
+
+
+def test_a_file_of_the_own_disk_may_have_any_length() -> None:
+    data = b"{" + b",".join(b"%d:%d" % (number, number) for number in range(20_000)) + b"}"
+    assert len(data) > LENIENT_BYTES
+    assert read_json(data, lenient_bytes=None) == {str(number): number for number in range(20_000)}
+    with pytest.raises(BadJson):
+        read_json(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"{,}", b"[ ,]", b"{0:1,,}", b"[0:1]", b"{0:1:2}", b'{"a"b:1}', b"{0\xc2\xa0:1}", b'{{"a":{}}:1}', b"{{]:1}"],
+)
+def test_what_only_looks_alike_is_refused(data: bytes) -> None:
+    with pytest.raises(BadJson):
+        read_json(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b'{0:"{1:2},]",}', {"0": "{1:2},]"}),
+        (b'{0:"\\"a:1,}"}', {"0": '"a:1,}'}),
+        (b"{{0:1}:[2,],}", {'{"0":1}': [2]}),
+        (b'{"topic":"t","currIdMap":{0:1,1:0}}', {"topic": "t", "currIdMap": {"0": 1, "1": 0}}),
+    ],
+)
+def test_what_stands_in_strings_stays_as_it_is(data: bytes, found: Any) -> None:
+    assert read_json(data) == found

@@ -4,7 +4,7 @@ from time to time and at the end, so that a genuine broker can go on with ours."
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from struct import Struct
 from typing import Any
 
@@ -36,6 +36,10 @@ _OPTIONAL = "forbiddenTable"  # which brokers before 5 do not write
 _TIMERS = Struct(">qqqq")
 _TIMERS_BYTES = 4096
 
+# What one turn of the loop makes, which takes it a millisecond or two: so many rows, or so much of the cursors.
+_ROWS_AT_ONCE = 256
+_BYTES_AT_ONCE = 16 * 1024
+
 
 class ConfigFiles:
     def __init__(self, sharing: Sharing, clock: Clock, interval_ms: int) -> None:
@@ -45,6 +49,8 @@ class ConfigFiles:
         self._timeline = clock.liveness
         self._interval_ms = interval_ms
         self._timer: Timer | None = None
+        self._steps: Iterator[None] = iter(())
+        self._is_saving = False
 
     def start(self) -> None:
         """Before anything else uses the store."""
@@ -56,7 +62,10 @@ class ConfigFiles:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._save()
+        if self._is_saving:
+            self._config.forget_writing()  # what was begun is begun again, and done
+        for _ in self._save():
+            pass
 
     # -- reading
 
@@ -76,7 +85,7 @@ class ConfigFiles:
     def _read(self, name: str, table: str, take: Callable[[str, Any], None]) -> None:
         for data in self._config.files.versions(name):
             try:
-                found = read_json(data)
+                found = read_json(data, lenient_bytes=None)
                 rows: Mapping[str, Any] = (found.get(table) if table == _OPTIONAL else found[table]) or {}
                 items = list(rows.items())
             except (BadJson, TypeError, KeyError, AttributeError) as error:
@@ -135,26 +144,48 @@ class ConfigFiles:
         self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._tick)
 
     def _tick(self) -> None:
-        self._save()
+        self._steps = self._save()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """One step in each turn of the loop: of many topics, groups or cursors nobody else waits for all."""
+        for _ in self._steps:
+            self._timer = self._timeline.call_at(self._timeline.now_ms(), self._go_on)
+            return
         self._arm()
 
-    def _save(self) -> None:
+    def _save(self) -> Iterator[None]:
         if not self._config.is_ours:
             return  # what is there is still to be read
         changed = self._config.changes()
+        self._is_saving = True
         try:
             if changed.topics:
-                table = {topic.name.name: topics.described(topic) for topic in self._sharing.topics(SYSTEM)}
-                self._write(TOPICS, {"topicConfigTable": table})
+                yield from self._save_topics()
             if changed.groups:
-                known = self._sharing.groups(SYSTEM)
-                shown = {group.name: groups.described(group) for group in known}
-                self._write(GROUPS, {"forbiddenTable": forbidden_table(known), "subscriptionGroupTable": shown})
+                yield from self._save_groups()
             if changed.cursors:
-                self._save_cursors()
+                yield from self._save_cursors()
         except OSError as error:
             self._config.forget_writing()
             log.warning("the files for a genuine RocketMQ broker are written later: %s", error)
+        self._is_saving = False
+
+    def _save_topics(self) -> Iterator[None]:
+        table = {}
+        for number, topic in enumerate(self._sharing.topics(SYSTEM), 1):
+            table[topic.name.name] = topics.described(topic)
+            if number % _ROWS_AT_ONCE == 0:
+                yield
+        self._write(TOPICS, {"topicConfigTable": table})
+
+    def _save_groups(self) -> Iterator[None]:
+        known, table = self._sharing.groups(SYSTEM), {}
+        for number, group in enumerate(known, 1):
+            table[group.name] = groups.described(group)
+            if number % _ROWS_AT_ONCE == 0:
+                yield
+        self._write(GROUPS, {"forbiddenTable": forbidden_table(known), "subscriptionGroupTable": table})
 
     def _write(self, name: str, tables: dict[str, Any]) -> None:
         data = {"dataVersion": self._version(), **tables}
@@ -164,9 +195,15 @@ class ConfigFiles:
         now_ms = self._now_ms()
         return {"counter": now_ms, "stateVersion": 0, "timestamp": now_ms}
 
-    def _save_cursors(self) -> None:
-        files = self._config.files
-        files.write(OFFSETS, groups.encode_offsets(self._sharing, SYSTEM, frozenset((DELAY_GROUP,))))
+    def _save_cursors(self) -> Iterator[None]:
+        files, pieces, size = self._config.files, [], 0
+        for piece in groups.encode_each_offset(self._sharing, SYSTEM, frozenset((DELAY_GROUP,))):
+            pieces.append(piece)
+            size += len(piece)
+            if size >= _BYTES_AT_ONCE:
+                size = 0
+                yield
+        files.write(OFFSETS, groups.join_offsets(pieces))
         levels = {number + 1: offset for number, offset in self._delayed(SCHEDULE_TOPIC).items()}
         version = msgspec.json.encode(self._version())
         files.write(DELAYS, b'{"dataVersion":%b,"offsetTable":%b}' % (version, write_object_keyed(levels.items())))

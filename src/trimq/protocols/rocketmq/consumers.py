@@ -4,7 +4,8 @@ subscribes to. Soft state: it is gone with the connections."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from trimq.clock import Timeline, Timer
@@ -88,6 +89,15 @@ class ConsumerGroup:
         return before != set(self.subscriptions)
 
 
+@dataclass(slots=True, eq=False)
+class _Presence:
+    """What one connection has said: the groups that it consumes in, and those that it produces in, each under an id."""
+
+    consumed: dict[str, None] = field(default_factory=dict)
+    produced: dict[str, str] = field(default_factory=dict)
+    ids: Counter[str] = field(default_factory=Counter)
+
+
 def in_words(word: Iterable[tuple[str, str]]) -> list[str]:
     return sorted(f"{topic} {expression}" for topic, expression in word)
 
@@ -99,6 +109,7 @@ class Clients:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Outlet, Client]] = {}
         self._producers_by_id: dict[str, Client] = {}
+        self._present: dict[Outlet, _Presence] = {}
         self._fingerprints: dict[Outlet, int] = {}
         self._timer: Timer | None = None
 
@@ -119,6 +130,11 @@ class Clients:
     def producer_groups(self) -> list[str]:
         return list(self._producers)
 
+    def groups_with(self, outlet: Outlet, produced: Set[str], consumed: Set[str]) -> int:
+        """In how many groups a connection is once it is in these, too; one in which it does both counts twice."""
+        known = self._present.get(outlet) or _Presence()
+        return len(known.produced.keys() | produced) + len(known.consumed.keys() | consumed)
+
     def note_fingerprint(self, outlet: Outlet, fingerprint: int, is_without_topics: bool) -> bool:
         """Whether a client should send all that it subscribes to: it has no fingerprint, or sends only that and it is
         not the one that is known."""
@@ -133,6 +149,10 @@ class Clients:
 
     def produce(self, client: Client, group: str) -> None:
         self._seen(client)
+        self._forget_id(client.outlet, group)
+        present = self._present.setdefault(client.outlet, _Presence())
+        present.produced[group] = client.id
+        present.ids[client.id] += 1
         self._producers.setdefault(group, {})[client.outlet] = client
         self._producers_by_id[client.id] = client
 
@@ -144,6 +164,7 @@ class Clients:
         known.consume_type, known.message_model = group.consume_type, group.message_model
         known.consume_from, known.is_told_of_members = group.consume_from, group.is_told_of_members
         is_new = client.outlet not in known.members
+        self._present.setdefault(client.outlet, _Presence()).consumed[group.name] = None
         known.members[client.outlet] = client
         told = None if subscriptions is None else list(subscriptions)
         if told is not None:
@@ -165,6 +186,8 @@ class Clients:
         known = self._consumers.get(group)
         if known is None or known.members.pop(outlet, None) is None:
             return
+        del self._present[outlet].consumed[group]
+        self._forget_if_idle(outlet)
         known.said.pop(outlet, None)
         if known.members:
             self._tell(known)
@@ -173,22 +196,42 @@ class Clients:
 
     def leave_producers(self, outlet: Outlet, group: str) -> None:
         known = self._producers.get(group, {})
-        left = known.pop(outlet, None)
-        if not known:
-            self._producers.pop(group, None)
-        if left is None or any(outlet in each for each in self._producers.values()):
+        if known.pop(outlet, None) is None:
             return
-        found = self._producers_by_id.get(left.id)
-        if found is not None and found.outlet is outlet:
-            del self._producers_by_id[left.id]
+        if not known:
+            del self._producers[group]
+        self._forget_id(outlet, group)
+        self._forget_if_idle(outlet)
+
+    def _forget_id(self, outlet: Outlet, group: str) -> None:
+        """The connection is not in the group under the id that it had there. Nobody is found by an id that has no
+        group left."""
+        present = self._present.get(outlet)
+        id = None if present is None else present.produced.pop(group, None)
+        if present is None or id is None:
+            return
+        present.ids[id] -= 1
+        if present.ids[id] == 0:
+            del present.ids[id]
+            found = self._producers_by_id.get(id)
+            if found is not None and found.outlet is outlet:
+                del self._producers_by_id[id]
+
+    def _forget_if_idle(self, outlet: Outlet) -> None:
+        present = self._present[outlet]
+        if not present.consumed and not present.produced:
+            del self._present[outlet]
 
     def gone(self, outlet: Outlet) -> None:
         """The connection is gone, or nobody has heard of it for long."""
         self._fingerprints.pop(outlet, None)
-        for group in [group.name for group in self._consumers.values() if outlet in group.members]:
+        present = self._present.get(outlet)
+        if present is None:
+            return
+        for group in list(present.consumed):
             self.leave(outlet, group)
-        for name in [name for name, known in self._producers.items() if outlet in known]:
-            self.leave_producers(outlet, name)
+        for group in list(present.produced):
+            self.leave_producers(outlet, group)
 
     def _drop_silent(self) -> None:
         self._timer = None

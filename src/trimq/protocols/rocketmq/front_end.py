@@ -34,13 +34,14 @@ from trimq.protocols.rocketmq.handlers.context import Context, Handler, Shared
 from trimq.protocols.rocketmq.handlers.replies import reply, reply_refused
 from trimq.protocols.rocketmq.handlers.sending import SPECIAL_PROPERTIES, added_properties
 from trimq.protocols.rocketmq.handlers.sending_runs import BEGINS, SEND, SendRuns, decode_request
-from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP
+from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP, WITH_LARGE_BODIES
 from trimq.protocols.rocketmq.identity import Identity
 from trimq.protocols.rocketmq.own_routes import OwnRoutes
 from trimq.protocols.rocketmq.property_shapes import PropertyShapes
-from trimq.protocols.rocketmq.queue_locks import QueueLocks
+from trimq.protocols.rocketmq.queue_locks import LockLimits, QueueLocks
 from trimq.protocols.rocketmq.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.repeats import Repeats
+from trimq.protocols.rocketmq.searches import Searches
 from trimq.protocols.rocketmq.system_topics import system_topics
 from trimq.protocols.rocketmq.transactions import Transactions, patience_of
 
@@ -91,6 +92,10 @@ class RocketMQConversation:
         handler = self._handlers.get(command.code)
         if handler is None:
             return reply(command, Code.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported")
+        limit = self._context.shared.settings.command_bytes
+        if len(command.body) > limit and command.code not in WITH_LARGE_BODIES:
+            reason = f"a body of {len(command.body)} bytes, where rocketmq.command_bytes allows {limit}"
+            return reply(command, Code.SYSTEM_ERROR, remark=reason)
         try:
             return handler(self._context, command)
         except Refusal as refusal:
@@ -153,10 +158,10 @@ class RocketMQDoors:
         identity = Identity(settings, cluster)
         clients = Clients(clock.liveness, count(1).__next__)
         calls = ClientCalls(clock.liveness, clients.next_opaque)
-        locks = QueueLocks(clock.liveness.now_ms)
         levels_ms = parse_levels(settings.rocketmq.delay_levels)
         delays = Delays(sharing, clock.message, identity, levels_ms, settings.rocketmq.max_delay_ms)
         given = settings.rocketmq
+        locks = QueueLocks(clock.liveness, LockLimits(given.group_locks, given.queue_locks))
         added = added_properties(given.cluster_name)
         self.held_bytes = HeldBytes(given.received_bytes)
         """Of all the doors, and of gRPC's."""
@@ -181,6 +186,7 @@ class RocketMQDoors:
             flushes=FlushWatch(clock.liveness, given.flush_timeout_ms, sharing.afterwards),
             shapes=PropertyShapes(added, SPECIAL_PROPERTIES),
             delayed=DelayedShapes(delays, added, SPECIAL_PROPERTIES),
+            searches=Searches(clock.liveness),
             is_synced=settings.flush == "sync",
         )
         sharing.roll.attend(ClientsAttendance(clients, self._shared.traffic, self._shared.resets))
@@ -193,9 +199,8 @@ class RocketMQDoors:
         transactions.start()
         sharing.keeping.add(delays)
         sharing.keeping.add(transactions)
-        sharing.on_stop(delays.stop)
-        sharing.on_stop(transactions.stop)
-        sharing.on_stop(config.stop)
+        for stop in (delays.stop, transactions.stop, config.stop, self._shared.searches.stop):
+            sharing.on_stop(stop)
 
     def _forget_topic(self, topic: SharedTopic) -> None:
         self._shared.traffic.forget_topic(topic.name.name)

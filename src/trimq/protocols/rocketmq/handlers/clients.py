@@ -41,16 +41,30 @@ def heartbeat(context: Context, command: Command) -> Reply:
     client = Client(id, address, command.language, command.version, context.outlet)
     fingerprint = _number(data.get("heartbeatFingerprint"))
     is_changed = context.shared.clients.note_fingerprint(context.outlet, fingerprint, bool(data.get("isWithoutSub")))
+    producers, consumers = read_list(data.get("producerDataSet")), read_list(data.get("consumerDataSet"))
     try:
-        for producer in read_list(data.get("producerDataSet")):
+        _check_counts(context, producers, consumers)
+        for producer in producers:
             context.shared.clients.produce(client, _name(producer.get("groupName")))
-        for consumer in read_list(data.get("consumerDataSet")):
+        for consumer in consumers:
             _consume(context, client, consumer, bool(data.get("isWithoutSub")))
     except (TypeError, ValueError) as error:
         raise Failure(Code.SYSTEM_ERROR, f"a heartbeat that cannot be read: {error}") from None
     return reply(
         command, fields={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if is_changed else "false"}
     )
+
+
+def _check_counts(context: Context, producers: list[dict[str, Any]], consumers: list[dict[str, Any]]) -> None:
+    """Everybody else waits while it is done what a heartbeat says, and when its connection is gone."""
+    settings = context.shared.settings
+    produced, consumed = ({_name(each.get("groupName")) for each in data} for data in (producers, consumers))
+    if context.shared.clients.groups_with(context.outlet, produced, consumed) > settings.client_groups:
+        reason = f"one client may be in {settings.client_groups} groups, see rocketmq.client_groups"
+        raise Failure(Code.SYSTEM_ERROR, reason)
+    if sum(len(read_list(each.get("subscriptionDataSet"))) for each in consumers) > settings.client_subscriptions:
+        reason = f"one client may subscribe {settings.client_subscriptions} times, see rocketmq.client_subscriptions"
+        raise Failure(Code.SYSTEM_ERROR, reason)
 
 
 def _consume(context: Context, client: Client, data: dict[str, Any], is_without_topics: bool) -> None:
@@ -106,7 +120,7 @@ def consumer_list(context: Context, command: Command) -> Reply:
 
 def lock_queues(context: Context, command: Command) -> Reply:
     group, client, queues = _lock_request(command)
-    locked = [queue for queue in queues if context.shared.locks.lock(group, client, queue)]
+    locked = context.shared.locks.lock(group, client, queues)
     shown = [{"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.queue_id} for queue in locked]
     return reply_json(command, {"lockOKMQSet": shown})
 

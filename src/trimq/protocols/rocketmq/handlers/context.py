@@ -26,6 +26,7 @@ from trimq.protocols.rocketmq.queue_locks import QueueLocks
 from trimq.protocols.rocketmq.remoting import Command
 from trimq.protocols.rocketmq.repeats import Repeats
 from trimq.protocols.rocketmq.resets import Resets
+from trimq.protocols.rocketmq.searches import Searches
 from trimq.protocols.rocketmq.subscriptions import FilterLimits
 from trimq.protocols.rocketmq.taking import Polls
 from trimq.protocols.rocketmq.traffic import Traffic
@@ -55,6 +56,7 @@ class Shared:
     flushes: FlushWatch
     shapes: PropertyShapes
     delayed: DelayedShapes
+    searches: Searches
     traffic: Traffic = field(default_factory=Traffic)
     resets: Resets = field(default_factory=Resets)
     polls: Polls = field(default_factory=Polls)

@@ -3,6 +3,7 @@ read)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -196,14 +197,22 @@ def all_offsets(context: Context, command: Command) -> Reply:
 
 def encode_offsets(sharing: Sharing, caller: Caller, unlisted: frozenset[str] = frozenset()) -> bytes:
     """How far all groups have read but for those that are unlisted."""
+    return join_offsets(encode_each_offset(sharing, caller, unlisted))
+
+
+def encode_each_offset(sharing: Sharing, caller: Caller, unlisted: frozenset[str] = frozenset()) -> Iterator[bytes]:
+    """The same in pieces, one for each group and topic, each as it is when it is asked for."""
     topics = {topic.id: topic.name.name for topic in sharing.topics(caller)}
-    tables: dict[str, dict[int, int]] = {}
     for group in sharing.cursor_groups(caller):
+        tables: dict[str, dict[int, int]] = {}
         for stream, cursor in sharing.cursors(caller, group).items():
             if stream.topic in topics and group not in unlisted:
                 tables.setdefault(f"{topics[stream.topic]}@{group}", {})[stream.number] = cursor.offset
-    shown = b",".join(
-        msgspec.json.encode(name) + b":" + write_object_keyed(table.items()) for name, table in tables.items()
-    )
+        for name, table in tables.items():
+            yield msgspec.json.encode(name) + b":" + write_object_keyed(table.items())
+
+
+def join_offsets(pieces: Iterable[bytes]) -> bytes:
     version = msgspec.json.encode({"counter": 0, "stateVersion": 0, "timestamp": 0})
+    shown = b",".join(pieces)
     return b'{"dataVersion":%b,"groupTopicMap":{},"offsetTable":{%b},"pullOffsetTable":{}}' % (version, shown)

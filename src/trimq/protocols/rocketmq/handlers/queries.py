@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.unit import Draft, Unit, encode_unit
-from trimq.protocols.contract import Reply
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.answers import answer
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.replies import reply, reply_json
+from trimq.protocols.rocketmq.handlers.replies import refused_parts, reply, reply_json
 from trimq.protocols.rocketmq.handlers.resetting import known_topic
 from trimq.protocols.rocketmq.headers import Int32, Int64
 from trimq.protocols.rocketmq.remoting import Command
@@ -43,20 +45,31 @@ def view_message(context: Context, command: Command) -> Reply:
 
 
 def query_message(context: Context, command: Command) -> Reply:
-    """The newest that were asked for, oldest first."""
-    header = command.read(_Query)
-    found = context.sharing.find_key(
+    """The newest that were asked for, oldest first. Many may have the key, and be too new: a search may go on for some
+    turns of the loop."""
+    found = _find(context, command.opaque, command.read(_Query))
+    return context.shared.searches.begin(found, partial(refused_parts, command))
+
+
+def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | None]:
+    """None after each step, then the answer."""
+    most, units = min(max(header.maxNum, 1), _MOST_FOUND), []
+    for unit in context.sharing.search_key(
         context.caller, header.topic, header.key, header.beginTimestamp, header.endTimestamp
-    )
-    units = list(islice(found, min(max(header.maxNum, 1), _MOST_FOUND)))
-    newest = units[0] if units else None
+    ):
+        if unit is None:
+            yield None
+            continue
+        units.append(unit)
+        if len(units) == most:
+            break
     fields = {
-        "indexLastUpdateTimestamp": str(newest.store_ms if newest else 0),
-        "indexLastUpdatePhyoffset": str(newest.position if newest else 0),
+        "indexLastUpdateTimestamp": str(units[0].store_ms if units else 0),
+        "indexLastUpdatePhyoffset": str(units[0].position if units else 0),
     }
     if not units:
         raise Failure(Code.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", fields)
-    return reply(command, fields=fields, body=b"".join(encoded_unit(unit) for unit in reversed(units)))
+    yield answer(opaque, Code.SUCCESS, fields, body=b"".join(encoded_unit(unit) for unit in reversed(units)))
 
 
 def encoded_unit(unit: Unit) -> bytes:

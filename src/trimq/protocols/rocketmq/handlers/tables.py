@@ -106,6 +106,14 @@ BROKER: dict[int, Handler] = {
     Request.GET_ALL_TOPIC_CONFIG: topics.all_topic_configs,
 }
 
+# Bodies that are messages have limits of their own; how many topics other brokers tell of has one, too.
+WITH_LARGE_BODIES = frozenset(
+    (
+        *(Request.SEND_MESSAGE, Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE),
+        *(Request.SEND_REPLY_MESSAGE, Request.SEND_REPLY_MESSAGE_V2, Request.REGISTER_BROKER),
+    )
+)
+
 # Old clients send here, and never take anything.
 _NOT_FOR_OLD_CLIENTS = frozenset(
     (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE, Request.POP_MESSAGE, Request.PEEK_MESSAGE)

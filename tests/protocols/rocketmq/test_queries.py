@@ -1,0 +1,101 @@
+"""Messages by key: of a search that takes long nobody else notices anything."""
+
+from __future__ import annotations
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, Peer, bodies_of
+
+from trimq.protocols.contract import Reply
+from trimq.storage import key_index
+
+ASKED = {"topic": "t", "key": "k", "maxNum": 32, "beginTimestamp": NOW_MS, "endTimestamp": NOW_MS + 4000}
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Sixty messages of one key, a second between them, of which the index is in a file."""
+    desk = Desk()
+    for number in range(60):
+        desk.broker.send("t", b"%d" % number, properties="KEYS\x01k\x02")
+        desk.advance(1000)
+    monkeypatch.setattr(key_index, "LOOKED_AT_AT_ONCE", 5)
+    return desk.restart()
+
+
+def begun(peer: Peer, **changes: int | str) -> Reply:
+    reply = peer.begin(12, {**ASKED, **changes})
+    assert reply is not None
+    return reply
+
+
+def turns(desk: Desk, *replies: Reply) -> int:
+    """How many turns of the loop it takes until all are answered."""
+    for count in range(1000):
+        if all(map(desk.is_ready, replies)):
+            return count
+        assert desk.liveness.step(desk.liveness.now_ms())
+    raise AssertionError("it never ends")
+
+
+def test_a_long_search_goes_on_in_turns(desk: Desk) -> None:
+    reply = begun(desk.broker)
+    assert not desk.is_ready(reply)
+    assert desk.connect().ask(30, {"topic": "t", "queueId": 0}).code == 0
+    assert turns(desk, reply) == 60 // 5 - 1
+    assert bodies_of(desk.take(reply)) == [b"0", b"1", b"2", b"3", b"4"]
+    assert desk.liveness.next_due_ms() is None or desk.liveness.next_due_ms() > desk.liveness.now_ms()
+
+
+def test_what_the_first_step_finds_is_answered_at_once(desk: Desk) -> None:
+    answer = desk.broker.ask(12, {**ASKED, "maxNum": 3, "endTimestamp": 2 * NOW_MS})
+    assert bodies_of(answer) == [b"57", b"58", b"59"]
+    assert answer.fields["indexLastUpdateTimestamp"] == str(NOW_MS + 59_000)
+
+
+def test_many_searches_take_one_step_in_each_turn(desk: Desk) -> None:
+    alone = turns(desk, begun(desk.broker))
+    replies = [begun(desk.broker) for _ in range(10)]
+    last = begun(desk.connect(), beginTimestamp=NOW_MS + 40_000, endTimestamp=NOW_MS + 45_000, maxNum=1)
+    assert turns(desk, last) <= 3 * 11, "it does not wait until the others are done"
+    assert turns(desk, *replies) > 5 * alone
+    assert {desk.take(reply).body for reply in replies} == {desk.take(begun_and_done(desk)).body}
+
+
+def begun_and_done(desk: Desk) -> Reply:
+    reply = begun(desk.broker)
+    turns(desk, reply)
+    return reply
+
+
+def test_a_search_that_finds_nothing_says_so(desk: Desk) -> None:
+    reply = begun(desk.broker, beginTimestamp=NOW_MS + 100, endTimestamp=NOW_MS + 200)
+    assert turns(desk, reply) > 5
+    assert desk.take(reply).code == 22
+
+
+def test_a_search_ends_with_its_connection(desk: Desk) -> None:
+    searches = desk.doors._shared.searches
+    reply, other = begun(desk.broker), begun(desk.connect())
+    assert len(searches) == 2
+    assert reply.abandon is not None
+    reply.abandon()
+    assert len(searches) == 1
+    turns(desk, other)
+    assert len(searches) == 0
+    assert desk.broker.begin(12, ASKED, flag=2) is None
+    assert len(searches) == 0, "nobody waits for the answer to a request that wants none"
+
+
+def test_a_stop_refuses_what_is_searched_for(desk: Desk) -> None:
+    reply = begun(desk.broker)
+    assert not reply.waits_for_event, "a stop, or a peer that says nothing more, does not give it up"
+    desk.core.stop_writes()
+    assert desk.take(reply).code == 14
+    assert desk.broker.ask(12, ASKED).code == 14
+
+
+def test_a_topic_may_go_while_its_messages_are_searched_for(desk: Desk) -> None:
+    reply = begun(desk.broker)
+    desk.broker.ask(215, {"topic": "t"})
+    turns(desk, reply)
+    assert len(bodies_of(desk.take(reply))) == 5, "they are in the log until its file goes"
