@@ -135,9 +135,23 @@ def test_a_producer_that_does_not_read_is_not_asked_and_no_question_is_counted()
     desk.advance(10 * INTERVAL_MS)
     assert (heard(desk), halves_stored(desk)) == ([], 1)
     desk.broker.way.is_congested = False
-    desk.advance(INTERVAL_MS)
+    desk.advance(1000)
     (question,) = heard(desk)
     assert checked_times(question) == "1"
+
+
+def test_a_producer_that_reads_slowly_is_asked_the_rest_before_the_next_look() -> None:
+    desk = with_halves(3)
+    desk.broker.way.is_congested = True
+    desk.advance(5000)
+    assert heard(desk) == []
+    desk.broker.way.is_congested = False
+    desk.advance(1000)
+    assert [checked_times(question) for question in heard(desk)] == ["1", "1", "1"]
+    desk.advance(INTERVAL_MS - 6000)
+    assert len(heard(desk)) == 3
+    desk.advance(1)
+    assert len(heard(desk)) == 6  # at the time at which it is looked for all of them
 
 
 def test_of_several_producers_one_that_reads_is_asked() -> None:

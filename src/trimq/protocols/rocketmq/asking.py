@@ -13,7 +13,7 @@ from trimq.config import RocketMQ as RocketMQSettings
 from trimq.core.failures import Reason
 from trimq.core.shared_streams import Appended
 from trimq.core.sharing import Sharing
-from trimq.core.timers import TURN_MS
+from trimq.core.timers import RETRY_MS, TURN_MS
 from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
 from trimq.formats.unit import Draft, Unit, encode_unit
 from trimq.formats.unit_copies import WAIT, copied_properties
@@ -88,6 +88,8 @@ class Asking:
         self.patience = patience
         self._timer: Timer | None = None
         self._round: deque[int] | None = None  # those that are still to be looked at, while there is a look
+        self._put_off: deque[int] = deque()  # those of them whose producers have not read what they were sent before
+        self._next_ms = 0
         self._refusals: list[Refusal] = []
         self._is_stopped = False
 
@@ -110,13 +112,17 @@ class Asking:
 
     def arm(self) -> None:
         """See that there will be a look if anything is undecided."""
+        self._arm_at(self._timeline.now_ms() + self.patience.interval_ms)
+
+    def _arm_at(self, due_ms: int) -> None:
         if self._timer is None and self._round is None and len(self._halves) and not self._is_stopped:
-            self._timer = self._timeline.call_at(self._timeline.now_ms() + self.patience.interval_ms, self._check)
+            self._timer = self._timeline.call_at(due_ms, self._check)
 
     # -- looking at all that are undecided
 
     def _check(self) -> None:
         self._round = deque(self._halves)
+        self._next_ms = self._timeline.now_ms() + self.patience.interval_ms
         self._look()
 
     def _look(self) -> None:
@@ -131,22 +137,30 @@ class Asking:
         if not self._round:
             self._end_round()
         elif share.last is None:
-            self._look_soon()
+            self._look_in(0)
         else:
-            self._sharing.afterwards(share.last.ticket, lambda done: self._look_soon())
+            self._sharing.afterwards(share.last.ticket, lambda done: self._look_in(0))
 
-    def _look_soon(self) -> None:
+    def _look_in(self, milliseconds: int) -> None:
         if not self._is_stopped:
-            self._timer = self._timeline.call_at(self._timeline.now_ms(), self._look)
+            self._timer = self._timeline.call_at(self._timeline.now_ms() + milliseconds, self._look)
 
     def _end_round(self) -> None:
+        """All were looked at. Long questions take a reader a while: who is asked them is asked the rest a little
+        later, rather than at the next look."""
+        now_ms = self._timeline.now_ms()
+        if self._put_off and now_ms + RETRY_MS < self._next_ms:
+            self._round, self._put_off = self._put_off, deque()
+            self._look_in(RETRY_MS)
+            return
         self._round = None
+        self._put_off.clear()
         if self._refusals:
             count, last = len(self._refusals), self._refusals[-1]
             log.warning("%d undecided transactions are looked at again later: %s", count, last)
             self._refusals = []
         self._halves.tidy()
-        self.arm()
+        self._arm_at(max(self._next_ms, now_ms))
 
     def _look_at(self, offset: int, share: _Share) -> None:
         since_ms = self._halves.since_ms(offset)
@@ -178,6 +192,8 @@ class Asking:
         group = properties.get(PRODUCER_GROUP, "")
         producer = self._choose(group)
         if producer is None:
+            if self._clients.producers(group):
+                self._put_off.append(offset)
             return None
         properties[CHECKED_TIMES], properties[WAIT] = str(times + 1), "false"
         try:
