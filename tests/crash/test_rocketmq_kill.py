@@ -4,79 +4,19 @@ place; and a transaction, a retry and a delayed message outlive a kill in every 
 from __future__ import annotations
 
 import random
-import signal
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from compat.rocketmq_wire import COMMIT, ROLLBACK, Wire
-
-from tools.broker import COMMAND, _await_ready
+from crash.rocketmq_process import Broker, eventually
 
 ROUNDS = 20
-PATIENCE_S = 30
 QUEUES = 2
 CHECK = 39
-
-
-class Broker:
-    """A process that is started again and again on the same folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-        self.address = ""
-
-    def start(self) -> None:
-        ready, log = self._folder / "ready.json", self._folder / "broker.log"
-        ready.unlink(missing_ok=True)
-        flags = [
-            "--kafka-listen",
-            "off",
-            "--amqp-listen",
-            "off",
-            "--http-listen",
-            "off",
-            "--rocketmq-grpc-listen",
-            "off",
-        ]
-        flags += ["--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"]
-        flags += ["--rocketmq-commit-file-bytes", "65536", "--rocketmq-queue-file-entries", "100"]
-        flags += ["--rocketmq-index-keys", "1000", "--storage-checkpoint-bytes", "20000"]
-        flags += ["--rocketmq-delay-levels", "1s 2s", "--rocketmq-transaction-timeout-ms", "300"]
-        flags += ["--rocketmq-transaction-check-interval-ms", "1500", "--data-dir", str(self._folder / "data")]
-        with log.open("ab") as output:
-            command = [*COMMAND, "serve", *flags, "--ready-file", str(ready)]
-            self._process = subprocess.Popen(command, stdout=output, stderr=output)
-        self.address = _await_ready(self._process, ready, log)["rocketmq_broker"]
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-
-    def wait(self) -> int:
-        assert self._process is not None
-        return self._process.wait(PATIENCE_S)
-
-    def restart(self) -> None:
-        """Killed, and started again."""
-        self.kill()
-        self.wait()
-        self.start()
-
-    def stop(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        assert self.wait() == 0
-
-    def end(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
 
 
 @pytest.fixture
@@ -87,14 +27,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield made
     finally:
         made.end()
-
-
-def eventually(look: Callable[[], bool]) -> None:
-    """Until it is so. The broker's own time passes: it is a process of its own."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.02)
 
 
 @pytest.mark.timeout(300)

@@ -18,6 +18,8 @@ from rocketmq_workload import RocketMQWorkload
 from simulated_trace import SimulationFailure
 from simulation import Outcome, Simulation
 
+from trimq.protocols.rocketmq import asking, halves
+
 SEEDS_TO_CATCH_A_BUG = 600
 
 Record = Callable[[str, object], None]
@@ -56,6 +58,16 @@ def test_every_popped_message_is_settled_or_comes_back_or_is_given_up(seeds: ran
 
 def test_members_of_both_surfaces_share_what_their_group_is_given(seeds: range, record_property: Record) -> None:
     record_property("simulation of gRPC clients", covered(CallingWorkload, seeds[: len(seeds) // 2 or 1]))
+
+
+def test_so_it_is_when_halves_are_moved_and_asked_about_a_few_at_a_time(
+    some_seeds: range, monkeypatch: pytest.MonkeyPatch, record_property: Record
+) -> None:
+    """As with thousands of them."""
+    for name, few in (("FAR_BEHIND", 3), ("NOTED_EVERY", 2), ("SHARE_COUNT", 2)):
+        monkeypatch.setattr(halves, name, few)
+    monkeypatch.setattr(asking, "SHARE_COUNT", 2)
+    record_property("simulation of RocketMQ clients whose halves are moved", covered(RocketMQWorkload, some_seeds))
 
 
 def covered(workload: type[RocketMQWorkload], seeds: range) -> list[float]:

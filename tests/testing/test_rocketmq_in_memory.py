@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 import pytest
+from compat.rocketmq_wire import Wire
 
 from trimq.formats.unit import iterate
 from trimq.testing import Broker
@@ -54,6 +55,17 @@ def test_a_delayed_message_comes_when_the_clock_is_moved() -> None:
         assert pull(broker) == [b"first"]
         broker.advance("2h")
         assert pull(broker) == [b"first", b"late"]
+
+
+def test_all_undecided_transactions_were_asked_for_when_the_clock_stands_still_again() -> None:
+    with Broker() as broker, Wire(broker.addresses["rocketmq_broker"]) as wire:
+        wire.heartbeat("g", "t")
+        for number in range(600):
+            wire.prepare("t", b"half", UNIQ_KEY=f"U{number}")
+        broker.advance("30s")
+        wire.heartbeat("g", "t")
+        asked = [header["extFields"]["transactionId"] for header, _ in wire.asked if header["code"] == 39]
+        assert sorted(asked) == sorted(f"U{number}" for number in range(600))
 
 
 def test_its_addresses_are_offered_that_of_grpc_to_who_asks_for_it() -> None:

@@ -27,6 +27,8 @@ REAL_QUEUE = "REAL_QID"
 PRODUCER_GROUP = "PGROUP"
 TRANSACTIONAL = "TRAN_MSG"
 CHECKED_TIMES = "TRANSACTION_CHECK_TIMES"
+HALF_FIRST = "TRIMQ_HALF_FIRST"
+"""Of a half that was moved to the end of its topic: where it stood first, and since when it waits."""
 
 _UNKNOWN = -1
 
@@ -70,7 +72,7 @@ def was_given_up(unit: Unit) -> bool:
 def again_draft(unit: Unit | Draft, again: tuple[str, int]) -> Draft:
     """The message of a letter, as it is sent again: with all its tries before it."""
     properties = read_properties(unit.properties)
-    for name in (DELAY, REAL_TOPIC, REAL_QUEUE, TRANSACTIONAL, CHECKED_TIMES):
+    for name in (DELAY, REAL_TOPIC, REAL_QUEUE, TRANSACTIONAL, CHECKED_TIMES, HALF_FIRST):
         properties.pop(name, None)
     drop_expiry(properties)  # whoever sends it again wants it to be read
     topic, queue_id = again

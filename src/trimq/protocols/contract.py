@@ -271,6 +271,17 @@ class CallRun(Protocol):
         one message for each, in their order."""
 
 
+class Sink(Protocol):
+    """The way to the peer of a stream on which both sides say what they like."""
+
+    def __call__(self, parts: Parts) -> None:
+        """What finds no room, or nobody who listens, is lost."""
+
+    @property
+    def is_congested(self) -> bool:
+        """The peer reads slower than it is sent to: hold back what can wait."""
+
+
 class CallFrontEnd(Protocol):
     """A front-end that is given whole calls, whatever carries them. The parts of a reply are messages, one for a plain
     call."""
@@ -290,7 +301,7 @@ class CallFrontEnd(Protocol):
     def runs(self) -> Mapping[str, CallRun]:
         """For a new connection: the methods of which calls that come together may be answered together."""
 
-    def open(self, stream: str, facts: CallerFacts, sink: Callable[[Parts], None]) -> CallStream: ...
+    def open(self, stream: str, facts: CallerFacts, sink: Sink) -> CallStream: ...
 
     def failed(self, method: str) -> Parts:
         """The answer to a call over which the front-end stumbled."""

@@ -11,7 +11,7 @@ import grpc.aio
 
 from trimq.clock import LoopTime, Timeline
 from trimq.metrics import Counter
-from trimq.protocols.contract import CallerFacts, Parts, Reply
+from trimq.protocols.contract import CallerFacts, Parts, Reply, Sink
 from trimq.protocols.grpc.connection import Limits
 from trimq.protocols.grpc.front_end import GrpcDoor
 from trimq.server.listener import Listener
@@ -29,7 +29,7 @@ class NoGood(Exception):
 
 
 class EchoStream:
-    def __init__(self, sink: Callable[[Parts], None]) -> None:
+    def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.is_closed = False
 
@@ -112,7 +112,7 @@ class Echo:
     def runs(self) -> dict[str, EchoRun]:
         return {"Plain": EchoRun(self)} if self.gathers else {}
 
-    def open(self, stream: str, facts: CallerFacts, sink: Callable[[Parts], None]) -> EchoStream:
+    def open(self, stream: str, facts: CallerFacts, sink: Sink) -> EchoStream:
         self.opened.append(EchoStream(sink))
         return self.opened[-1]
 

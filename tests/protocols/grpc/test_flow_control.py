@@ -115,11 +115,15 @@ def test_who_waits_behind_a_slow_reader_may_give_up() -> None:
 def test_what_is_said_on_a_stream_that_is_not_read_is_lost_in_the_end() -> None:
     peer = Http2Peer(LARGE._replace(unsent_bytes=5000), window=10).greet()
     peer.say(headers(1, request_fields("Stream")))
+    sink = peer.echo.opened[0].sink
+    assert not sink.is_congested
     for _ in range(1000):
-        peer.echo.opened[0].sink([b"notice" * 10])
+        sink([b"notice" * 10])
     assert held_bytes(peer) < 5000 + 100
+    assert sink.is_congested
     peer.say(settings((4, 1 << 20)))
     assert held_bytes(peer) == 0
+    assert not sink.is_congested
     assert set(peer.answers[1].messages) == {b"notice" * 10}
 
 

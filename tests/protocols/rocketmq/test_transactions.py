@@ -5,41 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles import TornTails
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
+from protocols.rocketmq.transaction_desk import (
+    COMMIT,
+    PERCENTS,
+    ROLLBACK,
+    commit_what_is_asked_for,
+    decide,
+    found,
+    half,
+    heard,
+    place_of,
+    produce,
+    set_aside,
+    torn,
+    words_stored,
+)
 
 from trimq.core.failures import Reason
-from trimq.formats.unit_hosts import offset_message_id
 from trimq.formats.unit_properties import read_properties
 from trimq.model import SYSTEM
-
-COMMIT, ROLLBACK = 8, 12
-
-
-def half(desk: Desk, body: bytes = b"half", unique: str = "U", more: str = "") -> dict[str, Any]:
-    """What a producer needs to decide it."""
-    properties = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01{unique}\x02TAGS\x01A\x02{more}"
-    answer = desk.broker.send("t", body, 1, properties, f=4)
-    assert (answer.code, answer.fields["queueId"], answer.fields["transactionId"]) == (0, "1", unique)
-    position = int(answer.fields["msgId"][16:], 16)
-    offset = answer.fields["queueOffset"]
-    return {"producerGroup": "pg", "tranStateTableOffset": offset, "commitLogOffset": position}
-
-
-def decide(desk: Desk, asked: dict[str, Any], how: int, **fields: Any) -> Any:
-    return desk.broker.ask(37, {**asked, "commitOrRollback": how, **fields})
-
-
-def found(desk: Desk) -> list[bytes]:
-    return bodies_of(desk.broker.pull("t", queue=1))
-
-
-def heard(desk: Desk) -> list[Any]:
-    return [command for command in desk.broker.way.sent if command.code == 39]
-
-
-def produce(desk: Desk) -> None:
-    desk.broker.ask(34, body={"clientID": "c", "producerDataSet": [{"groupName": "pg"}]})
 
 
 def test_a_half_is_seen_when_it_is_committed() -> None:
@@ -189,38 +174,13 @@ def test_a_transaction_outlives_a_crash_in_every_phase(ends: str) -> None:
     assert (found(desk), heard(desk)) == ([b"first"], [])
 
 
-PERCENTS = range(0, 101, 10)
-
-
-def torn(desk: Desk, percent: int) -> Desk:
-    """The power is cut while a pass is written: so much of it is kept."""
-    desk.runner.end_pass()
-    desk.core.stop_writes()
-    desk.memory.crash(TornTails(percent, keeps_names=True))
-    return Desk(None, desk.message_time.now_ms(), desk.memory, **desk.given)
-
-
-def words(desk: Desk) -> int:
-    return len(units_of(desk.broker.pull("RMQ_SYS_TRANS_OP_HALF_TOPIC")))
-
-
-def commit_what_is_asked_for(desk: Desk) -> None:
-    produce(desk)
-    for _ in range(3):
-        desk.advance(30_000)
-        for question in heard(desk):
-            asked = {name: question.fields[name] for name in ("tranStateTableOffset", "commitLogOffset")}
-            decide(desk, {"producerGroup": "pg", **asked}, COMMIT, fromTransactionCheck=True)
-        desk.broker.way.sent.clear()
-
-
 def test_a_half_whose_word_was_lost_with_the_power_counts_once() -> None:
     has_lost_a_word = False
     for percent in PERCENTS:
         desk = Desk(commit_file_bytes=1 << 16)
         desk.broker.begin(37, {**half(desk), "commitOrRollback": COMMIT})
         desk = torn(desk, percent)
-        has_lost_a_word = has_lost_a_word or (found(desk) == [b"half"] and not words(desk))
+        has_lost_a_word = has_lost_a_word or (found(desk) == [b"half"] and not words_stored(desk))
         commit_what_is_asked_for(desk)
         assert found(desk) == [b"half"]
     assert has_lost_a_word
@@ -236,8 +196,30 @@ def test_a_half_that_was_stored_anew_when_the_power_failed_counts_once() -> None
         assert desk.message_time.step(desk.message_time.now_ms() + 1)  # its producer is to be asked
         desk = torn(desk, percent)
         halves = len(units_of(desk.broker.pull("RMQ_SYS_TRANS_HALF_TOPIC")))
-        has_lost_a_word = has_lost_a_word or (halves == 2 and not words(desk))
+        has_lost_a_word = has_lost_a_word or (halves == 2 and not words_stored(desk))
         commit_what_is_asked_for(desk)
+        assert found(desk) == [b"half"]
+    assert has_lost_a_word
+
+
+def test_a_half_that_was_set_aside_when_the_power_failed_is_set_aside_once() -> None:
+    has_lost_a_word = False
+    for percent in PERCENTS:
+        desk = Desk(commit_file_bytes=1 << 16, transaction_check_max=1)
+        produce(desk)
+        half(desk)
+        desk.advance(59_999)
+        assert (len(heard(desk)), words_stored(desk)) == (1, 1)
+        assert desk.message_time.step(desk.message_time.now_ms() + 1)  # it is to be set aside
+        desk = torn(desk, percent)
+        letters = bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC"))
+        has_lost_a_word = has_lost_a_word or (len(letters) == 1 and words_stored(desk) == 1)
+        produce(desk)
+        desk.advance(120_000)
+        assert bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC")) == [b"half"]
+        (failure,) = desk.core.broker.queueing.failures(SYSTEM)
+        desk.core.broker.queueing.redrive_failure(SYSTEM, failure.id)
+        desk.runner.settle()
         assert found(desk) == [b"half"]
     assert has_lost_a_word
 
@@ -264,15 +246,6 @@ def test_a_half_that_was_set_aside_is_told_and_can_be_sent_to_its_topic() -> Non
 # -- halves that were set aside are asked for again
 
 
-def set_aside(desk: Desk) -> str:
-    """The id of a half that nobody decided."""
-    produce(desk)
-    half(desk)
-    desk.advance(10_000)
-    (unit,) = units_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC"))
-    return offset_message_id(unit.store_host, unit.position)
-
-
 def test_a_half_that_was_set_aside_is_asked_for_again_and_counts_when_it_is_committed() -> None:
     desk = Desk(transaction_timeout_ms=1000, transaction_check_interval_ms=1000, transaction_check_max=1)
     id, before = set_aside(desk), len(heard(desk))
@@ -285,6 +258,33 @@ def test_a_half_that_was_set_aside_is_asked_for_again_and_counts_when_it_is_comm
     asked = {name: fields[name] for name in ("tranStateTableOffset", "commitLogOffset")}
     assert decide(desk, {"producerGroup": "pg", **asked}, COMMIT, fromTransactionCheck=True).code == 0
     assert found(desk) == [b"half"]
+
+
+@pytest.mark.parametrize("ends", ["", "restart", "kill"])
+def test_a_half_that_was_set_aside_is_put_back_once(ends: str) -> None:
+    desk = Desk(transaction_timeout_ms=1000, transaction_check_interval_ms=1000, transaction_check_max=1)
+    id = set_aside(desk)
+    first = desk.broker.begin(323, {"topic": "t", "msgId": id})
+    assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 1  # though nothing of it is durable yet
+    assert first is not None
+    assert desk.take(first).code == 0
+    desk = getattr(desk, ends)() if ends else desk
+    desk.broker.way.sent.clear()
+    assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 1
+    produce(desk)
+    desk.advance(1000)
+    for question in heard(desk):
+        decide(desk, place_of(question), COMMIT, fromTransactionCheck=True)
+    assert found(desk) == [b"half"]
+
+
+def test_what_could_not_be_put_back_may_be_tried_again() -> None:
+    desk = Desk(transaction_timeout_ms=1000, transaction_check_interval_ms=1000, transaction_check_max=1)
+    id = set_aside(desk)
+    desk.fail_writes()
+    assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 1
+    desk.files.before = lambda operation, name: None
+    assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 0
 
 
 @pytest.mark.parametrize("id", ["zz", "", "7F00000100002A9F0000000000000000", "7F00000100002A9F00000000FFFFFFFF"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from trimq.clock import Timeline, Timer
 from trimq.errors import ProtocolError, Stopping
@@ -96,6 +97,23 @@ class _Talk:
         self._stream.closed()
 
     drop = cancel
+
+
+class _StreamSink:
+    """The way to the peer of a stream."""
+
+    __slots__ = ("_is_congested", "_say")
+
+    def __init__(self, say: Callable[[Parts], None], is_congested: Callable[[], bool]) -> None:
+        self._say = say
+        self._is_congested = is_congested
+
+    def __call__(self, parts: Parts) -> None:
+        self._say(parts)
+
+    @property
+    def is_congested(self) -> bool:
+        return self._is_congested()
 
 
 class GrpcConversation:
@@ -247,7 +265,9 @@ class GrpcConversation:
     def _begin(self, stream: Stream) -> None:
         head: Head = stream.block.meaning
         try:
-            opened = self._front_end.open(head.method.name, head.facts, lambda parts: self._say(stream, parts))
+            opened = self._front_end.open(
+                head.method.name, head.facts, _StreamSink(partial(self._say, stream), self._is_congested)
+            )
         except Exception as error:
             self._end_for(stream, head.method.name, error)
             return
@@ -267,6 +287,10 @@ class GrpcConversation:
         """What is said to one who does not listen is lost: it is said again."""
         if parts and stream.is_open and not stream.tail and self._has_room:
             self._outlet.send(self._calls.say(stream, parts))
+
+    def _is_congested(self) -> bool:
+        """Its windows hold back what it does not take, or its socket does."""
+        return not self._has_room or self._outlet.is_congested
 
     # -- ends
 

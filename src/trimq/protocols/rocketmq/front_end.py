@@ -21,6 +21,7 @@ from trimq.formats.unit_hosts import pack_host
 from trimq.formats.unit_schedule import parse_levels
 from trimq.model import Caller
 from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
+from trimq.protocols.rocketmq.asking import patience_of
 from trimq.protocols.rocketmq.attendance import ClientsAttendance
 from trimq.protocols.rocketmq.broker_registry import BrokerRegistry
 from trimq.protocols.rocketmq.client_calls import ClientCalls
@@ -43,7 +44,7 @@ from trimq.protocols.rocketmq.remoting import ONE_WAY, RESPONSE, BadHeader, Comm
 from trimq.protocols.rocketmq.repeats import Repeats
 from trimq.protocols.rocketmq.searches import Searches
 from trimq.protocols.rocketmq.system_topics import system_topics
-from trimq.protocols.rocketmq.transactions import Transactions, patience_of
+from trimq.protocols.rocketmq.transactions import Transactions
 
 if TYPE_CHECKING:
     from trimq.protocols.rocketmq.grpc.front_end import GrpcFrontEnd

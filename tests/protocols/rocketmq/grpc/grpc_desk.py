@@ -39,14 +39,30 @@ class GrpcDesk:
         return GrpcDesk(self.desk.restart())
 
 
+class Line:
+    """The way to a client: what it hears."""
+
+    is_congested = False
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def __call__(self, parts: Parts) -> None:
+        self.heard += [wire.TelemetryCommand.FromString(bytes(part)) for part in parts]
+
+
 class Phone:
     """One client."""
 
     def __init__(self, desk: GrpcDesk, metadata: dict[str, str]) -> None:
         self._desk = desk
         self.metadata = metadata
-        self.heard: list[Any] = []
+        self.line = Line()
         self.stream: Telemetry | None = None
+
+    @property
+    def heard(self) -> list[Any]:
+        return self.line.heard
 
     def facts(self, remaining_ms: int | None = 30_000) -> CallerFacts:
         return CallerFacts("10.0.0.9:5009", self.metadata, remaining_ms)
@@ -113,12 +129,9 @@ class Phone:
 
     def tell(self, settings: Any) -> Any:
         """Open a stream and say what this client is; what it was answered."""
-        self.stream = self._desk.front_end.open("Telemetry", self.facts(), self._hear)
-        self._hear(self.stream.receive(wire.TelemetryCommand(settings=settings).SerializeToString()))
+        self.stream = self._desk.front_end.open("Telemetry", self.facts(), self.line)
+        self.line(self.stream.receive(wire.TelemetryCommand(settings=settings).SerializeToString()))
         return self.heard[-1]
-
-    def _hear(self, parts: Parts) -> None:
-        self.heard += [wire.TelemetryCommand.FromString(bytes(part)) for part in parts]
 
     def produce(self, *topics: str) -> Any:
         return self.tell(

@@ -117,4 +117,19 @@ def test_a_producer_whose_stream_is_down_is_asked_when_it_is_back() -> None:
     assert asked(client) == []
     client.produce("t")
     desk.desk.advance(4000)
-    assert len(asked(client)) == 1
+    (question,) = asked(client)
+    assert question.message.user_properties["TRANSACTION_CHECK_TIMES"] == "1"
+
+
+def test_a_producer_that_does_not_read_its_stream_is_not_asked() -> None:
+    desk = desk_with(transaction_timeout_ms=3000, transaction_check_interval_ms=3000)
+    client = desk.client()
+    client.produce("t")
+    half(client)
+    client.line.is_congested = True
+    desk.desk.advance(30_000)
+    assert asked(client) == []
+    client.line.is_congested = False
+    desk.desk.advance(3000)
+    (question,) = asked(client)
+    assert question.message.user_properties["TRANSACTION_CHECK_TIMES"] == "1"

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from trimq.errors import Refusal
 from trimq.formats.unit_hosts import pack_host
 from trimq.model import Caller
-from trimq.protocols.contract import CallerFacts, CallRun, Parts, Reply
+from trimq.protocols.contract import CallerFacts, CallRun, Parts, Reply, Sink
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.calls import Call, Handler, refused, reply
 from trimq.protocols.rocketmq.grpc.codes import Denied, Rejected
@@ -28,7 +28,7 @@ from trimq.protocols.rocketmq.grpc.handlers import (
 )
 from trimq.protocols.rocketmq.grpc.handlers.sending_runs import SendRuns
 from trimq.protocols.rocketmq.grpc.handlers.settling_runs import AckRuns
-from trimq.protocols.rocketmq.grpc.known_clients import ClientOutlet, KnownClients, Sink
+from trimq.protocols.rocketmq.grpc.known_clients import ClientOutlet, KnownClients
 from trimq.protocols.rocketmq.grpc.renewals import Renewals
 from trimq.protocols.rocketmq.grpc.words import Code
 from trimq.protocols.rocketmq.handlers.context import Shared

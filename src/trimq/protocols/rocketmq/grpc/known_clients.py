@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from trimq.clock import Timeline, Timer
-from trimq.protocols.contract import Parts
+from trimq.protocols.contract import Parts, Sink
 from trimq.protocols.rocketmq.consumers import SILENCE_MS, Client, Clients
 from trimq.protocols.rocketmq.grpc.codes import Denied
 from trimq.protocols.rocketmq.grpc.words import Code
 
 _LOOK_MS = 10_000
-
-Sink = Callable[[Parts], None]
 
 
 class ClientOutlet:
@@ -30,7 +28,8 @@ class ClientOutlet:
 
     @property
     def is_congested(self) -> bool:
-        return False
+        """Also while it is not there: what it is asked then it does not hear."""
+        return self.sink is None or self.sink.is_congested
 
     def pause_intake(self, milliseconds: int) -> None:
         """gRPC holds back what its peer cannot take."""

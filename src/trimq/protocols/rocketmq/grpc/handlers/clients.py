@@ -12,13 +12,13 @@ from google.protobuf.message import DecodeError
 
 from trimq.core.shared_groups import SharedGroup
 from trimq.errors import Refusal
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import Parts, Reply, Sink
 from trimq.protocols.rocketmq.consumers import Client, ConsumerGroup
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.calls import Call, reply, status
 from trimq.protocols.rocketmq.grpc.codes import Denied, Rejected
 from trimq.protocols.rocketmq.grpc.dialect import GRPC
-from trimq.protocols.rocketmq.grpc.known_clients import ClientOutlet, KnownClient, Sink
+from trimq.protocols.rocketmq.grpc.known_clients import ClientOutlet, KnownClient
 from trimq.protocols.rocketmq.grpc.names import check_group
 from trimq.protocols.rocketmq.grpc.settings import settings_of_consumer, settings_of_producer
 from trimq.protocols.rocketmq.grpc.words import ClientType, Code, FilterType

@@ -22,6 +22,7 @@ from trimq.formats.unit_hosts import offset_message_id
 from trimq.formats.unit_letters import PRODUCER_GROUP, TRANSACTIONAL
 from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, java_hash, tags_code
 from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.asking import IMMUNITY_S
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.calls import Call, refused, reply, reply_when_durable, status
 from trimq.protocols.rocketmq.grpc.codes import Denied
@@ -43,7 +44,6 @@ from trimq.protocols.rocketmq.handlers.repeating import find_sent
 from trimq.protocols.rocketmq.handlers.sending import Batched, full_properties, packed, store_batch
 from trimq.protocols.rocketmq.repeats import Sent
 from trimq.protocols.rocketmq.system_topics import RETRY_PREFIX
-from trimq.protocols.rocketmq.transactions import IMMUNITY_S
 
 _OK = status()
 _MOST_PROPERTIES = 128

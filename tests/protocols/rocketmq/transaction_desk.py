@@ -1,0 +1,90 @@
+"""What tests of transactions ask a desk: halves, decisions, what producers hear, and power cuts amid a write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from doubles import TornTails
+from protocols.rocketmq.rocketmq_desk import Desk, Peer, bodies_of, units_of
+
+from trimq.formats.unit_hosts import offset_message_id
+from trimq.formats.unit_properties import read_properties
+
+COMMIT, ROLLBACK = 8, 12
+PERCENTS = range(0, 101, 10)
+
+
+def half(desk: Desk, body: bytes = b"half", unique: str = "U", more: str = "") -> dict[str, Any]:
+    """What a producer needs to decide it."""
+    properties = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01{unique}\x02TAGS\x01A\x02{more}"
+    answer = desk.broker.send("t", body, 1, properties, f=4)
+    assert (answer.code, answer.fields["queueId"], answer.fields["transactionId"]) == (0, "1", unique)
+    position = int(answer.fields["msgId"][16:], 16)
+    offset = answer.fields["queueOffset"]
+    return {"producerGroup": "pg", "tranStateTableOffset": offset, "commitLogOffset": position}
+
+
+def decide(desk: Desk, asked: dict[str, Any], how: int, **fields: Any) -> Any:
+    return desk.broker.ask(37, {**asked, "commitOrRollback": how, **fields})
+
+
+def found(desk: Desk) -> list[bytes]:
+    return bodies_of(desk.broker.pull("t", queue=1))
+
+
+def heard(desk: Desk, producer: Peer | None = None) -> list[Any]:
+    return [command for command in (producer or desk.broker).way.sent if command.code == 39]
+
+
+def produce(desk: Desk, producer: Peer | None = None) -> None:
+    (producer or desk.broker).ask(34, body={"clientID": "c", "producerDataSet": [{"groupName": "pg"}]})
+
+
+def torn(desk: Desk, percent: int) -> Desk:
+    """The power is cut while a pass is written: so much of it is kept."""
+    desk.runner.end_pass()
+    desk.core.stop_writes()
+    desk.memory.crash(TornTails(percent, keeps_names=True))
+    return Desk(None, desk.message_time.now_ms(), desk.memory, **desk.given)
+
+
+def place_of(question: Any) -> dict[str, Any]:
+    """What a producer needs to decide what it was asked for."""
+    names = ("tranStateTableOffset", "commitLogOffset")
+    return {"producerGroup": "pg", **{name: question.fields[name] for name in names}}
+
+
+def commit_what_is_asked_for(desk: Desk) -> None:
+    produce(desk)
+    for _ in range(3):
+        desk.advance(30_000)
+        for question in heard(desk):
+            decide(desk, place_of(question), COMMIT, fromTransactionCheck=True)
+        desk.broker.way.sent.clear()
+
+
+def set_aside(desk: Desk) -> str:
+    """The id of a half that nobody decided."""
+    produce(desk)
+    half(desk)
+    desk.advance(10_000)
+    (unit,) = units_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC"))
+    return offset_message_id(unit.store_host, unit.position)
+
+
+def checked_times(question: Any) -> str:
+    (unit,) = units_of(question)
+    return read_properties(unit.properties)["TRANSACTION_CHECK_TIMES"]
+
+
+def halves_stored(desk: Desk) -> int:
+    """How many halves were, each one as often as it was."""
+    return _stored(desk, "RMQ_SYS_TRANS_HALF_TOPIC")
+
+
+def words_stored(desk: Desk) -> int:
+    return _stored(desk, "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+
+
+def _stored(desk: Desk, topic: str) -> int:
+    return int(desk.broker.ask(30, {"topic": topic, "queueId": 0}).fields["offset"])
