@@ -210,6 +210,26 @@ def judge_names(program: Program, broker: Broker) -> None:
         cable.close()
 
 
+def await_waiting(broker: Broker, level: int) -> None:
+    """Until a message waits at this level of delay."""
+    deadline = time.monotonic() + PATIENCE_S
+    with Wire(broker.addresses["rocketmq_broker"]) as wire:
+        while wire.done(30, {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": level - 1})["offset"] == "0":
+            assert time.monotonic() < deadline, f"nothing came to wait at level {level}"
+            time.sleep(0.02)
+
+
+def await_dead_letters(broker: Broker, group: str) -> list[bytes]:
+    """The bodies of what was given up, as soon as there is something."""
+    topic = f"%DLQ%{group}"
+    deadline = time.monotonic() + PATIENCE_S
+    with Wire(broker.addresses["rocketmq_broker"]) as wire:
+        while (wire.ask(30, {"topic": topic, "queueId": 0})[0].get("extFields") or {}).get("offset", "0") == "0":
+            assert time.monotonic() < deadline, "nothing was given up"
+            time.sleep(0.02)
+        return wire.bodies(topic)
+
+
 def judge_restarts(program: Program, names: str, wrecks: Sequence[Callable[[], None]]) -> None:
     """A producer and a consumer live on through all of them."""
     with program.talking(names, "restart", rounds=len(wrecks)) as talk:
