@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 PATIENCE_S = 40
+# Each consumer is an instance of its own: one that shares connections and timers with a producer may begin a minute late,
+# and the client may end the whole process when one of the two ends.
+_NUMBERS = itertools.count()
 
 
 @contextmanager
@@ -30,11 +34,10 @@ def consumer_of(
 ) -> Iterator[Any]:
     from rocketmq.client import PushConsumer, RecvMessage
 
-    instance, answer = options.pop("instance", ""), options.pop("answer", None)
+    instance, answer = options.pop("instance", f"consumer-{next(_NUMBERS)}"), options.pop("answer", None)
     consumer: Any = PushConsumer(group, **options)
     consumer.set_namesrv_addr(names)
-    if instance:
-        consumer.set_instance_name(instance)
+    consumer.set_instance_name(instance)
     consumer.subscribe(topic, take, expression)
     if answer is not None:
         consumer._register_callback(lambda _, handle: answer(RecvMessage(handle)))

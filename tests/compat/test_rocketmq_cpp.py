@@ -213,7 +213,7 @@ def test_sixteen_retries_then_a_dead_letter(broker: Broker) -> None:
     assert times == list(range(17))
 
 
-@pytest.mark.external  # half a minute, for the client does not look for what is gone more often
+@pytest.mark.external  # up to half a minute: the client does not look for what is gone more often
 @pytest.mark.timeout(180)
 def test_clients_live_on_while_the_name_server_does_not(broker: Broker) -> None:
     names, taken = broker.addresses["rocketmq"], Taken()
@@ -237,7 +237,7 @@ def test_clients_live_on_while_the_name_server_does_not(broker: Broker) -> None:
         cable.close()
 
 
-@pytest.mark.external  # half a minute, for the client says only so often that it is there
+@pytest.mark.external  # up to half a minute: the client says only so often that it is there
 def test_clients_live_on_while_the_broker_does_not(broker: Broker) -> None:
     names, taken = broker.addresses["rocketmq"], Taken()
     with producer_of(names) as producer:
