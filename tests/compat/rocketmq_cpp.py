@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 PATIENCE_S = 40
-# Each consumer is an instance of its own: one that shares connections and timers with a producer may begin a minute late,
-# and the client may end the whole process when one of the two ends.
+# Each consumer is an instance of its own: one that shares connections and timers with a producer may begin a minute
+# late, and the client may end the whole process when one of the two ends.
 _NUMBERS = itertools.count()
 
 
