@@ -67,6 +67,12 @@ def test_a_side_has_its_time_and_what_it_showed_by_then_is_kept(tmp_path: Path) 
     assert list(rocketmq_delays.measure(sizes, tmp_path, Steps(), start_ours)) == []
 
 
+def test_messages_that_fell_due_while_they_were_sent_are_sent_again_with_more_time(tmp_path: Path) -> None:
+    """However busy the machine is: nobody sends a message in no time at all."""
+    sizes = replace(ROCKETMQ_QUICK, delayed=1, spare_seconds=0.0)
+    assert are_whole(list(rocketmq_delays.measure(sizes, tmp_path, Steps(), start_ours)))
+
+
 def test_no_two_delayed_messages_have_one_key(sides: Sides) -> None:
     with topic_on(sides.ours, 1) as topic:
         requests = [encode_send(topic, 0, b"x", number) for number in range(3)]

@@ -20,6 +20,10 @@ class Cable:
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
 
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
     def cut(self) -> None:
         """Neither side hears a word of farewell. Who connects again is joined again."""
         for end in tuple(self._ends):  # not those who connect again meanwhile

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from compat.cables import Cable
 from compat.programs import Conversation, Line, Program
 from compat.rocketmq_wire import PATIENCE_S, Wire
 
@@ -104,6 +105,35 @@ def judge_requests(lines: Lines) -> None:
     assert line == {"answers": ["one!", "two!"], "silence": "timeout"}
 
 
+def judge_broadcast(lines: Lines) -> None:
+    (line,) = lines
+    assert line == {"one": list(range(30)), "other": list(range(30))}
+
+
+def judge_sql(lines: Lines) -> None:
+    (line,) = lines
+    assert line == {"taken": [0, 1, 4, 6], "refused": "code 23"}
+
+
+def judge_kept(program: Program, names: str) -> None:
+    """How far a member of a broadcast has read outlives its process, and it gets what came meanwhile once."""
+    for begin, end in ((0, 20), (20, 30), (30, 31)):
+        (line,) = program.run(names, "kept", **{"from": begin, "to": end})
+        line.pop("scenario")
+        assert line == {"taken": list(range(begin, end))}
+
+
+def judge_grown(program: Program, broker: Broker) -> None:
+    """Queues that a topic gets while a producer and a push consumer run are found by both."""
+    with Wire(broker.addresses["rocketmq_broker"]) as wire:
+        wire.create_topic("grown", 1)
+        with program.talking(broker.addresses["rocketmq"], "grown") as talk:
+            assert heard(talk) == {"done": "taken [before]"}
+            wire.create_topic("grown", 4)
+            talk.go_on()
+            assert heard(talk) == {"before": 1, "after": 4, "taken": ["0", "1", "2", "3", "before"]}
+
+
 # -- with the broker's time
 
 
@@ -122,6 +152,17 @@ def judge_levels(program: Program, broker: Broker) -> None:
             broker.advance(duration)
             talk.go_on()
         talk.ended()
+
+
+def judge_dead_letter(program: Program, broker: Broker) -> None:
+    """Sixteen retries, then a dead letter, then again."""
+    with program.talking(broker.addresses["rocketmq"], "deadletter") as talk:
+        for number, pause in enumerate(PAUSES, 1):
+            assert heard(talk) == {"done": f"tried {number}"}
+            broker.advance(pause)
+            talk.go_on()
+        assert heard(talk) == {"tries": list(range(17)), "dead": "bad", "kept": True, "origin": "deadletter"}
+        assert heard(talk) == {"again": 0}
 
 
 def judge_transactions(program: Program, broker: Broker) -> None:
@@ -150,6 +191,43 @@ def await_producer(broker: Broker, group: str) -> None:
         while wire.ask(204, {"producerGroup": group})[0]["code"] != 0:
             assert time.monotonic() < deadline, "the producer sends no heartbeat"
             time.sleep(0.02)
+
+
+def judge_names(program: Program, broker: Broker) -> None:
+    """The name server alone is away for a while: what is known goes on without it, what is new is found afterwards."""
+    names = broker.addresses["rocketmq"]
+    cable = Cable(names)
+    try:
+        with program.talking(cable.address, "names") as talk:
+            assert heard(talk) == {"done": "taken [0]"}
+            cable.close()
+            talk.go_on()
+            assert heard(talk) == {"done": f"taken {list(range(11))}"}
+            cable = Cable(names, cable.port)
+            talk.go_on()
+            assert heard(talk) == {"taken": [*range(11), 12], "later": ["11"]}
+    finally:
+        cable.close()
+
+
+def await_waiting(broker: Broker, level: int) -> None:
+    """Until a message waits at this level of delay."""
+    deadline = time.monotonic() + PATIENCE_S
+    with Wire(broker.addresses["rocketmq_broker"]) as wire:
+        while wire.done(30, {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": level - 1})["offset"] == "0":
+            assert time.monotonic() < deadline, f"nothing came to wait at level {level}"
+            time.sleep(0.02)
+
+
+def await_dead_letters(broker: Broker, group: str) -> list[bytes]:
+    """The bodies of what was given up, as soon as there is something."""
+    topic = f"%DLQ%{group}"
+    deadline = time.monotonic() + PATIENCE_S
+    with Wire(broker.addresses["rocketmq_broker"]) as wire:
+        while (wire.ask(30, {"topic": topic, "queueId": 0})[0].get("extFields") or {}).get("offset", "0") == "0":
+            assert time.monotonic() < deadline, "nothing was given up"
+            time.sleep(0.02)
+        return wire.bodies(topic)
 
 
 def judge_restarts(program: Program, names: str, wrecks: Sequence[Callable[[], None]]) -> None:

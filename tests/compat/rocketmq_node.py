@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from compat.cables import Cable
 from compat.node import node_client
 from compat.programs import Program
-from compat.rocketmq_wire import PATIENCE_S, Wire
+from compat.rocketmq_judges import PAUSES, await_dead_letters, await_waiting
+from compat.rocketmq_wire import Wire
 
 from trimq.testing import Broker
 
-TOPICS = ("push", "retry", "restart", "ordered", "level", "broadcast")
+TOPICS = ("push", "retry", "restart", "ordered", "level", "broadcast", "dead", "names", "names-later", "time")
 
 
 def client() -> Program:
@@ -20,8 +21,8 @@ def client() -> Program:
 
 
 @contextmanager
-def broker_with_topics() -> Iterator[Broker]:
-    with Broker() as broker:
+def broker_with_topics(**settings: int) -> Iterator[Broker]:
+    with Broker(**settings) as broker:
         with Wire(broker.addresses["rocketmq_broker"]) as wire:
             for topic in TOPICS:
                 wire.create_topic(topic, 4)
@@ -53,18 +54,43 @@ def judge_retries(program: Program, broker: Broker, library: str) -> list[int | 
         return times
 
 
-def await_waiting(broker: Broker, level: int) -> None:
-    """Until a message waits at this level."""
-    deadline = time.monotonic() + PATIENCE_S
-    with Wire(broker.addresses["rocketmq_broker"]) as wire:
-        while wire.done(30, {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": level - 1})["offset"] == "0":
-            assert time.monotonic() < deadline, f"nothing came to wait at level {level}"
-            time.sleep(0.02)
-
-
 def judge_restart(program: Program, broker: Broker, library: str) -> None:
     with program.talking(broker.addresses["rocketmq"], "restart", library=library) as talk:
         assert talk.heard() == {"done": "taken 0"}
         broker.restart()
         talk.go_on()
         assert talk.heard() == {"taken": list(range(11))}
+
+
+def judge_dead_letter(program: Program, broker: Broker, library: str) -> list[int | None]:
+    """Sixteen retries, then a dead letter. What each try knew of those before it."""
+    with program.talking(broker.addresses["rocketmq"], "dead", library=library) as talk:
+        for number, pause in enumerate(PAUSES):
+            assert talk.heard() == {"done": f"tried {number + 1}"}
+            await_waiting(broker, 3 + number)
+            broker.advance(pause)
+            talk.go_on()
+        line = talk.heard()
+        assert await_dead_letters(broker, "dead") == [b"bad"]
+        assert line["bodies"] == ["bad"] * 17
+        times: list[int | None] = line["times"]
+        return times
+
+
+def judge_names(program: Program, broker: Broker, library: str) -> None:
+    """The name server alone is away for a while: what is known goes on without it, what is new is found afterwards."""
+    names = broker.addresses["rocketmq"]
+    cable = Cable(names)
+    try:
+        with program.talking(cable.address, "names", library=library) as talk:
+            assert talk.heard() == {"done": "taken 0"}
+            cable.close()
+            talk.go_on()
+            assert talk.heard() == {"done": f"taken {','.join(map(str, range(11)))}"}
+            cable = Cable(names, cable.port)
+            talk.go_on()
+            assert talk.heard() == {"taken": [*range(11), 12]}
+        with Wire(broker.addresses["rocketmq_broker"]) as wire:
+            assert [body for queue in range(4) for body in wire.bodies("names-later", queue=queue)] == [b"11"]
+    finally:
+        cable.close()

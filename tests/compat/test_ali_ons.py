@@ -34,6 +34,14 @@ def test_what_fails_comes_again_later_each_time(program: Program, broker: Broker
     assert rocketmq_node.judge_retries(program, broker, LIBRARY) == [0, 1, 2]
 
 
+def test_sixteen_retries_then_a_dead_letter(program: Program, broker: Broker) -> None:
+    assert rocketmq_node.judge_dead_letter(program, broker, LIBRARY) == list(range(17))
+
+
+def test_clients_live_on_while_the_name_server_does_not(program: Program, broker: Broker) -> None:
+    rocketmq_node.judge_names(program, broker, LIBRARY)
+
+
 def test_clients_live_on_while_the_broker_does_not(program: Program, broker: Broker) -> None:
     rocketmq_node.judge_restart(program, broker, LIBRARY)
 
@@ -54,3 +62,15 @@ def test_a_delayed_message_comes_when_it_is_due(program: Program, broker: Broker
 def test_every_member_of_a_broadcast_gets_everything(program: Program, broker: Broker) -> None:
     (line,) = program.run(broker.addresses["rocketmq"], "broadcast", library=LIBRARY)
     assert line["taken"] == [list(range(20))] * 2
+
+
+def test_a_new_group_begins_at_the_time_that_it_asks_for(program: Program) -> None:
+    with (
+        rocketmq_node.broker_with_topics(rocketmq_commit_file_bytes=1 << 16) as broker,
+        program.talking(broker.addresses["rocketmq"], "time", library=LIBRARY) as talk,
+    ):
+        for done, duration in (("filled", "100h"), ("sent", "2h")):
+            assert talk.heard() == {"done": done}
+            broker.advance(duration)
+            talk.go_on()
+        assert talk.heard() == {"taken": list(range(8, 16))}

@@ -29,6 +29,8 @@ JUDGES: dict[str, Callable[[list[Line]], None]] = {
     "pull": judges.judge_pull,
     "assign": judges.judge_assign,
     "requests": judges.judge_requests,
+    "broadcast": judges.judge_broadcast,
+    "sql": judges.judge_sql,
 }
 
 
@@ -56,6 +58,22 @@ def test_a_scenario_goes_as_it_should(scenario: str, found: dict[str, list[Line]
 
 def test_levels_of_delay_pass_with_the_brokers_time(program: Program, broker: Broker) -> None:
     judges.judge_levels(program, broker)
+
+
+def test_sixteen_retries_then_a_dead_letter_then_again(program: Program, broker: Broker) -> None:
+    judges.judge_dead_letter(program, broker)
+
+
+def test_how_far_a_member_of_a_broadcast_has_read_outlives_it(program: Program, broker: Broker) -> None:
+    judges.judge_kept(program, broker.addresses["rocketmq"])
+
+
+def test_queues_that_a_topic_gets_are_found_by_clients_that_run(program: Program, broker: Broker) -> None:
+    judges.judge_grown(program, broker)
+
+
+def test_clients_live_on_while_the_name_server_does_not(program: Program, broker: Broker) -> None:
+    judges.judge_names(program, broker)
 
 
 def test_transactions_end_in_every_way(program: Program, broker: Broker) -> None:

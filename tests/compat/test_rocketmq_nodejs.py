@@ -36,5 +36,13 @@ def test_what_fails_comes_again(program: Program, broker: Broker) -> None:
     rocketmq_node.judge_retries(program, broker, LIBRARY)
 
 
+def test_sixteen_retries_then_a_dead_letter(program: Program, broker: Broker) -> None:
+    rocketmq_node.judge_dead_letter(program, broker, LIBRARY)
+
+
+def test_clients_live_on_while_the_name_server_does_not(program: Program, broker: Broker) -> None:
+    rocketmq_node.judge_names(program, broker, LIBRARY)
+
+
 def test_clients_live_on_while_the_broker_does_not(program: Program, broker: Broker) -> None:
     rocketmq_node.judge_restart(program, broker, LIBRARY)

@@ -137,7 +137,8 @@ def fetch(correlation_id: int, max_wait_ms: int) -> bytes:
 def test_a_signal_drains_the_broker_and_ends_it_with_0(tmp_path: Path, number: int, flush: str) -> None:
     with broker(tmp_path, "--flush", flush) as started:
         told = started.await_ready()
-        assert list(told) == ["pid", "kafka", "amqp", "rocketmq", "rocketmq_broker", "rocketmq_grpc", "http"]
+        wanted = ["pid", "kafka", "amqp", "rocketmq", "rocketmq_broker", "rocketmq_grpc", "http"]
+        assert [name for name in told if name != "rocketmq_vip"] == wanted  # which is left out where it is taken
         assert told["pid"] == started.process.pid
         with connect(told["kafka"]) as client, connect(told["http"]):
             make_topic(client)

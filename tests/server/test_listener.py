@@ -126,7 +126,12 @@ def test_nobody_is_let_in_before_the_broker_serves(loop: str) -> None:
 @both_loops
 @pytest.mark.parametrize(
     ("name", "flag"),
-    [("kafka", "--kafka-listen"), ("rocketmq_broker", "--rocketmq-broker-listen"), ("http", "--http-listen")],
+    [
+        ("kafka", "--kafka-listen"),
+        ("rocketmq_broker", "--rocketmq-broker-listen"),
+        ("rocketmq_vip", "--rocketmq-broker-listen, or set --rocketmq-old-clients false"),
+        ("http", "--http-listen"),
+    ],
 )
 def test_a_taken_port_is_a_sentence_with_the_flag_that_helps(loop: str, name: str, flag: str) -> None:
     async def main() -> None:

@@ -26,7 +26,11 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = Address("127.0.0.1", 8081)
     old_clients: Annotated[
-        bool, Meta(description="Also listen two ports below broker_listen, where clients before 4.5 send.")
+        bool,
+        Meta(
+            description="Also listen two ports below broker_listen, where clients before 4.5 send. If that has port 0, "
+            "only where the second port below it is free."
+        ),
     ] = True
     advertise: Annotated[
         Advertised | None,

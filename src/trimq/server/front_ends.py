@@ -43,6 +43,8 @@ MakeFrontEnd = Callable[[FrontEndParts], FrontEnd]
 class Planned(NamedTuple):
     address: Address
     make: MakeFrontEnd
+    below: str = ""
+    """The listener whose port is known only when it is bound: the second below that is taken, where it is free."""
 
 
 Plan = Callable[[Settings], Mapping[str, Planned]]
@@ -64,7 +66,11 @@ def configured_front_ends(settings: Settings) -> dict[str, Planned]:
         "rocketmq_grpc": (settings.rocketmq.grpc_listen, rocketmq.grpc),
         "http": (settings.http.listen, _http),
     }
-    return {name: Planned(address, make) for name, (address, make) in wanted.items() if address is not None}
+    planned = {name: Planned(address, make) for name, (address, make) in wanted.items() if address is not None}
+    vip = planned.get("rocketmq_vip")
+    if vip is not None and vip.address.port == 0:
+        planned["rocketmq_vip"] = vip._replace(below="rocketmq_broker")
+    return planned
 
 
 def _kafka(parts: FrontEndParts) -> FrontEnd:
@@ -116,9 +122,11 @@ class _RocketMQ:
 
 
 def _vip_address(settings: RocketMQ) -> Address | None:
-    """Old clients send to the second port below the broker's, where that can be known."""
+    """Old clients send to the second port below the broker's. 0: which that is turns out when it is bound."""
     broker = settings.broker_listen if settings.old_clients else None
-    return Address(broker.host, broker.port - 2) if broker is not None and broker.port > 2 else None
+    if broker is None or broker.port in (1, 2):
+        return None
+    return Address(broker.host, max(broker.port - 2, 0))
 
 
 def _http(parts: FrontEndParts) -> FrontEnd:

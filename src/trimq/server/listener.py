@@ -192,8 +192,23 @@ def _listen(bound: socket.socket) -> None:
             twin.listen(_BACKLOG)
 
 
+async def is_free(host: str, port: int) -> bool:
+    """Whether nobody has this port, on any address of the host; who has only taken it, and does not listen yet, has it
+    as well."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+    except OSError:
+        return False
+    return True
+
+
 def explain_taken(name: str, host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        flag = f"--{name.replace('_', '-')}-listen"
-        return f"{name}: port {port} on {host} is taken by another program; choose another address with {flag}"
+        taken = f"{name}: port {port} on {host} is taken by another program"
+        if name == "rocketmq_vip":  # which has no flag: it is where it is because of the broker's
+            return f"{taken}; choose another address with --rocketmq-broker-listen, or set --rocketmq-old-clients false"
+        return f"{taken}; choose another address with --{name.replace('_', '-')}-listen"
     return f"{name}: cannot listen on {host}:{port}: {error.strerror or error}"

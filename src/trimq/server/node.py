@@ -24,13 +24,14 @@ from trimq.server.front_ends import (
     FrontEndParts,
     MakeFrontEnd,
     Plan,
+    Planned,
     configured_front_ends,
     reading_of,
     roll_of,
     told_addresses,
 )
 from trimq.server.gauges import expose_disk, expose_lag, expose_listeners, expose_passes, expose_topics
-from trimq.server.listener import AnyListener, Listener
+from trimq.server.listener import AnyListener, Listener, is_free
 from trimq.server.progress import Progress
 from trimq.server.rests import Rests
 from trimq.server.session import Session
@@ -179,8 +180,10 @@ class Node:
             raise StartMistake(f"the data folder {self._settings.data_dir} cannot be written: {explain(self.failure)}")
 
     async def _listen(self) -> dict[str, str]:
-        for name, (address, make_front_end) in self._plan(self._settings).items():
-            self.listeners[name] = await self._bind(name, address, make_front_end)
+        for name, planned in self._plan(self._settings).items():
+            address = await self._address_below(planned) if planned.below else planned.address
+            if address is not None:
+                self.listeners[name] = await self._bind(name, address, planned.make)
         bound = {name: Address(listener.host, listener.port) for name, listener in self.listeners.items()}
         for name, told in told_addresses(self._settings, bound).items():
             self.core.cluster.announce(name, ClusterAddress(*told))
@@ -189,6 +192,11 @@ class Node:
             await listener.serve()
         self.is_ready = True
         return {name: listener.address for name, listener in self.listeners.items()}
+
+    async def _address_below(self, planned: Planned) -> Address | None:
+        """None: somebody else has it, who was there first."""
+        address = Address(planned.address.host, self.listeners[planned.below].port - 2)
+        return address if await is_free(*address) else None
 
     async def _bind(self, name: str, address: Address, make_front_end: MakeFrontEnd) -> AnyListener:
         settings = self._settings

@@ -37,7 +37,7 @@ class Watched:
 
     def __call__(self, settings: Settings) -> dict[str, Planned]:
         planned = self._plan(settings).items()
-        return {name: Planned(address, partial(self._make, name, make)) for name, (address, make) in planned}
+        return {name: each._replace(make=partial(self._make, name, each.make)) for name, each in planned}
 
     def _make(self, name: str, make: MakeFrontEnd, parts: FrontEndParts) -> FrontEnd:
         if self._topics is None:

@@ -26,10 +26,16 @@ public class Client {
         SCENARIOS.put("tags", Pushing::tags);
         SCENARIOS.put("groups", Pushing::twoGroups);
         SCENARIOS.put("retried", Pushing::retried);
+        SCENARIOS.put("grown", Pushing::grown);
+        SCENARIOS.put("broadcast", Broadcasting::broadcast);
+        SCENARIOS.put("kept", Broadcasting::kept);
+        SCENARIOS.put("sql", Selecting::sql);
+        SCENARIOS.put("deadletter", DeadLetters::deadLetter);
         SCENARIOS.put("pull", Pulling::subscribed);
         SCENARIOS.put("assign", Pulling::assigned);
         SCENARIOS.put("requests", Requests::answered);
         SCENARIOS.put("restart", Restarts::underClients);
+        SCENARIOS.put("names", Restarts::underNames);
         SCENARIOS.put("levels", Later::levels);
         SCENARIOS.put("transactions", Transactions::everyOutcome);
     }

@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Consumers to which messages come by themselves. */
 final class Pushing {
@@ -130,6 +131,25 @@ final class Pushing {
     static long shares(DefaultMQPushConsumer member, String topic) {
         return member.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet().stream()
                 .filter(queue -> queue.getTopic().equals(topic)).count();
+    }
+
+    /** The test gives the topic, which has one queue, three more at the pause. */
+    static void grown(Servers servers, Lines lines) throws Exception {
+        DefaultMQProducer producer = servers.producer("grown");
+        producer.send(Servers.message("grown", "tag", "k", "before"));
+        List<String> taken = new CopyOnWriteArrayList<>();
+        DefaultMQPushConsumer consumer = taking(servers, "grown", "grown", "*", taken);
+        Servers.await("the first message", () -> taken.size() == 1);
+        long before = shares(consumer, "grown");
+        lines.pause("taken " + taken);
+        Servers.await("four queues to send to", () -> producer.fetchPublishMessageQueues("grown").size() == 4);
+        for (MessageQueue queue : producer.fetchPublishMessageQueues("grown")) {
+            producer.send(Servers.message("grown", "tag", "k", queue.getQueueId()), queue);
+        }
+        Servers.await("a message of each", () -> taken.size() >= 5);
+        lines.print("before", before, "after", shares(consumer, "grown"), "taken", taken.stream().sorted().toList());
+        consumer.shutdown();
+        producer.shutdown();
     }
 
     /** Every message is tried three times; with the shortest delay. Its id stays. */

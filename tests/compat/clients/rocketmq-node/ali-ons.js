@@ -42,15 +42,24 @@ exports.produce = async (names, group) => {
   }
 }
 
+/** As the client wants a moment: 20131223051900, in the time zone of the machine. */
+function written(moment) {
+  const two = (number) => `${number}`.padStart(2, "0")
+  const day = [moment.getFullYear(), moment.getMonth() + 1, moment.getDate()]
+  return [...day, moment.getHours(), moment.getMinutes(), moment.getSeconds()].map(two).join("")
+}
+
 /** `take` says whether it is content. What a retry answers the client does not look at, only whether it throws. */
-exports.consume = async (names, group, topic, expression, take, { broadcast = false, instance = "DEFAULT" } = {}) => {
+exports.consume = async (names, group, topic, expression, take, options = {}) => {
+  const { broadcast = false, instance = "DEFAULT", since } = options
   const consumer = quiet(
     new Consumer({
       ...settings(names),
       consumerGroup: group,
       isBroadcast: broadcast,
       instanceName: instance,
-      consumeFromWhere: "CONSUME_FROM_FIRST_OFFSET",
+      consumeFromWhere: since ? "CONSUME_FROM_TIMESTAMP" : "CONSUME_FROM_FIRST_OFFSET",
+      ...(since ? { consumeTimestamp: written(since) } : {}),
     }),
   )
   consumer.subscribe(topic, expression, async (message) => {

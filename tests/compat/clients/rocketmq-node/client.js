@@ -2,10 +2,13 @@
 // with a sentence. Topics are there already.
 "use strict"
 
+const { randomBytes } = require("node:crypto")
 const readline = require("node:readline")
 
 const PATIENCE_MS = 60000
+const HOUR_MS = 3600000
 const LATE = 40
+const RETRIES = 16
 const ORDERS = ["a", "b", "e"]
 
 const print = (line) => console.log(JSON.stringify(line))
@@ -27,6 +30,13 @@ function pause(done) {
 }
 
 const numbers = (taken) => [...new Set(taken.map(({ body }) => Number(body)))].sort((a, b) => a - b)
+
+/** As soon as there is somebody who takes it. */
+async function sendAtLast(producer, topic, number) {
+  const isSent = () => producer.send(topic, `${number}`).then(() => true, () => false)
+  const deadline = Date.now() + PATIENCE_MS
+  while (!(await isSent())) if (Date.now() > deadline) throw new Error(`${number} was not sent`)
+}
 
 const scenarios = {
   /** One group wants everything, another one tag. */
@@ -66,6 +76,56 @@ const scenarios = {
     for (const client of [consumer, producer]) await client.close()
   },
 
+  /** A message fails until it is given up; the test moves the time. */
+  async dead({ produce, consume }, names) {
+    const producer = await produce(names, "dead")
+    const tries = []
+    await producer.send("dead", "bad")
+    const consumer = await consume(names, "dead", "dead", "*", (message) => tries.push(message) < 0)
+    for (let count = 1; count <= RETRIES; count++) {
+      await until(`try ${count}`, () => tries.length >= count)
+      await pause(`tried ${tries.length}`)
+    }
+    await until("the last try", () => tries.length > RETRIES)
+    print({ bodies: tries.map(({ body }) => body), times: tries.map(({ times }) => times) })
+    for (const client of [consumer, producer]) await client.close()
+  },
+
+  /** The name server alone is gone after the first pause and back after the second. */
+  async names({ produce, consume }, names) {
+    const producer = await produce(names, "names")
+    const taken = []
+    await producer.send("names", "0")
+    const consumer = await consume(names, "names", "names", "*", (message) => taken.push(message))
+    await until("the first message", () => taken.length)
+    await pause(`taken ${numbers(taken)}`)
+    for (let i = 1; i <= 10; i++) await sendAtLast(producer, "names", i)
+    await until("what came without it", () => numbers(taken).length >= 11)
+    await pause(`taken ${numbers(taken)}`)
+    await sendAtLast(producer, "names-later", 11)
+    await sendAtLast(producer, "names", 12)
+    await until("what came afterwards", () => numbers(taken).length >= 12)
+    print({ taken: numbers(taken) })
+    for (const client of [consumer, producer]) await client.close()
+  },
+
+  /** A new group that begins at a time between two messages. All of the topic would be its own if the first messages
+   * were still there: the test moves the time by a hundred hours, then by two. */
+  async time({ produce, consume }, names) {
+    const producer = await produce(names, "time")
+    for (let i = 0; i < 16; i++) await producer.send("time", randomBytes(10000).toString("hex"))
+    await pause("filled")
+    for (let i = 0; i < 8; i++) await producer.send("time", `${i}`)
+    await pause("sent")
+    for (let i = 8; i < 16; i++) await producer.send("time", `${i}`)
+    const taken = []
+    const options = { since: new Date(Date.now() + 101 * HOUR_MS) }
+    const consumer = await consume(names, "time", "time", "*", (message) => taken.push(message), options)
+    await until("those that are young", () => taken.length >= 8)
+    print({ taken: numbers(taken) })
+    for (const client of [consumer, producer]) await client.close()
+  },
+
   async restart({ produce, consume }, names) {
     const producer = await produce(names, "restart")
     const taken = []
@@ -73,11 +133,7 @@ const scenarios = {
     const consumer = await consume(names, "restart", "restart", "*", (message) => taken.push(message))
     await until("the first message", () => taken.length)
     await pause(`taken ${numbers(taken)}`)
-    for (let i = 1; i <= 10; i++) {
-      const isSent = () => producer.send("restart", `${i}`).then(() => true, () => false)
-      const deadline = Date.now() + PATIENCE_MS
-      while (!(await isSent())) if (Date.now() > deadline) throw new Error(`${i} was not sent`)
-    }
+    for (let i = 1; i <= 10; i++) await sendAtLast(producer, "restart", i)
     await until("all messages", () => numbers(taken).length >= 11)
     print({ taken: numbers(taken) })
     for (const client of [consumer, producer]) await client.close()

@@ -1,7 +1,6 @@
 /** The scenarios that need a client of 5.x besides those of `Client`. */
 public final class NewerClient extends Client {
     static {
-        SCENARIOS.put("broadcast", Sharing::broadcast);
         SCENARIOS.put("namespaces", Sharing::namespaces);
         SCENARIOS.put("members", Sharing::membersComeAndGo);
         SCENARIOS.put("many", Sharing::manyTopics);
@@ -9,11 +8,11 @@ public final class NewerClient extends Client {
         SCENARIOS.put("rest", Sharing::rest);
         SCENARIOS.put("times", Timed::times);
         SCENARIOS.put("beginnings", Timed::beginnings);
-        SCENARIOS.put("deadletter", Failing::deadLetter);
         SCENARIOS.put("blocked", Failing::blocked);
         SCENARIOS.put("trace", Failing::trace);
         SCENARIOS.put("pop", Popping::popped);
-        SCENARIOS.put("sql", Popping::sql);
+        SCENARIOS.put("stalled", Troubles::stalled);
+        SCENARIOS.put("elsewhere", Troubles::elsewhere);
     }
 
     public static void main(String[] words) throws Exception {

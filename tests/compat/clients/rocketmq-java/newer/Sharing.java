@@ -14,32 +14,11 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** Several consumers of one topic. */
 final class Sharing {
     private static final int QUEUES = 8;
     private static final int EACH = 60;
-
-    /** Two members, each with a file of its own for how far it has read. */
-    static void broadcast(Servers servers, Lines lines) throws Exception {
-        Pushing.sendNumbers(servers, "broadcast", "tag", 0, 10);
-        List<List<String>> taken = List.of(new CopyOnWriteArrayList<>(), new CopyOnWriteArrayList<>());
-        List<DefaultMQPushConsumer> members = new ArrayList<>();
-        for (List<String> own : taken) {
-            DefaultMQPushConsumer member = servers.pushed("broadcast", "broadcast", "*");
-            member.setMessageModel(MessageModel.BROADCASTING);
-            member.setInstanceName("broadcast-" + members.size());
-            Pushing.take(member, own);
-            member.start();
-            members.add(member);
-        }
-        Servers.await("10 for each", () -> taken.stream().allMatch(own -> own.size() >= 10));
-        Pushing.sendNumbers(servers, "broadcast", "tag", 10, 30);
-        Servers.await("all for each", () -> taken.stream().allMatch(own -> own.size() >= 30));
-        lines.print("one", Pushing.numbers(taken.get(0)), "other", Pushing.numbers(taken.get(1)));
-        members.forEach(DefaultMQPushConsumer::shutdown);
-    }
 
     /** The same name of a topic and of a group in two namespaces. */
     static void namespaces(Servers servers, Lines lines) throws Exception {
