@@ -5,21 +5,41 @@ imports nothing but PySpark; the rest is loaded when it is used."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-)
+from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
+    # Not all of them are there in older versions of PySpark.
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource", "register"]
+
+
+@contextmanager
+def _told_if_too_old() -> Iterator[None]:
+    """Mistake: this PySpark lacks what is imported."""
+    try:
+        yield
+    except ImportError as error:
+        if not (error.name or "").startswith("pyspark."):
+            raise
+        import pyspark
+
+        from pyspark_trimq.mistakes import Mistake
+
+        raise Mistake(
+            f"format('trimq') needs PySpark 4.3, and this is {pyspark.__version__}: pip install 'trimq[spark]'"
+        ) from None
 
 
 class DefaultSource(DataSource):
@@ -36,22 +56,26 @@ class DefaultSource(DataSource):
         return row_schema(read_source_options(self.options).has_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from pyspark_trimq.batch_reader import BatchReader
+        with _told_if_too_old():
+            from pyspark_trimq.batch_reader import BatchReader
 
         return BatchReader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from pyspark_trimq.stream_reader import StreamReader
+        with _told_if_too_old():
+            from pyspark_trimq.stream_reader import StreamReader
 
         return StreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from pyspark_trimq.writers import BatchWriter
+        with _told_if_too_old():
+            from pyspark_trimq.writers import BatchWriter
 
         return BatchWriter(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from pyspark_trimq.writers import StreamWriter
+        with _told_if_too_old():
+            from pyspark_trimq.writers import StreamWriter
 
         return StreamWriter(schema, self.options)
 

@@ -111,15 +111,25 @@ def split(whole: list[Range], at_least: int | None) -> list[Range]:
 
 
 def admit(start: Progress, end: Progress, most: int) -> Progress:
-    """So much of what is new, divided among streams by how much is new in each."""
-    new = {key: max(until - start.get(key, 0), 0) for key, until in end.items()}
+    """So much of what is new: one message of each stream, the rest divided by how much is new in each.
+
+    What cannot be divided goes to streams in turn. How far all of them are together tells whose turn it is: that grows
+    by `most` with each batch, so that every stream's turn comes, after a restart too."""
+    new = {key: until - start.get(key, 0) for key, until in end.items() if until > start.get(key, 0)}
     total = sum(new.values())
     if total <= most:
         return end
-    found = {}
-    left = most
-    for key, size in sorted(new.items(), key=lambda item: item[1]):
-        share = min(-(-size * most // total), left)
-        left -= share
-        found[key] = start.get(key, 0) + share
-    return {key: found[key] for key in end}
+    shares = dict.fromkeys(new, 0)
+    if most >= len(new):
+        spare, left = most - len(new), total - len(new)
+        shares = {key: 1 + (size - 1) * spare // left for key, size in new.items()}
+    odd = most - sum(shares.values())
+    for key in [key for key in _in_turn(start, end) if key in new and shares[key] < new[key]][:odd]:
+        shares[key] += 1
+    return {key: start.get(key, 0) + shares.get(key, 0) for key in end}
+
+
+def _in_turn(start: Progress, end: Progress) -> list[StreamKey]:
+    keys = sorted(end)
+    first = sum(start.get(key, 0) for key in keys) % len(keys)
+    return keys[first:] + keys[:first]

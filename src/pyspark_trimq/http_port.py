@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark_trimq.logins import Login, refused
 from pyspark_trimq.mistakes import Lost, Mistake, TopicMistake, Unreachable
 from pyspark_trimq.patience import Patience
-from pyspark_trimq.ports import Ends, Range, StreamKey, chunk_bytes, lost_range
+from pyspark_trimq.ports import TOKEN_TOPIC, Ends, Range, StreamKey, chunk_bytes, lost_range
 
 if TYPE_CHECKING:
     from pyspark_trimq.decoding import Decode
@@ -67,12 +67,16 @@ class HttpPort:
         return str(found)
 
     def topics(self) -> list[str]:
-        return [topic["name"] for topic in self._json("/api/streams")["topics"]]
+        listed = self._json("/api/streams")["topics"]
+        return [each["name"] for each in listed if not each.get("internal") and each["name"] != TOKEN_TOPIC]
 
     def ends(self, topic: str) -> dict[int, Ends]:
         found = self._topic(topic)
-        id = str(found.get("id", ""))
-        return {row["stream"]: Ends(row["start"], row[self._end_name], row["end"], id) for row in found["streams"]}
+        id, gives_away = str(found.get("id", "")), bool(found.get("gives_away"))
+        return {
+            row["stream"]: Ends(row["start"], row[self._end_name], row["end"], id, gives_away)
+            for row in found["streams"]
+        }
 
     def sizes(self, topic: str) -> dict[int, int]:
         return {row["stream"]: row.get("bytes", 0) for row in self._topic(topic)["streams"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -68,5 +69,5 @@ def _bundled() -> Path:
 
 def make_launcher(home: Path, folder: Path) -> Path:
     """A Java home whose `java` is that of `home` without the flag that it does not know."""
-    write_launcher(folder / "bin" / "java", _LAUNCHER.format(java=home / "bin" / "java"))
+    write_launcher(folder / "bin" / "java", _LAUNCHER.format(java=shlex.quote(str(home / "bin" / "java"))))
     return folder

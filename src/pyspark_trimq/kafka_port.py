@@ -14,7 +14,7 @@ from pyspark_trimq.decoding import decoder_for
 from pyspark_trimq.logins import Login
 from pyspark_trimq.mistakes import Lost, Mistake, TopicMistake, Unreachable
 from pyspark_trimq.patience import Patience
-from pyspark_trimq.ports import SMALL_CHUNK_BYTES, Ends, Range, StreamKey, chunk_bytes, lost_range
+from pyspark_trimq.ports import SMALL_CHUNK_BYTES, TOKEN_TOPIC, Ends, Range, StreamKey, chunk_bytes, lost_range
 from trimq.formats.batch import LENGTH_ENDS_AT, read_header
 
 KAFKAS_HOME = "partition-log"
@@ -47,7 +47,8 @@ class KafkaPort:
         self._metadata([])
 
     def topics(self) -> list[str]:
-        return sorted(name for name, facts in self._metadata(None).topics.items() if not facts.error)
+        found = self._metadata(None).topics.items()
+        return sorted(name for name, each in found if not (each.error or each.is_internal or name == TOKEN_TOPIC))
 
     def ends(self, topic: str) -> dict[int, Ends]:
         id = self._look_up(topic)  # anew: it may be another topic of this name, or have more partitions

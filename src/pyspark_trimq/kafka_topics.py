@@ -18,11 +18,12 @@ _NO_ID = uuid.UUID(int=0)
 
 
 class TopicFacts(NamedTuple):
-    """`id`: empty, if the broker gives topics none."""
+    """`id`: empty, if the broker gives topics none. `is_internal`: the broker has it for itself."""
 
     error: int
     leaders: dict[int, int]
     id: str = ""
+    is_internal: bool = False
 
 
 class Metadata(NamedTuple):
@@ -67,8 +68,8 @@ def _without_ids(answer: Answer) -> Metadata:
 
     def topic() -> tuple[str, TopicFacts]:
         error, name = answer.int16(), answer.text()
-        answer.int8()
-        return name, TopicFacts(error, dict(answer.array(partition)))
+        is_internal = bool(answer.int8())
+        return name, TopicFacts(error, dict(answer.array(partition)), is_internal=is_internal)
 
     topics = dict(answer.array(topic))
     return Metadata({id: Address(host, port) for id, host, port, _ in brokers}, topics)
@@ -121,11 +122,11 @@ def _with_ids(compact: _Compact) -> Metadata:
 
     def topic() -> tuple[str, TopicFacts]:
         error, name, id = answer.int16(), compact.text(), uuid.UUID(bytes=bytes(answer.take(16)))
-        answer.int8()
+        is_internal = bool(answer.int8())
         leaders = dict(compact.array(partition))
         answer.int32()
         compact.tags()
-        return name, TopicFacts(error, leaders, "" if id == _NO_ID else str(id))
+        return name, TopicFacts(error, leaders, "" if id == _NO_ID else str(id), is_internal)
 
     brokers = dict(compact.array(broker))
     compact.text()

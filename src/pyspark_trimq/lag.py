@@ -16,9 +16,14 @@ from pyspark import TaskContext
 
 from pyspark_trimq.ports import Port, Range
 from pyspark_trimq.positions import Progress
+from trimq.clock import monotonic_seconds
 
 PREFIX = "spark-"
 _QUERY = "sql.streaming.queryId"
+
+# An idle query asks for its ends ten times a second: who may not tell a lag does not try as often.
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +53,13 @@ class Lag:
         self._told: Progress = {}
         self._has_planned = False
         self._farewell: subprocess.Popen[bytes] | None = None
+        self._pause_s = 0.0
+        self._silent_until = 0.0
 
     @property
     def needs_introduction(self) -> bool:
         """Whether tasks have to tell to which query they belong."""
-        return self._group is None
+        return self._group is None and not self._is_silent()
 
     def planned(self) -> None:
         """Tasks were made, which introduce themselves."""
@@ -60,7 +67,7 @@ class Lag:
 
     def reached(self, port: Port, progress: Progress) -> None:
         """All batches up to there are done."""
-        if not self._has_planned or progress == self._told:
+        if not self._has_planned or progress == self._told or self._is_silent():
             return
         try:
             if self._group is None:
@@ -70,8 +77,19 @@ class Lag:
             if self._group is not None:
                 port.commit(self._group, progress, self._planner)
                 self._told = dict(progress)
+                self._pause_s = 0.0
+            else:
+                self._pause()  # its tasks could not tell who they are
         except Exception as error:
             log.warning("the lag of a query is not told: %s", error)
+            self._pause()
+
+    def _pause(self) -> None:
+        self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+        self._silent_until = monotonic_seconds() + self._pause_s
+
+    def _is_silent(self) -> bool:
+        return self._pause_s > 0 and monotonic_seconds() < self._silent_until
 
     def stop(self) -> None:
         """The group goes, now or when this process ends."""

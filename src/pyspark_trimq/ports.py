@@ -22,12 +22,14 @@ class StreamKey(NamedTuple):
 @dataclass(frozen=True)
 class Ends:
     """`end` is where a reader of the chosen isolation has to stop for now, `last` where others do. `id` is that of the
-    topic, another one when it was deleted and made anew; empty where topics have none."""
+    topic, another one when it was deleted and made anew; empty where topics have none. `gives_away`: of a queue, whose
+    messages go when consumers acknowledge them, which is no loss."""
 
     start: int
     end: int
     last: int
     id: str = ""
+    gives_away: bool = False
 
 
 class Range(NamedTuple):
@@ -39,7 +41,8 @@ class Range(NamedTuple):
 
 
 class Port(Protocol):
-    def topics(self) -> list[str]: ...
+    def topics(self) -> list[str]:
+        """Those that are somebody's: what brokers and sinks have for themselves is reached by its name only."""
 
     def ends(self, topic: str) -> dict[int, Ends]:
         """By stream. Mistake: there is no such topic."""
@@ -82,6 +85,9 @@ def open_port(
         raise Mistake("the option namespace needs the HTTP port: set bootstrap to http://host:8180")
     return KafkaPort(bootstrap, is_committed, is_known, login)
 
+
+# Tokens of sinks are cursors on a topic without messages, one per partition of it: a group with a lag of nothing.
+TOKEN_TOPIC = "trimq-spark-tokens"
 
 _CHUNK_BYTES = 4 << 20
 SMALL_CHUNK_BYTES = 64 << 10

@@ -98,7 +98,8 @@ def check_there(whole: list[Range], start: Position, end: Position, ends: Mappin
     for key, begin, until in whole:
         now = _same(key, end, ends)
         is_new = key not in start.offsets or not start.is_of(key.topic, end.ids.get(key.topic, ""))
-        if now is None or until > now.last or (begin < now.start and not is_new):
+        is_cut = now is not None and begin < now.start and not (is_new or now.gives_away)
+        if now is None or until > now.last or is_cut:
             raise _is_lost(f"messages {begin} to {until} of {key.topic} {key.number} were to be read", now)
 
 

@@ -14,10 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from pyspark_trimq.large_records import LARGE_RECORDS
 from pyspark_trimq.mistakes import Mistake, Unreachable
+from pyspark_trimq.ports import TOKEN_TOPIC
 from trimq.clock import monotonic_seconds
 
-# Tokens are cursors on a topic without messages, one per partition of it: a group with a lag of nothing.
-TOKEN_TOPIC = "trimq-spark-tokens"
 _TOKEN_PARTITIONS = 32
 SINK_PREFIX = "spark-sink-"  # of the names of such groups, which read nothing
 

@@ -18,8 +18,8 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
-    # The default looks at every row that goes to Python, at a cost that grows with the square of the rows.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    # Spark's own: rows go to Python in pieces of this size. Without it a thousand large ones are more than Arrow holds.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # An idle query asks the broker for its ends at this pace.
     "spark.sql.streaming.pollingDelay": "100ms",

@@ -88,11 +88,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lag.reached(port, begin)  # Spark asks when the batch before is done
         self._latest = ends
         end = {key: max(until, begin[key]) for key, until in self._ends_to_read(begin).items()}
-        if not isinstance(limit, ReadAllAvailable):
-            if options.max_offsets is not None:
-                end = admit(begin, end, options.max_offsets)
-            if options.max_bytes is not None and end != begin:
-                end = admit(begin, end, _messages_in(options.max_bytes, port, ends))
+        if not isinstance(limit, ReadAllAvailable) and end != begin:
+            limits = [] if options.max_offsets is None else [options.max_offsets]
+            if options.max_bytes is not None:
+                limits.append(_messages_in(options.max_bytes, port, ends))
+            end = admit(begin, end, min(limits)) if limits else end
         # What is gone is kept in mind: it may come back.
         ids = ids_of(ends)
         gone = {key for key in begun.offsets.keys() - ends.keys() if begun.is_of(key.topic, ids.get(key.topic, ""))}

@@ -56,7 +56,7 @@ def test_streams_are_listed_and_described_with_their_ends_and_times(broker: Brok
     assert (status, homes["orders"]) == (200, "partition-log")
     assert set(homes.values()) == {"partition-log", "commit-log"}
     status, described = ask_json(broker, "/api/streams/orders?time=1500")
-    assert status == 200
+    assert (status, described["gives_away"]) == (200, False)
     first = described["streams"][0]
     assert {name: first[name] for name in ("stream", "start", "end", "stable_end", "at_time")} == {
         "stream": 0,
@@ -66,6 +66,16 @@ def test_streams_are_listed_and_described_with_their_ends_and_times(broker: Brok
         "at_time": 2,
     }
     assert described["streams"][1]["at_time"] == 0
+
+
+def test_topics_that_the_broker_has_for_itself_are_told_apart(broker: Broker) -> None:
+    broker.create_topic("orders")
+    _, listed = ask_json(broker, "/api/streams")
+    internal = {topic["name"] for topic in listed["topics"] if topic["internal"]}
+    assert {topic["name"] for topic in listed["topics"]} - internal == {"orders"}
+    assert {"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "TBW102", "DefaultCluster"} <= internal
+    assert ask_json(broker, "/api/streams/TBW102")[1]["internal"] is True
+    assert ask_json(broker, "/api/streams/orders")[1]["internal"] is False
 
 
 def test_the_log_is_read_in_stored_batches_from_any_offset(broker: Broker) -> None:
@@ -96,6 +106,7 @@ def test_a_queue_is_read_without_taking_anything(broker: Broker) -> None:
             at = part[1]
         assert found == [(1, b"job 1"), (2, b"job 2")]
         assert (head["home"], head["next"]) == ("queue-log", 3)
+        assert ask_json(broker, "/api/streams/jobs")[1]["gives_away"] is True
         assert channel.queue_declare("jobs", passive=True).method.message_count == 2
 
 

@@ -31,15 +31,16 @@ def test_a_version_is_supported_or_not(version: str, is_fit: bool) -> None:
 
 
 def test_the_launcher_drops_one_flag_and_passes_on_the_rest(tmp_path: Path) -> None:
-    java = tmp_path / "real" / "bin" / "java"
+    real = tmp_path / "it's a real one"
+    java = real / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     java.chmod(0o700)
-    home = make_launcher(tmp_path / "real", tmp_path / "made")
+    home = make_launcher(real, tmp_path / "made")
     words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "Main", "$HOME"]
     told = subprocess.run([home / "bin" / "java", *words], capture_output=True, text=True, check=True).stdout
     assert told.split("\n")[:-1] == ["-cp", "a b", "", "Main", "$HOME"]
-    assert make_launcher(tmp_path / "real", tmp_path / "made") == home
+    assert make_launcher(real, tmp_path / "made") == home
 
 
 def test_an_old_java_is_passed_over_for_the_one_from_pypi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

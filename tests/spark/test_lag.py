@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
+from pyspark_trimq.lag import Lag
+from pyspark_trimq.logins import Login
+from pyspark_trimq.ports import StreamKey, open_port
+from tools.users import make_users
 from trimq.testing import Broker
 
 PATIENCE_S = 60
@@ -47,18 +55,52 @@ def test_a_running_query_is_a_group_with_its_lag_which_goes_when_it_stops(
     for index in range(10):
         broker.send("orders", str(index), partition=index % 2)
     reader = spark.readStream.format("trimq").option("bootstrap", getattr(broker, port))
-    rows = reader.option("subscribe", "orders").option("startingOffsets", "earliest").load()
-    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    rows = reader.option("subscribe", "orders").options(startingOffsets="earliest", maxOffsetsPerTrigger=4).load()
+    may_go_on, turns = threading.Event(), iter([0, 1])
+
+    def look(batch: Any, _: int) -> None:
+        batch.collect()
+        if next(turns, None) is not None:
+            may_go_on.wait(PATIENCE_S)
+            may_go_on.clear()
+
+    query = rows.writeStream.foreachBatch(look).option("checkpointLocation", str(tmp_path)).start()
     group = f"spark-{query.id}"
-
-    def has_read_all() -> bool:
-        found = group_of(broker, group)
-        return found is not None and [cursor["offset"] for cursor in found["cursors"]] == [5, 5]
-
-    eventually(has_read_all, "the group never got to the end")
-    assert [cursor["lag"] for cursor in group_of(broker, group)["cursors"]] == [0, 0]
+    for lag in (10, 6):  # while the first batch is worked on, and the second
+        eventually(partial(has_lag, broker, group, lag), f"the lag was never {lag}")
+        assert f'trimq_group_lag{{group="{group}",topic="orders"}} {lag}.0' in metrics(broker)
+        assert told(broker, group) == lag
+        may_go_on.set()
+    eventually(partial(has_lag, broker, group, 0), "the group never got to the end")
     assert f'trimq_group_lag{{group="{group}",topic="orders"}} 0.0' in metrics(broker)
-    command = [sys.executable, "-m", "trimq.cli", "groups", "describe", group, "--http", broker.addresses["http"]]
-    assert "orders" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told(broker, group) == 0
     query.stop()
     eventually(lambda: group_of(broker, group) is None, "the group outlives the query")
+    assert group not in metrics(broker)
+
+
+def has_lag(broker: Broker, group: str, lag: int) -> bool:
+    """Of both partitions together."""
+    found = group_of(broker, group)
+    cursors = [] if found is None else found["cursors"]
+    return len(cursors) == 2 and sum(cursor["lag"] for cursor in cursors) == lag
+
+
+def told(broker: Broker, group: str) -> int:
+    """The lag as the command line shows it."""
+    command = [sys.executable, "-m", "trimq.cli", "groups", "describe", group, "--http", broker.addresses["http"]]
+    text = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
+    return sum(cursor["lag"] for cursor in json.loads(text)["cursors"])
+
+
+def test_who_may_not_tell_a_lag_does_not_ask_at_every_look(broker: Broker) -> None:
+    broker.create_topic("orders")
+    make_users(broker.http, alice={"read": "^orders$"})
+    with closing(open_port(broker.http, "", is_committed=True, login=Login("alice", "alice's"))) as port:
+        lag = Lag("planner")
+        lag.planned()
+        for offset in range(30):
+            lag.reached(port, {StreamKey("orders", 0): offset})
+        assert not lag.needs_introduction
+    asked = re.findall(r"GET /api/groups -> \d+(?: +\((\d+) times\))?", broker.sightings())
+    assert sum(int(times or 1) for times in asked) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -15,6 +16,7 @@ from pyspark.errors import PySparkException
 
 from pyspark_trimq import sending
 from pyspark_trimq.mistakes import Unreachable, sentence_of
+from pyspark_trimq.ports import Range, StreamKey, open_port
 from pyspark_trimq.sending import Target, Token, send_once
 from trimq.testing import Broker
 
@@ -50,6 +52,35 @@ def test_a_task_that_takes_too_long_is_told_so(broker: Broker, monkeypatch: pyte
     monkeypatch.setattr(sending, "monotonic_seconds", lambda: next(times))
     with pytest.raises(Unreachable, match=r"was open for 90 s and may be for 60 s: .* kafka\.transaction\.timeout\.ms"):
         send_once(target, Token("q", 0, 0), slowly(broker, 2))
+
+
+def test_a_broker_that_restarts_within_a_transaction_has_its_rows_once(broker: Broker) -> None:
+    broker.create_topic("orders")
+    target = Target(broker.kafka, "orders", "none", {})
+    is_first = True
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal is_first
+        yield ROWS
+        if is_first:
+            is_first = False
+            while not broker.records("orders"):  # until the broker knows of the transaction
+                threading.Event().wait(0.01)
+            broker.restart()
+        yield ROWS
+
+    for _ in range(2):  # as Spark does: a task that failed is tried again
+        try:
+            sent = send_once(target, Token("q", 0, 0), rows())
+            break
+        except Unreachable:
+            continue
+    assert sent == (4, False)
+    assert send_once(target, Token("q", 0, 0), rows()) == (0, True)
+    with closing(open_port(broker.http, "", is_committed=True)) as port:
+        wanted = Range(StreamKey("orders", 0), 0, port.ends("orders")[0].end)
+        batches = list(port.read(wanted, pa.schema([("value", pa.binary())]), fails_on_loss=True))
+    assert [value for batch in batches for value in batch.column("value").to_pylist()] == [b"one", b"two"] * 2
 
 
 def test_a_sink_waits_for_a_broker_that_restarts(spark: Any, broker: Broker, tmp_path: Path) -> None:

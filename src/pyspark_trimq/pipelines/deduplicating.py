@@ -10,9 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from pyspark_trimq.pipelines import ordering
 from pyspark_trimq.pipelines.checkpoints import claim
 from pyspark_trimq.pipelines.failure import told_plainly
 from pyspark_trimq.pipelines.headers import identity
+from pyspark_trimq.pipelines.limits import bounded_stream
 from pyspark_trimq.pipelines.outcome import Outcome, batch_plots
 from pyspark_trimq.pipelines.running import (
     DEFAULT,
@@ -22,7 +24,6 @@ from pyspark_trimq.pipelines.running import (
     into_topic,
     keep_state,
     source_ends,
-    stream,
     subscription,
 )
 from pyspark_trimq.pipelines.spans import milliseconds
@@ -35,8 +36,6 @@ OUT = (
     "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, timestamp TIMESTAMP, topic STRING, "
     "partition INT, offset BIGINT"
 )
-PLACE = ("topic", "partition", "offset")
-SORTED_AT_ONCE = 5000
 
 
 @told_plainly()
@@ -59,7 +58,7 @@ def dedupe(
     with claim(how.folder(Path("trimq-checkpoints/dedupe")), "dedupe", settings) as checkpoint:
         keep_state(how.session())
         ensure_topic(how, to, max((len(source_ends(how, topic)) for topic in topics), default=1))
-        frame = first_ones(stream(how, subscribed, startingOffsets="earliest"), told_apart, window_ms)
+        frame = first_ones(bounded_stream(how, subscribed), told_apart, window_ms)
         rows = in_order(frame).withColumn("topic", F.lit(to)).drop("partition", "offset")
         batches = drive(how, "dedupe", into_topic(how, rows), checkpoint)
     read, written = sum(batch.rows for batch in batches), sum(batch.written for batch in batches)
@@ -84,22 +83,7 @@ def first_ones(frame: DataFrame, told_apart: Any, window_ms: int) -> DataFrame:
 def in_order(frame: DataFrame) -> DataFrame:
     """Whatever was read from one partition is in one task, in the order of its offsets."""
     # Spark sorts no streams; a task's rows are those of one batch.
-    return frame.repartition("topic", "partition").mapInArrow(_sorted, frame.schema)
-
-
-def _sorted(batches: Iterator[Any]) -> Iterator[Any]:
-    import pyarrow as pa
-
-    held = list(batches)
-    if not held:
-        return
-    schema = held[0].schema
-    roomy = pa.schema(
-        [field.with_type(pa.large_binary()) if field.type == pa.binary() else field for field in schema]
-    )  # more than 2 GB
-    table = pa.Table.from_batches(held).cast(roomy).sort_by([(name, "ascending") for name in PLACE])
-    for start in range(0, table.num_rows, SORTED_AT_ONCE):
-        yield from table.slice(start, SORTED_AT_ONCE).cast(schema).combine_chunks().to_batches()
+    return frame.repartition("topic", "partition").mapInArrow(ordering.in_order, frame.schema)
 
 
 class _FirstOnes(StatefulProcessor):
@@ -130,7 +114,7 @@ class _FirstOnes(StatefulProcessor):
             forgotten_ms = table[ARRIVED].max().value // 1_000_000 + self._memory_ms
             self._passed.update((passed, forgotten_ms))
             self._handle.registerTimer(forgotten_ms)
-        yield table.iloc[kept][["key", "value", "headers", "timestamp", *PLACE]]
+        yield table.iloc[kept][["key", "value", "headers", "timestamp", *ordering.PLACE]]
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
         known = self._passed.get()

@@ -21,11 +21,17 @@ class PipelineFailure(Exception):
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|File too large|database or disk is full")
 
 
-_NO_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded")
+# Java's own, and Arrow's, which has no room beyond the heap.
+_NO_MEMORY = re.compile(
+    r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded|arrow\.memory\.OutOfMemoryException"
+)
+# What is left of Spark after a fatal error answers, but does nothing any more.
+_IS_OVER = re.compile(r'Cannot invoke "[^"]*DAGScheduler|stopped SparkContext|SparkContext (?:was|has been) shut ?down')
 _NO_ANSWER = re.compile(r"Answer from Java|does not exist in the JVM")
+_READ_LESS = "read less at a time (--rows-per-batch, --option maxBytesPerTrigger=N)"
 _JAVA_IS_GONE = (
     "Spark's Java process has ended, as it does when memory runs out: give it more (--conf spark.driver.memory=4g) or "
-    "read less at a time (--rows-per-batch), and run it again; what was committed stays, nothing is lost"
+    f"{_READ_LESS}, and run it again; what was committed stays, nothing is lost"
 )
 
 
@@ -39,9 +45,11 @@ def sentence_of(error: BaseException) -> str:
         )
     if _NO_MEMORY.search(text) is not None:
         return (
-            "Spark's Java process has too little memory for this: give it more (--conf spark.driver.memory=4g) or read "
-            "less at a time (--rows-per-batch), and run it again; nothing is lost"
+            "Spark's Java process has too little memory for this: give it more (--conf spark.driver.memory=4g) or "
+            f"{_READ_LESS}, and run it again; nothing is lost"
         )
+    if _IS_OVER.search(text) is not None:
+        return _JAVA_IS_GONE
     # A failure inside a Python worker or a Python callback arrives as a traceback within a traceback.
     causes = re.findall(
         r"^(?:[A-Za-z_][\w.]*\.)?(\w*(?:Error|Exception|Failure|Mistake|Lost|Unreachable|Refused)): (.+)$",
@@ -70,9 +78,11 @@ def told_plainly() -> Iterator[None]:
     except (Py4JJavaError, Py4JNetworkError, ConnectionError) as error:
         raise PipelineFailure(_JAVA_IS_GONE if is_java_gone(error) else sentence_of(error)) from error
     except Py4JError as error:
-        if not is_java_gone(error):
+        if is_java_gone(error):
+            raise PipelineFailure(_JAVA_IS_GONE) from error
+        if not (_NO_MEMORY.search(str(error)) or _IS_OVER.search(str(error))):
             raise
-        raise PipelineFailure(_JAVA_IS_GONE) from error
+        raise PipelineFailure(sentence_of(error)) from error
     except Mistake as error:
         raise StartMistake(str(error)) from error
     except (Lost, Unreachable) as error:

@@ -16,6 +16,7 @@ from pyspark_trimq.mistakes import TopicMistake
 from pyspark_trimq.pipelines.checkpoints import Checkpoint, sync_folder, write_atomically
 from pyspark_trimq.pipelines.failure import told_plainly
 from pyspark_trimq.pipelines.letters import counted_again, letters
+from pyspark_trimq.pipelines.limits import messages_at_once
 from pyspark_trimq.pipelines.outcome import BatchFigures
 from pyspark_trimq.pipelines.progress import Bars
 from pyspark_trimq.pipelines.running import How, snapshot_of, source_ends
@@ -128,9 +129,10 @@ class Resending:
 
     def send(self, places: Sequence[Place], shown: Bars) -> None:
         """All of these, in the order of each partition, or fewer if it is told to stop."""
-        ordered, at_once = sorted(places), self._rate or self._how.rows_per_batch
-        ids = self._ids({place.topic for place in ordered})
-        ordered = [place for place in ordered if place.topic in ids]
+        ids = self._ids({place.topic for place in places})
+        ordered = sorted(place for place in places if place.topic in ids)
+        at_once = messages_at_once(self._how, ids)
+        at_once = min(at_once, self._rate) if self._rate else at_once
         for start in range(0, len(ordered), at_once):
             began = monotonic_seconds()
             spans = spans_of(ordered[start : start + at_once], ids)

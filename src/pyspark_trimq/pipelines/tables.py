@@ -13,9 +13,10 @@ from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.checkpoints import claim
 from pyspark_trimq.pipelines.failure import sentence_of, told_plainly
+from pyspark_trimq.pipelines.limits import bounded_stream
 from pyspark_trimq.pipelines.outcome import Outcome, batch_plots
 from pyspark_trimq.pipelines.recipes import Aggregation, Input, Joining, Query, read_recipe
-from pyspark_trimq.pipelines.running import DEFAULT, How, drive, ensure_topic, into_topic, keep_state, stream
+from pyspark_trimq.pipelines.running import DEFAULT, How, drive, ensure_topic, into_topic, keep_state
 from pyspark_trimq.pipelines.spans import milliseconds
 from trimq.errors import StartMistake
 
@@ -69,7 +70,7 @@ def _planned(how: How, recipe: Aggregation | Joining | Query) -> tuple[DataFrame
 def table(how: How, source: Input) -> DataFrame:
     """The topic's messages as rows: the columns of its JSON (null where a message has none), and `key`, `topic`,
     `partition`, `offset` and `timestamp` of the message."""
-    frame = stream(how, {"subscribe": source.topic}, startingOffsets="earliest")
+    frame = bounded_stream(how, {"subscribe": source.topic})
     kept = [
         F.col("key").cast("string").alias("key"),
         F.col("topic"),

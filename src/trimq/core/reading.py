@@ -10,6 +10,7 @@ from uuid import UUID
 from trimq.core.any_queue import AnyQueue
 from trimq.core.broker import Broker
 from trimq.core.cluster import Address
+from trimq.core.queue_arguments import STREAM
 from trimq.core.shared_topics import SharedTopic
 from trimq.core.sharing import Sharing
 from trimq.core.stream_filters import find_time
@@ -55,9 +56,12 @@ class Place(NamedTuple):
 
 
 class ReadableTopic(Protocol):
+    """`gives_away`: messages go when they are done with, so that a later start is no loss."""
+
     id: UUID
     name: str
     home: Home
+    gives_away: bool
 
     def spans(self) -> list[Span]: ...
 
@@ -73,6 +77,7 @@ class ReadableTopic(Protocol):
 
 class _Partitions:
     home = Home.PARTITION_LOG
+    gives_away = False
 
     def __init__(self, topic: Topic, max_expanded_bytes: int) -> None:
         self.id = topic.id
@@ -105,6 +110,7 @@ class _Partitions:
 
 class _SharedQueues:
     home = Home.COMMIT_LOG
+    gives_away = False
 
     def __init__(self, topic: SharedTopic) -> None:
         self.id = topic.id
@@ -138,6 +144,7 @@ class _Queue:
     def __init__(self, queue: AnyQueue) -> None:
         self.id = queue.id
         self.name = queue.name
+        self.gives_away = queue.kind != STREAM
         self._logs = queue.numbered_logs()
 
     def spans(self) -> list[Span]:
@@ -159,7 +166,8 @@ class _Queue:
 
     def read(self, place: Place, may_wait: bool) -> Excerpt:
         log = self._log(place.number)
-        start, end = log.segments[0].base, log.readable_end
+        # Consumers may be ahead of a reader by whole segments: what they had is passed over, as within a segment.
+        start, end = 0 if self.gives_away else log.segments[0].base, log.readable_end
         if not start <= place.offset <= end:
             raise OffsetOutOfRange(place.offset, start, end)
         parts: list[Buffer] = []

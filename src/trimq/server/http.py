@@ -323,7 +323,8 @@ class HttpFrontEnd:
         why_refused: Callable[[], str] = lambda: "",
     ) -> None:
         groups = GroupsApi(broker.membership, reading, roll, shared)
-        others = (groups, StreamsApi(reading), UsersApi(broker), QueuesApi(broker), DefinitionsApi(broker))
+        streams = StreamsApi(reading) if shared is None else StreamsApi(reading, shared.is_own)
+        others = (groups, streams, UsersApi(broker), QueuesApi(broker), DefinitionsApi(broker))
         self._api = Api(broker, others, shared)
         self._logins = logins
         self._metrics = metrics

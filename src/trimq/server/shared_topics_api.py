@@ -23,13 +23,13 @@ class SharedTopicsApi:
 
     def __init__(self, sharing: Sharing, is_own: Callable[[str], bool]) -> None:
         self._sharing = sharing
-        self._is_own = is_own
+        self.is_own = is_own
 
     def list(self, caller: Caller) -> list[dict[str, Any]]:
-        return [shown(topic) for topic in self._sharing.topics(caller) if not self._is_own(topic.name.name)]
+        return [shown(topic) for topic in self._sharing.topics(caller) if not self.is_own(topic.name.name)]
 
     def find(self, caller: Caller, name: str) -> SharedTopic | None:
-        return None if self._is_own(name) else self._sharing.find(caller, name)
+        return None if self.is_own(name) else self._sharing.find(caller, name)
 
     def create(
         self, caller: Caller, name: str, streams: int, settings: Mapping[str, str]

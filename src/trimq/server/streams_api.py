@@ -11,7 +11,7 @@ import msgspec
 
 from trimq.core.reading import Excerpt, Place, ReadableTopic, Reading, Span
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal
-from trimq.model import Caller
+from trimq.model import Caller, Home
 from trimq.server.answers import Answer, Later, mistake_answer, not_allowed, refusal_answer
 
 LOG_BYTES = "application/vnd.trimq.log"
@@ -29,8 +29,11 @@ class BadQuery(Exception):
 
 
 class StreamsApi:
-    def __init__(self, reading: Reading) -> None:
+    """`is_own`: names of RocketMQ topics that the broker has for itself."""
+
+    def __init__(self, reading: Reading, is_own: Callable[[str], bool] = lambda _: False) -> None:
         self._reading = reading
+        self._is_own = is_own
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
@@ -60,14 +63,19 @@ class StreamsApi:
         return Answer.json(200, {"addresses": {name: f"{host}:{port}" for name, (host, port) in found.items()}})
 
     def _list(self, caller: Caller) -> Answer:
-        found = [_topic(topic) for topic in self._reading.topics(caller)]
+        found = [self._topic(topic) for topic in self._reading.topics(caller)]
         return Answer.json(200, {"topics": sorted(found, key=lambda topic: str(topic["name"]))})
+
+    def _topic(self, topic: ReadableTopic) -> dict[str, Any]:
+        is_internal = topic.home is Home.COMMIT_LOG and self._is_own(topic.name)
+        told: dict[str, Any] = {"name": topic.name, "id": str(topic.id), "home": topic.home.value}
+        return told | {"gives_away": topic.gives_away, "internal": is_internal}
 
     def _describe(self, caller: Caller, name: str, query: Mapping[str, str]) -> Answer:
         topic = self._reading.topic(caller, name)
         time_ms = _number(query, "time", None)
         rows = [_span(topic, span, time_ms) for span in topic.spans()]
-        return Answer.json(200, _topic(topic) | {"streams": rows})
+        return Answer.json(200, self._topic(topic) | {"streams": rows})
 
     def _read(self, caller: Caller, name: str, number: str, query: Mapping[str, str]) -> Later:
         if not (number.isascii() and number.isdigit()):
@@ -123,10 +131,6 @@ def _out_of_range(refusal: OffsetOutOfRange, topic: ReadableTopic, place: Place)
     span = topic.span(place.number)
     told = {"error": type(refusal).__name__, "message": str(refusal), "start": span.start, "end": span.end}
     return Answer.json(416, told)
-
-
-def _topic(topic: ReadableTopic) -> dict[str, Any]:
-    return {"name": topic.name, "id": str(topic.id), "home": topic.home.value}
 
 
 def _span(topic: ReadableTopic, span: Span, time_ms: int | None) -> dict[str, int]:

@@ -1,0 +1,29 @@
+"""With a PySpark that lacks what is needed: other sources are found, and this one says what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_OLD = """
+import pyspark.sql.datasource as datasource
+for name in ("DataSourceArrowWriter", "DataSourceStreamArrowWriter"):
+    delattr(datasource, name)
+import pyspark_trimq
+from pyspark_trimq.mistakes import Mistake
+source = pyspark_trimq.DefaultSource({{}})
+try:
+    source.{call}
+except Mistake as mistake:
+    print(mistake)
+"""
+
+
+@pytest.mark.parametrize("call", ["streamWriter(None, False)", "writer(None, False)"])
+def test_what_is_missing_is_told_on_use(call: str) -> None:
+    code = _OLD.format(call=call)
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.startswith("format('trimq') needs PySpark 4.3, and this is 4.")
+    assert told.endswith(": pip install 'trimq[spark]'\n")

@@ -1,0 +1,46 @@
+"""Which topics a pattern takes: those that are somebody's, of every home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from pyspark_trimq.batch_reader import BatchReader
+from pyspark_trimq.columns import row_schema
+from pyspark_trimq.sending import Target, Token, send_once
+from pyspark_trimq.stream_reader import StreamReader
+from tests.spark.test_homes import send_units
+from trimq.testing import Broker
+
+ROWS = pa.RecordBatch.from_pydict({"value": [b"one"]})
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(rocketmq_listen="127.0.0.1:0", rocketmq_broker_listen="127.0.0.1:0") as broker:
+        yield broker
+
+
+def topics_of(bootstrap: str, pattern: str) -> set[str]:
+    reader = StreamReader(row_schema(False), {"bootstrap": bootstrap, "subscribePattern": pattern})
+    try:
+        return set(reader.initialOffset()) - {""}
+    finally:
+        reader.stop()
+
+
+def test_a_pattern_leaves_out_what_brokers_and_sinks_have_for_themselves(broker: Broker) -> None:
+    broker.create_topic("orders")
+    send_once(Target(broker.kafka, "orders", "none", {}), Token("q", 0, 0), [ROWS])
+    for name in ("%DLQ%billing", "%RETRY%billing"):  # these are of somebody's messages
+        send_units(broker, name, b"", b"two")
+    assert topics_of(broker.http, ".*") == {"orders", "%DLQ%billing", "%RETRY%billing"}
+    assert topics_of(broker.kafka, ".*") == {"orders"}
+
+
+def test_a_name_reaches_them_still(broker: Broker) -> None:
+    given = {"bootstrap": broker.http, "subscribe": "TBW102,RMQ_SYS_TRANS_HALF_TOPIC"}
+    assert BatchReader(row_schema(False), given).partitions() == []
+    assert topics_of(broker.http, "TBW102") == set()
