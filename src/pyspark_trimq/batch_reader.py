@@ -58,7 +58,9 @@ class BatchReader(DataSourceReader):
 
 
 def connect(options: SourceOptions, is_known: bool = False) -> Port:
-    return open_port(options.bootstrap, options.namespace, options.is_committed, is_known, options.login)
+    return open_port(
+        options.bootstrap, options.namespace, options.is_committed, is_known, options.login, options.encryption
+    )
 
 
 def read_range(options: SourceOptions, schema: StructType, wanted: Range) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pyarrow as pa
 
+from pyspark_trimq.encryption import HTTPS, Encryption, not_trusted
 from pyspark_trimq.logins import Login, refused
 from pyspark_trimq.mistakes import Lost, Mistake, TopicMistake, Unreachable
 from pyspark_trimq.patience import Patience
@@ -33,7 +35,13 @@ class Refused(Exception):
 
 class HttpPort:
     def __init__(
-        self, url: str, namespace: str, is_committed: bool, is_known: bool = False, login: Login | None = None
+        self,
+        url: str,
+        namespace: str,
+        is_committed: bool,
+        is_known: bool = False,
+        login: Login | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         parts = urlsplit(url)
         if "@" in parts.netloc:
@@ -45,8 +53,8 @@ class HttpPort:
         self._url = f"{parts.scheme}://{parts.netloc}"
         self._login = login
         self._headers = {} if login is None else {"Authorization": login.basic()}
-        make = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = make(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+        self.encryption = (encryption or Encryption()) if url.startswith(HTTPS) else None
+        self._connection = make_connection(parts.hostname, parts.port, _TIMEOUT_S, self.encryption)
         self._patience = Patience(is_known)
         self._namespace = {"namespace": namespace} if namespace else {}
         self._isolation = "read_committed" if is_committed else "read_uncommitted"
@@ -192,6 +200,9 @@ class HttpPort:
                 self._connection.request(method, target, body, self._headers)
             response = self._connection.getresponse()
             return response.status, self._receive(response)
+        except ssl.SSLCertVerificationError as error:
+            self._connection.close()
+            raise not_trusted(self._url, error) from None
         except (OSError, HTTPException) as error:
             self._connection.close()
             raise OSError(str(error) or type(error).__name__) from error
@@ -212,6 +223,12 @@ class HttpPort:
             got += more
         response.read()  # it is over: the connection is free for the next
         return room
+
+
+def make_connection(host: str, port: int | None, timeout_s: float, encryption: Encryption | None) -> HTTPConnection:
+    if encryption is None:
+        return HTTPConnection(host, port, timeout=timeout_s)
+    return HTTPSConnection(host, port, timeout=timeout_s, context=encryption.context())
 
 
 def _told(received: memoryview) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark_trimq import kafka_topics
 from pyspark_trimq import kafka_wire as wire
 from pyspark_trimq.decoding import decoder_for
+from pyspark_trimq.encryption import Encryption
 from pyspark_trimq.logins import Login
 from pyspark_trimq.mistakes import Lost, Mistake, TopicMistake, Unreachable
 from pyspark_trimq.patience import Patience
@@ -27,8 +28,17 @@ _EMPTY_ANSWERS = 60
 
 
 class KafkaPort:
-    def __init__(self, bootstrap: str, is_committed: bool, is_known: bool = False, login: Login | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        is_committed: bool,
+        is_known: bool = False,
+        login: Login | None = None,
+        encryption: Encryption | None = None,
+    ) -> None:
         self._login = login
+        self.encryption = encryption
+        self._context = None if encryption is None else encryption.context()
         self._patience = Patience(is_known)
         self._bootstrap = [_address(part) for part in bootstrap.split(",")]
         self._is_committed = is_committed
@@ -148,7 +158,7 @@ class KafkaPort:
 
     def _wire(self, address: wire.Address) -> wire.Wire:
         if address not in self._wires:
-            self._wires[address] = wire.Wire(address, self._patience, self._login)
+            self._wires[address] = wire.Wire(address, self._patience, self._login, self._context)
         return self._wires[address]
 
     # -- messages
@@ -230,16 +240,16 @@ class KafkaPort:
         return host, port, [*before, wire.frame(wire.DELETE_GROUPS, wire.array([wire.text(group)]))]
 
 
-_let_in: set[tuple[str, Login]] = set()
+_let_in: set[tuple[str, Login | None, Encryption | None]] = set()
 
 
-def check_login(bootstrap: str, login: Login) -> None:
+def check_login(bootstrap: str, login: Login | None, encryption: Encryption | None) -> None:
     """Once per process: workers are used again. A broker that restarts is waited for. Mistake: it does not let this
-    user in, which the Kafka client would try again and again."""
-    if (bootstrap, login) not in _let_in:
-        with closing(KafkaPort(bootstrap, True, is_known=True, login=login)) as port:
+    user in, or is not to be trusted, which the Kafka client would try again and again."""
+    if (bootstrap, login, encryption) not in _let_in:
+        with closing(KafkaPort(bootstrap, True, is_known=True, login=login, encryption=encryption)) as port:
             port.greet()
-        _let_in.add((bootstrap, login))
+        _let_in.add((bootstrap, login, encryption))
 
 
 def _address(part: str) -> wire.Address:

@@ -4,10 +4,12 @@ connection that exchanges them. Every version that is used here is served by Kaf
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
+from pyspark_trimq.encryption import not_trusted
 from pyspark_trimq.logins import Login, refused
 from pyspark_trimq.mistakes import Mistake, Unreachable
 from pyspark_trimq.patience import Patience
@@ -118,11 +120,18 @@ def frame(api: tuple[int, int], body: bytes) -> bytes:
 
 
 class Wire:
-    """One connection to one broker."""
+    """One connection to one broker, encrypted if there is a context for that."""
 
-    def __init__(self, address: Address, patience: Patience, login: Login | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        patience: Patience,
+        login: Login | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         self.address = address
         self._login = login
+        self._context = context
         self._patience = patience
         self._socket: socket.socket | None = None
 
@@ -148,11 +157,28 @@ class Wire:
 
     def _send_and_receive(self, request: bytes) -> Answer:
         if self._socket is None:
-            self._socket = socket.create_connection(self.address, _TIMEOUT_S)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = self._connected()
             if self._login is not None:
                 self._log_in(self._socket, self._login)
         return self._answer_to(self._socket, request)
+
+    def _connected(self) -> socket.socket:
+        """Mistake: it is not the broker that it says it is."""
+        plain = socket.create_connection(self.address, _TIMEOUT_S)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._context is None:
+                return plain
+            return self._context.wrap_socket(plain, server_hostname=self.address.host)
+        except ssl.SSLCertVerificationError as error:
+            plain.close()
+            raise not_trusted(str(self.address), error) from None
+        except ssl.SSLError as error:
+            plain.close()
+            raise OSError(f"it does not encrypt as it was asked to ({error.reason or error})") from None
+        except BaseException:
+            plain.close()
+            raise
 
     def _answer_to(self, connection: socket.socket, request: bytes) -> Answer:
         connection.sendall(request)

@@ -101,8 +101,9 @@ class Lag:
 
 def _prepare_farewell(port: Port, group: str) -> subprocess.Popen[bytes]:
     host, number, requests = port.forget_request(group)
+    encryption = port.encryption
     waiting = subprocess.Popen(
-        [sys.executable, "-I", "-S", farewell_path(), host, str(number)],
+        [sys.executable, "-I", "-S", farewell_path(), host, str(number), *([] if encryption is None else ["tls"])],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -110,7 +111,8 @@ def _prepare_farewell(port: Port, group: str) -> subprocess.Popen[bytes]:
     )
     assert waiting.stdin is not None
     # Not as arguments: other users of the machine see those, and a request may hold a password.
-    waiting.stdin.write(b"\n".join(request.hex().encode() for request in requests))
+    sent = requests if encryption is None else [encryption.authorities.encode() or b"-", *requests]
+    waiting.stdin.write(b"\n".join(request.hex().encode() for request in sent))
     waiting.stdin.flush()
     return waiting
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pyspark_trimq.encryption import CA_FILE, Encryption, read_encryption
 from pyspark_trimq.logins import LOGIN_NAMES, Login, read_login
 from pyspark_trimq.mistakes import Mistake
 
@@ -38,6 +39,7 @@ _NAMES = (
     "includeHeaders",
     "isolation",
     *LOGIN_NAMES,
+    CA_FILE,
 )
 _WAYS = ("subscribe", "subscribePattern", "assign")
 
@@ -62,6 +64,7 @@ class SourceOptions:
     has_headers: bool
     is_committed: bool
     login: Login | None
+    encryption: Encryption | None
 
 
 def read_source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -87,6 +90,7 @@ def read_source_options(given: Mapping[str, str]) -> SourceOptions:
         has_headers=_or(options.parsed("includeHeaders", _yes_or_no), False),
         is_committed=_or(options.parsed("isolation", _isolation), True),
         login=read_login(options.text),
+        encryption=read_encryption(options.text("bootstrap") or "", options.text(CA_FILE)),
     )
 
 

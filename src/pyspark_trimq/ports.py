@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from pyspark_trimq.encryption import Encryption
 from pyspark_trimq.logins import Login
 from pyspark_trimq.mistakes import Lost, Mistake
 
@@ -65,6 +66,10 @@ class Port(Protocol):
     def find_group(self, prefix: str, note: str) -> str | None:
         """The group of which something was told with this note."""
 
+    @property
+    def encryption(self) -> Encryption | None:
+        """None: its connections are plain."""
+
     def forget_request(self, group: str) -> tuple[str, int, list[bytes]]:
         """A host, a port, and what to send there, one after the other, when the group is to be forgotten."""
 
@@ -72,18 +77,23 @@ class Port(Protocol):
 
 
 def open_port(
-    bootstrap: str, namespace: str, is_committed: bool, is_known: bool = False, login: Login | None = None
+    bootstrap: str,
+    namespace: str,
+    is_committed: bool,
+    is_known: bool = False,
+    login: Login | None = None,
+    encryption: Encryption | None = None,
 ) -> Port:
     """`is_known`: the broker was there before, and is waited for. Mistake: the address is none."""
     if bootstrap.startswith(("http://", "https://")):
         from pyspark_trimq.http_port import HttpPort
 
-        return HttpPort(bootstrap, namespace, is_committed, is_known, login)
+        return HttpPort(bootstrap, namespace, is_committed, is_known, login, encryption)
     from pyspark_trimq.kafka_port import KafkaPort
 
     if namespace:
         raise Mistake("the option namespace needs the HTTP port: set bootstrap to http://host:8180")
-    return KafkaPort(bootstrap, is_committed, is_known, login)
+    return KafkaPort(bootstrap, is_committed, is_known, login, encryption)
 
 
 # Tokens of sinks are cursors on a topic without messages, one per partition of it: a group with a lag of nothing.
@@ -112,11 +122,13 @@ def lost_range(wanted: Range, offset: int, start: int | None, end: int | None, f
     return wanted.end if start is None or not offset < start < wanted.end else start
 
 
-def find_kafka_address(bootstrap: str, login: Login | None = None, is_known: bool = False) -> str:
+def find_kafka_address(
+    bootstrap: str, login: Login | None = None, is_known: bool = False, encryption: Encryption | None = None
+) -> str:
     """The Kafka port of the broker that either address names. `is_known`: it was there before, and is waited for."""
     if not bootstrap.startswith(("http://", "https://")):
         return bootstrap
     from pyspark_trimq.http_port import HttpPort
 
-    with closing(HttpPort(bootstrap, "", True, is_known, login)) as port:
+    with closing(HttpPort(bootstrap, "", True, is_known, login, encryption)) as port:
         return port.kafka_address()

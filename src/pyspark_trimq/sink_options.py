@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from pyspark_trimq.columns import HEADER_TYPE
+from pyspark_trimq.encryption import CA_FILE, Encryption, client_settings, read_encryption
 from pyspark_trimq.logins import LOGIN_NAMES, Login, read_login
 from pyspark_trimq.mistakes import Mistake
 from pyspark_trimq.options import check_options
@@ -19,6 +20,7 @@ _NAMES = (
     "compression",
     "writeId",
     *LOGIN_NAMES,
+    CA_FILE,
     "checkpointLocation",
     "queryName",
     "path",
@@ -48,6 +50,7 @@ class SinkOptions:
     compression: str
     write_id: str | None
     login: Login | None
+    encryption: Encryption | None
     client: dict[str, str] = dataclasses.field(repr=False)
 
 
@@ -62,13 +65,17 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     compression = options.text("compression") or "none"
     if compression not in _COMPRESSIONS:
         raise Mistake(f"the option compression is {compression!r}: it must be one of {', '.join(_COMPRESSIONS)}")
+    bootstrap = options.required("bootstrap", "host:9092 or http://host:8180")
+    login, encryption = read_login(options.text), read_encryption(bootstrap, options.text(CA_FILE))
+    client_settings(login, encryption, client)  # a password in the clear is refused at once
     return SinkOptions(
-        bootstrap=options.required("bootstrap", "host:9092 or http://host:8180"),
+        bootstrap=bootstrap,
         topic=options.text("topic"),
         is_exactly_once=delivery == _DELIVERIES[0],
         compression=compression,
         write_id=options.text("writeId"),
-        login=read_login(options.text),
+        login=login,
+        encryption=encryption,
         client=client,
     )
 

@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pyspark_trimq.encryption import client_settings
 from pyspark_trimq.kafka_port import check_login
 from pyspark_trimq.mistakes import Mistake, Unreachable
 from pyspark_trimq.ports import find_kafka_address
@@ -61,7 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
             raise Mistake("messages cannot be overwritten: use mode('append')")
         check_columns(schema, self._options)
         self._id = self._options.write_id or uuid.uuid4().hex
-        find_kafka_address(self._options.bootstrap, self._options.login)  # a wrong address is told at once
+        _address(self._options, is_known=False)  # a wrong one is told at once
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return _write(self._options, self._writer, 0, iterator)
@@ -99,8 +100,8 @@ def _write(options: SinkOptions, writer: str, batch: int, rows: Iterator[pa.Reco
     from pyspark_trimq.sending import Token, send_once, send_plainly
 
     target = _target(options)
-    if options.login is not None and not _OTHER_WAYS & set(options.client):
-        check_login(target.address, options.login)
+    if (options.login or options.encryption) and not _OTHER_WAYS & set(options.client):
+        check_login(target.address, options.login, options.encryption)
     if not options.is_exactly_once:
         return Written(*send_plainly(target, rows), "")
     token = Token(writer, _context().partitionId(), batch)
@@ -111,13 +112,12 @@ def _target(options: SinkOptions) -> Target:
     """The broker may restart meanwhile: it is waited for."""
     from pyspark_trimq.sending import Target
 
-    address = find_kafka_address(options.bootstrap, options.login, is_known=True)
-    return Target(address, options.topic, options.compression, _client_settings(options))
+    settings = client_settings(options.login, options.encryption, options.client)
+    return Target(_address(options, is_known=True), options.topic, options.compression, settings)
 
 
-def _client_settings(options: SinkOptions) -> dict[str, str]:
-    login = {} if options.login is None else options.login.client_settings()
-    return {**login, **options.client}
+def _address(options: SinkOptions, is_known: bool) -> str:
+    return find_kafka_address(options.bootstrap, options.login, is_known, options.encryption)
 
 
 def _context() -> TaskContext:

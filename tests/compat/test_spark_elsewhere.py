@@ -28,6 +28,7 @@ print("rows:", rows.count(), "on", spark.sparkContext._jvm.java.lang.System.getP
 
 PROJECT = Path(__file__).parent.parent.parent
 TEMPLATE = PROJECT / "examples" / "declarative_pipeline"
+MINUTE_MS = 60_000
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
 
 CONNECTED = """
@@ -42,6 +43,36 @@ rows.select("key", "value").write.format("trimq").option("bootstrap", sys.argv[1
 print("rows:", rows.count(), flush=True)
 """
 
+STREAMED = """
+import sys
+from pathlib import Path
+from pyspark_trimq.pipelines import How, aggregate, archive, dedupe
+from pyspark_trimq.session import make_session
+
+settings = {"spark.driver.extraJavaOptions": sys.argv[2], "spark.sql.shuffle.partitions": "1"}
+spark = make_session("connected", "local[2]", settings, connect=True)
+where = Path.cwd()
+rows = spark.readStream.format("trimq").option("bootstrap", sys.argv[1]).option("subscribe", "orders") \\
+    .option("startingOffsets", "earliest").load().select("key", "value")
+copied = rows.writeStream.format("trimq").option("bootstrap", sys.argv[1]).option("topic", "order-copies") \\
+    .option("checkpointLocation", str(where / "copied")).trigger(availableNow=True).start()
+assert copied.awaitTermination(120) and copied.exception() is None
+
+def how(name):
+    return How(sys.argv[1], spark=spark, show=False, rows_per_batch=4, checkpoint=where / name)
+
+kept = archive(["orders"], lake=where / "lake", how=how("archive"))
+print("archive:", kept.figures["rows archived"], kept.figures["batches"], kept.table("Topics")[0]["rows archived"])
+print("dedupe:", dedupe(["orders"], to="once", by="key", how=how("dedupe")).figures["written"])
+(where / "counts.toml").write_text(
+    'to = "counts"\\nwindow = "1 minute"\\nselect = ["count(*) AS n"]\\n'
+    '[from]\\ntopic = "orders"\\nformat = "text"\\nlate = "1 second"\\n'
+)
+counts = aggregate(where / "counts.toml", how=how("counts"))
+read, written = (sum(getattr(batch, name) for batch in counts.batches) for name in ("rows", "written"))
+print("aggregate:", read, written, flush=True)
+"""
+
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
@@ -49,7 +80,9 @@ def broker() -> Iterator[Broker]:
         broker.create_topic("orders", partitions=2)
         broker.create_topic("order-copies")
         for index in range(6):
-            broker.send("orders", f"order {index}", f"customer {index % 3}", partition=index % 2)
+            broker.send(
+                "orders", f"order {index}", f"customer {index % 3}", partition=index % 2, timestamp_ms=MINUTE_MS * index
+            )
         yield broker
 
 
@@ -91,6 +124,16 @@ def test_spark_connect_reads_and_writes_topics(broker: Broker, tmp_path: Path) -
     told = run([sys.executable, "-c", CONNECTED, broker.http, QUICK], tmp_path)
     assert "rows: 6\n" in told
     assert copies(broker) == [b"order %d" % index for index in range(6)]
+
+
+def test_streams_and_pipelines_run_through_spark_connect(broker: Broker, tmp_path: Path) -> None:
+    require("java")
+    told = run([sys.executable, "-c", STREAMED, broker.http, QUICK], tmp_path)
+    assert copies(broker) == [b"order %d" % index for index in range(6)]
+    assert "archive: 6 2 6\n" in told, "batches are written by another process, and counted all the same"
+    assert "dedupe: 3\n" in told
+    assert len(broker.records("once", 0)) + len(broker.records("once", 1)) == 3
+    assert f"aggregate: 6 {len(broker.records('counts'))}\n" in told
 
 
 def test_the_java_from_pypi_is_enough(broker: Broker, tmp_path: Path) -> None:

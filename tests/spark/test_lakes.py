@@ -161,3 +161,21 @@ def test_an_archive_of_a_pattern_goes_on_behind_what_the_lake_has(
     again = archive(pattern=r"orders\..*", lake=tmp_path / "lake", format=format, how=lost)
     assert again.figures["rows archived"] == 3
     assert bodies(tmp_path / "lake") == expected(7)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_batch_that_spark_repeats_after_the_commit_of_the_lake_is_there_once(
+    spark: Any, broker: Broker, tmp_path: Path, format: str
+) -> None:
+    broker.create_topic("orders")
+    fill(broker, "orders", range(6))
+    lake = tmp_path / "lake"
+    options = how(spark, broker, rows_per_batch=4)
+    archive(["orders"], lake=lake, format=format, how=options)
+    commits = lake / "_trimq" / "checkpoint" / "spark" / "commits"
+    for name in ("1", ".1.crc"):  # as a kill right before Spark's own commit leaves it
+        (commits / name).unlink()
+    again = archive(["orders"], lake=lake, format=format, how=options)
+    assert (again.figures["rows archived"], again.figures["rows in the lake"]) == (0, 6)
+    assert bodies(lake) == expected(6)
+    assert (commits / "1").exists()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+from pyspark_trimq.encryption import Encryption, client_settings, not_trusted
+from pyspark_trimq.http_port import make_connection
 from pyspark_trimq.logins import Login, refused
 from pyspark_trimq.pipelines.failure import PipelineFailure
 from trimq.errors import StartMistake
@@ -29,12 +32,14 @@ class CursorAt(NamedTuple):
     end: int
 
 
-def create_kafka_topic(bootstrap: str, login: Login | None, name: str, partitions: int) -> bool:
+def create_kafka_topic(
+    bootstrap: str, login: Login | None, encryption: Encryption | None, name: str, partitions: int
+) -> bool:
     """As `Administration.create_topic`, through the Kafka port of this or another broker."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-    settings = {} if login is None else login.client_settings()
+    settings = client_settings(login, encryption, {})
     admin = AdminClient({"bootstrap.servers": bootstrap, **settings}, logger=SILENT)
     try:
         admin.create_topics([NewTopic(name, partitions)], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
@@ -46,11 +51,16 @@ def create_kafka_topic(bootstrap: str, login: Login | None, name: str, partition
 
 
 class Administration:
-    def __init__(self, url: str, login: Login | None = None) -> None:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
+    """`encryption`: for an `https` address, or one that does not say how it is to be asked."""
+
+    def __init__(self, url: str, login: Login | None = None, encryption: Encryption | None = None) -> None:
+        scheme = "http" if encryption is None else "https"
+        parts = urlsplit(url if "//" in url else f"{scheme}://{url}")
         if not parts.hostname:
             raise StartMistake(f"{url!r} is no address of an HTTP port: give http://host:8180")
         self._host, self._port = parts.hostname, parts.port or 8180
+        self._encryption = (encryption or Encryption()) if parts.scheme == "https" else None
+        self._url = f"{parts.scheme}://{self._host}:{self._port}"
         self._login = login
 
     def create_topic(self, name: str, partitions: int) -> bool:
@@ -87,16 +97,18 @@ class Administration:
         return told
 
     def _ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
-        connection = HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        connection = make_connection(self._host, self._port, TIMEOUT_S, self._encryption)
         try:
             headers = {} if self._login is None else {"Authorization": self._login.basic()}
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
             status, told = response.status, json.loads(response.read() or b"{}")
+        except ssl.SSLCertVerificationError as error:
+            raise not_trusted(self._url, error) from None
         except (OSError, HTTPException, ValueError) as error:
-            raise PipelineFailure(f"no broker answers at http://{self._host}:{self._port}: {error}") from None
+            raise PipelineFailure(f"no broker answers at {self._url}: {error}") from None
         finally:
             connection.close()
         if status == NO_LOGIN:
-            raise refused(f"http://{self._host}:{self._port}", self._login)
+            raise refused(self._url, self._login)
         return status, told

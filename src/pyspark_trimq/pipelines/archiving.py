@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
@@ -15,8 +15,9 @@ from pyspark_trimq.options import read_source_options
 from pyspark_trimq.pipelines.checkpoints import Checkpoint, claim
 from pyspark_trimq.pipelines.failure import told_plainly
 from pyspark_trimq.pipelines.lakes.aborted import Aborted
-from pyspark_trimq.pipelines.lakes.files import DATE, DataFile, StagedRows
+from pyspark_trimq.pipelines.lakes.files import DATE, StagedRows
 from pyspark_trimq.pipelines.lakes.lake import KEEP, OWN, Lake, opened, read
+from pyspark_trimq.pipelines.lakes.runs import Added, Run
 from pyspark_trimq.pipelines.lakes.staged_source import KEEPS_COLUMNS, NAME, STAGING, StagedSource
 from pyspark_trimq.pipelines.outcome import Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.running import DEFAULT, How, drive, stream_options, subscribed_ends, subscription
@@ -57,12 +58,14 @@ def archive(
         kept.sweep()
         begin = _begin(how, kept, subscribed) if not Path(checkpoint.spark).exists() else "earliest"
         options = stream_options(how, subscribed, startingOffsets=begin)
-        writer = _Writer(kept, checkpoint, compact_from, _columns(options))
+        run = Run(folder)
+        run.begin()
+        writer = _Writer(kept, run, checkpoint, compact_from, _columns(options))
         frame = _staged(how, kept, options)
-        batches = drive(how, "archive", frame.writeStream.foreachBatch(writer.write), checkpoint, rows=writer.rows)
-        compacted = writer.compact(how)
-        outcome = _outcome(settings, kept, writer.added)
-        outcome.figures |= {"batches": len(batches), "files put together": writer.compacted + compacted}
+        batches = drive(how, "archive", frame.writeStream.foreachBatch(writer.write), checkpoint, run.rows)
+        compacted = writer.compact(how) + run.compacted()
+        outcome = _outcome(settings, kept, run.added())
+        outcome.figures |= {"batches": len(batches), "files put together": compacted}
         outcome.batches = batches
         outcome.plots += batch_plots(batches)
         return outcome
@@ -81,26 +84,30 @@ def _columns(options: Mapping[str, str]) -> StructType:
 
 
 class _Writer:
-    def __init__(self, lake: Lake, checkpoint: Checkpoint, compact_from: int, columns: StructType) -> None:
+    """Under Spark Connect batches are written by a copy of it, in a process of the server."""
+
+    def __init__(self, lake: Lake, run: Run, checkpoint: Checkpoint, compact_from: int, columns: StructType) -> None:
         self._lake = lake
+        self._run = run
         self._aborted = Aborted(lake.folder)
         self._columns = columns
         self._id = checkpoint.id
         self._compact_from = compact_from
-        self.added: list[DataFile] = []
-        self.rows: dict[int, int] = {}  # by batch
-        self.compacted = 0
 
     def write(self, frame: DataFrame, batch: int) -> None:
         rows = StagedRows(frame, self._columns, lambda found: self._aborted.note(self._id, batch, found))
         added = self._lake.append(rows, self._id, batch)
-        self.added += added
-        self.rows[batch] = sum(file.rows for file in added)
-        if self._compact_from and batch % BATCHES_BETWEEN_COMPACTIONS == BATCHES_BETWEEN_COMPACTIONS - 1:
-            self.compacted += self._lake.compact(frame.sparkSession, SMALL_BYTES, self._compact_from)
+        compacted = 0
+        if batch % BATCHES_BETWEEN_COMPACTIONS == BATCHES_BETWEEN_COMPACTIONS - 1:
+            compacted = self._compact(frame.sparkSession)
+            self._lake.sweep()
+        self._run.note(batch, added, compacted)
 
     def compact(self, how: How) -> int:
-        return self._lake.compact(how.session(), SMALL_BYTES, self._compact_from) if self._compact_from else 0
+        return self._compact(how.session())
+
+    def _compact(self, spark: SparkSession) -> int:
+        return self._lake.compact(spark, SMALL_BYTES, self._compact_from) if self._compact_from else 0
 
 
 def _begin(how: How, lake: Lake, subscribed: Mapping[str, str]) -> str:
@@ -116,20 +123,18 @@ def _begin(how: How, lake: Lake, subscribed: Mapping[str, str]) -> str:
     return json.dumps(ends)
 
 
-def _outcome(settings: dict[str, str], lake: Lake, added: Sequence[DataFile]) -> Outcome:
+def _outcome(settings: dict[str, str], lake: Lake, added: Mapping[str, Added]) -> Outcome:
     files = lake.files()
-    rows = sum(file.rows for file in added)
+    rows = sum(each.rows for each in added.values())
     figures = {
         "rows archived": rows,
-        "bytes written": sum(file.bytes for file in added),
+        "bytes written": sum(each.bytes for each in added.values()),
         "rows in the lake": sum(file.rows for file in files),
         "bytes in the lake": sum(file.bytes for file in files),
         "files": len(files),
     }
     outcome = Outcome("archive", dict(settings), dict(figures), found=rows)
-    new = {file.topic: 0 for file in [*files, *added]}
-    for file in added:
-        new[file.topic] += file.rows
+    new = {file.topic: 0 for file in files} | {topic: each.rows for topic, each in added.items()}
     topics = []
     for topic in sorted(new):
         own = [file for file in files if file.topic == topic]

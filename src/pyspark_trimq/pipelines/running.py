@@ -7,17 +7,18 @@ import dataclasses
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from pyspark_trimq.encryption import CA_FILE, HTTPS, Encryption, read_encryption
 from pyspark_trimq.logins import Login, read_login
 from pyspark_trimq.mistakes import TopicMistake
 from pyspark_trimq.pipelines.administration import Administration, create_kafka_topic
@@ -30,7 +31,7 @@ from pyspark_trimq.ports import Ends, open_port
 from trimq.clock import monotonic_seconds
 from trimq.errors import StartMistake
 
-WRITTEN = "written"
+WRITTEN, ROWS = "written", "rows"  # what is counted on the way, as Spark is told to observe it
 OF_SINK = ("compression", "delivery")  # options, beside those that begin with `kafka.`
 OTHER_HOMES = {"commit-log": "a RocketMQ topic", "queue-log": "an AMQP queue"}
 LOOK_S = 0.25  # how often a running query is looked at
@@ -68,22 +69,31 @@ class How:
 
     def administration(self) -> Administration:
         url = self.http or (self.bootstrap if self.is_http() else os.environ.get("TRIMQ_HTTP", "127.0.0.1:8180"))
-        return Administration(url, self.login())
+        return Administration(url, self.login(), self.encryption())
 
     def is_http(self) -> bool:
         """Whether the bootstrap is the HTTP port; else it is a Kafka port, of any broker."""
-        return self.bootstrap.startswith(("http://", "https://"))
+        return self.bootstrap.startswith(("http://", HTTPS))
 
     def login(self) -> Login | None:
         """Mistake: a user without a password."""
         given = {"user": self.user, "password": self.password, "passwordFile": self.password_file}
         return read_login(given.get)
 
+    def encryption(self) -> Encryption | None:
+        """None: connections are plain. Mistake: the option caFile makes no sense."""
+        return read_encryption(self.bootstrap, self._ca_file())
+
+    def _ca_file(self) -> str | None:
+        """Of the options the one that is for source and sink alike."""
+        return next((value for name, value in self.options.items() if name.lower() == CA_FILE.lower()), None)
+
     def address(self) -> dict[str, str]:
-        """Where the broker is and who asks, as options of the source and of the sink."""
-        login = self.login()
+        """Where the broker is, who asks and who vouches, as options of the source and of the sink."""
+        login, ca_file = self.login(), self._ca_file()
         named = {} if login is None else {"user": login.user, "password": login.password}
-        return {"bootstrap": self.bootstrap, **named}
+        vouching = {} if ca_file is None else {CA_FILE: ca_file}
+        return {"bootstrap": self.bootstrap, **named, **vouching}
 
     def source_options(self) -> dict[str, str]:
         """Those of the options that are not for the sink."""
@@ -143,7 +153,7 @@ def snapshot_of(how: How, subscribed: Mapping[str, str], columns: str = "", **op
 
 def topic_ends(how: How, topic: str, namespace: str = "") -> dict[int, Ends]:
     """Where each partition begins and ends. Mistake: there is no such topic."""
-    with closing(open_port(how.bootstrap, namespace, is_committed=True, login=how.login())) as port:
+    with closing(open_port(how.bootstrap, namespace, True, False, how.login(), how.encryption())) as port:
         return port.ends(topic)
 
 
@@ -155,7 +165,7 @@ def source_ends(how: How, topic: str) -> dict[int, Ends]:
 def subscribed_ends(how: How, subscribed: Mapping[str, str]) -> dict[str, dict[int, Ends]]:
     """Of all topics that are asked for, those that match a pattern too. Mistake: there is no such topic."""
     namespace, pattern = how.options.get("namespace", ""), subscribed.get("subscribePattern", "")
-    with closing(open_port(how.bootstrap, namespace, is_committed=True, login=how.login())) as port:
+    with closing(open_port(how.bootstrap, namespace, True, False, how.login(), how.encryption())) as port:
         if pattern:
             return {topic: port.ends(topic) for topic in port.topics() if re.fullmatch(pattern, topic)}
         return {topic: port.ends(topic) for topic in subscribed["subscribe"].split(",")}
@@ -168,13 +178,13 @@ def ensure_topic(how: How, topic: str, partitions: int) -> None:
     if how.is_http():
         how.administration().create_topic(topic, partitions)
     else:
-        create_kafka_topic(how.bootstrap, how.login(), topic, partitions)
+        create_kafka_topic(how.bootstrap, how.login(), how.encryption(), topic, partitions)
 
 
 def is_writable(how: How, topic: str) -> bool:
     """False: there is no topic of that name. StartMistake: there is one of another home, and the sink writes to topics
     of Kafka's home alone."""
-    with closing(open_port(how.bootstrap, "", is_committed=True, login=how.login())) as port:
+    with closing(open_port(how.bootstrap, "", True, False, how.login(), how.encryption())) as port:
         try:
             home = port.home(topic)
         except TopicMistake:
@@ -188,7 +198,7 @@ def is_writable(how: How, topic: str) -> bool:
 
 def into_topic(how: How, frame: DataFrame, mode: str = "append") -> DataStreamWriter:
     """The rows of a streaming frame as messages, each once, counted on the way."""
-    counted = frame.observe(WRITTEN, F.count(F.lit(1)).alias("rows"))
+    counted = frame.observe(WRITTEN, F.count(F.lit(1)).alias(ROWS))
     return counted.writeStream.format("trimq").options(**how.sink_options()).outputMode(mode)
 
 
@@ -205,10 +215,10 @@ def drive(
     title: str,
     writer: DataStreamWriter,
     checkpoint: Checkpoint,
-    rows: Mapping[int, int] | None = None,
+    rows: Callable[[], Mapping[int, int]] | None = None,
 ) -> list[BatchFigures]:
-    """Run the query to its end. What its batches were; PipelineFailure: it failed, and may be started again. `rows`:
-    of each batch, where Spark does not see them."""
+    """Run the query to its end. What its batches were; PipelineFailure: it failed, and may be started again. `rows`
+    tells those of each batch, where Spark does not see them."""
     every = f"{milliseconds(how.every)} milliseconds"
     writer = writer.option("checkpointLocation", checkpoint.spark)
     writer = writer.trigger(availableNow=True) if how.once else writer.trigger(processingTime=every)
@@ -245,21 +255,22 @@ def _watch(how: How, query: StreamingQuery, shown: Bars, seen: _Batches) -> None
 
 
 class _Batches:
-    """What the batches of a query were. `rows`: how many each had, if Spark does not know."""
+    """What the batches of a query were. `rows` tells how many each had, if Spark does not know."""
 
-    def __init__(self, rows: Mapping[int, int] | None) -> None:
+    def __init__(self, rows: Callable[[], Mapping[int, int]] | None) -> None:
         self._rows = rows
         self.figures: dict[int, BatchFigures] = {}
 
     def note(self, query: StreamingQuery) -> None:
+        told = None if self._rows is None else self._rows()
         for progress in query.recentProgress:
             number = int(progress.batchId)
-            rows = int(progress.numInputRows) if self._rows is None else self._rows.get(number, 0)
-            if rows:
+            rows = int(progress.numInputRows) if told is None else told.get(number, 0)
+            counted = progress.observedMetrics.get(WRITTEN)
+            written = 0 if counted is None else _observed(counted, ROWS)
+            if rows or written:  # Spark closes windows in a batch that reads nothing
                 ended = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp() * 1000
                 duration_ms = int(progress.durationMs.get("triggerExecution", 0))
-                counted = progress.observedMetrics.get(WRITTEN)
-                written = int(counted["rows"] or 0) if counted is not None else 0
                 self.figures[number] = BatchFigures(number, rows, duration_ms / 1000, int(ended) + duration_ms, written)
 
     def show(self, query: StreamingQuery, shown: Bars) -> None:
@@ -272,6 +283,14 @@ class _Batches:
         newest = self.figures[max(self.figures)] if self.figures else None
         rate = newest.rows / newest.seconds if newest is not None and newest.seconds else 0.0
         shown.update(done, max(total, done) or None, rows, rate)
+
+
+def _observed(row: Row, name: str) -> int:
+    """Spark Connect hands over such a row as two fields, its values and its schema."""
+    told = row.asDict()
+    if name not in told:
+        told = dict(zip((field["name"] for field in told["schema"]["fields"]), told["values"], strict=True))
+    return int(told[name] or 0)
 
 
 def _is_idle(query: StreamingQuery) -> bool:

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pyspark_trimq.encryption import client_settings
 from pyspark_trimq.mistakes import Mistake, Unreachable
 from pyspark_trimq.pipelines.administration import SILENT, TIMEOUT_S
 from pyspark_trimq.pipelines.pieces import size_of
@@ -35,10 +36,10 @@ def sentence_for(how: How, frame: DataFrame, target: str, failure: str) -> str |
 
 def limit_of(how: How, topic: str) -> int | None:
     """None: the broker does not tell."""
-    login = how.login()
+    login, encryption = how.login(), how.encryption()
     try:
-        address = find_kafka_address(how.bootstrap, login)
-        settings = {} if login is None else login.client_settings()
+        address = find_kafka_address(how.bootstrap, login, encryption=encryption)
+        settings = client_settings(login, encryption, {})
         admin = AdminClient({"bootstrap.servers": address, **settings}, logger=SILENT)
         asked = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)], request_timeout=TIMEOUT_S)
         told = next(iter(asked.values())).result(TIMEOUT_S)

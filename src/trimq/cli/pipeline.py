@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
+import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from trimq.cli import pipeline_flags
 from trimq.cli.failure import CommandFailure
@@ -19,6 +23,8 @@ from trimq.cli.output import print_table
 from trimq.errors import StartMistake
 
 EXIT_INTERRUPTED = 130
+CONNECT, CONNECT_PORT, CONNECT_WAIT_S = "sc://", 15002, 10
+LAUNCHER_BYTES = 1 << 20  # more than Spark's launcher says
 NEEDED = ("pyspark", "pyarrow", "pandas", "matplotlib")
 
 Run = Callable[[Any, argparse.Namespace, Any], Any]  # the pipelines, what was asked, how to run
@@ -119,9 +125,16 @@ class _session:
         self._conf = dict(_setting(text) for text in arguments.conf)
 
     def __enter__(self) -> Any:
+        _look_for_server(self._master or "")
+        failure = import_module("pyspark_trimq.pipelines.failure")
         # Spark and the JVM speak to stderr while they start: warnings that nobody can act on.
-        with _hushed():
-            self._spark = import_module("pyspark_trimq.session").make_session(self._name, self._master, self._conf)
+        hushed = _hushed()
+        try:
+            with hushed, failure.told_plainly():
+                self._spark = import_module("pyspark_trimq.session").make_session(self._name, self._master, self._conf)
+        except (failure.PipelineFailure, StartMistake) as error:
+            where = f" on the master {self._master}" if self._master else ""
+            raise CommandFailure(f"Spark does not start{where}: {hushed.reason() or error}") from None
         return self._spark
 
     def __exit__(self, *_: object) -> None:
@@ -133,19 +146,46 @@ class _session:
                 raise
 
 
+def _look_for_server(master: str) -> None:
+    """CommandFailure: nobody listens where a Spark Connect server was said to be. Its client would wait for minutes."""
+    if not master.startswith(CONNECT):
+        return
+    try:
+        parts = urlsplit(f"//{master.removeprefix(CONNECT).partition('/')[0]}")
+        host, port = parts.hostname or "", parts.port or CONNECT_PORT
+        if not host:
+            raise ValueError("it names no host")
+    except ValueError as error:
+        raise CommandFailure(f"--master {master} is no address of a Spark Connect server: {error}") from None
+    try:
+        socket.create_connection((host, port), CONNECT_WAIT_S).close()
+    except OSError as error:
+        raise CommandFailure(f"no Spark Connect server answers at {host}:{port}: {error}") from None
+
+
 class _hushed:
-    """What a child process writes to stderr goes nowhere."""
+    """What a child process writes to stderr is shown nowhere. Spark's launcher says only there why it ends."""
 
     def __enter__(self) -> None:
         sys.stderr.flush()
+        self._reason = ""
         self._kept = os.dup(2)
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
-        os.close(nowhere)
+        self._written = tempfile.TemporaryFile()
+        os.dup2(self._written.fileno(), 2)
 
     def __exit__(self, *_: object) -> None:
         os.dup2(self._kept, 2)
         os.close(self._kept)
+        with self._written as written:
+            written.seek(0)
+            found = re.search(
+                rb"^(?:Exception in thread|Error:?).*?: (.+)$", written.read(LAUNCHER_BYTES), re.MULTILINE
+            )
+            self._reason = "" if found is None else found[1].decode(errors="replace").strip().removesuffix(".")
+
+    def reason(self) -> str:
+        """ "": it said nothing of the kind."""
+        return self._reason
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -12,12 +12,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from pyspark_trimq.pipelines.lakes.compaction import joined, small_groups
 from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, FrameRows, Rows
 from pyspark_trimq.pipelines.lakes.lake import OWN
-from pyspark_trimq.pipelines.lakes.replaced import Replaced
+from pyspark_trimq.pipelines.lakes.replaced import Replaced, is_elsewhere
 from trimq.errors import StartMistake
 
 # It would tell of every file that has no statistics of headers and values, which is as it should be.
@@ -27,6 +28,14 @@ CATALOGUE = "catalogue.db"
 NAME = "trimq.messages"
 DATA = "data"
 BATCH = "trimq.batch."
+
+# Each commit writes all that the table says of itself, and a list of manifests, anew: few of each are to be there.
+PROPERTIES = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+}
 
 
 class IcebergLake:
@@ -77,11 +86,17 @@ class IcebergLake:
         return gone
 
     def sweep(self) -> int:
-        """Files of older snapshots go too, after a while: the lake keeps what it holds now."""
+        """Older snapshots and their files go too, after a while: the lake keeps what it holds now."""
         shutil.rmtree(self.staging, ignore_errors=True)
-        if self._table() is None:
+        table = self._table()
+        if table is None:
             return 0
-        return self._replaced.sweep((self.folder / DATA).glob("*.parquet"), [file.path for file in self.files()])
+        there, counted = set((self.folder / DATA).glob("*.parquet")), _data_files(table)
+        if is_elsewhere(there, counted):
+            return 0
+        metadata = _path(table.location()) / "metadata"
+        there |= {*metadata.glob("*.avro"), *metadata.glob("*.metadata.json")}
+        return self._replaced.sweep(there, counted | _metadata_files(table), lambda due: _expire(table, due))
 
     def _catalogue(self) -> SqlCatalog:
         catalogue = SqlCatalog(
@@ -104,11 +119,10 @@ class IcebergLake:
         return table
 
     def _created(self, rows: Rows) -> Table:
-        table = self._catalogue().create_table(NAME, rows.schema())
-        with table.update_spec() as spec:
-            spec.add_identity(TOPIC)
-            spec.add_identity(DATE)
-        return table
+        """In one step: a run that is killed leaves the whole table or none."""
+        transaction = self._catalogue().create_table_transaction(NAME, rows.schema(), properties=PROPERTIES)
+        _divide(transaction)
+        return transaction.commit_transaction()
 
     def _commit(self, rows: Rows, writer: str, batch: int, replaces: bool) -> list[DataFile]:
         table = self._table() or self._created(rows)
@@ -117,11 +131,13 @@ class IcebergLake:
         old = {file.path for file in self.files()} if replaces else set()
         files = self._placed(rows)
         with table.transaction() as transaction:
+            if table.spec().is_unpartitioned():
+                _divide(transaction)  # an earlier version, killed, left a table without
             if old:
                 _swap(transaction, old, files)
             elif files:
                 transaction.add_files([f"file://{file.path}" for file in files], check_duplicate_files=False)
-            transaction.set_properties({BATCH + writer: str(batch)})
+            transaction.set_properties({**PROPERTIES, BATCH + writer: str(batch)})
         return files
 
     def _placed(self, rows: Rows) -> list[DataFile]:
@@ -134,6 +150,45 @@ class IcebergLake:
             placed.append(file._replace(path=file.path.rename(path)))
         shutil.rmtree(self.staging, ignore_errors=True)
         return placed
+
+
+def _divide(transaction: Transaction) -> None:
+    """By topic and date."""
+    with transaction.update_spec() as spec:
+        spec.add_identity(TOPIC)
+        spec.add_identity(DATE)
+
+
+def _heads(table: Table) -> list[Snapshot]:
+    """What the table holds now, and what somebody has given a name: these stay."""
+    found = (table.snapshot_by_id(ref.snapshot_id) for ref in table.metadata.refs.values())
+    return [snapshot for snapshot in found if snapshot is not None]
+
+
+def _data_files(table: Table) -> set[Path]:
+    scans = (table.scan(snapshot_id=snapshot.snapshot_id) for snapshot in _heads(table))
+    return {_path(task.file.file_path) for scan in scans for task in scan.plan_files()}
+
+
+def _metadata_files(table: Table) -> set[Path]:
+    """What is read to find the files, and what the table was a few commits ago."""
+    names = [table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)]
+    for snapshot in _heads(table):
+        names += [snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(table.io))]
+    return {_path(name) for name in names}
+
+
+def _expire(table: Table, due: set[Path]) -> None:
+    """Forget the snapshots whose files go. The list of a snapshot stops counting no later than what it lists, so that
+    none is left that speaks of a file which is gone."""
+    heads = {snapshot.snapshot_id for snapshot in _heads(table)}
+    old = [
+        snapshot.snapshot_id
+        for snapshot in table.snapshots()
+        if _path(snapshot.manifest_list).resolve() in due and snapshot.snapshot_id not in heads
+    ]
+    if old:
+        table.maintenance.expire_snapshots().by_ids(old).commit()
 
 
 def _swap(transaction: Transaction, old: set[Path], new: list[DataFile]) -> None:

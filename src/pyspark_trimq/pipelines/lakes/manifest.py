@@ -34,8 +34,11 @@ class State(NamedTuple):
 
 
 class Manifest:
-    def __init__(self, folder: Path) -> None:
+    """`lake` is what the names of its files begin at."""
+
+    def __init__(self, folder: Path, lake: Path) -> None:
         self._folder = folder
+        self._lake = lake
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def state(self) -> State:
@@ -58,12 +61,13 @@ class Manifest:
 
     def _fold(self) -> None:
         """Write all commits as one, in the place of the last, then remove the others. It may be killed anywhere: what
-        is applied twice gives the same."""
+        is applied twice gives the same. Of what no longer counts the names of files that are gone are forgotten: there
+        is nothing left to remove."""
         commits = self._commits()
         state = self.state()
         folded = {
             "add": [entry._asdict() for entry in state.files.values()],
-            "remove": sorted(state.removed),
+            "remove": sorted(name for name in state.removed if (self._lake / name).exists()),
             "batches": state.batches,
             "folded": True,
         }

@@ -27,7 +27,7 @@ class ParquetLake:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.staging = self.folder / OWN / "staging"
-        self._manifest = Manifest(self.folder / OWN / "manifest")
+        self._manifest = Manifest(self.folder / OWN / "manifest", self.folder)
 
     def committed(self, writer: str) -> int:
         return self._manifest.state().batches.get(writer, -1)

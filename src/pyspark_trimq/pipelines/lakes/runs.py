@@ -1,0 +1,68 @@
+"""What a run has added to a lake, batch by batch. Noted in the lake by whoever writes there, which need not be the
+process that started the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark_trimq.pipelines.lakes.files import DataFile
+
+NOTES = "_trimq/run.jsonl"
+
+
+class Added(NamedTuple):
+    """To a topic."""
+
+    rows: int
+    bytes: int
+
+
+class Run:
+    def __init__(self, lake: Path) -> None:
+        self._path = lake / NOTES
+        self._read_to = 0
+        self._rows: dict[int, int] = {}
+
+    def begin(self) -> None:
+        self._path.write_text("")
+
+    def note(self, batch: int, files: Sequence[DataFile], compacted: int) -> None:
+        added: dict[str, list[int]] = {}
+        for file in files:
+            sums = added.setdefault(file.topic, [0, 0])
+            sums[0] += file.rows
+            sums[1] += file.bytes
+        with self._path.open("a") as notes:
+            notes.write(json.dumps({"batch": batch, "added": added, "compacted": compacted}) + "\n")
+
+    def rows(self) -> Mapping[int, int]:
+        """By batch, as far as it is noted. Asked for again and again: what was read is remembered."""
+        with self._path.open("rb") as notes:
+            notes.seek(self._read_to)
+            for line in notes:
+                if not line.endswith(b"\n"):
+                    break  # it is being written
+                self._read_to += len(line)
+                noted = json.loads(line)
+                self._rows[noted["batch"]] = sum(rows for rows, _ in noted["added"].values())
+        return self._rows
+
+    def added(self) -> dict[str, Added]:
+        """By topic."""
+        found: dict[str, Added] = {}
+        for noted in self._noted():
+            for topic, (rows, size) in noted["added"].items():
+                before = found.get(topic, Added(0, 0))
+                found[topic] = Added(before.rows + rows, before.bytes + size)
+        return found
+
+    def compacted(self) -> int:
+        """How many files were put together with others."""
+        return sum(int(noted["compacted"]) for noted in self._noted())
+
+    def _noted(self) -> Iterator[dict[str, Any]]:
+        with self._path.open() as notes:
+            yield from (json.loads(line) for line in notes)
