@@ -10,6 +10,7 @@ from trimq.core.shared_streams import SharedStream
 from trimq.model import SYSTEM
 
 BODIES = [b"%d" % number for number in range(40)]
+POP = {"consumerGroup": "g", "topic": "t", "queueId": 0, "maxMsgNums": 32, "invisibleTime": 60_000, "pollTime": 0}
 
 
 def cold_desk() -> Desk:
@@ -47,7 +48,7 @@ def test_a_pop_is_answered_from_the_disk_off_the_loop() -> None:
         "invisibleTime": 60_000,
         "pollTime": 0,
     }
-    reply = desk.broker.begin(200050, fields)
+    reply = desk.broker.begin(200050, POP)
     assert reply is not None
     assert reply.is_open
     assert bodies_of(desk.take(reply)) == BODIES[:32]
@@ -70,9 +71,9 @@ def test_a_pop_that_the_disk_does_not_serve_is_refused_and_takes_nothing() -> No
         "invisibleTime": 60_000,
         "pollTime": 0,
     }
-    assert desk.broker.ask(200050, fields).code == 1
+    assert desk.broker.ask(200050, POP).code == 1
     desk.files.before = lambda operation, name: None
-    assert bodies_of(desk.broker.ask(200050, fields)) == BODIES[:32]
+    assert bodies_of(desk.broker.ask(200050, POP)) == BODIES[:32]
 
 
 def test_others_are_served_meanwhile() -> None:
