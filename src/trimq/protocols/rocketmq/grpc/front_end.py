@@ -98,7 +98,7 @@ class GrpcFrontEnd:
             return reply(found.response(status=refused(refusal)))
 
     def runs(self) -> Mapping[str, CallRun]:
-        return {"SendMessage": SendRuns(self._call), "AckMessage": AckRuns(self._call)}
+        return {"SendMessage": SendRuns(self._call, self._shared.is_synced), "AckMessage": AckRuns(self._call)}
 
     def open(self, stream: str, facts: CallerFacts, sink: Sink) -> clients.Telemetry:
         return clients.Telemetry(self._call(facts), sink)

@@ -36,8 +36,10 @@ from trimq.protocols.rocketmq.handlers.replies import UNORDERED
 from trimq.protocols.rocketmq.handlers.sending import SPECIAL_PROPERTIES, added_properties
 from trimq.protocols.rocketmq.system_topics import RETRY_PREFIX
 
-# More than these are better shared out among the passes; longer ones gain nothing.
+# More than these are better shared out among the passes; longer ones gain nothing. Where no sync is waited for, the
+# first are answered while the next are worked on; where one is, each part would wait for a sync of its own.
 _MOST_MESSAGES = 32
+_MOST_SYNCED_MESSAGES = 64
 _LONGEST_BODY = 16 * 1024
 _LONGEST_REQUEST = 2 * _LONGEST_BODY
 
@@ -60,12 +62,11 @@ class _Way(NamedTuple):
 
 class SendRuns:
     """Of one connection: takes messages until there are no more, or one is special; then `finish` stores them.
-    `call_of` tells who makes a call."""
+    `call_of` tells who makes a call, `is_synced` whether answers wait for the disk."""
 
-    limit = _MOST_MESSAGES
-
-    def __init__(self, call_of: Callable[[CallerFacts], Call]) -> None:
+    def __init__(self, call_of: Callable[[CallerFacts], Call], is_synced: bool) -> None:
         self._call_of = call_of
+        self.limit = _MOST_SYNCED_MESSAGES if is_synced else _MOST_MESSAGES
         self._ways: dict[str, _Way] = {}
         self._revision = -1
         self._call: Call | None = None
