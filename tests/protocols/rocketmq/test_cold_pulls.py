@@ -40,14 +40,6 @@ def test_a_pull_is_answered_from_the_disk_off_the_loop() -> None:
 
 def test_a_pop_is_answered_from_the_disk_off_the_loop() -> None:
     desk = cold_desk()
-    fields = {
-        "consumerGroup": "g",
-        "topic": "t",
-        "queueId": 0,
-        "maxMsgNums": 32,
-        "invisibleTime": 60_000,
-        "pollTime": 0,
-    }
     reply = desk.broker.begin(200050, POP)
     assert reply is not None
     assert reply.is_open
@@ -63,14 +55,6 @@ def test_a_pop_that_the_disk_does_not_serve_is_refused_and_takes_nothing() -> No
             raise OSError(errno.EIO, "Input/output error")
 
     desk.files.before = before
-    fields = {
-        "consumerGroup": "g",
-        "topic": "t",
-        "queueId": 0,
-        "maxMsgNums": 32,
-        "invisibleTime": 60_000,
-        "pollTime": 0,
-    }
     assert desk.broker.ask(200050, POP).code == 1
     desk.files.before = lambda operation, name: None
     assert bodies_of(desk.broker.ask(200050, POP)) == BODIES[:32]
