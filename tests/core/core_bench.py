@@ -141,7 +141,7 @@ class CoreBench:
         """One batch, durable; its first offset."""
         now_ms = self.time.now_ms() if timestamp_ms is None else timestamp_ms
         batch = from_records([Record(body, timestamp_ms=now_ms) for body in bodies], **fields)
-        appended = self.core.appending.append(stream, batch, check_sent(batch))
+        appended = self.core.appender.append(stream, batch, check_sent(batch))
         self.settle()
         assert appended.ticket.refusal is None
         return appended.base_offset

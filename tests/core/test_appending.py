@@ -30,7 +30,7 @@ def test_a_broker_that_does_not_run_takes_nothing(bench: CoreBench, stream: Stre
     with pytest.raises(NotRunning):
         bench.append(stream, b"x")
     with pytest.raises(NotRunning):
-        bench.core.appending.require_writable()
+        bench.core.gate.require_writable()
 
 
 def test_a_batch_that_is_too_long_is_refused_and_nothing_is_counted(bench: CoreBench, stream: Stream) -> None:
@@ -64,7 +64,7 @@ def test_batches_bear_the_leader_epoch_of_this_run(bench: CoreBench, stream: Str
 
 def test_records_are_sealed_into_one_batch(bench: CoreBench, stream: Stream) -> None:
     records = [Record(b"%d" % number, key=b"k", timestamp_ms=START_MS + number) for number in range(3)]
-    appended = bench.core.appending.append_records(stream, records)
+    appended = bench.core.appender.append_records(stream, records)
     bench.settle()
     assert appended.base_offset == 0
     assert [record.body for record in stream.records(0, 1 << 20)] == [b"0", b"1", b"2"]
@@ -89,10 +89,10 @@ def test_writes_are_refused_before_the_disk_is_full_and_taken_again_when_there_i
 
 def test_what_is_counted_is_what_was_appended(bench: CoreBench, stream: Stream) -> None:
     batch = from_records([Record(b"x", timestamp_ms=START_MS)], producer_id=1, producer_epoch=0, base_sequence=0)
-    counted = bench.core.appending._batches
+    counted = bench.core.gate._batches
     before = counted.value
     for _ in range(3):
-        bench.core.appending.append(stream, bytes(batch), check_sent(batch))
+        bench.core.appender.append(stream, bytes(batch), check_sent(batch))
     bench.settle()
     assert counted.value == before + 1, "a repetition is not appended"
     assert stream.end == 1
@@ -119,35 +119,35 @@ def pass_time(bench: CoreBench, milliseconds: int) -> None:
 
 def test_writes_are_refused_while_a_sync_takes_too_long(bench: CoreBench, stream: Stream) -> None:
     batch = from_records([Record(b"x", timestamp_ms=START_MS)])
-    appending, busy_after_ms = bench.core.appending, bench.settings.storage.busy_after_ms
-    appending.append(stream, bytes(batch), check_sent(batch))
+    gate, appender, busy_after_ms = bench.core.gate, bench.core.appender, bench.settings.storage.busy_after_ms
+    appender.append(stream, bytes(batch), check_sent(batch))
     bench.runner.end_pass()
     pass_time(bench, busy_after_ms - 1)
-    appending.append(stream, bytes(batch), check_sent(batch))
+    appender.append(stream, bytes(batch), check_sent(batch))
     bench.runner.end_pass()
     pass_time(bench, 1 + SECOND_LOOK_MS)
     with pytest.raises(Busy) as caught:
-        appending.append(stream, bytes(batch), check_sent(batch))
+        appender.append(stream, bytes(batch), check_sent(batch))
     assert caught.value.retriable
     with pytest.raises(Busy):
-        appending.require_writable()
+        gate.require_writable()
     bench.settle()
-    assert appending.append(stream, bytes(batch), check_sent(batch)).base_offset == 2
+    assert appender.append(stream, bytes(batch), check_sent(batch)).base_offset == 2
 
 
 def test_syncs_that_get_on_refuse_nothing_however_long_there_are_some(bench: CoreBench, stream: Stream) -> None:
     batch = from_records([Record(b"x", timestamp_ms=START_MS)])
     for number in range(10):
         bench.advance(bench.settings.storage.busy_after_ms - 1)
-        assert bench.core.appending.append(stream, bytes(batch), check_sent(batch)).base_offset == number
+        assert bench.core.appender.append(stream, bytes(batch), check_sent(batch)).base_offset == number
         bench.settle()
 
 
 def test_a_sync_whose_news_was_held_up_with_the_event_loop_is_no_slow_disk(bench: CoreBench, stream: Stream) -> None:
     batch = from_records([Record(b"x", timestamp_ms=START_MS)])
-    bench.core.appending.append(stream, bytes(batch), check_sent(batch))
+    bench.core.appender.append(stream, bytes(batch), check_sent(batch))
     bench.runner.end_pass()
     pass_time(bench, bench.settings.storage.busy_after_ms)
     bench.settle()
     pass_time(bench, SECOND_LOOK_MS)
-    assert bench.core.appending.append(stream, bytes(batch), check_sent(batch)).base_offset == 1
+    assert bench.core.appender.append(stream, bytes(batch), check_sent(batch)).base_offset == 1

@@ -62,8 +62,32 @@ class Ledger:
             callback(ticket)
 
 
-def open_failures(ledger: Ledger, time: ManualTime, metrics: Metrics | None = None) -> Failures:
-    return Failures(time, metrics or Metrics(), ledger.keep, ledger.read, ledger.afterwards)
+class Source:
+    """Owns the entries whose reason is one of `reasons`; keeps what is sent again."""
+
+    def __init__(self, *reasons: Reason) -> None:
+        self.reasons = reasons or tuple(Reason)
+        self.sent: list[Record] = []
+        self.is_gone = False
+
+    def owns(self, entry: FailureEntry) -> bool:
+        return entry.reason in self.reasons
+
+    def find(self, entry: FailureEntry) -> FailureEntry | None:
+        return None if self.is_gone else entry
+
+    def send_again(self, entry: FailureEntry) -> Ticket | None:
+        if self.is_gone:
+            return None
+        self.sent.append(entry.record)
+        return Ticket(9)
+
+
+def open_failures(ledger: Ledger, time: ManualTime, metrics: Metrics | None = None, *sources: Source) -> Failures:
+    failures = Failures(time, metrics or Metrics(), ledger.keep, ledger.read, ledger.afterwards)
+    for source in sources or (Source(),):
+        failures.add_source(source)
+    return failures
 
 
 @pytest.fixture
@@ -119,45 +143,61 @@ def test_a_failure_that_is_not_in_the_ledger_is_refused(failures: Failures, ledg
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_redriven_message_is_sent_as_it_was_and_marked(
-    ledger: Ledger, time: ManualTime, failures: Failures, restart: bool
-) -> None:
-    sent: list[Record] = []
-
-    def send(record: Record) -> Ticket:
-        sent.append(record)
-        return Ticket(9)
-
+def test_a_redriven_message_is_sent_as_it_was_and_marked(ledger: Ledger, time: ManualTime, restart: bool) -> None:
+    source = Source()
+    failures = open_failures(ledger, time, None, source)
     give_up(failures, b"0", b"1")
-    failures.redrive(CALLER, 1, send)
+    failures.redrive(CALLER, 1)
     ledger.settle()
     if restart:
         failures = open_failures(ledger, time)
-    assert sent == [replace(MESSAGE, body=b"1")]
+    assert source.sent == [replace(MESSAGE, body=b"1")]
     assert [(failure.id, failure.is_redriven) for failure in failures.all()] == [(0, False), (1, True)]
     with pytest.raises(Changed, match="failure 1"):
-        failures.redrive(CALLER, 1, send)
+        failures.redrive(CALLER, 1)
     with pytest.raises(UnknownFailure):
         failures.get(2)  # the mark
-    assert len(sent) == 1
+    assert len(source.sent) == 1
 
 
 def test_a_message_is_not_redriven_twice_while_the_first_is_under_way(ledger: Ledger, failures: Failures) -> None:
     give_up(failures, b"0")
-    failures.redrive(CALLER, 0, lambda record: Ticket(9))
+    failures.redrive(CALLER, 0)
     with pytest.raises(Changed):
-        failures.redrive(CALLER, 0, lambda record: Ticket(9))
+        failures.redrive(CALLER, 0)
     assert len(ledger.records) == 1, "no mark before the sending is durable"
 
 
 def test_a_redrive_that_was_refused_may_be_tried_again(ledger: Ledger, failures: Failures) -> None:
     give_up(failures, b"0")
-    failures.redrive(CALLER, 0, lambda record: Ticket(9))
+    failures.redrive(CALLER, 0)
     ledger.settle(refused=True)
     assert not failures.get(0).is_redriven
-    failures.redrive(CALLER, 0, lambda record: Ticket(10))
+    failures.redrive(CALLER, 0)
     ledger.settle()
     assert failures.get(0).is_redriven
+
+
+def test_an_entry_belongs_to_the_first_source_that_owns_it(ledger: Ledger, time: ManualTime) -> None:
+    first, last = Source(Reason.EXPIRED), Source()
+    failures = open_failures(ledger, time, None, first, last)
+    for reason in (Reason.EXPIRED, Reason.REJECTED):
+        failures.give_up(CALLER, replace(MESSAGE, body=reason.value.encode()), reason, ORIGIN, 1)
+    for id in (0, 1):
+        failures.redrive(CALLER, id)
+    assert [record.body for record in first.sent] == [b"expired"]
+    assert [record.body for record in last.sent] == [b"rejected"]
+
+
+def test_a_message_that_is_no_longer_stored_is_neither_listed_nor_redriven(ledger: Ledger, time: ManualTime) -> None:
+    source = Source()
+    failures = open_failures(ledger, time, None, source)
+    give_up(failures, b"0")
+    source.is_gone = True
+    assert list(failures.all()) == []
+    with pytest.raises(UnknownFailure):
+        failures.redrive(CALLER, 0)
+    assert not failures.get(0).is_redriven
 
 
 def test_marks_are_read_once_and_then_only_what_was_added(ledger: Ledger, time: ManualTime) -> None:

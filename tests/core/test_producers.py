@@ -29,7 +29,7 @@ class Producer:
             Record(b"%d" % (sequence + number), timestamp_ms=self.bench.time.now_ms()) for number in range(count)
         ]
         batch = from_records(records, producer_id=7, producer_epoch=epoch, base_sequence=sequence, **fields)  # type: ignore[arg-type]
-        return self.bench.core.appending.append(self.stream, batch, check_sent(batch))
+        return self.bench.core.appender.append(self.stream, batch, check_sent(batch))
 
     def send(self, sequence: int, count: int = 1, epoch: int = 0, **fields: object) -> int:
         appended = self.begin(sequence, count, epoch, **fields)

@@ -27,7 +27,7 @@ def stream(bench: CoreBench) -> Stream:
 
 def begin(bench: CoreBench, stream: Stream, body: bytes, **fields: object) -> None:
     batch = from_records([Record(body, timestamp_ms=bench.time.now_ms())], **fields)  # type: ignore[arg-type]
-    bench.core.appending.append(stream, batch, check_sent(batch))
+    bench.core.appender.append(stream, batch, check_sent(batch))
 
 
 def ends(stream: Stream) -> tuple[int, int, int]:
@@ -72,7 +72,7 @@ def test_records_come_out_as_they_went_in_whatever_the_codec(bench: CoreBench, s
             Record(b"%d" % codec, key=b"k", headers=(("h", b"v"), ("n", None)), timestamp_ms=bench.time.now_ms())
         ]
         batch = from_records(records * 2, codec=codec)
-        bench.core.appending.append(stream, batch, check_sent(batch))
+        bench.core.appender.append(stream, batch, check_sent(batch))
         sent += [(b"%d" % codec, b"k", (("h", b"v"), ("n", None)))] * 2
     bench.settle()
     found = list(stream.records(0, EXPANDED))

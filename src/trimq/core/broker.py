@@ -7,7 +7,7 @@ from uuid import UUID
 
 from trimq.config import Settings
 from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind
-from trimq.core.appending import Appending
+from trimq.core.appending import PartitionAppender
 from trimq.core.cluster import Cluster
 from trimq.core.credentials import Credential, Credentials
 from trimq.core.cursors import Cursor, Cursors
@@ -19,6 +19,7 @@ from trimq.core.topic_settings import TopicSettings
 from trimq.core.topics import Topic, Topics
 from trimq.core.transacting import Transacting
 from trimq.core.users import Users
+from trimq.core.write_gate import WriteGate
 from trimq.formats.batch import BatchHeader
 from trimq.model import Buffer, Caller, Home, Record, StreamId, TopicName
 from trimq.offload import Offload
@@ -34,7 +35,8 @@ class Broker:
         cursors: Cursors,
         cluster: Cluster,
         access: Access,
-        appending: Appending,
+        gate: WriteGate,
+        appender: PartitionAppender,
         quotas: Quotas,
         credentials: Credentials,
         membership: Membership,
@@ -51,7 +53,8 @@ class Broker:
         self._topics = topics
         self._cursors = cursors
         self._access = access
-        self._appending = appending
+        self._gate = gate
+        self._appender = appender
         self._quotas = quotas
         self._credentials = credentials
         self._offload = offload
@@ -93,7 +96,7 @@ class Broker:
     ) -> tuple[Topic, Ticket]:
         full = TopicName(caller.namespace, name)
         self._access.require(caller, Action.CONFIGURE, _resource(full))
-        self._appending.require_writable()
+        self._gate.require_writable()
         return self._topics.create(full, home, streams, settings)
 
     def prepare_topics(
@@ -103,12 +106,12 @@ class Broker:
         which they are to be created. What would be refused is left out."""
         named = [(TopicName(caller.namespace, name), streams, settings) for name, streams, settings in wanted]
         allowed = [each for each in named if self._access.allowed(caller, Action.CONFIGURE, _resource(each[0]))]
-        self._topics.prepare(allowed if self._appending.is_running else (), done)
+        self._topics.prepare(allowed if self._gate.is_running else (), done)
 
     def prepare_growth(self, caller: Caller, wanted: Iterable[tuple[Topic, int]], done: Callable[[], None]) -> None:
         """As `prepare_topics`, for `grow_topic`. What would be refused must not be asked for."""
         allowed = [each for each in wanted if self._access.allowed(caller, Action.CONFIGURE, each[0].resource)]
-        self._topics.prepare_growth(allowed if self._appending.is_running else (), done)
+        self._topics.prepare_growth(allowed if self._gate.is_running else (), done)
 
     def check_growth(self, caller: Caller, topic: Topic, streams: int) -> None:
         """Refuse what `grow_topic` would refuse."""
@@ -117,7 +120,7 @@ class Broker:
 
     def grow_topic(self, caller: Caller, topic: Topic, streams: int) -> Ticket:
         self._access.require(caller, Action.CONFIGURE, topic.resource)
-        self._appending.require_writable()
+        self._gate.require_writable()
         return self._topics.grow(topic, streams)
 
     def check_change(self, caller: Caller, topic: Topic, settings: TopicSettings) -> None:
@@ -138,12 +141,12 @@ class Broker:
     def append(self, caller: Caller, topic: Topic, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
         """Append one batch in the home's own bytes, which the caller has checked. Pending until its pass is durable."""
         self._access.require(caller, Action.WRITE, topic.resource)
-        return self._appending.append(stream, batch, header)
+        return self._appender.append(stream, batch, header)
 
     def append_records(self, caller: Caller, topic: Topic, stream: Stream, records: Sequence[Record]) -> Appended:
         """Append records that come in no home's bytes."""
         self._access.require(caller, Action.WRITE, topic.resource)
-        return self._appending.append_records(stream, records)
+        return self._appender.append_records(stream, records)
 
     def readable(self, caller: Caller, topic: Topic, index: int) -> Stream:
         """The stream, for a caller who may read it."""
@@ -192,7 +195,7 @@ class Broker:
     def space(self, caller: Caller) -> Space:
         """The room on the disk that holds everything."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._appending.space()
+        return self._gate.space()
 
     # -- quotas
 

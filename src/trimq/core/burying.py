@@ -3,8 +3,7 @@ names for dead letters. Knows queues and routes, never why a message died beyond
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from trimq.clock import Timeline
@@ -14,18 +13,13 @@ from trimq.core.dead_letters import DeadLetter, Death, bury, goes_in_circle
 from trimq.core.exchanges import Exchange, Exchanges
 from trimq.core.failure_ledger import FailureLedger
 from trimq.core.failure_rows import Row, encode_row
-from trimq.core.failures import Failure, FailureEntry, FailureId, Failures, LedgerEntry, Origin, Reason
-from trimq.core.failures import to_record as to_entry
+from trimq.core.failures import FailureEntry, Failures, Reason
 from trimq.core.kept_letters import NOBODY, Sent
-from trimq.core.publishing import Facts, JointTicket, Published, Publishing
+from trimq.core.publishing import Facts, Published, Publishing
 from trimq.core.queue_refusals import UnknownQueue
 from trimq.core.routing import Routing
-from trimq.core.shared_failures import SharedFailures, is_shared, place_of
-from trimq.errors import UnknownFailure
 from trimq.formats.content import RETURNED, Content, Stored, from_record, seal
-from trimq.metrics import Metrics
-from trimq.model import Caller, Record
-from trimq.storage.passes import Passes, Ticket
+from trimq.storage.passes import JointTicket, Ticket
 
 _NOTHING_KEPT = Ticket(0)
 
@@ -55,20 +49,16 @@ class Burying:
         routing: Routing,
         publishing: Publishing,
         ledger: FailureLedger,
-        passes: Passes,
+        failures: Failures,
         timeline: Timeline,
-        metrics: Metrics,
     ) -> None:
         self._exchanges = exchanges
         self._routing = routing
         self._publishing = publishing
         self._ledger = ledger
-        self._passes = passes
         self._timeline = timeline
         self._last: tuple[tuple[bytes, ...], Death, DeadLetter] | None = None
-        self.failures = Failures(timeline, metrics, self._keep, ledger.read, passes.afterwards)
-        self.shared: SharedFailures | None = None
-        """Knows the letters that entries only name. None: nothing is kept in a shared log."""
+        self._failures = failures
 
     def give_up(self, queue: AnyQueue, run: Sequence[Stored], reason: Reason, attempts: int) -> Ticket | None:
         """Messages that end together. None: nothing is kept of them, and they may be settled at once."""
@@ -121,7 +111,7 @@ class Burying:
         full disk would never get emptier: so only the tickets of dead letters may carry a refusal."""
         row = Row(reason.value, queue.namespace, queue.name, queue.id.bytes, attempts, now_ms)
         noted = self._ledger.append_row(encode_row(row, run))
-        self.failures.count(reason, len(run))
+        self._failures.count(reason, len(run))
         return [] if noted is None else [Ticket(noted.number)]
 
     # -- to the queues that the dead-letter exchange leads to
@@ -171,49 +161,23 @@ class Burying:
         publication = Publication(seal(content), facts.is_transient, None, facts.priority, flags)
         return self._publishing.deliver(namespace, names, publication)
 
-    # -- looked at, and sent again
+    # -- a source of the ledger
 
-    def all(self, from_id: FailureId) -> Iterator[Failure]:
-        """The failures from `from_id` on whose messages are still here, oldest first."""
-        for failure in self.failures.all(from_id):
-            if place_of(failure.entry) is None:
-                yield failure
-            elif self.shared is not None and (entry := self.shared.find(failure.entry)) is not None:
-                yield replace(failure, entry=entry)
+    def owns(self, entry: FailureEntry) -> bool:
+        """Every entry that no other layout owns: the failed messages of queues carry no mark."""
+        return True
 
-    def when_all_is_listed(self, callback: Callable[[], None]) -> None:
-        """Call back when `all` gives whatever was given up so far: at once, or after a pass."""
-        ticket = self._ledger.unreadable()
-        if ticket is None:
-            callback()
-        else:
-            self._passes.follow_up(ticket, lambda _: callback())
+    def find(self, entry: FailureEntry) -> FailureEntry:
+        return entry
 
-    def redrive(self, caller: Caller, id: FailureId) -> Ticket:
-        """Send a message that was given up to the queue that it was in, as it was, or to the group that gave it up.
-        UnknownQueue, UnknownTopic: that is gone. UnknownFailure: the message is."""
-        entry = self.failures.get(id).entry
-        if is_shared(entry):
-            return self.failures.redrive(caller, id, lambda _: self._send_letter(id, entry))
-        return self.failures.redrive(caller, id, lambda record: self._send_again(entry.origin, record))
-
-    def _send_letter(self, id: FailureId, entry: FailureEntry) -> Ticket:
-        ticket = None if self.shared is None else self.shared.send_again(entry)
-        if ticket is None:
-            raise UnknownFailure(id)
-        return ticket
-
-    def _send_again(self, origin: Origin, record: Record) -> Ticket:
-        namespace, name = origin.topic
-        content = from_record(record)._replace(published_ms=self._timeline.now_ms())  # or it might expire at once
+    def send_again(self, entry: FailureEntry) -> Ticket:
+        """Send the message to the queue that it failed in. UnknownQueue: the queue was deleted."""
+        namespace, name = entry.origin.topic
+        content = from_record(entry.record)._replace(published_ms=self._timeline.now_ms())  # or it might expire at once
         published = self._deliver(namespace, (name,), content, self._publishing.facts_of(content.header))
         if not published.is_routed:
             raise UnknownQueue(name, namespace)
         return JointTicket(published.tickets) if published.tickets else _NOTHING_KEPT
-
-    def _keep(self, entry: LedgerEntry) -> Ticket:
-        noted = self._ledger.append(to_entry(entry))
-        return _NOTHING_KEPT if noted is None else Ticket(noted.number)
 
 
 def _said_of(stored: Stored) -> tuple[bytes, ...]:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from trimq.clock import Timeline
 from trimq.core.exchanges import Exchange, Exchanges
-from trimq.core.publishing import DELAY, JointTicket, Publishing
+from trimq.core.publishing import DELAY, Publishing
 from trimq.core.timers import Pending, TimerEntry, Timers
 from trimq.errors import ColdRead, DamagedSegment, Refusal, WriteFailed
 from trimq.formats.content import TRANSIENT, Content, seal
@@ -18,7 +18,7 @@ from trimq.formats.field_tables import Value
 from trimq.formats.property_list import read_any_headers, replace
 from trimq.model import StreamId
 from trimq.offload import Offload
-from trimq.storage.passes import Passes, Ticket
+from trimq.storage.passes import JointTicket, Passes, Ticket
 from trimq.storage.queue_log import QueueLog
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from trimq.core.failure_rows import is_of_row, read_row
+from trimq.core.failures import LedgerEntry, to_record
 from trimq.errors import DamagedSegment, InvalidRecords, WriteFailed
 from trimq.formats.content import NEVER, Content, seal
 from trimq.model import Record
@@ -86,6 +87,11 @@ class FailureLedger:
             except (DamagedSegment, msgspec.MsgspecError) as error:
                 raise InvalidRecords(f"the failure ledger is damaged at {offset}: {error}") from error
             offset = held.next_live(offset + 1)
+
+    def keep(self, entry: LedgerEntry) -> Ticket:
+        """As `append`, of an entry. Pass 0 if it is not kept."""
+        ticket = self.append(to_record(entry))
+        return Ticket(0) if ticket is None else Ticket(ticket.number)
 
     def unreadable(self) -> Ticket | None:
         """Of what was noted and cannot be read yet."""

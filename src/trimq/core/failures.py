@@ -4,9 +4,9 @@ entry; where the ledger is kept, and what else becomes of the message, is the br
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -71,9 +71,21 @@ class Failure:
     is_redriven: bool
 
 
+class LetterSource(Protocol):
+    """A layout whose failed messages the ledger lists: finds the message of an entry and sends it again."""
+
+    def owns(self, entry: FailureEntry) -> bool:
+        """Whether the message of this entry failed in this layout."""
+
+    def find(self, entry: FailureEntry) -> FailureEntry | None:
+        """The entry with its message. None: the message is no longer stored."""
+
+    def send_again(self, entry: FailureEntry) -> Ticket | None:
+        """Send the message to the queue or group where it failed. None: the message is no longer stored."""
+
+
 Keep = Callable[[LedgerEntry], Ticket]
 ReadLedger = Callable[[int], Iterable[Record]]
-Send = Callable[[Record], Ticket]
 Afterwards = Callable[[Ticket, Callable[[Ticket], None]], None]
 
 
@@ -90,6 +102,7 @@ class Failures:
         self._read = read
         self._counters = metrics.counters("failures", "Messages that were given up, by reason.", ["reason"])
         self._afterwards = afterwards
+        self._sources: list[LetterSource] = []
         self._redriven: set[FailureId] = set()
         self._marks_read_to = 0
 
@@ -104,27 +117,45 @@ class Failures:
         """So many more were given up; for those whose entries are written in rows."""
         self._counters.labelled(reason.value).add(number)
 
+    def add_source(self, source: LetterSource) -> None:
+        """Register a layout. Entries belong to the first source that owns them, in the order of registration."""
+        self._sources.append(source)
+
     def all(self, from_id: FailureId = 0) -> Iterator[Failure]:
-        """The failures from `from_id` on, oldest first."""
+        """The failures from `from_id` on whose messages are still stored, oldest first."""
+        for failure in self._entries(from_id):
+            source = self._source(failure.entry)
+            found = None if source is None else source.find(failure.entry)
+            if found is not None:
+                yield failure if found is failure.entry else replace(failure, entry=found)
+
+    def _entries(self, from_id: FailureId) -> Iterator[Failure]:
         self._read_marks()
         for record in self._read(from_id):
             entry = from_record(record)
             if isinstance(entry, FailureEntry):
                 yield Failure(record.offset, entry, record.offset in self._redriven)
 
+    def _source(self, entry: FailureEntry) -> LetterSource | None:
+        return next((source for source in self._sources if source.owns(entry)), None)
+
     def get(self, id: FailureId) -> Failure:
-        found = next(self.all(id), None) if id >= 0 else None
+        found = next(self._entries(id), None) if id >= 0 else None
         if found is None or found.id != id:
             raise UnknownFailure(id)
         return found
 
-    def redrive(self, caller: Caller, id: FailureId, send: Send) -> Ticket:
-        """Give the message to `send`, and mark it as sent again once that is durable; `Changed` if it was already. A
-        crash between the two loses the mark alone: the message may then be sent once more, but is never lost."""
+    def redrive(self, caller: Caller, id: FailureId) -> Ticket:
+        """Send the message again to where it failed, and mark its entry once that is durable. `Changed`: it was
+        redriven already. `UnknownFailure`: the message is no longer stored. A crash between the send and the mark
+        loses only the mark: the message may then be sent once more, but is never lost."""
         failure = self.get(id)
         if failure.is_redriven:
             raise Changed(f"failure {id}")
-        ticket = send(failure.entry.record)
+        source = self._source(failure.entry)
+        ticket = None if source is None else source.send_again(failure.entry)
+        if ticket is None:
+            raise UnknownFailure(id)
         self._redriven.add(id)
         self._afterwards(ticket, lambda done: self._mark(caller, id, done))
         return ticket

@@ -13,7 +13,7 @@ from trimq.clock import Clock
 from trimq.config import Settings
 from trimq.core.access import Access
 from trimq.core.admission import Admission
-from trimq.core.appending import Appending
+from trimq.core.appending import PartitionAppender
 from trimq.core.broker import Broker
 from trimq.core.catalogue import Catalogue, Definition
 from trimq.core.cluster import Cluster, ClusterFact, Node
@@ -36,6 +36,7 @@ from trimq.core.transacting import Transacting
 from trimq.core.transaction_registry import TransactionRegistry
 from trimq.core.transactions import Transaction
 from trimq.core.upkeep import Upkeep
+from trimq.core.write_gate import WriteGate
 from trimq.errors import StartMistake
 from trimq.metrics import Metrics
 from trimq.offload import Offload
@@ -65,7 +66,8 @@ class Core:
     broker: Broker
     topics: Topics
     cluster: Cluster
-    appending: Appending
+    gate: WriteGate
+    appender: PartitionAppender
     upkeep: Upkeep
     groups: GroupRegistry
     transactions: TransactionRegistry
@@ -80,7 +82,7 @@ class Core:
         if self.opened.refusal is not None:
             raise StartMistake(f"the data folder cannot be written: {self.opened.refusal}")
         self.tables.mark_synced()  # nothing may change them again, for long
-        self.appending.is_running = True
+        self.gate.is_running = True
         self.upkeep.start()
         self.queues.start()
         self.groups.start()
@@ -90,7 +92,7 @@ class Core:
 
     def stop_writes(self) -> None:
         """Refuse what is new; what was taken is still answered."""
-        self.appending.stop()
+        self.gate.stop()
         self.upkeep.stop()
         self.queues.stop()
         self.groups.stop()
@@ -113,27 +115,22 @@ def new_id(chance: random.Random) -> UUID:
     return UUID(int=chance.getrandbits(128), version=4)
 
 
-def open_appending(
-    settings: Settings,
-    files: Files,
-    guard: SpaceGuard,
-    passes: Passes,
-    cluster: Cluster,
-    clock: Clock,
-    metrics: Metrics,
-) -> Appending:
-    now_ms, limits = clock.message.now_ms, settings.limits
-    return Appending(
+def _open_gate(
+    settings: Settings, files: Files, guard: SpaceGuard, passes: Passes, clock: Clock, metrics: Metrics
+) -> WriteGate:
+    return WriteGate(
         guard,
-        MemoryGuard(files, clock.liveness, limits.memory_percent),
+        MemoryGuard(files, clock.liveness, settings.limits.memory_percent),
         StallGuard(passes, clock.liveness, settings.storage.busy_after_ms),
-        cluster,
-        Admission(
-            now_ms, limits.batch_expansion_bytes, settings.kafka.record_validation == "full", limits.records_per_batch
-        ),
         metrics.counter("appended_batches", "Batches appended to streams."),
         metrics.counter("appended_bytes", "Bytes appended to streams."),
     )
+
+
+def _open_appender(settings: Settings, gate: WriteGate, cluster: Cluster, clock: Clock) -> PartitionAppender:
+    limits, checks_records = settings.limits, settings.kafka.record_validation == "full"
+    admission = Admission(clock.message.now_ms, limits.batch_expansion_bytes, checks_records, limits.records_per_batch)
+    return PartitionAppender(gate, cluster, admission)
 
 
 def open_upkeep(
@@ -225,7 +222,7 @@ def _open_shared(
     catalogue: Catalogue,
     topics: Topics,
     access: Access,
-    appending: Appending,
+    gate: WriteGate,
     queues: OpenQueues,
     tables: Tables,
     chance: random.Random,
@@ -241,8 +238,8 @@ def _open_shared(
         catalogue,
         topics,
         access,
-        appending,
-        queues.parts.burying,
+        gate,
+        queues.parts.failures,
         queues.ledger,
         tables,
         partial(new_id, chance),
@@ -256,7 +253,8 @@ def _open_broker(
     cursors: Cursors,
     cluster: Cluster,
     access: Access,
-    appending: Appending,
+    gate: WriteGate,
+    appender: PartitionAppender,
     catalogue: Catalogue,
     clock: Clock,
     groups: GroupRegistry,
@@ -270,13 +268,14 @@ def _open_broker(
         cursors,
         cluster,
         access,
-        appending,
+        gate,
+        appender,
         Quotas(catalogue, clock.liveness.now_ms),
         Credentials(catalogue),
-        Membership(groups, cursors, access, lambda: appending.is_running),
-        Transacting(transactions, access, lambda: appending.is_running),
+        Membership(groups, cursors, access, lambda: gate.is_running),
+        Transacting(transactions, access, lambda: gate.is_running),
         offload,
-        Queueing(queues.parts, access, appending),
+        Queueing(queues.parts, access, gate),
     )
 
 
@@ -310,20 +309,46 @@ def open_core(
         settings, files, passes, clock, catalogue, checkpoints, topics, chance, metrics, offload, damages
     )
     guard = _open_guard(settings, files, clock)
-    appending = open_appending(settings, files, guard, passes, cluster, clock, metrics)
+    gate = _open_gate(settings, files, guard, passes, clock, metrics)
+    appender = _open_appender(settings, gate, cluster, clock)
     upkeep = open_upkeep(settings, topics, checkpoints, passes, offload, guard, clock)
     kept = tables.open("transactions", Transaction)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance, transactions)
     logins = Logins(access, offload, chance.randbytes)
     shared_log = _open_shared(
-        settings, files, passes, clock, offload, catalogue, topics, access, appending, queues, tables, chance, metrics
+        settings, files, passes, clock, offload, catalogue, topics, access, gate, queues, tables, chance, metrics
     )
     if shared_log is not None:
         shared_log.tell_damage(damages)
+    queues.parts.failures.add_source(queues.letters)  # last: it owns what no other layout owns
     broker = _open_broker(
-        settings, topics, cursors, cluster, access, appending, catalogue, clock, groups, transactions, offload, queues
+        settings,
+        topics,
+        cursors,
+        cluster,
+        access,
+        gate,
+        appender,
+        catalogue,
+        clock,
+        groups,
+        transactions,
+        offload,
+        queues,
     )
     return Core(
-        broker, topics, cluster, appending, upkeep, groups, transactions, queues, logins, shared_log, tables, started
+        broker,
+        topics,
+        cluster,
+        gate,
+        appender,
+        upkeep,
+        groups,
+        transactions,
+        queues,
+        logins,
+        shared_log,
+        tables,
+        started,
     )

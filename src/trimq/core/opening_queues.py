@@ -18,6 +18,7 @@ from trimq.core.catalogue import Catalogue
 from trimq.core.delays import Delays
 from trimq.core.exchanges import Exchanges
 from trimq.core.failure_ledger import FailureLedger
+from trimq.core.failures import Failures, LetterSource
 from trimq.core.namespaces import Namespaces
 from trimq.core.policies import Policies
 from trimq.core.publishing import Publishing
@@ -56,6 +57,7 @@ class OpenQueues:
     parts: QueueingParts
     upkeep: QueueUpkeep
     ledger: FailureLedger
+    letters: LetterSource
     blobs: Blobs
 
     def start(self) -> None:
@@ -93,7 +95,8 @@ def open_queues(
     routing = Routing(exchanges)
     publishing = Publishing(routing, queues.find, store.blobs, settings.amqp.shared_body_bytes, now_ms)
     ledger = _make_ledger(settings, store, now_ms)
-    burying = Burying(exchanges, routing, publishing, ledger, passes, clock.message, metrics)
+    failures = Failures(clock.message, metrics, ledger.keep, ledger.read, passes.afterwards)
+    burying = Burying(exchanges, routing, publishing, ledger, failures, clock.message)
     publishing.overflowed = burying.give_up
     pump = Pump(passes.soon)
     alarms = Alarms(clock.message, lambda id, kind: _ring(queues, pump, id, kind))
@@ -120,8 +123,10 @@ def open_queues(
     namespaces = Namespaces(catalogue, partial(_empty, queues, exchanges, policies))
     compact = partial(SegmentCompaction, files, passes, checkpoints, offload=offload)
     upkeep = _make_upkeep(settings, compact, queues, delays, store.blobs, ledger, clock)
-    parts = QueueingParts(exchanges, queues, publishing, burying, delays, policies, namespaces, pump, offload)
-    return OpenQueues(parts, upkeep, ledger, store.blobs)
+    parts = QueueingParts(
+        exchanges, queues, publishing, failures, ledger, passes, delays, policies, namespaces, pump, offload
+    )
+    return OpenQueues(parts, upkeep, ledger, burying, store.blobs)
 
 
 def _make_ledger(settings: Settings, store: QueueStore, now_ms: Callable[[], int]) -> FailureLedger:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trimq.core.appending import Appending
 from trimq.core.cursors import Cursors
 from trimq.core.failures import Reason
 from trimq.core.shared_failures import SharedFailures
 from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
+from trimq.core.write_gate import WriteGate
 from trimq.formats.unit import Draft, Unit
 from trimq.formats.unit_expiry import expiry_ms
 from trimq.formats.unit_popping import dead_draft, dead_letter_topic, returned_draft, returned_topic
@@ -31,13 +31,13 @@ class OwnTopics:
     def __init__(
         self,
         topics: SharedTopics,
-        appending: Appending,
+        gate: WriteGate,
         find_key: FindKey,
         store_host: Callable[[], bytes],
         failures: SharedFailures,
     ) -> None:
         self._topics = topics
-        self._appending = appending
+        self._gate = gate
         self._find_key = find_key
         self._store_host = store_host
         self._failures = failures
@@ -89,7 +89,7 @@ class OwnTopics:
 
     def _append(self, topic: SharedTopic, draft: Draft) -> Placed:
         assert topic.creation is None, "whoever appends has waited until the topic is made"
-        self._appending.require_writable()
+        self._gate.require_writable()
         code = tags_code(find_property(draft.properties, TAGS) or "")
         return topic.stream(0).append(draft, code, self._store_host())
 

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from trimq.clock import Timeline
 from trimq.core.access import Access, Action
-from trimq.core.appending import Appending
 from trimq.core.choosing import SCANNED, choose, held_again
 from trimq.core.cursors import Cursors
 from trimq.core.durable_map import DurableMap
@@ -24,6 +23,7 @@ from trimq.core.shared_streams import Entry, SharedStream
 from trimq.core.shared_topics import SharedTopic, SharedTopics
 from trimq.core.taken import GroupQueue, GroupQueues, Kept
 from trimq.core.waiters import AnyWatch, Waiters
+from trimq.core.write_gate import WriteGate
 from trimq.errors import Busy, ColdRead, LeaseGone, NotRunning, Refusal, UnknownTopic
 from trimq.model import Caller, StreamId
 from trimq.storage.passes import Ticket
@@ -44,7 +44,7 @@ class Popping:
         cursors: Cursors,
         table: DurableMap[Kept],
         access: Access,
-        appending: Appending,
+        gate: WriteGate,
         timeline: Timeline,
         afterwards: Afterwards,
         out_limit: int,
@@ -55,7 +55,7 @@ class Popping:
         self._topics = topics
         self._cursors = cursors
         self._access = access
-        self._appending = appending
+        self._gate = gate
         self._timeline = timeline
         self._afterwards = afterwards
         self._undecided = Undecided(afterwards)
@@ -75,7 +75,7 @@ class Popping:
         """What was out before is out again. `store_host` is what messages that come back say of where they are."""
         if self._own is not None:
             return
-        own = self._own = OwnTopics(self._topics, self._appending, self._find_key, store_host, self._failures)
+        own = self._own = OwnTopics(self._topics, self._gate, self._find_key, store_host, self._failures)
         self._returning = Returning(
             self._queues,
             self._topics,

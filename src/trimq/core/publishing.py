@@ -62,24 +62,6 @@ class Published:
             self.needs_sync = True
 
 
-class JointTicket(Ticket):
-    """Several tickets as one: refused if any of them is."""
-
-    __slots__ = ("_tickets",)
-
-    def __init__(self, tickets: Sequence[Ticket]) -> None:
-        self._tickets = tickets
-        super().__init__(max(ticket.number for ticket in tickets))
-
-    @property
-    def refusal(self) -> Refusal | None:
-        return next((ticket.refusal for ticket in self._tickets if ticket.refusal is not None), None)
-
-    @refusal.setter
-    def refusal(self, refusal: Refusal | None) -> None:
-        """It follows from the others."""
-
-
 class Bodies(Protocol):
     """Where a body is kept once for several queues."""
 

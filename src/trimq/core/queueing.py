@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind
 from trimq.core.any_queue import AnyQueue, Owner
-from trimq.core.appending import Appending
 from trimq.core.bindings import Binding
-from trimq.core.burying import Burying
 from trimq.core.consumers import Allowance, Consumer, Subscription
 from trimq.core.delays import Delays
 from trimq.core.deliveries import Delivery
 from trimq.core.exchanges import Exchange, Exchanges
-from trimq.core.failures import Failure, FailureId
+from trimq.core.failure_ledger import FailureLedger
+from trimq.core.failures import Failure, FailureId, Failures
 from trimq.core.namespaces import Namespaces
 from trimq.core.policies import Policies, Policy
 from trimq.core.publishing import Published, Publishing
@@ -26,11 +25,12 @@ from trimq.core.queue import Queue
 from trimq.core.queue_refusals import InternalExchange, NotForStreams, UnknownExchange, UnknownNamespace, UnknownQueue
 from trimq.core.queues import Declaration, Declared, Queues
 from trimq.core.stream_queue import StreamQueue
+from trimq.core.write_gate import WriteGate
 from trimq.errors import ColdRead
 from trimq.formats.field_tables import Table
 from trimq.model import Caller
 from trimq.offload import Offload
-from trimq.storage.passes import Ticket
+from trimq.storage.passes import Passes, Ticket
 
 
 class Got(NamedTuple):
@@ -44,7 +44,9 @@ class QueueingParts(NamedTuple):
     exchanges: Exchanges
     queues: Queues
     publishing: Publishing
-    burying: Burying
+    failures: Failures
+    ledger: FailureLedger
+    passes: Passes
     delays: Delays
     policies: Policies
     namespaces: Namespaces
@@ -53,16 +55,18 @@ class QueueingParts(NamedTuple):
 
 
 class Queueing:
-    def __init__(self, parts: QueueingParts, access: Access, appending: Appending) -> None:
+    def __init__(self, parts: QueueingParts, access: Access, gate: WriteGate) -> None:
         self._exchanges = parts.exchanges
         self._queues = parts.queues
         self._publishing = parts.publishing
-        self._burying = parts.burying
+        self._failures = parts.failures
+        self._ledger = parts.ledger
+        self._passes = parts.passes
         self._policies = parts.policies
         self._offload = parts.offload
         self.namespaces = parts.namespaces
         self._access = access
-        self._appending = appending
+        self._gate = gate
 
     # -- exchanges
 
@@ -83,7 +87,7 @@ class Queueing:
             if isinstance(alternate, str):
                 self._access.require(caller, Action.READ, _exchange(caller, name))
                 self._access.require(caller, Action.WRITE, _exchange(caller, alternate))
-            self._appending.require_writable()
+            self._gate.require_writable()
         return self._exchanges.declare(caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments)
 
     def exchange(self, caller: Caller, name: str) -> Exchange:
@@ -104,7 +108,7 @@ class Queueing:
         if binding.to_queue:
             self._queues.get(caller.namespace, binding.destination, owner)
         if not self._exchanges.has_binding(caller.namespace, binding):
-            self._appending.require_writable()
+            self._gate.require_writable()
         return self._exchanges.bind(caller.namespace, binding)
 
     def unbind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
@@ -143,7 +147,7 @@ class Queueing:
             if isinstance(dead_letters, str):
                 self._access.require(caller, Action.READ, _queue(caller, name))
                 self._access.require(caller, Action.WRITE, _exchange(caller, dead_letters))
-            self._appending.require_writable()
+            self._gate.require_writable()
         return self._queues.declare(
             Declaration(caller.namespace, name, is_durable, is_exclusive, is_auto_delete, arguments, is_server_named),
             owner,
@@ -207,7 +211,7 @@ class Queueing:
     def publish(self, caller: Caller, exchange: str, key: str, header: bytes, body: bytes) -> Published:
         """Append to every queue that the routes lead to. Pending, as its result says."""
         found = self._writable_exchange(caller, exchange)
-        self._appending.admit(len(header) + len(body))
+        self._gate.admit(len(header) + len(body))
         return self._publishing.publish(found, key, header, body)
 
     def publish_all(
@@ -216,7 +220,7 @@ class Queueing:
         """As `publish` of messages that came together, given as their headers and bodies: what became of them, and of
         how many each time. A refusal concerns the next one; DiskFull and MemoryFull come before the first."""
         found = self._writable_exchange(caller, exchange)
-        self._appending.admit(sum([len(header) + len(body) for header, body in contents]))
+        self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
         return self._publishing.publish_all(found, key, contents)
 
     def require_publishable(self, caller: Caller, exchange: str) -> None:
@@ -226,12 +230,12 @@ class Queueing:
     def check_publish(self, caller: Caller, exchange: str, header: bytes) -> None:
         """Refuse what `publish` would refuse now: for what is published later, together with others."""
         self._writable_exchange(caller, exchange)
-        self._appending.admit(0)
+        self._gate.admit(0)
         self._publishing.check(header)
 
     def check_memory(self) -> None:
         """MemoryFull: for messages that go straight to a client, and wait in memory while it does not read."""
-        self._appending.check_memory()
+        self._gate.check_memory()
 
     def _writable_exchange(self, caller: Caller, name: str) -> Exchange:
         found = self._exchanges.find(caller.namespace, name)
@@ -305,18 +309,22 @@ class Queueing:
     def failures(self, caller: Caller, from_id: FailureId = 0) -> Iterator[Failure]:
         """Those of the caller's namespace, oldest first, as far back as the ledger goes."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        found = self._burying.all(from_id)
+        found = self._failures.all(from_id)
         return (failure for failure in found if failure.entry.origin.topic.namespace == caller.namespace)
 
     def when_all_failures_are_listed(self, callback: Callable[[], None]) -> None:
         """Call back when `failures` gives whatever was given up so far: at once, or after a pass."""
-        self._burying.when_all_is_listed(callback)
+        ticket = self._ledger.unreadable()
+        if ticket is None:
+            callback()
+        else:
+            self._passes.follow_up(ticket, lambda _: callback())
 
     def redrive_failure(self, caller: Caller, id: FailureId) -> Ticket:
         """Send the message again to the queue that it was in, or to the group that gave it up."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        self._appending.require_writable()
-        return self._burying.redrive(caller, id)
+        self._gate.require_writable()
+        return self._failures.redrive(caller, id)
 
     # -- namespaces
 

@@ -14,7 +14,6 @@ import msgspec
 
 from trimq.core.failure_ledger import FailureLedger
 from trimq.core.failures import FailureEntry, Origin, Reason, from_record
-from trimq.core.publishing import JointTicket
 from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
 from trimq.errors import InvalidRecords, OffsetOutOfRange, UnknownStream
@@ -26,7 +25,7 @@ from trimq.formats.unit_records import from_record as unit_from_record
 from trimq.formats.unit_records import to_record
 from trimq.model import SYSTEM, Caller, Record, StreamId, TopicName
 from trimq.storage.commit_log import Placed
-from trimq.storage.passes import Ticket
+from trimq.storage.passes import JointTicket, Ticket
 
 log = logging.getLogger(__name__)
 
@@ -100,10 +99,15 @@ class SharedFailures:
         record = replace(record, extras={**record.extras, _STORE_HOST: unit.store_host})
         self._give_up(caller, record, reason, Origin(name, stream, _UNKNOWN), unit.reconsume_times)
 
-    # -- looked at, and sent again
+    # -- a source of the ledger
+
+    def owns(self, entry: FailureEntry) -> bool:
+        return is_shared(entry)
 
     def find(self, entry: FailureEntry) -> FailureEntry | None:
         """The entry with the message itself. None: its letter is not there, or no more."""
+        if place_of(entry) is None:
+            return entry
         unit = self._unit(entry)
         return None if unit is None else replace(entry, record=to_record(unit))
 
@@ -177,6 +181,19 @@ class SharedFailures:
         entries = (from_record(record) for record in self._ledger.since(since_ms))
         places = (place_of(entry) for entry in entries if isinstance(entry, FailureEntry))
         return {(place.position, place.store_ms) for place in places if place is not None}
+
+
+class ClosedSharedLog:
+    """Source of the ledger while the shared log is not open: its letters cannot be read."""
+
+    def owns(self, entry: FailureEntry) -> bool:
+        return is_shared(entry)
+
+    def find(self, entry: FailureEntry) -> FailureEntry | None:
+        return entry if place_of(entry) is None else None
+
+    def send_again(self, entry: FailureEntry) -> None:
+        return None
 
 
 def is_shared(entry: FailureEntry) -> bool:

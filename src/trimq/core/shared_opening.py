@@ -11,23 +11,23 @@ from uuid import UUID
 from trimq.clock import Clock, Timeline, Timer
 from trimq.config import Settings
 from trimq.core.access import Access
-from trimq.core.appending import Appending
-from trimq.core.burying import Burying
 from trimq.core.catalogue import Catalogue
 from trimq.core.cursors import Cursor, Cursors
 from trimq.core.durable_map import DurableMap
 from trimq.core.failure_ledger import FailureLedger
+from trimq.core.failures import Failures
 from trimq.core.group_roll import GroupRoll
 from trimq.core.notes import Notes
 from trimq.core.popping import Popping
 from trimq.core.shared_config import SharedConfig
-from trimq.core.shared_failures import SharedFailures
+from trimq.core.shared_failures import ClosedSharedLog, SharedFailures
 from trimq.core.shared_groups import SharedGroups
 from trimq.core.shared_keeping import Keeping
 from trimq.core.shared_topics import SharedTopics
 from trimq.core.sharing import Sharing
 from trimq.core.taken import Kept
 from trimq.core.topics import Topics
+from trimq.core.write_gate import WriteGate
 from trimq.errors import Refusal
 from trimq.formats.unit_schedule import parse_levels, queue_code
 from trimq.model import Home
@@ -185,8 +185,8 @@ def open_shared_log(
     catalogue: Catalogue,
     topics: Topics,
     access: Access,
-    appending: Appending,
-    burying: Burying,
+    gate: WriteGate,
+    failures: Failures,
     ledger: FailureLedger,
     tables: Tables,
     new_id: Callable[[], UUID],
@@ -194,6 +194,7 @@ def open_shared_log(
 ) -> SharedLog | None:
     """None: nobody can use it, and nothing is kept in it."""
     if not is_wanted(settings, files):
+        failures.add_source(ClosedSharedLog())
         return None
     message, rocketmq = clock.message, settings.rocketmq
     store, care = _open_store(settings, files, passes, offload, tables, message.now_ms)
@@ -201,11 +202,10 @@ def open_shared_log(
     topics.shared_home = lambda name: Home.COMMIT_LOG if name in shared else None
     cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared)
     groups = SharedGroups(catalogue)
-    failures = burying.shared = SharedFailures(shared, store.log.unit_at, burying.failures.give_up, ledger)
+    letters = SharedFailures(shared, store.log.unit_at, failures.give_up, ledger)
+    failures.add_source(letters)
     taken = tables.open("taken", Kept, _TAKEN_LOG_BYTES)
-    popping = _open_popping(
-        settings, shared, cursors, taken, access, appending, message, passes, store, groups, failures
-    )
+    popping = _open_popping(settings, shared, cursors, taken, access, gate, message, passes, store, groups, letters)
     config = _open_config(files, catalogue, shared, cursors, passes)
     sharing = Sharing(
         shared,
@@ -215,16 +215,16 @@ def open_shared_log(
         Notes(catalogue),
         config,
         access,
-        appending,
+        gate,
         rocketmq.message_bytes,
         popping,
-        failures,
+        letters,
         GroupRoll(shared, groups, cursors, access, popping.forget_group),
         passes.follow_up,
         Keeping(shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when),
         offload,
     )
-    return SharedLog(sharing, store, care, appending.pressure, message, settings)
+    return SharedLog(sharing, store, care, gate.pressure, message, settings)
 
 
 def _open_popping(
@@ -233,7 +233,7 @@ def _open_popping(
     cursors: Cursors,
     taken: DurableMap[Kept],
     access: Access,
-    appending: Appending,
+    gate: WriteGate,
     timeline: Timeline,
     passes: Passes,
     store: CommitStore,
@@ -245,7 +245,7 @@ def _open_popping(
         cursors,
         taken,
         access,
-        appending,
+        gate,
         timeline,
         passes.follow_up,
         settings.rocketmq.pop_out_limit,

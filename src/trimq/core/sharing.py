@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from trimq.core.access import BROKER, Access, Action, Resource, ResourceKind
-from trimq.core.appending import Appending
 from trimq.core.cursors import Cursor, Cursors
 from trimq.core.group_roll import GroupRoll
 from trimq.core.notes import Notes
@@ -20,6 +19,7 @@ from trimq.core.shared_groups import SharedGroup, SharedGroups
 from trimq.core.shared_keeping import Keeping
 from trimq.core.shared_streams import SharedStream
 from trimq.core.shared_topics import SharedDefinition, SharedTopic, SharedTopics
+from trimq.core.write_gate import WriteGate
 from trimq.errors import ColdRead, MessageTooLong, PropertiesTooLong
 from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
 from trimq.formats.unit_runs import Lane, Message
@@ -55,7 +55,7 @@ class Sharing:
         notes: Notes,
         config: SharedConfig,
         access: Access,
-        appending: Appending,
+        gate: WriteGate,
         message_bytes: int,
         popping: Popping,
         failures: SharedFailures,
@@ -71,7 +71,7 @@ class Sharing:
         self._notes = notes
         self.config = config
         self._access = access
-        self._appending = appending
+        self._gate = gate
         self.message_bytes = message_bytes
         self.popping = popping
         """What groups take out message by message; it asks for rights itself."""
@@ -146,7 +146,7 @@ class Sharing:
 
     def create(self, caller: Caller, definition: SharedDefinition) -> tuple[SharedTopic, Ticket]:
         self._access.require(caller, Action.CONFIGURE, _resource(TopicName(definition.namespace, definition.name)))
-        self._appending.require_writable()
+        self._gate.require_writable()
         return self._topics.create(definition)
 
     def prepare(self, definition: SharedDefinition) -> None:
@@ -179,18 +179,18 @@ class Sharing:
         """Give a message its place. Pending until its pass is durable. `topic` is the one that it is for, and that the
         caller must be allowed to write; until then it may wait in a stream of another."""
         self._access.require(caller, Action.WRITE, topic.resource)
-        self._appending.require_writable()
+        self._gate.require_writable()
         size = len(draft.body)
         if size > self.message_bytes:
             raise MessageTooLong(size, self.message_bytes)
-        self._appending.count(size)
+        self._gate.count(size)
         return stream.append(draft, code, store_host)
 
     def append_all(self, caller: Caller, messages: Sequence[Outgoing], store_host: bytes) -> list[Placed]:
         """Give several messages their places: all of them, or none, and all in one pass."""
         for message in messages:
             self._access.require(caller, Action.WRITE, message.topic.resource)
-        self._appending.require_writable()
+        self._gate.require_writable()
         sizes = [len(message.draft.body) for message in messages]
         if max(sizes, default=0) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
@@ -199,7 +199,7 @@ class Sharing:
             raise PropertiesTooLong(longest, LONGEST_PROPERTIES)
         self._store.log.make_room(sum(draft_size(message.draft, store_host) for message in messages))
         for size in sizes:
-            self._appending.count(size)
+            self._gate.count(size)
         return [message.stream.append(message.draft, message.code, store_host) for message in messages]
 
     def append_run(
@@ -216,14 +216,14 @@ class Sharing:
         if self._access.is_guarded:
             for topic, _, _ in ways:
                 self._access.require(caller, Action.WRITE, topic.resource)
-        self._appending.require_writable()
+        self._gate.require_writable()
         sizes = [len(message[1]) for message in messages]
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
         queues = [stream.queue for _, stream, _ in ways]
         placed = self._store.append_run(queues, messages, keys, more_keys, store_host)
         count = len(placed.places)
-        self._appending.count_all(count, sum(sizes) if count == len(sizes) else sum(sizes[:count]))
+        self._gate.count_all(count, sum(sizes) if count == len(sizes) else sum(sizes[:count]))
         return placed
 
     def may_write(self, caller: Caller, topic: SharedTopic) -> bool:
@@ -263,7 +263,7 @@ class Sharing:
 
     def space(self) -> Space:
         """Of the disk. Asks it."""
-        return self._appending.space()
+        return self._gate.space()
 
     def expire(self, caller: Caller, now_ms: int) -> Ticket | None:
         """Let go now what has been kept long enough. None: nothing has."""

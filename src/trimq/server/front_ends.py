@@ -139,7 +139,7 @@ def _http(parts: FrontEndParts) -> FrontEnd:
         parts.metrics,
         parts.is_ready,
         _shared_topics(parts),
-        core.appending.why_refused,
+        core.gate.why_refused,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -23,6 +23,24 @@ class Ticket:
     def __init__(self, number: int) -> None:
         self.number = number
         self.refusal: Refusal | None = None
+
+
+class JointTicket(Ticket):
+    """Several tickets as one: refused if any of them is."""
+
+    __slots__ = ("_tickets",)
+
+    def __init__(self, tickets: Sequence[Ticket]) -> None:
+        self._tickets = tickets
+        super().__init__(max(ticket.number for ticket in tickets))
+
+    @property
+    def refusal(self) -> Refusal | None:
+        return next((ticket.refusal for ticket in self._tickets if ticket.refusal is not None), None)
+
+    @refusal.setter
+    def refusal(self, refusal: Refusal | None) -> None:
+        """It follows from the others."""
 
 
 _new_ticket = object.__new__  # half the time of its constructor, for every pass of every journal

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, units_of
 
-from trimq.core.appending import Appending
 from trimq.core.failures import Reason
 from trimq.core.timers import FIRES_PER_TURN, TimerEntry
+from trimq.core.write_gate import WriteGate
 from trimq.errors import ReadOnly
 from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit
 from trimq.formats.unit_hosts import pack_host
@@ -210,11 +210,11 @@ def test_one_that_was_taken_back_stays_so_where_a_row_is_refused(monkeypatch: py
         send(desk, number)
     assert desk.broker.ask(370, {"producerGroup": "pg", "topic": "t", "recallHandle": handle}).code == 0
 
-    def refuse(appending: Appending) -> None:
+    def refuse(gate: WriteGate) -> None:
         raise ReadOnly("the broker")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Appending, "require_writable", refuse)
+        patch.setattr(WriteGate, "require_writable", refuse)
         desk.advance(10 * SECOND)
     desk.advance(5 * SECOND)
     came = bodies(desk)

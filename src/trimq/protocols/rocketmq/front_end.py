@@ -42,8 +42,11 @@ from trimq.protocols.rocketmq.property_shapes import PropertyShapes
 from trimq.protocols.rocketmq.queue_locks import LockLimits, QueueLocks
 from trimq.protocols.rocketmq.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.repeats import Repeats
+from trimq.protocols.rocketmq.resets import Resets
 from trimq.protocols.rocketmq.searches import Searches
 from trimq.protocols.rocketmq.system_topics import system_topics
+from trimq.protocols.rocketmq.taking import Polls, PopServices
+from trimq.protocols.rocketmq.traffic import Traffic
 from trimq.protocols.rocketmq.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -168,6 +171,7 @@ class RocketMQDoors:
         """Of all the doors, and of gRPC's."""
         transactions = Transactions(sharing, clock.message, identity, delays, clients, chance, patience_of(given))
         registry = BrokerRegistry(clock.liveness, given.registered_brokers, given.registered_topics)
+        traffic, resets = Traffic(), Resets()
         self._shared = Shared(
             sharing=sharing,
             clock=clock,
@@ -189,8 +193,11 @@ class RocketMQDoors:
             delayed=DelayedShapes(delays, added, SPECIAL_PROPERTIES),
             searches=Searches(clock.liveness),
             is_synced=settings.flush == "sync",
+            traffic=traffic,
+            resets=resets,
+            pop=PopServices(sharing, clock, counts, traffic, resets, Polls()),
         )
-        sharing.roll.attend(ClientsAttendance(clients, self._shared.traffic, self._shared.resets))
+        sharing.roll.attend(ClientsAttendance(clients, traffic, resets))
         sharing.on_delete(self._forget_topic)
         config = ConfigFiles(sharing, clock, given.config_save_ms)
         config.start()

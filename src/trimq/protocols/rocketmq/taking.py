@@ -5,19 +5,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from trimq.clock import Clock
+from trimq.core.counts import Counts
 from trimq.core.popped import Received, Wish
 from trimq.core.shared_topics import SharedTopic
+from trimq.core.sharing import Sharing
 from trimq.errors import Refusal
 from trimq.model import Caller
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, Pending
+from trimq.protocols.rocketmq.resets import Resets
+from trimq.protocols.rocketmq.traffic import Traffic
 from trimq.protocols.rocketmq.warming import MOST_WARMINGS, answer_warm
-
-if TYPE_CHECKING:
-    from trimq.protocols.rocketmq.handlers.context import Shared
 
 PollKey = tuple[str, str, int]
 """Topic, group and queue, as the request names them."""
@@ -53,13 +56,25 @@ class Polls:
             del self._waiting[key]
 
 
+@dataclass(slots=True)
+class PopServices:
+    """Used by every POP request."""
+
+    sharing: Sharing
+    clock: Clock
+    counts: Counts
+    traffic: Traffic
+    resets: Resets
+    polls: Polls
+
+
 class Taker:
     """One request for messages. `queue_id` is what it named. `build` makes the answer of what was taken, or of why it
     could not be."""
 
     def __init__(
         self,
-        shared: Shared,
+        services: PopServices,
         caller: Caller,
         group: str,
         topic: SharedTopic,
@@ -67,7 +82,7 @@ class Taker:
         queue_id: int,
         build: Callable[[Received | Refusal], Parts],
     ) -> None:
-        self._shared = shared
+        self._services = services
         self._caller = caller
         self._group = group
         self._topic = topic
@@ -78,7 +93,7 @@ class Taker:
     def take(self, wait_ms: int, warmings: int = 0) -> Reply:
         """What there is, or what comes within this time: given when it is durable that it is out. A Refusal that is
         found at once is raised. `warmings`: how often it has waited for the disk."""
-        sharing = self._shared.sharing
+        sharing = self._services.sharing
         if warmings < MOST_WARMINGS:
             cold = sharing.popping.find_cold(self._group, self._topic, self._wish)
             if cold is not None:
@@ -90,7 +105,7 @@ class Taker:
             return Reply.now(self._nothing(), UNORDERED)
         popping, numbers = sharing.popping, self._wish.numbers
         poll = Poll(
-            self._shared,
+            self._services,
             self._key,
             lambda callback: popping.watch(self._group, self._topic, numbers, callback).cancel,
             self._attempt_late,
@@ -101,13 +116,13 @@ class Taker:
 
     def _attempt(self) -> Outcome | None:
         for number in self._wish.numbers:
-            self._shared.resets.take(self._group, self._topic.id, number)  # popping goes on there already
-        received = self._shared.sharing.popping.receive(self._caller, self._group, self._topic, self._wish)
+            self._services.resets.take(self._group, self._topic.id, number)  # popping goes on there already
+        received = self._services.sharing.popping.receive(self._caller, self._group, self._topic, self._wish)
         if not received.messages:
             return None
-        shared, size = self._shared, sum(len(each.data) for each in received.messages)
-        now_ms, count = shared.clock.message.now_ms(), len(received.messages)
-        shared.traffic.count_read(self._topic.name.name, self._group, now_ms, count, size)
+        services, size = self._services, sum(len(each.data) for each in received.messages)
+        now_ms, count = services.clock.message.now_ms(), len(received.messages)
+        services.traffic.count_read(self._topic.name.name, self._group, now_ms, count, size)
         ticket = received.ticket
         return Outcome(lambda: self._build(received if ticket is None else ticket.refusal or received), ticket)
 
@@ -129,15 +144,15 @@ class Poll:
 
     def __init__(
         self,
-        shared: Shared,
+        services: PopServices,
         key: PollKey,
         watch: Callable[[Callable[[], None]], Callable[[], None]],
         attempt: Callable[[], Outcome | None],
         nothing: Callable[[], Parts],
         full: Callable[[], Parts],
     ) -> None:
-        self._polls, self._counts = shared.polls, shared.counts
-        self._liveness = shared.clock.liveness
+        self._polls, self._counts = services.polls, services.counts
+        self._liveness = services.clock.liveness
         self._key = key
         self._watch = watch
         self._attempt = attempt

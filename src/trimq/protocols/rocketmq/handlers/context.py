@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from trimq.clock import Clock
 from trimq.config import RocketMQ as RocketMQSettings
@@ -28,7 +28,7 @@ from trimq.protocols.rocketmq.repeats import Repeats
 from trimq.protocols.rocketmq.resets import Resets
 from trimq.protocols.rocketmq.searches import Searches
 from trimq.protocols.rocketmq.subscriptions import FilterLimits
-from trimq.protocols.rocketmq.taking import Polls
+from trimq.protocols.rocketmq.taking import PopServices
 from trimq.protocols.rocketmq.traffic import Traffic
 from trimq.protocols.rocketmq.transactions import Transactions
 
@@ -57,9 +57,9 @@ class Shared:
     shapes: PropertyShapes
     delayed: DelayedShapes
     searches: Searches
-    traffic: Traffic = field(default_factory=Traffic)
-    resets: Resets = field(default_factory=Resets)
-    polls: Polls = field(default_factory=Polls)
+    traffic: Traffic
+    resets: Resets
+    pop: PopServices
     config_changes: tuple[int, int] = (0, 0)
     """How often settings were changed while the broker ran, and when last."""
 

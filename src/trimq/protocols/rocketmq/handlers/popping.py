@@ -106,7 +106,7 @@ def _taker(context: Context, command: Command, header: _Pop) -> Taker:
     def build(received: Received | Refusal) -> Parts:
         return _answer(context, command, header, received)
 
-    return Taker(context.shared, context.caller, header.consumerGroup, topic, wish, header.queueId, build)
+    return Taker(context.shared.pop, context.caller, header.consumerGroup, topic, wish, header.queueId, build)
 
 
 def check_count(count: int) -> None:
@@ -246,7 +246,7 @@ def notify(context: Context, command: Command) -> Reply:
         return Outcome(lambda: parts)
 
     poll = Poll(
-        context.shared,
+        context.shared.pop,
         (header.topic, group, header.queueId),
         lambda callback: popping.watch(group, topic, numbers, callback).cancel,
         attempt,
@@ -263,5 +263,5 @@ def _told(command: Command, has_any: bool, is_full: bool = False) -> Parts:
 
 def polling_info(context: Context, command: Command) -> Reply:
     header = command.read(_PollingInfo)
-    count = context.shared.polls.count((header.topic, header.consumerGroup, header.queueId))
+    count = context.shared.pop.polls.count((header.topic, header.consumerGroup, header.queueId))
     return reply(command, fields={"pollingNum": str(count)})

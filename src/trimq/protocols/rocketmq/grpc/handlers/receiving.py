@@ -84,7 +84,7 @@ def _taker(call: Call, request: Any) -> Taker:
                 call.renewals.add(call.client_id, group, topic, popped.receipt)
         return _shown(call, topic, wish, received)
 
-    return Taker(call.shared, call.caller, group, topic, wish, _ALL_QUEUES, build)
+    return Taker(call.shared.pop, call.caller, group, topic, wish, _ALL_QUEUES, build)
 
 
 def check_invisible(call: Call, invisible_ms: int, least_ms: int = 0) -> None:
