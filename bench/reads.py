@@ -14,8 +14,8 @@ from bench.figures import Figure, at_least_times_floor, at_most_times_floor
 from bench.measuring import Contestant, Work, take_turns
 from bench.rig import SETTINGS, Storage, batch_of, storage_in
 from bench.sizes import MIB, Sizes
-from trimq.core.admission import Rules
-from trimq.core.streams import Stream
+from trimq.core.partitions.batch_validation import Rules
+from trimq.core.partitions.stream import Stream
 from trimq.formats.batch import stamp
 from trimq.formats.checksum import crc32c
 from trimq.model import StreamId

@@ -12,7 +12,7 @@ from typing import NoReturn
 from uuid import UUID
 
 from trimq.config import Settings
-from trimq.core.topic_settings import log_settings
+from trimq.core.partitions.topic_settings import log_settings
 from trimq.formats.batch import BatchHeader, check_sent
 from trimq.formats.sealing import from_records
 from trimq.model import Record

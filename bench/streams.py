@@ -20,7 +20,7 @@ from bench.rig import batch_of, event_loop, raise_failure
 from bench.sizes import Sizes
 from trimq.clock import LoopTime, system_clock
 from trimq.config import Settings
-from trimq.core.opening import Core, open_core
+from trimq.core.assembly.core import Core, open_core
 from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Home
 from trimq.offload import ThreadOffload

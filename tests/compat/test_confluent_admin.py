@@ -41,7 +41,7 @@ from confluent_kafka.admin import (
 )
 
 from tools.broker import running
-from trimq.core.quotas import Direction, Holder, Part
+from trimq.core.security.quotas import Direction, Holder, Part
 from trimq.model import SYSTEM
 from trimq.testing import Broker
 

@@ -14,9 +14,9 @@ from no_rocketmq import NO_ROCKETMQ
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
-from trimq.core.opening import Core, open_core
-from trimq.core.streams import Stream
-from trimq.core.topics import Topic, Topics
+from trimq.core.assembly.core import Core, open_core
+from trimq.core.partitions.stream import Stream
+from trimq.core.partitions.topics import Topic, Topics
 from trimq.formats.batch import check_sent
 from trimq.formats.sealing import from_records
 from trimq.metrics import Metrics

@@ -9,13 +9,13 @@ from no_rocketmq import NO_ROCKETMQ
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
-from trimq.core.bindings import Binding
-from trimq.core.consumers import Consumer, Subscription
-from trimq.core.deliveries import Delivery
-from trimq.core.opening import Core, open_core
-from trimq.core.publishing import Published
-from trimq.core.queue import Queue
-from trimq.core.queueing import Queueing
+from trimq.core.api.queues import Queueing
+from trimq.core.assembly.core import Core, open_core
+from trimq.core.queues.consumers import Consumer, Subscription
+from trimq.core.queues.publisher import Published
+from trimq.core.queues.unacked import Delivery
+from trimq.core.queues.work_queue import Queue
+from trimq.core.routing.bindings import Binding
 from trimq.formats.field_tables import Table, Value
 from trimq.formats.property_list import write_properties
 from trimq.metrics import Metrics

@@ -9,10 +9,10 @@ from no_rocketmq import NO_ROCKETMQ
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
-from trimq.core.opening import open_core
-from trimq.core.streams import Stream
-from trimq.core.transaction_registry import TransactionRegistry
-from trimq.core.transactions import PendingCursor, Producer, Transaction
+from trimq.core.assembly.core import open_core
+from trimq.core.partitions.stream import Stream
+from trimq.core.transactions.coordinator import TransactionRegistry
+from trimq.core.transactions.transaction import PendingCursor, Producer, Transaction
 from trimq.errors import Refusal
 from trimq.formats.batch import check_sent, walk
 from trimq.formats.markers import read_control

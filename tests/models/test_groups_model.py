@@ -10,13 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from trimq.core.assigned_groups import AssignedGroup, Beat, BeatRequest, KnownTopics, TopicShape
-from trimq.core.assigned_members import AWAY_EPOCH, LEFT_EPOCH, KeptAssignedMember
-from trimq.core.assignors import ASSIGNORS
-from trimq.core.classic_groups import ClassicGroup
-from trimq.core.group_refusals import MemberNameNeeded, Rebalancing
-from trimq.core.groups import Claim, Decision, GroupState, Joined, JoinRequest, Leaver, Offer, Synced, SyncRequest
+from trimq.core.groups.assigned_group import AssignedGroup, Beat, BeatRequest, KnownTopics, TopicShape
+from trimq.core.groups.assigned_member import AWAY_EPOCH, LEFT_EPOCH, KeptAssignedMember
+from trimq.core.groups.assignors import ASSIGNORS
+from trimq.core.groups.classic_group import ClassicGroup
+from trimq.core.groups.group import Claim, Decision, GroupState, Joined, JoinRequest, Leaver, Offer, Synced, SyncRequest
 from trimq.errors import Refusal
+from trimq.errors.groups import MemberNameNeeded, Rebalancing
 from trimq.model import StreamId
 
 SESSION_MS, REBALANCE_MS = 10_000, 30_000

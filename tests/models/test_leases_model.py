@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from trimq.clock import ManualTime
-from trimq.core import leases as module
-from trimq.core.leases import Lease, Leases
+from trimq.core.scheduling import leases as module
+from trimq.core.scheduling.leases import Lease, Leases
 from trimq.errors import AlreadyLeased, LeaseGone
 from trimq.model import StreamId
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
 
-from trimq.core import timers
+from trimq.core.scheduling import timers
 from trimq.protocols.rocketmq import earlier_runs, waiting_queues
 
 SECOND = 1000

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from trimq.clock import ManualTime
-from trimq.core import due_keys
-from trimq.core import timers as module
-from trimq.core.timers import RETRY_MS, Pending, TimerEntry, Timers
+from trimq.core.scheduling import timer_heap
+from trimq.core.scheduling import timers as module
+from trimq.core.scheduling.timers import RETRY_MS, Pending, TimerEntry, Timers
 from trimq.errors import Busy
 from trimq.model import StreamId
 
@@ -28,7 +28,7 @@ class TimersMachine(RuleBasedStateMachine):
         super().__init__()
         # Small enough for sweeps and split turns to happen in a short run.
         self.patches = [
-            mock.patch.object(due_keys, "_STALE_KEYS_ALLOWED", 2),
+            mock.patch.object(timer_heap, "_STALE_KEYS_ALLOWED", 2),
             mock.patch.object(module, "FIRES_PER_TURN", 3),
         ]
         for patch in self.patches:

@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from trimq.core.transaction_refusals import ProducerFenced, TransactionUnderWay, WrongTransactionState
-from trimq.core.transactions import Producer, Transaction
+from trimq.core.transactions.transaction import Producer, Transaction
+from trimq.errors.transactions import ProducerFenced, TransactionUnderWay, WrongTransactionState
 
 
 class UnevenTails(TornTails):

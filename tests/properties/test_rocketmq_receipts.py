@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.core.popped import Receipt
+from trimq.core.pop.receipts import Receipt
 from trimq.protocols.rocketmq.receipts import BadReceipt, read_receipt, write_receipt
 
 numbers = st.integers(0, 2**62)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from tools.broker import running
-from trimq.core.groups import NOBODY, CursorChange
+from trimq.core.groups.group import NOBODY, CursorChange
 from trimq.errors import ReadOnly
 from trimq.model import SYSTEM
 from trimq.server.api import Api
@@ -223,7 +223,7 @@ def test_a_group_whose_topic_is_being_deleted_is_described_without_it(broker: Br
     commit(broker, "billing", "staying", 0, 0)
 
     def delete_and_describe(node: Any) -> list[str]:
-        from trimq.core.reading import Reading
+        from trimq.core.api.records import Reading
         from trimq.server.api import Api
         from trimq.server.groups_api import GroupsApi
 

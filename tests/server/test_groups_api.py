@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tools.rocketmq_wire import Wire
-from trimq.core.groups import NOBODY, CursorChange
+from trimq.core.groups.group import NOBODY, CursorChange
 from trimq.model import SYSTEM
 from trimq.testing import Broker
 

@@ -11,7 +11,7 @@ from typing import Any
 import pika
 import pytest
 
-from trimq.core.reading import Excerpt, Place, _Partitions
+from trimq.core.api.records import Excerpt, Place, _Partitions
 from trimq.errors import ColdRead
 from trimq.formats.content import read_stored
 from trimq.formats.records import to_records

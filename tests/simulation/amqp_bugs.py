@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from trimq.core.backlog import Backlog, Tries
-from trimq.core.catalogue import Catalogue
-from trimq.core.consumers import Consumer
-from trimq.core.leaving import Leaving
-from trimq.core.queue import Queue
+from trimq.core.metadata.catalogue import Catalogue
+from trimq.core.queues.backlog import Backlog, Tries
+from trimq.core.queues.consumers import Consumer
+from trimq.core.queues.handoff import Leaving
+from trimq.core.queues.work_queue import Queue
 from trimq.protocols.amqp import confirms
 from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.contract import Reply

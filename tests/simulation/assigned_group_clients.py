@@ -10,7 +10,7 @@ from group_promises import NOTHING, AssignedPromises, Holder, Share
 from session_clients import TOPICS, Partition
 from surroundings import Surroundings
 
-from trimq.core.group_registry import SESSION_MS
+from trimq.core.groups.coordinator import SESSION_MS
 from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.messages.consumer_groups import (
     ConsumerGroupHeartbeatAssignment,

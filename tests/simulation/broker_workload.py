@@ -21,8 +21,8 @@ from stream_promises import StreamPromises
 from surroundings import Surroundings
 
 from trimq.config import Address, Amqp, Http, Kafka, Limits, Settings, Storage
-from trimq.core.streams import Stream
-from trimq.core.topics import Topic
+from trimq.core.partitions.stream import Stream
+from trimq.core.partitions.topics import Topic
 from trimq.errors import DamagedSegment
 from trimq.model import SYSTEM
 from trimq.protocols.contract import IN_ORDER

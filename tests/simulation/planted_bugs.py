@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from simulated_offload import SimulatedOffload
 
-from trimq.core import appending, transactions
-from trimq.core.assigned_groups import AssignedGroup
-from trimq.core.classic_groups import ClassicGroup
-from trimq.core.group_registry import GroupRegistry
-from trimq.core.marking import Marking
-from trimq.core.streams import Stream
-from trimq.core.transaction_refusals import ForeignProducer
-from trimq.core.transactions import Producer, Transaction
+from trimq.core.groups.assigned_group import AssignedGroup
+from trimq.core.groups.classic_group import ClassicGroup
+from trimq.core.groups.coordinator import GroupRegistry
+from trimq.core.partitions import append
+from trimq.core.partitions.stream import Stream
+from trimq.core.transactions import transaction as transactions
+from trimq.core.transactions.marker_writer import Marking
+from trimq.core.transactions.transaction import Producer, Transaction
+from trimq.errors.transactions import ForeignProducer
 from trimq.offload import Done, Work
 from trimq.protocols.contract import Reply
 from trimq.storage.flusher import Dirty, SyncFlusher, _Rounds
@@ -138,7 +139,7 @@ def _settle_once(settle: Callable[[Any, int], None]) -> Callable[[Any, int], Non
 
 def duplicates_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     """A batch that is sent again is appended again."""
-    patch.setattr(appending, "find_duplicate", lambda stream, header: None)
+    patch.setattr(append, "find_duplicate", lambda stream, header: None)
 
 
 def producers_not_undone(patch: pytest.MonkeyPatch) -> None:

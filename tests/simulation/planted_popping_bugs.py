@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from planted_rocketmq_bugs import Plant
 
-from trimq.core.own_topics import OwnTopics
-from trimq.core.settler import Settler
-from trimq.core.taken import GroupQueue, GroupQueues, Kept
+from trimq.core.commit_log.retry_topics import OwnTopics
+from trimq.core.pop.acks import Settler
+from trimq.core.pop.in_flight import GroupQueue, GroupQueues, Kept
 from trimq.protocols.contract import Build, Reply
 from trimq.protocols.rocketmq.grpc.handlers import sending_runs
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from planted_bugs import replies_released_at_written
 
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
 from trimq.protocols.rocketmq.asking import Asking
 from trimq.protocols.rocketmq.delays import Delays
 from trimq.protocols.rocketmq.earlier_runs import EarlierRuns

@@ -23,10 +23,10 @@ from small_protocol import (
 )
 
 from trimq.clock import Clock
-from trimq.core.broker import Broker
-from trimq.core.streams import Stream
-from trimq.core.topics import Topic
-from trimq.core.waiters import Watch
+from trimq.core.api.broker import Broker
+from trimq.core.partitions.stream import Stream
+from trimq.core.partitions.topics import Topic
+from trimq.core.scheduling.waiters import Watch
 from trimq.errors import ProtocolError, Refusal
 from trimq.formats.batch import check_sent
 from trimq.model import Caller, Home, Record, StreamId

@@ -11,7 +11,7 @@ import pika
 import pytest
 
 from pyspark_trimq.pipelines import How, aggregate, archive, audit, dead_letters, dedupe, restore, snapshot
-from trimq.core.shared_topics import SharedDefinition
+from trimq.core.commit_log.topics import SharedDefinition
 from trimq.errors import StartMistake
 from trimq.formats.unit import Draft
 from trimq.model import SYSTEM

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
-from trimq.core.group_refusals import InvalidPattern
+from trimq.errors.groups import InvalidPattern
 
 MOST_STATES = 500
 _MOST_REPEATS = 1_000

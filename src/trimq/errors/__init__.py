@@ -1,19 +1,6 @@
 """What can go wrong, one class per idea."""
 
-from trimq.errors.kinds import ColdRead, Damage, ProtocolError, Refusal, StartMistake, Stopping
-from trimq.errors.record_refusals import (
-    CorruptRecords,
-    DamagedSegment,
-    InvalidRecords,
-    MissingKey,
-    OffsetOutOfRange,
-    OutOfOrderSequence,
-    StaleEpoch,
-    StaleProducer,
-    UnknownEpoch,
-    UntimelyRecord,
-)
-from trimq.errors.refusals import (
+from trimq.errors.broker import (
     AccessDenied,
     AlreadyLeased,
     Busy,
@@ -39,6 +26,19 @@ from trimq.errors.refusals import (
     UnknownTopic,
     UnknownUser,
     WriteFailed,
+)
+from trimq.errors.kinds import ColdRead, Damage, ProtocolError, Refusal, StartMistake, Stopping
+from trimq.errors.records import (
+    CorruptRecords,
+    DamagedSegment,
+    InvalidRecords,
+    MissingKey,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    StaleEpoch,
+    StaleProducer,
+    UnknownEpoch,
+    UntimelyRecord,
 )
 
 __all__ = [

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from trimq.core.broker import Broker
-from trimq.core.topics import Topic
+from trimq.core.api.broker import Broker
+from trimq.core.partitions.topics import Topic
 from trimq.model import Caller, Home
 from trimq.server.answers import JSON, Answer, Later, guarded, mistake_answer, not_allowed, not_found
 from trimq.server.shared_topics_api import SharedTopicsApi, shown

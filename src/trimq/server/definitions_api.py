@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.access import Right, User
-from trimq.core.bindings import Binding
-from trimq.core.broker import Broker
-from trimq.core.policies import Policy
+from trimq.core.api.broker import Broker
+from trimq.core.queues.policies import Policy
+from trimq.core.routing.bindings import Binding
+from trimq.core.security.access import Right, User
 from trimq.formats.field_tables import BadField, Table, read_table, write_table
 from trimq.model import Caller
 from trimq.server.answers import JSON, Answer, bad_request, not_allowed

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trimq.clock import Clock
 from trimq.config import Address, Advertised, RocketMQ, Settings, told_address
-from trimq.core.counts import CountsOfAll
-from trimq.core.group_roll import GroupRoll
-from trimq.core.opening import Core
-from trimq.core.reading import Reading
+from trimq.core.api.commit_log_groups import GroupRoll
+from trimq.core.api.records import Reading
+from trimq.core.assembly.core import Core
 from trimq.metrics import Metrics
+from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
 from trimq.server.extras import require_installed

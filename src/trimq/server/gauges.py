@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trimq.core.broker import Broker
-from trimq.core.group_roll import GroupRoll
-from trimq.core.reading import Reading
-from trimq.core.topics import Topics
+from trimq.core.api.broker import Broker
+from trimq.core.api.commit_log_groups import GroupRoll
+from trimq.core.api.records import Reading
+from trimq.core.partitions.topics import Topics
 from trimq.metrics import LabelValues, Metrics
 from trimq.model import SYSTEM
 from trimq.server.listener import AnyListener

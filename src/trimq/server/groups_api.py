@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from trimq.core.cursors import Cursor
-from trimq.core.group_roll import Attendant, GroupRoll, RolledGroup, Word
-from trimq.core.groups import NOBODY, CursorChange, GroupDescription
-from trimq.core.membership import Membership
-from trimq.core.reading import Reading
+from trimq.core.api.commit_log_groups import Attendant, GroupRoll, RolledGroup, Word
+from trimq.core.api.groups import Membership
+from trimq.core.api.records import Reading
+from trimq.core.groups.group import NOBODY, CursorChange, GroupDescription
+from trimq.core.metadata.cursors import Cursor
 from trimq.errors import Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
 from trimq.server.answers import JSON, Answer, mistake_answer, not_allowed

@@ -12,10 +12,10 @@ from urllib.parse import parse_qs
 
 import h11
 
-from trimq.core.broker import Broker
-from trimq.core.group_roll import GroupRoll
-from trimq.core.logins import Logins
-from trimq.core.reading import Reading
+from trimq.core.api.broker import Broker
+from trimq.core.api.commit_log_groups import GroupRoll
+from trimq.core.api.records import Reading
+from trimq.core.security.authentication import Logins
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import Metrics, content_type
 from trimq.model import Buffer, Caller

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trimq import errors
-from trimq.core import queue_refusals
 from trimq.errors import Refusal
+from trimq.errors import queues as queue_refusals
 
 CODES: dict[type[Refusal], int] = {
     errors.NotRunning: 503,

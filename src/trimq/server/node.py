@@ -12,12 +12,12 @@ from functools import partial
 
 from trimq.clock import Clock
 from trimq.config import Address, Settings
-from trimq.core.cluster import Address as ClusterAddress
-from trimq.core.counts import CountsOfAll
-from trimq.core.opening import Core, open_core
+from trimq.core.assembly.core import Core, open_core
+from trimq.core.metadata.cluster import Address as ClusterAddress
 from trimq.errors import StartMistake
 from trimq.metrics import Metrics
 from trimq.offload import Offload
+from trimq.protocols.client_counters import CountsOfAll
 from trimq.server.certificates import Certificates
 from trimq.server.front_ends import (
     LAST_TO_STOP,

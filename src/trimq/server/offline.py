@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from trimq.core.topics import Definition as TopicDefinition
+from trimq.core.partitions.topics import Definition as TopicDefinition
 from trimq.errors import StartMistake
 from trimq.formats.batch import BadBatch
 from trimq.formats.records import iterate

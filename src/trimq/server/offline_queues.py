@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from trimq.core.catalogue import Definition
-from trimq.core.opening_queues import OTHER_LOGS
+from trimq.core.assembly.queues import OTHER_LOGS
+from trimq.core.metadata.catalogue import Definition
 from trimq.errors import Damage, StartMistake
 from trimq.formats.content import NEVER, NO_BLOB, SHARED, blob_of, to_record
 from trimq.storage import queue_inspection

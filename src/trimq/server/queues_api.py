@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.any_queue import AnyQueue
-from trimq.core.broker import Broker
-from trimq.core.failures import Failure
-from trimq.core.policies import Policy
-from trimq.core.queue import Queue
+from trimq.core.api.broker import Broker
+from trimq.core.failures.ledger import Failure
+from trimq.core.queues.policies import Policy
+from trimq.core.queues.queue import AnyQueue
+from trimq.core.queues.work_queue import Queue
 from trimq.formats.field_tables import Value
 from trimq.model import Caller
 from trimq.server.answers import JSON, Answer, Later, bad_request, guarded, mistake_answer, not_allowed

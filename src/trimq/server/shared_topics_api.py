@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trimq.core.shared_groups import SharedGroup
-from trimq.core.shared_topics import SharedDefinition, SharedTopic
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
 from trimq.errors import InvalidCount, InvalidSetting
 from trimq.model import Caller
 from trimq.server.answers import JSON, Answer, not_allowed

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.reading import Excerpt, Place, ReadableTopic, Reading, Span
+from trimq.core.api.records import Excerpt, Place, ReadableTopic, Reading, Span
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal
 from trimq.model import Caller, Home
 from trimq.server.answers import Answer, Later, mistake_answer, not_allowed, refusal_answer

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.access import Right, User
-from trimq.core.broker import Broker
+from trimq.core.api.broker import Broker
+from trimq.core.security.access import Right, User
 from trimq.errors import Refusal
 from trimq.model import Caller
 from trimq.server.answers import JSON, Answer, Later, bad_request, not_allowed, refusal_answer

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from trimq.config import Settings
-from trimq.core.topics import Topics
+from trimq.core.partitions.topics import Topics
 from trimq.errors import ProtocolError
 from trimq.protocols.contract import Conversation, FrontEnd, Outlet, Parts, Reply
 from trimq.protocols.grpc.calls import CallEvent

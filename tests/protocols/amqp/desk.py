@@ -14,7 +14,7 @@ from protocols.amqp.wires import command, publish
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Amqp, Settings, Storage
-from trimq.core.opening import open_core
+from trimq.core.assembly.core import open_core
 from trimq.errors import ProtocolError, Stopping
 from trimq.formats.field_tables import Table
 from trimq.formats.property_list import EMPTY, write_properties

@@ -13,7 +13,7 @@ import pytest
 from protocols.amqp.wires import command, publish
 
 from tools.broker import running
-from trimq.core.deliveries import SHORT_BODY
+from trimq.core.queues.unacked import SHORT_BODY
 from trimq.formats.property_list import EMPTY, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.frames import METHOD, OVERHEAD, PREFIX_SIZE, unpack_prefix

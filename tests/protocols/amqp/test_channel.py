@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from trimq.core.backlog import NEVER_TRIED
-from trimq.core.deliveries import Delivery
+from trimq.core.queues.backlog import NEVER_TRIED
+from trimq.core.queues.unacked import Delivery
 from trimq.formats.content import NEVER, Content, Stored
 from trimq.protocols.amqp.channel import Channel, Transaction
 

@@ -9,7 +9,7 @@ from protocols.amqp.desk import PERSISTENT, Client, Content, Desk
 from protocols.amqp.wires import command, publish
 
 from trimq.config import Storage
-from trimq.core.access import Right
+from trimq.core.security.access import Right
 from trimq.formats.property_list import read_property, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.codes import Code

@@ -9,7 +9,7 @@ import pytest
 from protocols.amqp.desk import Client, Desk
 from protocols.amqp.wires import command, publish
 
-from trimq.core.access import Right
+from trimq.core.security.access import Right
 from trimq.formats.property_list import read_property, write_properties
 from trimq.protocols.amqp import methods
 

@@ -12,11 +12,11 @@ from protocols.kafka.frames import request_frame
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Kafka, Limits, Settings, Storage
-from trimq.core.cluster import Address
-from trimq.core.counts import CountsOfAll
-from trimq.core.opening import open_core
+from trimq.core.assembly.core import open_core
+from trimq.core.metadata.cluster import Address
 from trimq.metrics import Metrics
 from trimq.model import Buffer, Caller
+from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.kafka import codec
 from trimq.protocols.kafka.apis import APIS, response_class
 from trimq.protocols.kafka.front_end import KafkaFrontEnd

@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 
-from trimq.core import group_refusals
 from trimq.errors import AccessDenied, DiskFull, NotRunning, Refusal, UnknownTopic, WriteFailed
+from trimq.errors import groups as group_refusals
 from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.group_codes import GROUP_CODES, group_code
 from trimq.protocols.kafka.subscriptions import read_topics

@@ -9,7 +9,7 @@ import pytest
 from protocols.kafka.desk import Desk
 from protocols.kafka.frames import request_frame
 
-from trimq.core.access import Right
+from trimq.core.security.access import Right
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka import codec
 from trimq.protocols.kafka.apis import APIS, response_class

@@ -15,10 +15,10 @@ from protocols.kafka.strategies import examples, restricted, structs, versions_o
 from server.scripted import Peer, run
 
 from trimq.clock import Clock
-from trimq.core.counts import CountsOfAll
 from trimq.formats.sealing import from_records
 from trimq.metrics import Metrics
 from trimq.model import Record
+from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.kafka.apis import request_class
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
 from trimq.protocols.kafka.handlers import HANDLERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from protocols.kafka.desk import Desk
 
-from trimq.core.access import Right
+from trimq.core.security.access import Right
 from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.handlers.sasl import read_plain
 from trimq.protocols.kafka.messages.handshakes import SaslAuthenticateRequest, SaslHandshakeRequest

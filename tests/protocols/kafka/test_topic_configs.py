@@ -6,8 +6,8 @@ import pytest
 
 from trimq.config import Address as Bound
 from trimq.config import Kafka, Settings, Storage
-from trimq.core.cluster import Address, Node
-from trimq.core.topic_settings import check_topic_settings, log_settings, message_limit, stream_rules
+from trimq.core.metadata.cluster import Address, Node
+from trimq.core.partitions.topic_settings import check_topic_settings, log_settings, message_limit, stream_rules
 from trimq.errors import InvalidSetting
 from trimq.protocols.kafka.broker_configs import describe_broker
 from trimq.protocols.kafka.codes import Code, Failure

@@ -15,11 +15,11 @@ from doubles import FaultyFiles, PassRunner
 from trimq.clock import Clock, ManualTime
 from trimq.config import Address as Listen
 from trimq.config import RocketMQ, Settings
-from trimq.core.cluster import Address
-from trimq.core.counts import CountsOfAll
-from trimq.core.opening import open_core
+from trimq.core.assembly.core import open_core
+from trimq.core.metadata.cluster import Address
 from trimq.formats.unit import Unit, iterate
 from trimq.metrics import Metrics
+from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.front_end import RocketMQConversation, RocketMQDoors
 from trimq.protocols.rocketmq.remoting import Command, RemotingConnection

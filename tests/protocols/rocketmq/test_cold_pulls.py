@@ -6,7 +6,7 @@ import errno
 
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
 
-from trimq.core.shared_streams import SharedStream
+from trimq.core.commit_log.stream import SharedStream
 from trimq.model import SYSTEM
 
 BODIES = [b"%d" % number for number in range(40)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
-from trimq.core.shared_streams import Entry, SharedStream
+from trimq.core.commit_log.stream import Entry, SharedStream
 from trimq.errors import DamagedSegment
 from trimq.formats.unit import Unit
 from trimq.formats.unit_properties import read_properties

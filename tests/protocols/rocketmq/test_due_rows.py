@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, units_of
 
-from trimq.core.failures import Reason
-from trimq.core.timers import FIRES_PER_TURN, TimerEntry
+from trimq.core.failures.ledger import Reason
+from trimq.core.scheduling.timers import FIRES_PER_TURN, TimerEntry
 from trimq.core.write_gate import WriteGate
 from trimq.errors import ReadOnly
 from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit

@@ -10,8 +10,8 @@ import pytest
 from protocols.rocketmq.rocketmq_desk import Desk
 from protocols.rocketmq.test_due_rows import DUE_MS, SECOND, bodies, numbers, send
 
-from trimq.core.sharing import Sharing
-from trimq.core.timers import FIRES_PER_TURN
+from trimq.core.api.commit_log import Sharing
+from trimq.core.scheduling.timers import FIRES_PER_TURN
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import SYSTEM

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of
 
-from trimq.core.shared_streams import SharedStream
+from trimq.core.commit_log.stream import SharedStream
 
 SECOND = 1000
 HOUR = 3600 * SECOND

@@ -23,7 +23,7 @@ from protocols.rocketmq.transaction_desk import (
     words_stored,
 )
 
-from trimq.core.shared_streams import SharedStream
+from trimq.core.commit_log.stream import SharedStream
 from trimq.errors import DamagedSegment
 from trimq.formats.unit import Unit
 from trimq.formats.unit_properties import read_properties

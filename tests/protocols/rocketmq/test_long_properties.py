@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
-from trimq.core.failures import Failure, Reason
-from trimq.core.shared_topics import SharedDefinition, SharedTopic
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
+from trimq.core.failures.ledger import Failure, Reason
 from trimq.formats.unit import LONGEST_PROPERTIES, Draft
 from trimq.formats.unit_hosts import pack_host
 from trimq.formats.unit_properties import read_properties

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from protocols.rocketmq.rocketmq_desk import Desk
 
-from trimq.core.shared_topics import SharedDefinition
+from trimq.core.commit_log.topics import SharedDefinition
 from trimq.model import SYSTEM
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.new_topics import when_made

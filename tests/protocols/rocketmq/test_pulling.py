@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
 
-from trimq.core.shared_streams import SharedStream
+from trimq.core.commit_log.stream import SharedStream
 from trimq.protocols.contract import Reply
 
 WAITS = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}

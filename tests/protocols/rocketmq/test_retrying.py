@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
-from trimq.core.failures import Failure, Reason
+from trimq.core.failures.ledger import Failure, Reason
 from trimq.formats.unit_properties import read_properties
 from trimq.model import SYSTEM
 

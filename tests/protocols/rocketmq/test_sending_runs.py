@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, Peer, units_of
 from protocols.rocketmq.rocketmq_desk import receive as arriving
 
-from trimq.core.access import Right
+from trimq.core.security.access import Right
 from trimq.formats.unit import Unit
 from trimq.formats.unit_batch import write_batch
 from trimq.model import DEFAULT_NAMESPACE

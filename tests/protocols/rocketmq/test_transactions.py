@@ -22,7 +22,7 @@ from protocols.rocketmq.transaction_desk import (
     words_stored,
 )
 
-from trimq.core.failures import Reason
+from trimq.core.failures.ledger import Reason
 from trimq.formats.unit_properties import read_properties
 from trimq.model import SYSTEM
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
 
-from trimq.core.failures import Failure, Reason
+from trimq.core.failures.ledger import Failure, Reason
 from trimq.model import SYSTEM
 
 HOUR_MS = 3_600_000

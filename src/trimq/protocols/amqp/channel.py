@@ -7,14 +7,14 @@ from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from trimq.core.consumers import Allowance
-from trimq.core.deliveries import SHORT_BODY
+from trimq.core.queues.consumers import Allowance
+from trimq.core.queues.unacked import SHORT_BODY
 from trimq.protocols.amqp.codes import Code, Failure
 from trimq.protocols.amqp.confirms import Confirms
 from trimq.protocols.amqp.events import Publish
 
 if TYPE_CHECKING:
-    from trimq.core.deliveries import Delivery
+    from trimq.core.queues.unacked import Delivery
     from trimq.protocols.amqp.deliveries import Subscriber
 
 

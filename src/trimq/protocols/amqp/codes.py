@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from trimq import errors
-from trimq.core import queue_refusals
 from trimq.errors import ProtocolError, Refusal
+from trimq.errors import queues as queue_refusals
 
 
 class Code(IntEnum):

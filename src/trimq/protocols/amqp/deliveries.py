@@ -16,8 +16,8 @@ from trimq.protocols.amqp.contents import DeliveryFrames, write_command
 from trimq.protocols.contract import Outlet
 
 if TYPE_CHECKING:
-    from trimq.core.consumers import Consumer
-    from trimq.core.deliveries import Delivery
+    from trimq.core.queues.consumers import Consumer
+    from trimq.core.queues.unacked import Delivery
 
 
 # Where no body is longer, all frames are joined at once: that is cheaper than to handle many pieces.

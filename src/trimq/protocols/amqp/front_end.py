@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from trimq.clock import Clock
 from trimq.config import Amqp
-from trimq.core.logins import Logins
-from trimq.core.queueing import Queueing
+from trimq.core.api.queues import Queueing
+from trimq.core.security.authentication import Logins
 from trimq.errors import DiskFull, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods

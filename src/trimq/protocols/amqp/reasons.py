@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trimq.core import queue_refusals as refusals
 from trimq.errors import AccessDenied, MessageTooLong, Refusal
+from trimq.errors import queues as refusals
 from trimq.model import DEFAULT_NAMESPACE
 
 ROOT = "/"

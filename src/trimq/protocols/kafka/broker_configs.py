@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trimq.config import Address as Bound
 from trimq.config import Settings
-from trimq.core.cluster import Address, Node
+from trimq.core.metadata.cluster import Address, Node
 from trimq.protocols.kafka.topic_configs import CONFIGS, Described, Kind, Source, Synonym, describe
 
 _LISTENER = "PLAINTEXT"

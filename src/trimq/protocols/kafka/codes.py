@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from trimq import errors
-from trimq.core import transaction_refusals
 from trimq.errors import Refusal
+from trimq.errors import transactions as transaction_refusals
 from trimq.formats.batch import BadBatch, BadChecksum, BadLength, OldMagic, UnsupportedMagic
 from trimq.formats.records import BadPayload, BatchTooLarge
 

@@ -6,11 +6,11 @@ import logging
 import random
 
 from trimq.clock import Clock
-from trimq.core.broker import Broker
-from trimq.core.counts import Counts
-from trimq.core.logins import Logins
+from trimq.core.api.broker import Broker
+from trimq.core.security.authentication import Logins
 from trimq.errors import ProtocolError
 from trimq.model import Caller
+from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
 from trimq.protocols.kafka.apis import APIS
 from trimq.protocols.kafka.connection import KafkaConnection, Request

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from trimq import errors
-from trimq.core import group_refusals
 from trimq.errors import AccessDenied, Refusal
+from trimq.errors import groups as group_refusals
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from trimq.core.group_registry import HEARTBEAT_MS, SESSION_MS
-from trimq.core.group_store import GroupSettings
+from trimq.core.groups.coordinator import HEARTBEAT_MS, SESSION_MS
+from trimq.core.groups.store import GroupSettings
 from trimq.errors import InvalidSetting
 from trimq.protocols.kafka.topic_configs import Described, Kind, Source
 

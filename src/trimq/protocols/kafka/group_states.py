@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimq.core.groups import GroupDescription, GroupKind, GroupState
+from trimq.core.groups.group import GroupDescription, GroupKind, GroupState
 
 CLASSIC, CONSUMER = "classic", "consumer"
 DEAD = "Dead"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trimq.core.access import BROKER, Action, Resource
-from trimq.core.broker import Broker
+from trimq.core.api.broker import Broker
+from trimq.core.security.access import BROKER, Action, Resource
 from trimq.model import Caller
 
 UNKNOWN = -(1 << 31)  # nobody asked

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from trimq.config import Settings
-from trimq.core.topic_settings import TopicSettings
+from trimq.core.partitions.topic_settings import TopicSettings
 from trimq.errors import InvalidSetting
 from trimq.protocols.kafka.codes import Code, Failure
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trimq.core.transaction_refusals import ProducerFenced
 from trimq.errors import Refusal
+from trimq.errors.transactions import ProducerFenced
 from trimq.protocols.kafka.codes import Code, Failure
 from trimq.protocols.kafka.group_codes import group_code
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimq.core.transactions import State
+from trimq.core.transactions.transaction import State
 
 STATE_NAMES = {
     State.EMPTY: "Empty",

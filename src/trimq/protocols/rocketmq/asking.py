@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
 from trimq.config import RocketMQ as RocketMQSettings
-from trimq.core.failures import Reason
-from trimq.core.shared_streams import Appended
-from trimq.core.sharing import Sharing
-from trimq.core.timers import RETRY_MS, TURN_MS
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.stream import Appended
+from trimq.core.failures.ledger import Reason
+from trimq.core.scheduling.timers import RETRY_MS, TURN_MS
 from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
 from trimq.formats.unit import Draft, Unit, encode_unit
 from trimq.formats.unit_copies import WAIT, copied_properties

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimq.core.group_roll import Attendant, Gathering
+from trimq.core.api.commit_log_groups import Attendant, Gathering
 from trimq.protocols.rocketmq.consumers import Clients
 from trimq.protocols.rocketmq.resets import Resets
 from trimq.protocols.rocketmq.system_topics import RETRY_PREFIX

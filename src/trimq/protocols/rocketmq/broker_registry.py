@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
-from trimq.core.shared_topics import WRITABLE
+from trimq.core.commit_log.topics import WRITABLE
 from trimq.protocols.contract import Outlet
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.registrations import DataVersion, Queues, Registration

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from trimq.clock import Clock, Timer
-from trimq.core.shared_groups import SharedGroup
-from trimq.core.shared_topics import READABLE, SharedDefinition
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.topics import READABLE, SharedDefinition
 from trimq.errors import Refusal, StartMistake
 from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from trimq.core.shared_topics import SharedTopic
+from trimq.core.commit_log.topics import SharedTopic
 from trimq.errors import Refusal
 from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
 from trimq.formats.unit_properties import UNIQUE_KEY

@@ -9,11 +9,11 @@ from functools import partial
 from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
-from trimq.core.failures import Reason
-from trimq.core.shared_streams import Appended, AppendedRun, SharedStream
-from trimq.core.shared_topics import SharedTopic
-from trimq.core.sharing import Sharing
-from trimq.core.timers import RETRY_MS, Pending, TimerEntry, Timers
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.stream import Appended, AppendedRun, SharedStream
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.failures.ledger import Reason
+from trimq.core.scheduling.timers import RETRY_MS, Pending, TimerEntry, Timers
 from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
 from trimq.formats.unit import Draft, Unit
 from trimq.formats.unit_copies import OF_THE_BROKER, copied_properties

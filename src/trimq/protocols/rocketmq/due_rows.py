@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from trimq.core.shared_streams import AppendedRun, SharedStream
-from trimq.core.shared_topics import SharedTopic
-from trimq.core.sharing import Sharing
-from trimq.core.timers import TimerEntry
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.stream import AppendedRun, SharedStream
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.scheduling.timers import TimerEntry
 from trimq.errors import Refusal
 from trimq.formats.unit import LONGEST_PROPERTIES
 from trimq.formats.unit_copies import read_original

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from trimq.clock import Timeline, Timer
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
 from trimq.errors import Refusal
 from trimq.formats.unit import Unit, read_unit
 from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from trimq.clock import Clock
 from trimq.config import RocketMQ as RocketMQSettings
 from trimq.config import Settings
-from trimq.core.cluster import Cluster
-from trimq.core.counts import Counts
-from trimq.core.shared_topics import SharedTopic
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.metadata.cluster import Cluster
 from trimq.errors import OtherHome, ProtocolError, Refusal
 from trimq.formats.unit_hosts import pack_host
 from trimq.formats.unit_schedule import parse_levels
 from trimq.model import Caller
+from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
 from trimq.protocols.rocketmq.asking import patience_of
 from trimq.protocols.rocketmq.attendance import ClientsAttendance

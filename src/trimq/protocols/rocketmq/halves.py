@@ -11,10 +11,10 @@ from contextlib import suppress
 from itertools import islice
 
 from trimq.clock import Timeline
-from trimq.core.shared_streams import Appended, SharedStream
-from trimq.core.shared_topics import SharedTopic
-from trimq.core.sharing import Outgoing, Sharing
-from trimq.core.timers import RETRY_MS
+from trimq.core.api.commit_log import Outgoing, Sharing
+from trimq.core.commit_log.stream import Appended, SharedStream
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.scheduling.timers import RETRY_MS
 from trimq.errors import OffsetOutOfRange, Refusal
 from trimq.formats.unit import TRANSACTION_BITS, Draft, Unit
 from trimq.formats.unit_copies import OF_THE_BROKER, WAIT, copied_properties

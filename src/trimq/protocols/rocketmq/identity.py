@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimq.config import Settings
-from trimq.core.cluster import Cluster
+from trimq.core.metadata.cluster import Cluster
 from trimq.formats.unit_hosts import pack_host
 
 NAMES_PROTOCOL = "rocketmq"

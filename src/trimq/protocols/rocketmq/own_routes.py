@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimq.core.shared_topics import WRITABLE, SharedTopic
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.topics import WRITABLE, SharedTopic
 from trimq.model import Caller
 from trimq.protocols.rocketmq.broker_registry import MASTER, Brokers
 from trimq.protocols.rocketmq.identity import Identity

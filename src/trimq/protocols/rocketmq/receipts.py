@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from trimq.core.popped import Popped, Receipt
+from trimq.core.pop.receipts import Popped, Receipt
 
 _PLAIN, _RETURNED = "0", "1"  # whether a message had come back before
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trimq.core.selectors import BadSelector, read_selector
-from trimq.core.shared_streams import Interest
+from trimq.core.commit_log.stream import Interest
+from trimq.core.filters.sql_filter import BadSelector, read_selector
 from trimq.formats.unit_properties import read_properties, tags_code
 from trimq.protocols.rocketmq.codes import Code, Failure
 

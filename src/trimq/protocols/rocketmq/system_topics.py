@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimq.core.shared_topics import INHERITABLE, READABLE, WRITABLE, SharedDefinition
+from trimq.core.commit_log.topics import INHERITABLE, READABLE, WRITABLE, SharedDefinition
 from trimq.formats.unit_letters import CHECK_MAX_TOPIC
 from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import DEFAULT_NAMESPACE

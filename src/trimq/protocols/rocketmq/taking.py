@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimq.clock import Clock
-from trimq.core.counts import Counts
-from trimq.core.popped import Received, Wish
-from trimq.core.shared_topics import SharedTopic
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.pop.receipts import Received, Wish
 from trimq.errors import Refusal
 from trimq.model import Caller
+from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED, Pending

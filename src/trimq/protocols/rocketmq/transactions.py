@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from trimq.clock import Timeline
-from trimq.core.failures import Reason
-from trimq.core.shared_streams import Appended, Entry, SharedStream
-from trimq.core.shared_topics import SharedTopic
-from trimq.core.sharing import Outgoing, Sharing
+from trimq.core.api.commit_log import Outgoing, Sharing
+from trimq.core.commit_log.stream import Appended, Entry, SharedStream
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.failures.ledger import Reason
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.unit import TRANSACTION_COMMIT, Unit
 from trimq.formats.unit_copies import WAIT

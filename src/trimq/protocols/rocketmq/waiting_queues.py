@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from trimq.core.shared_streams import Entry, SharedStream
-from trimq.core.shared_topics import SharedTopic
+from trimq.core.commit_log.stream import Entry, SharedStream
+from trimq.core.commit_log.topics import SharedTopic
 from trimq.protocols.rocketmq.offset_marks import OffsetMarks
 
 # So much log without a delivery, or so many messages that came to wait, and what a next run has to look at is noted.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
 from trimq.errors import ColdRead, DamagedSegment, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.replies import UNORDERED

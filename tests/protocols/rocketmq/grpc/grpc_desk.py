@@ -7,7 +7,7 @@ from typing import Any
 
 from protocols.rocketmq.rocketmq_desk import Desk
 
-from trimq.core.cluster import Address
+from trimq.core.metadata.cluster import Address
 from trimq.protocols.contract import CallerFacts, Parts, Reply
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.front_end import METHODS, GrpcFrontEnd

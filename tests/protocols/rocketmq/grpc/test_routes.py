@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk
 
-from trimq.core.cluster import Address
+from trimq.core.metadata.cluster import Address
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.words import AddressScheme, Code, MessageType, Permission
 

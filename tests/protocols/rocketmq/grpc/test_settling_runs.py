@@ -12,7 +12,7 @@ from protocols.grpc.http2_peer import word
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, bodies_of, handle_of, message
 from protocols.rocketmq.grpc.grpc_line import Line
 
-from trimq.core.access import Right
+from trimq.core.security.access import Right
 from trimq.model import DEFAULT_NAMESPACE
 from trimq.protocols.grpc.frames import Fault, Kind
 from trimq.protocols.rocketmq.grpc import wire

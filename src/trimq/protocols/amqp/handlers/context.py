@@ -9,9 +9,9 @@ from typing import Protocol
 
 from trimq.clock import Clock
 from trimq.config import Amqp
-from trimq.core.any_queue import Wait
-from trimq.core.logins import Logins
-from trimq.core.queueing import Queueing
+from trimq.core.api.queues import Queueing
+from trimq.core.queues.queue import Wait
+from trimq.core.security.authentication import Logins
 from trimq.errors import ColdRead, Refusal
 from trimq.formats.field_tables import Table
 from trimq.model import Caller

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trimq.core.bindings import Binding
-from trimq.core.queue_refusals import DefaultExchange
+from trimq.core.routing.bindings import Binding
+from trimq.errors.queues import DefaultExchange
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
 from trimq.protocols.amqp.handlers.context import Context

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trimq.core.bindings import Binding
-from trimq.core.queue_refusals import UnknownQueue
+from trimq.core.routing.bindings import Binding
+from trimq.errors.queues import UnknownQueue
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
 from trimq.protocols.amqp.contents import write_command

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimq.core.transactions import Producer
+from trimq.core.transactions.transaction import Producer
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code

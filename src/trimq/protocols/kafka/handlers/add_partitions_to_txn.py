@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trimq.core.transactions import Producer
+from trimq.core.transactions.transaction import Producer
 from trimq.errors import Refusal
 from trimq.model import StreamId
 from trimq.protocols.contract import Parts, Reply

@@ -13,7 +13,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
-from trimq.core.topics import Topic
+from trimq.core.partitions.topics import Topic
 from trimq.errors import InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of

@@ -3,9 +3,9 @@ divides. A classic group is unknown here."""
 
 from __future__ import annotations
 
-from trimq.core.assigned_members import Streams
-from trimq.core.groups import GroupDescription, GroupKind, MemberDescription
-from trimq.core.membership import group_resource
+from trimq.core.api.groups import group_resource
+from trimq.core.groups.assigned_member import Streams
+from trimq.core.groups.group import GroupDescription, GroupKind, MemberDescription
 from trimq.errors import Refusal, UnknownGroup
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.connection import Request, encode_response

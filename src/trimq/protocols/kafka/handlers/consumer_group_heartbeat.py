@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from trimq.core.assigned_groups import Beat, BeatRequest
-from trimq.core.assigned_members import AWAY_EPOCH, JOINING_EPOCH
-from trimq.core.group_registry import HEARTBEAT_MS
+from trimq.core.groups.assigned_group import Beat, BeatRequest
+from trimq.core.groups.assigned_member import AWAY_EPOCH, JOINING_EPOCH
+from trimq.core.groups.coordinator import HEARTBEAT_MS
 from trimq.errors import Refusal
 from trimq.model import Caller, StreamId
 from trimq.protocols.contract import Parts, Reply

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from trimq.clock import Clock
-from trimq.core.broker import Broker
-from trimq.core.counts import Counts
-from trimq.core.logins import Logins
-from trimq.core.quotas import Direction
-from trimq.core.topics import Topic
+from trimq.core.api.broker import Broker
+from trimq.core.partitions.topics import Topic
+from trimq.core.security.authentication import Logins
+from trimq.core.security.quotas import Direction
 from trimq.errors import UnknownTopic
 from trimq.model import Caller, Home
+from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Outlet
 from trimq.protocols.kafka.codes import Code, Failure
 from trimq.protocols.kafka.fetch_sessions import FetchSessions

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trimq.core.streams import Stream
-from trimq.core.topic_settings import may_lose_head, needs_keys
+from trimq.core.partitions.stream import Stream
+from trimq.core.partitions.topic_settings import may_lose_head, needs_keys
 from trimq.errors import OffsetOutOfRange, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of

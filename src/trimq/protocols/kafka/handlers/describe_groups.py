@@ -6,8 +6,8 @@ version 6 says so with an error.
 
 from __future__ import annotations
 
-from trimq.core.groups import GroupDescription, GroupKind, MemberDescription
-from trimq.core.membership import group_resource
+from trimq.core.api.groups import group_resource
+from trimq.core.groups.group import GroupDescription, GroupKind, MemberDescription
 from trimq.errors import Refusal, UnknownGroup
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.codes import Code

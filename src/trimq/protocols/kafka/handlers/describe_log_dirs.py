@@ -5,7 +5,7 @@ Not served: moving partitions between folders.
 
 from __future__ import annotations
 
-from trimq.core.topics import Topic
+from trimq.core.partitions.topics import Topic
 from trimq.errors import AccessDenied, Refusal
 from trimq.model import Home
 from trimq.protocols.contract import Reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimq.core.topics import Topic
+from trimq.core.partitions.topics import Topic
 from trimq.errors import Refusal
 from trimq.model import Home
 from trimq.protocols.contract import Reply

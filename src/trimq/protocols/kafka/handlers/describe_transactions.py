@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from trimq.core.transactions import Transaction
+from trimq.core.transactions.transaction import Transaction
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.connection import Request, encode_response

@@ -6,7 +6,7 @@ the answer tells; that is answered once the state, too, is durable, since the pr
 
 from __future__ import annotations
 
-from trimq.core.transactions import Producer, Transaction
+from trimq.core.transactions.transaction import Producer, Transaction
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.connection import Request, encode_response

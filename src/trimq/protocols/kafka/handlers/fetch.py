@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from trimq.core.quotas import Direction
-from trimq.core.streams import Stream
-from trimq.core.waiters import Watch
+from trimq.core.partitions.stream import Stream
+from trimq.core.scheduling.waiters import Watch
+from trimq.core.security.quotas import Direction
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch
 from trimq.protocols.contract import Build, Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of

@@ -8,9 +8,9 @@ Not served: joining, with this protocol, a group that has members of the newer o
 
 from __future__ import annotations
 
-from trimq.core.group_refusals import MemberNameNeeded
-from trimq.core.groups import Joined, JoinRequest, Offer, Synced
+from trimq.core.groups.group import Joined, JoinRequest, Offer, Synced
 from trimq.errors import Refusal
+from trimq.errors.groups import MemberNameNeeded
 from trimq.model import Caller
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure

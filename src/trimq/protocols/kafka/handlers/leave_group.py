@@ -5,7 +5,7 @@ From version 3 on several go in one request, each with its own error; one withou
 
 from __future__ import annotations
 
-from trimq.core.groups import Leaver
+from trimq.core.groups.group import Leaver
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.codes import Code

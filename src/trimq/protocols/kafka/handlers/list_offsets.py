@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from trimq.core.streams import Stream
+from trimq.core.partitions.stream import Stream
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of

@@ -5,7 +5,7 @@ The pattern is a regular expression that the whole name must match. Not served: 
 
 from __future__ import annotations
 
-from trimq.core.patterns import Pattern
+from trimq.core.groups.topic_patterns import Pattern
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.connection import Request, encode_response

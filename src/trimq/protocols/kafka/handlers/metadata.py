@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimq.core.topics import Topic
+from trimq.core.partitions.topics import Topic
 from trimq.errors import InvalidName, NameTooLong, Refusal
 from trimq.model import Home
 from trimq.protocols.contract import Reply

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from trimq.core.groups import Claim, CursorChange
+from trimq.core.groups.group import Claim, CursorChange
 from trimq.errors import Refusal, UnknownGroup, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code

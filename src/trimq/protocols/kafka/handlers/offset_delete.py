@@ -5,7 +5,7 @@ A group with members must be one of consumers: of others nobody knows which topi
 
 from __future__ import annotations
 
-from trimq.core.groups import GroupDescription, GroupKind, GroupState
+from trimq.core.groups.group import GroupDescription, GroupKind, GroupState
 from trimq.errors import GroupNotEmpty, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from trimq.core.cursors import Cursor
-from trimq.core.groups import Claim
-from trimq.core.topics import Topic
+from trimq.core.groups.group import Claim
+from trimq.core.metadata.cursors import Cursor
+from trimq.core.partitions.topics import Topic
 from trimq.errors import AccessDenied, Refusal
 from trimq.model import StreamId
 from trimq.protocols.contract import Parts, Reply

@@ -3,7 +3,7 @@ has read was cut off."""
 
 from __future__ import annotations
 
-from trimq.core.streams import Stream
+from trimq.core.partitions.stream import Stream
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.codes import code_of

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trimq.core.counts import Counts
-from trimq.core.quotas import Direction
-from trimq.core.streams import Appended, Stream
+from trimq.core.partitions.stream import Appended, Stream
+from trimq.core.security.quotas import Direction
 from trimq.errors import MissingKey, ProtocolError, Refusal, UntimelyRecord
 from trimq.formats.batch import LENGTH_ENDS_AT, TRANSACTIONAL_BIT, BadBatch, check_sent
 from trimq.formats.compression import Codec
 from trimq.model import Buffer
+from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of, code_of_batch
 from trimq.protocols.kafka.connection import Request, encode_response

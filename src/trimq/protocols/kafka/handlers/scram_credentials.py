@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from trimq.core.credentials import Credential, derive
+from trimq.core.security.scram_credentials import Credential, derive
 from trimq.errors import AccessDenied, InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure, code_of

@@ -6,7 +6,7 @@ From version 5 on the protocol's type and name must be there and right.
 
 from __future__ import annotations
 
-from trimq.core.groups import Joined, Synced, SyncRequest
+from trimq.core.groups.group import Joined, Synced, SyncRequest
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code, Failure

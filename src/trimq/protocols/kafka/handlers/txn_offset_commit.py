@@ -5,8 +5,8 @@ From version 3 on the committing member is checked, from version 5 on the group 
 
 from __future__ import annotations
 
-from trimq.core.groups import Claim
-from trimq.core.transactions import PendingCursor, Producer
+from trimq.core.groups.group import Claim
+from trimq.core.transactions.transaction import PendingCursor, Producer
 from trimq.errors import Refusal, UnknownGroup
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.codes import Code

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from trimq.clock import Timeline, Timer
-from trimq.core.popped import Receipt
-from trimq.core.popping import Popping
-from trimq.core.shared_topics import SharedTopic
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.pop.pop import Popping
+from trimq.core.pop.receipts import Receipt
 from trimq.errors import Refusal
 from trimq.model import SYSTEM
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimq.core.shared_groups import SharedGroup
+from trimq.core.commit_log.groups import SharedGroup
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.presenting import set_ms
 from trimq.protocols.rocketmq.grpc.words import Language

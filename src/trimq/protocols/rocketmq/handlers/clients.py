@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimq.core.shared_groups import SharedGroup
-from trimq.core.shared_topics import SharedDefinition
+from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.topics import SharedDefinition
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.codes import Code, Failure

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from trimq.clock import Clock
 from trimq.config import RocketMQ as RocketMQSettings
-from trimq.core.counts import Counts
-from trimq.core.shared_groups import SharedGroup
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.groups import SharedGroup
 from trimq.model import Caller
+from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Outlet, Reply
 from trimq.protocols.rocketmq.broker_registry import BrokerRegistry
 from trimq.protocols.rocketmq.client_calls import ClientCalls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimq.core.shared_topics import SharedDefinition, SharedTopic
+from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
 from trimq.formats.unit_expiry import LIMITS, TTL_MS, read_limit
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context

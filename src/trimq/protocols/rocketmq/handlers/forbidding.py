@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from trimq.core.shared_groups import SharedGroup
-from trimq.core.shared_topics import READABLE
+from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.topics import READABLE
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.answers import answer
 from trimq.protocols.rocketmq.codes import Code, Failure

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.shared_groups import SharedGroup
-from trimq.core.sharing import Sharing
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.groups import SharedGroup
 from trimq.model import Caller
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq import retry_policies

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trimq.core.shared_streams import SharedStream
-from trimq.core.shared_topics import SharedTopic
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import SharedTopic
 from trimq.errors import OffsetOutOfRange, UnknownStream
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.codes import Code, Failure

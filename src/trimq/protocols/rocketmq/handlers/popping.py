@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from trimq.core.popped import Popped, Received, Wish
-from trimq.core.shared_topics import READABLE, SharedTopic
+from trimq.core.commit_log.topics import READABLE, SharedTopic
+from trimq.core.pop.receipts import Popped, Received, Wish
 from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.unit import Draft, encode_unit
 from trimq.formats.unit_copies import copied_properties

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import partial
 
 from trimq.clock import Timer
-from trimq.core.shared_streams import Fetched, Interest, SharedStream
-from trimq.core.shared_topics import READABLE, SharedTopic
-from trimq.core.waiters import Watch
+from trimq.core.commit_log.stream import Fetched, Interest, SharedStream
+from trimq.core.commit_log.topics import READABLE, SharedTopic
+from trimq.core.scheduling.waiters import Watch
 from trimq.errors import Refusal, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.answers import answer_pulled

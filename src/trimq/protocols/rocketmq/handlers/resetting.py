@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from trimq.core.shared_streams import SharedStream
-from trimq.core.shared_topics import SharedTopic
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import SharedTopic
 from trimq.errors import UnknownTopic
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.answers import answer

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import msgspec
 
-from trimq.core.failures import Reason
-from trimq.core.shared_groups import SharedGroup
-from trimq.core.shared_streams import SharedStream
-from trimq.core.shared_topics import SharedDefinition, SharedTopic
+from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
+from trimq.core.failures.ledger import Reason
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.unit import Draft, Unit
 from trimq.formats.unit_copies import OF_THE_BROKER, WAIT, copied_properties

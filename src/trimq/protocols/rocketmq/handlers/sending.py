@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from trimq.core.failures import Reason
-from trimq.core.shared_streams import SharedStream
-from trimq.core.shared_topics import INHERITABLE, WRITABLE, SharedDefinition, SharedTopic
-from trimq.core.sharing import Outgoing
+from trimq.core.api.commit_log import Outgoing
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import INHERITABLE, WRITABLE, SharedDefinition, SharedTopic
+from trimq.core.failures.ledger import Reason
 from trimq.errors import MessageTooLong, OtherHome, PropertiesTooLong, Refusal, UnknownTopic
 from trimq.formats.unit import (
     BORN_HOST_V6,

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import msgspec
 
-from trimq.core.shared_streams import SharedStream
-from trimq.core.shared_topics import WRITABLE, SharedTopic
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import WRITABLE, SharedTopic
 from trimq.errors import Refusal
 from trimq.formats.unit import BORN_HOST_V6, LONGEST_SENT_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
 from trimq.formats.unit_runs import Lane, Message, checksum

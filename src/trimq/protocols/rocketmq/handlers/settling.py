@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.popped import Receipt
-from trimq.core.shared_topics import SharedTopic
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.pop.receipts import Receipt
 from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.unit_popping import returned_topic
 from trimq.protocols.contract import Parts, Reply

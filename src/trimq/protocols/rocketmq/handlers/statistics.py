@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trimq.core.shared_streams import SharedStream
-from trimq.core.shared_topics import SharedTopic
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import SharedTopic
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context

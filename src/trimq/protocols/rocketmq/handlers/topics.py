@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.shared_topics import SharedDefinition, SharedTopic
+from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
 from trimq.errors import UnknownTopic
 from trimq.formats.unit_expiry import read_limit
 from trimq.protocols.contract import Reply

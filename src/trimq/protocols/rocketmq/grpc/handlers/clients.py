@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from trimq.core.shared_groups import SharedGroup
+from trimq.core.commit_log.groups import SharedGroup
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply, Sink
 from trimq.protocols.rocketmq.consumers import Client, ConsumerGroup

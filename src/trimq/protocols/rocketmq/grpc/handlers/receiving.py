@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimq.core.popped import Received, Wish
-from trimq.core.shared_streams import Interest
-from trimq.core.shared_topics import SharedTopic
+from trimq.core.commit_log.stream import Interest
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.pop.receipts import Received, Wish
 from trimq.errors import Refusal
 from trimq.formats.unit_properties import TAGS, find_property
 from trimq.protocols.contract import Parts, Reply

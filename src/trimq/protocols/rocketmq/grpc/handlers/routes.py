@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
-from trimq.core.shared_topics import READABLE, WRITABLE, SharedDefinition, SharedTopic
+from trimq.core.commit_log.topics import READABLE, WRITABLE, SharedDefinition, SharedTopic
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.grpc import wire
 from trimq.protocols.rocketmq.grpc.calls import Call, reply, status

@@ -13,9 +13,9 @@ import zlib
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from trimq.core.shared_streams import SharedStream
-from trimq.core.shared_topics import WRITABLE, SharedTopic
-from trimq.core.sharing import Outgoing
+from trimq.core.api.commit_log import Outgoing
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import WRITABLE, SharedTopic
 from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.unit import COMPRESSED, Draft
 from trimq.formats.unit_hosts import offset_message_id

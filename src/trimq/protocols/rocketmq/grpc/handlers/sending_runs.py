@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from trimq.core.shared_streams import SharedStream
-from trimq.core.shared_topics import WRITABLE, SharedTopic
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import WRITABLE, SharedTopic
 from trimq.errors import Refusal
 from trimq.formats.unit import COMPRESSED, LONGEST_SENT_PROPERTIES
 from trimq.formats.unit_letters import PRODUCER_GROUP

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from trimq.core.popped import Receipt
-from trimq.core.settler import Outcome
-from trimq.core.shared_topics import SharedTopic
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.pop.acks import Outcome
+from trimq.core.pop.receipts import Receipt
 from trimq.errors import Refusal
 from trimq.protocols.contract import Build, Reply
 from trimq.protocols.rocketmq.grpc import wire

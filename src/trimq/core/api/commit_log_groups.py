@@ -1,0 +1,166 @@
+"""What operators see of the groups that read topics whose streams share one log: who is in them, and how far they have
+read. Who is there is known to the front-end that the members talk to, which tells it when it is asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from trimq.core.api.groups import group_resource
+from trimq.core.commit_log.groups import SharedGroups
+from trimq.core.commit_log.topics import SharedTopic, SharedTopics
+from trimq.core.groups.group import GroupState
+from trimq.core.metadata.cursors import Cursors
+from trimq.core.security.access import Access, Action
+from trimq.errors import GroupNotEmpty, UnknownGroup, UnknownStream
+from trimq.model import Caller, TopicName
+from trimq.storage.passes import Ticket
+
+Word = frozenset[tuple[str, str]]
+
+
+class Attendant(NamedTuple):
+    """A member, and what it subscribes to by its own word: topics and expressions."""
+
+    client_id: str
+    host: str
+    language: str
+    version: str
+    word: Word = frozenset()
+
+
+class Gathering(NamedTuple):
+    """The members of a group, and the subscription that counts for all of them."""
+
+    members: tuple[Attendant, ...] = ()
+    word: Word = frozenset()
+
+    def odd_ones(self) -> set[str]:
+        """The members that do not say what most of them say: all, if no word is that of most."""
+        words = Counter(member.word for member in self.members)
+        if len(words) < 2:
+            return set()
+        (common, most), (_, next_most) = words.most_common(2)
+        return {member.client_id for member in self.members if most == next_most or member.word != common}
+
+
+class Attendance(Protocol):
+    """A front-end's knowledge."""
+
+    def names(self) -> Iterable[str]:
+        """Of the groups that have members."""
+
+    def gathering(self, group: str) -> Gathering: ...
+
+    def returning_topics(self, group: str) -> Iterable[str]:
+        """Where messages come back to the group: it reads them from the first on."""
+
+    def forget(self, group: str) -> None:
+        """The group was deleted."""
+
+
+class Standing(NamedTuple):
+    """How far a group has read one stream."""
+
+    topic: str
+    number: int
+    offset: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        return max(self.end - self.offset, 0)
+
+
+class RolledGroup(NamedTuple):
+    name: str
+    state: GroupState
+    gathering: Gathering
+
+
+class GroupRoll:
+    """`forget_taken`: what the group has taken out message by message is nobody's any more."""
+
+    def __init__(
+        self,
+        topics: SharedTopics,
+        groups: SharedGroups,
+        cursors: Cursors,
+        access: Access,
+        forget_taken: Callable[[str], None],
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._cursors = cursors
+        self._access = access
+        self._forget_taken = forget_taken
+        self._attendance: Attendance | None = None
+
+    def attend(self, attendance: Attendance) -> None:
+        self._attendance = attendance
+
+    def groups(self, caller: Caller) -> list[RolledGroup]:
+        """Those that the caller may see."""
+        return [
+            self._rolled(name)
+            for name in self._names()
+            if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+        ]
+
+    def has(self, name: str) -> bool:
+        return name in self._names()
+
+    def describe(self, caller: Caller, name: str) -> RolledGroup:
+        self._access.require(caller, Action.DESCRIBE, group_resource(caller, name))
+        if not self.has(name):
+            raise UnknownGroup(name)
+        return self._rolled(name)
+
+    def standings(self, caller: Caller, name: str) -> list[Standing]:
+        """In the topics that the caller may see."""
+        found: dict[tuple[str, int], Standing] = {}
+        if self._attendance is not None:
+            for each in self._attendance.returning_topics(name):
+                topic = self._topics.find(TopicName(caller.namespace, each))
+                for stream in [] if topic is None or not self._may_see(caller, topic) else topic.streams():
+                    found[each, stream.id.number] = Standing(each, stream.id.number, stream.start, stream.readable_end)
+        for id, cursor in self._cursors.all(name).items():
+            topic = self._topics.find_id(id.topic)
+            if topic is None or topic.name.namespace != caller.namespace or not self._may_see(caller, topic):
+                continue
+            try:
+                end = topic.stream(id.number).readable_end
+            except UnknownStream:
+                continue  # the topic has fewer than it had
+            found[topic.name.name, id.number] = Standing(topic.name.name, id.number, max(cursor.offset, 0), end)
+        return sorted(found.values())
+
+    @property
+    def latest(self) -> Ticket | None:
+        """Of the last change: once its pass is durable, so is what was seen of the groups."""
+        return self._cursors.latest
+
+    def delete(self, caller: Caller, name: str) -> Ticket | None:
+        """Forget an empty group with its cursors."""
+        self._access.require(caller, Action.CONFIGURE, group_resource(caller, name))
+        if not self.has(name):
+            raise UnknownGroup(name)
+        if self._rolled(name).state is not GroupState.EMPTY:
+            raise GroupNotEmpty(name)
+        if self._attendance is not None:
+            self._attendance.forget(name)
+        self._forget_taken(name)
+        forgotten = self._cursors.delete(name)
+        return self._groups.delete(name) or forgotten
+
+    def _may_see(self, caller: Caller, topic: SharedTopic) -> bool:
+        return self._access.allowed(caller, Action.DESCRIBE, topic.resource)
+
+    def _names(self) -> dict[str, None]:
+        here = () if self._attendance is None else self._attendance.names()
+        return dict.fromkeys([*(group.name for group in self._groups), *self._cursors.groups(), *here])
+
+    def _rolled(self, name: str) -> RolledGroup:
+        gathering = Gathering() if self._attendance is None else self._attendance.gathering(name)
+        return RolledGroup(name, GroupState.STABLE if gathering.members else GroupState.EMPTY, gathering)

@@ -1,0 +1,145 @@
+"""The verbs about groups that front-ends may call, reached as `broker.membership`. Each asks whether the caller may,
+then delegates; there is no logic here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from trimq.core.groups.assigned_group import Beat, BeatRequest
+from trimq.core.groups.coordinator import Answer, GroupRegistry
+from trimq.core.groups.group import NOBODY, Claim, CursorChange, GroupDescription, JoinRequest, Leaver, SyncRequest
+from trimq.core.groups.store import GroupSettings
+from trimq.core.metadata.cursors import Cursor, Cursors
+from trimq.core.security.access import Access, Action, Resource, ResourceKind
+from trimq.errors import NotRunning, Refusal
+from trimq.model import Caller, StreamId
+from trimq.storage.passes import Ticket
+
+
+class CursorsSeen(NamedTuple):
+    """True once the ticket's pass is durable and not refused; without a ticket, now."""
+
+    cursors: Mapping[StreamId, Cursor]
+    ticket: Ticket | None
+
+
+class Membership:
+    def __init__(self, groups: GroupRegistry, cursors: Cursors, access: Access, is_running: Callable[[], bool]) -> None:
+        self._groups = groups
+        self._cursors = cursors
+        self._access = access
+        self._is_running = is_running
+        # Whether an open transaction may yet move a group's cursor, and which of them.
+        self.is_undecided = cursors.is_unstable
+        self.undecided = cursors.unstable
+
+    # -- groups
+
+    def groups(self, caller: Caller) -> list[GroupDescription]:
+        """Those that the caller may see."""
+        return [
+            self._groups.describe(name)
+            for name in self._groups.names()
+            if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+        ]
+
+    def has(self, group: str) -> bool:
+        return group in self._groups.names()
+
+    def describe(self, caller: Caller, group: str) -> GroupDescription:
+        self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
+        return self._groups.describe(group)
+
+    def delete(self, caller: Caller, group: str) -> Ticket | None:
+        """Forget an empty group with its cursors."""
+        self._require(caller, Action.CONFIGURE, group)
+        return self._groups.delete(group)
+
+    # -- members
+
+    def join(self, caller: Caller, group: str, asked: JoinRequest, answer: Answer) -> None:
+        """`answer` is called once, perhaps before this returns. A refusal: it is not called at all."""
+        self._require(caller, Action.READ, group)
+        self._groups.join(group, asked, answer)
+
+    def sync(self, caller: Caller, group: str, asked: SyncRequest, answer: Answer) -> None:
+        """As `join`."""
+        self._require(caller, Action.READ, group)
+        self._groups.sync(group, asked, answer)
+
+    def beat(self, caller: Caller, group: str, member: str, instance: str | None, generation: int) -> None:
+        """The member is alive."""
+        self._require(caller, Action.READ, group)
+        self._groups.beat(group, member, instance, generation)
+
+    def leave(self, caller: Caller, group: str, leavers: Sequence[Leaver]) -> list[Refusal | None]:
+        """For each who wants to go, why it cannot."""
+        self._require(caller, Action.READ, group)
+        return self._groups.leave(group, leavers)
+
+    # -- members of groups that the broker divides
+
+    def beat_assigned(self, caller: Caller, group: str, asked: BeatRequest) -> tuple[Beat, Ticket | None]:
+        """The member joins, or is alive. True once the ticket's pass is durable; without a ticket, now."""
+        self._require(caller, Action.READ, group)
+        for topic in asked.topics or ():
+            self._access.require(caller, Action.DESCRIBE, Resource(ResourceKind.TOPIC, caller.namespace, topic))
+        return self._groups.beat_assigned(group, asked)
+
+    def leave_assigned(self, caller: Caller, group: str, asked: BeatRequest) -> tuple[Beat, Ticket | None]:
+        """The member goes. As `beat_assigned`."""
+        self._require(caller, Action.READ, group)
+        return self._groups.leave_assigned(group, asked)
+
+    def settings(self, caller: Caller, group: str) -> GroupSettings:
+        self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
+        return self._groups.settings(group)
+
+    def with_settings(self, caller: Caller) -> list[str]:
+        """The groups that have settings of their own, and that the caller may see."""
+        return [
+            name
+            for name in self._groups.with_settings()
+            if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+        ]
+
+    def change_settings(self, caller: Caller, group: str, settings: GroupSettings) -> Ticket | None:
+        """None: nothing had to be changed."""
+        self._require(caller, Action.CONFIGURE, group)
+        return self._groups.change_settings(group, settings)
+
+    # -- cursors
+
+    def commit(
+        self, caller: Caller, group: str, claim: Claim, changes: Sequence[CursorChange]
+    ) -> list[Ticket | Refusal]:
+        """Remember how far the group has read streams that the caller may read. For each change, when it counts or why
+        it is refused."""
+        self._require(caller, Action.READ, group)
+        return self._groups.commit(group, claim, changes)
+
+    def check_claim(self, caller: Caller, group: str, claim: Claim) -> None:
+        """Refuse what a transaction may not commit on behalf of a member."""
+        self._require(caller, Action.READ, group)
+        self._groups.check_claim(group, claim, is_transactional=True)
+
+    def cursors(self, caller: Caller, group: str, claim: Claim = NOBODY) -> CursorsSeen:
+        """How far the group has read, for a reader who is the member that it says, or nobody."""
+        self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
+        self._groups.check_reader(group, claim)
+        return CursorsSeen(dict(self._cursors.all(group)), self._cursors.latest)
+
+    def delete_cursor(self, caller: Caller, group: str, stream: StreamId) -> Ticket | None:
+        """Forget how far the group has read a stream. None: it had not begun."""
+        self._require(caller, Action.CONFIGURE, group)
+        return self._groups.delete_cursor(group, stream)
+
+    def _require(self, caller: Caller, action: Action, group: str) -> None:
+        self._access.require(caller, action, group_resource(caller, group))
+        if not self._is_running():
+            raise NotRunning
+
+
+def group_resource(caller: Caller, group: str) -> Resource:
+    return Resource(ResourceKind.GROUP, caller.namespace, group)

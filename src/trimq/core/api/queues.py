@@ -1,0 +1,376 @@
+"""The verbs about exchanges, queues and their messages that front-ends may call, reached as `broker.queueing`. Each
+asks whether the caller may, then delegates; there is no logic here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from trimq.core.failures.ledger import Failure, FailureId, Failures
+from trimq.core.failures.ledger_log import FailureLedger
+from trimq.core.metadata.namespaces import Namespaces
+from trimq.core.queues.consumers import Allowance, Consumer, Subscription
+from trimq.core.queues.delayed_exchange import Delays
+from trimq.core.queues.dispatcher import Pump
+from trimq.core.queues.policies import Policies, Policy
+from trimq.core.queues.publisher import Published, Publishing
+from trimq.core.queues.queue import AnyQueue, Owner
+from trimq.core.queues.registry import Declaration, Declared, Queues
+from trimq.core.queues.stream_queue import StreamQueue
+from trimq.core.queues.unacked import Delivery
+from trimq.core.queues.work_queue import Queue
+from trimq.core.routing.bindings import Binding
+from trimq.core.routing.exchanges import Exchange, Exchanges
+from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind
+from trimq.core.write_gate import WriteGate
+from trimq.errors import ColdRead
+from trimq.errors.queues import InternalExchange, NotForStreams, UnknownExchange, UnknownNamespace, UnknownQueue
+from trimq.formats.field_tables import Table
+from trimq.model import Caller
+from trimq.offload import Offload
+from trimq.storage.passes import Passes, Ticket
+
+
+class Got(NamedTuple):
+    """`ready_count`: how many more there are."""
+
+    delivery: Delivery | None
+    ready_count: int
+
+
+class QueueingParts(NamedTuple):
+    exchanges: Exchanges
+    queues: Queues
+    publishing: Publishing
+    failures: Failures
+    ledger: FailureLedger
+    passes: Passes
+    delays: Delays
+    policies: Policies
+    namespaces: Namespaces
+    pump: Pump
+    offload: Offload
+
+
+class Queueing:
+    def __init__(self, parts: QueueingParts, access: Access, gate: WriteGate) -> None:
+        self._exchanges = parts.exchanges
+        self._queues = parts.queues
+        self._publishing = parts.publishing
+        self._failures = parts.failures
+        self._ledger = parts.ledger
+        self._passes = parts.passes
+        self._policies = parts.policies
+        self._offload = parts.offload
+        self.namespaces = parts.namespaces
+        self._access = access
+        self._gate = gate
+
+    # -- exchanges
+
+    def declare_exchange(
+        self,
+        caller: Caller,
+        name: str,
+        kind: str,
+        is_durable: bool,
+        is_auto_delete: bool,
+        is_internal: bool,
+        arguments: Table,
+    ) -> Ticket | None:
+        self._exchanges.check_declaration(name, kind, arguments)
+        self._access.require(caller, Action.CONFIGURE, _exchange(caller, name))
+        if self._exchanges.find(caller.namespace, name) is None:  # what is there may be declared on a full disk, too
+            alternate = arguments.get("alternate-exchange")
+            if isinstance(alternate, str):
+                self._access.require(caller, Action.READ, _exchange(caller, name))
+                self._access.require(caller, Action.WRITE, _exchange(caller, alternate))
+            self._gate.require_writable()
+        return self._exchanges.declare(caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments)
+
+    def exchange(self, caller: Caller, name: str) -> Exchange:
+        """UnknownExchange: there is none."""
+        self._access.require(caller, Action.DESCRIBE, _exchange(caller, name))
+        return self._exchanges.get(caller.namespace, name)
+
+    def exchanges(self, caller: Caller) -> list[Exchange]:
+        return [found for found in self._exchanges if found.namespace == caller.namespace]
+
+    def delete_exchange(self, caller: Caller, name: str, if_unused: bool) -> Ticket | None:
+        self._exchanges.check_deletion(caller.namespace, name)
+        self._access.require(caller, Action.CONFIGURE, _exchange(caller, name))
+        return self._exchanges.delete(caller.namespace, name, if_unused)
+
+    def bind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
+        self._require_binding(caller, binding)
+        if binding.to_queue:
+            self._queues.get(caller.namespace, binding.destination, owner)
+        if not self._exchanges.has_binding(caller.namespace, binding):
+            self._gate.require_writable()
+        return self._exchanges.bind(caller.namespace, binding)
+
+    def unbind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
+        self._require_binding(caller, binding)
+        if binding.to_queue and self._queues.find(caller.namespace, binding.destination) is not None:
+            self._queues.get(caller.namespace, binding.destination, owner)
+        return self._exchanges.unbind(caller.namespace, binding)
+
+    def _require_binding(self, caller: Caller, binding: Binding) -> None:
+        destination = _queue if binding.to_queue else _exchange
+        self._access.require(caller, Action.WRITE, destination(caller, binding.destination))
+        self._exchanges.check_binding(binding)
+        self._access.require(caller, Action.READ, _exchange(caller, binding.source))
+
+    # -- queues
+
+    def declare_queue(
+        self,
+        caller: Caller,
+        name: str,
+        is_durable: bool,
+        is_exclusive: bool,
+        is_auto_delete: bool,
+        arguments: Table,
+        owner: Owner,
+    ) -> Declared:
+        """With an empty name one is found, and the right to that is needed."""
+        is_server_named = not name
+        if is_server_named:
+            name = self._queues.new_name(caller.namespace, arguments)
+        else:
+            self._queues.check_name(name)
+        self._access.require(caller, Action.CONFIGURE, _queue(caller, name))
+        if self._queues.find(caller.namespace, name) is None:
+            dead_letters = arguments.get("x-dead-letter-exchange")
+            if isinstance(dead_letters, str):
+                self._access.require(caller, Action.READ, _queue(caller, name))
+                self._access.require(caller, Action.WRITE, _exchange(caller, dead_letters))
+            self._gate.require_writable()
+        return self._queues.declare(
+            Declaration(caller.namespace, name, is_durable, is_exclusive, is_auto_delete, arguments, is_server_named),
+            owner,
+        )
+
+    def queue(self, caller: Caller, name: str, owner: Owner) -> AnyQueue:
+        """UnknownQueue: there is none. Locked: it is another owner's."""
+        self._access.require(caller, Action.DESCRIBE, _queue(caller, name))
+        return self._queues.get(caller.namespace, name, owner)
+
+    def queues(self, caller: Caller) -> list[AnyQueue]:
+        """Those of the caller's namespace that the caller may see."""
+        return [
+            queue
+            for queue in self._queues
+            if queue.namespace == caller.namespace
+            and self._access.allowed(caller, Action.DESCRIBE, _queue(caller, queue.name))
+        ]
+
+    def describe_queue(self, caller: Caller, name: str) -> AnyQueue:
+        """As `queue`, for one who only looks, whoever owns it."""
+        self._access.require(caller, Action.DESCRIBE, _queue(caller, name))
+        found = self._queues.find(caller.namespace, name)
+        if found is None:
+            raise UnknownQueue(name, caller.namespace)
+        return found
+
+    def readable_queue(self, caller: Caller, name: str, owner: Owner | None = None) -> AnyQueue:
+        """As `queue`, for a caller who may read it. Without an owner: who only looks at what is in it."""
+        self._access.require(caller, Action.READ, _queue(caller, name))
+        return self._queues.get(caller.namespace, name, owner)
+
+    def delete_queue(
+        self, caller: Caller, name: str, if_unused: bool, if_empty: bool, owner: Owner
+    ) -> tuple[int, Ticket | None]:
+        """How many messages were ready. One that is not there is no mistake."""
+        self._access.require(caller, Action.CONFIGURE, _queue(caller, name))
+        try:
+            queue = self._queues.get(caller.namespace, name, owner)
+        except UnknownQueue:
+            return 0, None
+        return self._queues.delete(queue, if_unused, if_empty)
+
+    def purge_queue(self, caller: Caller, name: str, owner: Owner) -> int:
+        """How many messages were ready."""
+        self._access.require(caller, Action.READ, _queue(caller, name))
+        return self._giving(caller, name, owner, "purge").purge()
+
+    def release_owner(self, owner: Owner) -> None:
+        """A connection is gone, and its exclusive queues with it."""
+        self._queues.release(owner)
+
+    def _giving(self, caller: Caller, name: str, owner: Owner, verb: str) -> Queue:
+        queue = self._queues.get(caller.namespace, name, owner)
+        if not isinstance(queue, Queue):
+            raise NotForStreams(verb, name, caller.namespace)
+        return queue
+
+    # -- messages
+
+    def publish(self, caller: Caller, exchange: str, key: str, header: bytes, body: bytes) -> Published:
+        """Append to every queue that the routes lead to. Pending, as its result says."""
+        found = self._writable_exchange(caller, exchange)
+        self._gate.admit(len(header) + len(body))
+        return self._publishing.publish(found, key, header, body)
+
+    def publish_all(
+        self, caller: Caller, exchange: str, key: str, contents: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[Published, int]]:
+        """As `publish` of messages that came together, given as their headers and bodies: what became of them, and of
+        how many each time. A refusal concerns the next one; DiskFull and MemoryFull come before the first."""
+        found = self._writable_exchange(caller, exchange)
+        self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
+        return self._publishing.publish_all(found, key, contents)
+
+    def require_publishable(self, caller: Caller, exchange: str) -> None:
+        """Refuse what `publish` would refuse before it looks at a message."""
+        self._writable_exchange(caller, exchange)
+
+    def check_publish(self, caller: Caller, exchange: str, header: bytes) -> None:
+        """Refuse what `publish` would refuse now: for what is published later, together with others."""
+        self._writable_exchange(caller, exchange)
+        self._gate.admit(0)
+        self._publishing.check(header)
+
+    def check_memory(self) -> None:
+        """MemoryFull: for messages that go straight to a client, and wait in memory while it does not read."""
+        self._gate.check_memory()
+
+    def _writable_exchange(self, caller: Caller, name: str) -> Exchange:
+        found = self._exchanges.find(caller.namespace, name)
+        if found is None:  # which nobody is told without the right
+            self._access.require(caller, Action.WRITE, _exchange(caller, name))
+            raise UnknownExchange(name, caller.namespace)
+        self._access.require(caller, Action.WRITE, found.resource)
+        if found.definition.is_internal:
+            raise InternalExchange(name, caller.namespace)
+        return found
+
+    def get(self, caller: Caller, name: str, owner: Owner, no_ack: bool) -> Got:
+        """What is on disk only is waited for, unless it was warmed before: see `AnyQueue.cold_head`."""
+        self._access.require(caller, Action.READ, _queue(caller, name))
+        queue = self._giving(caller, name, owner, "get")
+        return Got(queue.get(no_ack), queue.ready_count)
+
+    def warm(self, cold: ColdRead, done: Callable[[], None]) -> None:
+        """Read into memory what is on disk only, off the event loop. If the disk failed, the next read tells."""
+        self._offload(cold.warm, lambda _, error: done())
+
+    def subscribe(self, caller: Caller, name: str, owner: Owner, subscription: Subscription) -> Consumer:
+        """Its receiver is given messages from the end of this turn on."""
+        self._access.require(caller, Action.READ, _queue(caller, name))
+        return self._queues.get(caller.namespace, name, owner).subscribe(subscription)
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """It is given nothing more. What it has been given stays out."""
+        consumer.queue.unsubscribe(consumer)
+
+    def wake(self, consumer: Consumer) -> None:
+        """It has room again, or may take more than before."""
+        if not consumer.queue.is_deleted:
+            consumer.queue.wake(consumer)
+
+    def allow(self, allowance: Allowance, most: int) -> None:
+        """Consumers that share it may have so many messages from now on; 0: any number."""
+        allowance.most = most
+        for consumer in allowance.consumers:
+            self.wake(consumer)
+
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """Done with. One that is no longer out is passed over."""
+        for queue, own in groupby(deliveries, attrgetter("queue")):
+            if isinstance(queue, Queue):
+                queue.ack(own)
+            elif isinstance(queue, StreamQueue):
+                for delivery in own:
+                    queue.settle(delivery)
+
+    def requeue(self, deliveries: Iterable[Delivery], counts: bool) -> None:
+        """Each goes to where it was. `counts`: it failed, where a limit on that is kept."""
+        for delivery in deliveries:
+            queue = delivery.queue
+            if isinstance(queue, Queue):
+                queue.requeue(delivery, counts)
+            elif isinstance(queue, StreamQueue):
+                queue.settle(delivery)
+
+    def reject(self, deliveries: Iterable[Delivery]) -> None:
+        """Each is given up, and goes where its queue sends dead letters."""
+        for delivery in deliveries:
+            queue = delivery.queue
+            if isinstance(queue, Queue):
+                queue.reject(delivery)
+            elif isinstance(queue, StreamQueue):
+                queue.settle(delivery)
+
+    # -- messages that were given up
+
+    def failures(self, caller: Caller, from_id: FailureId = 0) -> Iterator[Failure]:
+        """Those of the caller's namespace, oldest first, as far back as the ledger goes."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        found = self._failures.all(from_id)
+        return (failure for failure in found if failure.entry.origin.topic.namespace == caller.namespace)
+
+    def when_all_failures_are_listed(self, callback: Callable[[], None]) -> None:
+        """Call back when `failures` gives whatever was given up so far: at once, or after a pass."""
+        ticket = self._ledger.unreadable()
+        if ticket is None:
+            callback()
+        else:
+            self._passes.follow_up(ticket, lambda _: callback())
+
+    def redrive_failure(self, caller: Caller, id: FailureId) -> Ticket:
+        """Send the message again to the queue that it was in, or to the group that gave it up."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._gate.require_writable()
+        return self._failures.redrive(caller, id)
+
+    # -- namespaces
+
+    def all_namespaces(self, caller: Caller) -> list[str]:
+        """Those that the caller has a right in."""
+        found = self.namespaces.all()
+        if self._access.allowed(caller, Action.ADMINISTER, BROKER):
+            return found
+        entered = {right.namespace for right in self._access.rights() if right.principal == caller.principal}
+        return [name for name in found if name in entered]
+
+    def require_namespace(self, name: str) -> None:
+        if name not in self.namespaces:
+            raise UnknownNamespace(name, "")
+
+    def define_namespace(self, caller: Caller, name: str) -> Ticket | None:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self.namespaces.define(name)
+
+    def delete_namespace(self, caller: Caller, name: str) -> Ticket:
+        """With all that is in it, and all rights to it; its connections are closed."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        ticket = self.namespaces.delete(name)
+        for right in self._access.rights():
+            if right.namespace == name:
+                self._access.revoke(right.principal, name)
+        return ticket
+
+    # -- policies
+
+    def policies(self, caller: Caller) -> list[Policy]:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._policies.all(caller.namespace)
+
+    def define_policy(self, caller: Caller, policy: Policy) -> Ticket:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._policies.define(policy)
+
+    def delete_policy(self, caller: Caller, name: str) -> Ticket | None:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._policies.delete(caller.namespace, name)
+
+
+def _queue(caller: Caller, name: str) -> Resource:
+    return Resource(ResourceKind.TOPIC, caller.namespace, name)
+
+
+def _exchange(caller: Caller, name: str) -> Resource:
+    return Resource(ResourceKind.ROUTE, caller.namespace, name or "amq.default")

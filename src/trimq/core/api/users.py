@@ -1,0 +1,104 @@
+"""The verbs about users and what they may do, reached as `broker.users`. Each asks whether the caller may, then changes
+core's one table; passwords are hashed off the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trimq.core.security.access import BROKER, Access, Action, Right, User
+from trimq.core.security.passwords import hash_password
+from trimq.errors import InvalidSetting, Refusal, UnknownUser
+from trimq.model import Caller
+from trimq.offload import Offload
+from trimq.storage.passes import Ticket
+
+_NEEDED = "there has to be one, or nobody could ever change anything"
+
+Defined = Callable[[Ticket | Refusal], None]
+
+
+class Users:
+    """As soon as there is a user, one of them is an administrator: nobody else could ever define another."""
+
+    def __init__(self, access: Access, offload: Offload) -> None:
+        self._access = access
+        self._offload = offload
+
+    def all(self, caller: Caller) -> list[User]:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._access.users()
+
+    def define(
+        self, caller: Caller, name: str, password: str | None, is_administrator: bool | None, done: Defined
+    ) -> None:
+        """Make a user, or change one; None: as it was. `done` is called now or later with what it waits for."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        known = self._find(name)
+        if known is None and password is None:
+            raise InvalidSetting("password", "a new user needs one")
+        if is_administrator is None:
+            is_administrator = known is not None and known.is_administrator
+        self._require_administrator(name, is_administrator)
+        if password is None:
+            assert known is not None
+            done(self._access.put_user(User(name, known.password_hash, is_administrator)))
+            return
+        salt = self._access.new_salt()
+
+        def hashed(result: object, error: BaseException | None) -> None:
+            assert error is None, "hashing cannot fail"
+            try:
+                self._access.require(caller, Action.ADMINISTER, BROKER)  # which may have changed meanwhile
+                self._require_administrator(name, is_administrator)
+                done(self._access.put_user(User(name, str(result), is_administrator)))
+            except Refusal as refusal:
+                done(refusal)
+
+        self._offload(lambda: hash_password(password, salt), hashed)
+
+    def restore(self, caller: Caller, users: Sequence[User], rights: Sequence[Right]) -> list[Ticket]:
+        """Make users whose passwords were hashed before, and give them their rights."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        after = {user.name: user for user in (*self._access.users(), *users)}
+        if after and not any(user.is_administrator for user in after.values()):
+            raise InvalidSetting("administrator", _NEEDED)
+        for right in rights:
+            if right.principal not in after:
+                raise UnknownUser(right.principal)
+        return [*(self._access.put_user(user) for user in users), *(self._access.grant(right) for right in rights)]
+
+    def remove(self, caller: Caller, name: str) -> Ticket:
+        """With all rights; connections of this user are closed."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        if self._find(name) is None:
+            raise UnknownUser(name)
+        if len(self._access.users()) > 1:
+            self._require_administrator(name, False)
+        return self._access.remove_user(name)
+
+    def _find(self, name: str) -> User | None:
+        return next((user for user in self._access.users() if user.name == name), None)
+
+    def _require_administrator(self, changed: str, is_administrator: bool) -> None:
+        others = any(user.is_administrator for user in self._access.users() if user.name != changed)
+        if not is_administrator and not others:
+            raise InvalidSetting("administrator", _NEEDED)
+
+    # -- rights
+
+    def rights(self, caller: Caller) -> list[Right]:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._access.rights()
+
+    def grant(self, caller: Caller, right: Right) -> Ticket:
+        """Take the place of what the user was allowed in this namespace. In effect at once, on open connections too."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        if self._find(right.principal) is None:
+            raise UnknownUser(right.principal)
+        return self._access.grant(right)
+
+    def revoke(self, caller: Caller, name: str, namespace: str) -> Ticket | None:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        if self._find(name) is None:
+            raise UnknownUser(name)
+        return self._access.revoke(name, namespace)

@@ -1,0 +1,271 @@
+"""Opens what is kept in one shared log, where somebody asks for it: the store, its topics, groups and cursors, and the
+round in which old messages go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from uuid import UUID
+
+from trimq.clock import Clock, Timeline, Timer
+from trimq.config import Settings
+from trimq.core.api.commit_log import Sharing
+from trimq.core.api.commit_log_groups import GroupRoll
+from trimq.core.commit_log.config_sync import SharedConfig
+from trimq.core.commit_log.dead_letters import ClosedSharedLog, SharedFailures
+from trimq.core.commit_log.groups import SharedGroups
+from trimq.core.commit_log.kv_config import Notes
+from trimq.core.commit_log.retention import Keeping
+from trimq.core.commit_log.topics import SharedTopics
+from trimq.core.failures.ledger import Failures
+from trimq.core.failures.ledger_log import FailureLedger
+from trimq.core.metadata.catalogue import Catalogue
+from trimq.core.metadata.cursors import Cursor, Cursors
+from trimq.core.metadata.durable_map import DurableMap
+from trimq.core.partitions.topics import Topics
+from trimq.core.pop.in_flight import Kept
+from trimq.core.pop.pop import Popping
+from trimq.core.security.access import Access
+from trimq.core.write_gate import WriteGate
+from trimq.errors import Refusal
+from trimq.formats.unit_schedule import parse_levels, queue_code
+from trimq.model import Home
+from trimq.offload import Offload
+from trimq.storage.commit_care import FileCare, care_for
+from trimq.storage.commit_checkpoint import CommitCheckpoints
+from trimq.storage.commit_config import CommitConfig
+from trimq.storage.commit_lookup import find_key
+from trimq.storage.commit_settings import CommitSettings
+from trimq.storage.commit_store import ROOT, CommitStore
+from trimq.storage.damages import Damages
+from trimq.storage.files import Files
+from trimq.storage.passes import Passes
+from trimq.storage.tables import Tables
+
+log = logging.getLogger(__name__)
+
+# A name has to fit its length field, and those of topics that are made of it.
+_NAME_LENGTH = 255
+
+# What is out changes twice for each message: a snapshot for every few hundred of them would cost more than they do.
+_TAKEN_LOG_BYTES = 1024 * 1024
+
+
+def is_wanted(settings: Settings, files: Files) -> bool:
+    """Whether anybody can use the shared log, or something is kept in it."""
+    rocketmq = settings.rocketmq
+    return any((rocketmq.listen, rocketmq.broker_listen, rocketmq.grpc_listen)) or bool(
+        files.names(f"{ROOT}/commitlog")
+    )
+
+
+class SharedLog:
+    """The parts that the broker starts and stops."""
+
+    def __init__(
+        self,
+        sharing: Sharing,
+        store: CommitStore,
+        care: FileCare | None,
+        pressure: Callable[[], int],
+        timeline: Timeline,
+        settings: Settings,
+    ) -> None:
+        self.sharing = sharing
+        self._store = store
+        self._care = care
+        self._pressure = pressure
+        self._timeline = timeline
+        self._interval_ms = settings.storage.retention_check_ms
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        self.sharing.failures.start()
+        self.sharing.start()
+        self._arm()
+
+    def _arm(self) -> None:
+        self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._expire)
+
+    def stop(self) -> None:
+        self.sharing.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def tell_damage(self, damages: Damages) -> None:
+        """Let readers that find any tell it there."""
+        self._store.log.damaged = lambda damage: damages.found(damage, "restore the file from a copy")
+
+    def close(self) -> None:
+        self._store.close()
+        if self._care is not None:
+            self._care.close()
+
+    def _expire(self) -> None:
+        """What was kept long enough goes in its hours; on a disk that is nearly full the oldest goes at any time."""
+        now_ms = self._timeline.now_ms()
+        try:
+            if self.sharing.keeping.is_hour(now_ms):
+                self._store.expire(now_ms, self.sharing.keeping.kept_from(now_ms))
+            if (excess_bytes := self._pressure()) > 0:
+                freed = self._store.expire_oldest(excess_bytes, self.sharing.keeping.let_go)
+                if freed:
+                    log.warning("the disk is nearly full: %d bytes of the oldest messages were removed", freed)
+        except (Refusal, OSError) as error:
+            log.warning("expiry of the commit log failed, it is tried again: %s", error)
+        self._arm()
+
+
+def _open_store(
+    settings: Settings, files: Files, passes: Passes, offload: Offload, tables: Tables, now_ms: Callable[[], int]
+) -> tuple[CommitStore, FileCare | None]:
+    rocketmq = settings.rocketmq
+    checkpoints = CommitCheckpoints(tables.open("commit", list))
+    kept = CommitSettings(
+        file_bytes=rocketmq.commit_file_bytes,
+        queue_file_entries=rocketmq.queue_file_entries,
+        index_slots=rocketmq.index_keys // 4,  # as RocketMQ has it by default
+        index_entries=rocketmq.index_keys,
+        checkpoint_bytes=settings.storage.checkpoint_bytes,
+        retention_ms=rocketmq.retention_ms,
+    )
+    levels_ms = parse_levels(rocketmq.delay_levels)
+    store = CommitStore(files, passes, checkpoints, kept, now_ms, lambda unit: queue_code(unit, levels_ms))
+    care = care_for(
+        files,
+        ROOT,
+        rocketmq.commit_file_bytes,
+        offload,
+        preallocates=rocketmq.commit_preallocate,
+        warms=rocketmq.commit_warm,
+        locks=rocketmq.commit_lock_memory,
+    )
+    if care is not None:
+        store.log.take_care(care)
+        care.open()
+    store.open()
+    if care is not None:
+        care.begin(store.log.journal.active.file)
+    return store, care
+
+
+def _open_topics(
+    settings: Settings,
+    catalogue: Catalogue,
+    store: CommitStore,
+    passes: Passes,
+    topics: Topics,
+    now_ms: Callable[[], int],
+    new_id: Callable[[], UUID],
+    passed_over: Callable[[], None],
+) -> SharedTopics:
+    shared = SharedTopics(
+        catalogue,
+        store,
+        passes,
+        lambda name: topics.other_home(name) if (found := topics.find(name)) is None else found.home,
+        now_ms,
+        new_id,
+        _NAME_LENGTH,
+        settings.limits.streams_per_topic,
+        passed_over,
+    )
+    shared.open()
+    return shared
+
+
+def open_shared_log(
+    settings: Settings,
+    files: Files,
+    passes: Passes,
+    clock: Clock,
+    offload: Offload,
+    catalogue: Catalogue,
+    topics: Topics,
+    access: Access,
+    gate: WriteGate,
+    failures: Failures,
+    ledger: FailureLedger,
+    tables: Tables,
+    new_id: Callable[[], UUID],
+    passed_over: Callable[[], None],
+) -> SharedLog | None:
+    """None: nobody can use it, and nothing is kept in it."""
+    if not is_wanted(settings, files):
+        failures.add_source(ClosedSharedLog())
+        return None
+    message, rocketmq = clock.message, settings.rocketmq
+    store, care = _open_store(settings, files, passes, offload, tables, message.now_ms)
+    shared = _open_topics(settings, catalogue, store, passes, topics, message.now_ms, new_id, passed_over)
+    topics.shared_home = lambda name: Home.COMMIT_LOG if name in shared else None
+    cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared)
+    groups = SharedGroups(catalogue)
+    letters = SharedFailures(shared, store.log.unit_at, failures.give_up, ledger)
+    failures.add_source(letters)
+    taken = tables.open("taken", Kept, _TAKEN_LOG_BYTES)
+    popping = _open_popping(settings, shared, cursors, taken, access, gate, message, passes, store, groups, letters)
+    config = _open_config(files, catalogue, shared, cursors, passes)
+    sharing = Sharing(
+        shared,
+        store,
+        cursors,
+        groups,
+        Notes(catalogue),
+        config,
+        access,
+        gate,
+        rocketmq.message_bytes,
+        popping,
+        letters,
+        GroupRoll(shared, groups, cursors, access, popping.forget_group),
+        passes.follow_up,
+        Keeping(shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when),
+        offload,
+    )
+    return SharedLog(sharing, store, care, gate.pressure, message, settings)
+
+
+def _open_popping(
+    settings: Settings,
+    shared: SharedTopics,
+    cursors: Cursors,
+    taken: DurableMap[Kept],
+    access: Access,
+    gate: WriteGate,
+    timeline: Timeline,
+    passes: Passes,
+    store: CommitStore,
+    groups: SharedGroups,
+    failures: SharedFailures,
+) -> Popping:
+    return Popping(
+        shared,
+        cursors,
+        taken,
+        access,
+        gate,
+        timeline,
+        passes.follow_up,
+        settings.rocketmq.pop_out_limit,
+        partial(find_key, store.log, store.keys),
+        groups.retry_limit,
+        failures,
+    )
+
+
+def _open_cursors(table: DurableMap[Cursor], timeline: Timeline, shared: SharedTopics) -> Cursors:
+    cursors = Cursors(table, timeline)
+    shared.on_deleted(cursors.delete_topic)
+    cursors.delete_strays({topic.id for topic in shared})
+    return cursors
+
+
+def _open_config(
+    files: Files, catalogue: Catalogue, shared: SharedTopics, cursors: Cursors, passes: Passes
+) -> SharedConfig:
+    config = SharedConfig(CommitConfig(files, ROOT), catalogue, shared, cursors, passes)
+    if config.is_ours:
+        shared.settle_strays()
+    return config

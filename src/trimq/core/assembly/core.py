@@ -1,0 +1,354 @@
+"""Builds the core on top of storage: opens tables and topics, and closes them in order. The only place that knows
+which part needs which."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+from uuid import UUID
+
+from trimq.clock import Clock
+from trimq.config import Settings
+from trimq.core.api.broker import Broker
+from trimq.core.api.groups import Membership
+from trimq.core.api.queues import Queueing
+from trimq.core.api.transactions import Transacting
+from trimq.core.assembly.commit_log import SharedLog, open_shared_log
+from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
+from trimq.core.groups.assignable_topics import DivisibleTopics
+from trimq.core.groups.coordinator import GroupRegistry
+from trimq.core.groups.store import GroupStore
+from trimq.core.metadata.catalogue import Catalogue, Definition
+from trimq.core.metadata.cluster import Cluster, ClusterFact, Node
+from trimq.core.metadata.cursors import Cursor, Cursors
+from trimq.core.partitions.append import PartitionAppender
+from trimq.core.partitions.batch_validation import Admission
+from trimq.core.partitions.compactor import Compacting
+from trimq.core.partitions.maintenance import Upkeep
+from trimq.core.partitions.topics import Topics
+from trimq.core.security.access import Access
+from trimq.core.security.authentication import Logins
+from trimq.core.security.quotas import Quotas
+from trimq.core.security.scram_credentials import Credentials
+from trimq.core.transactions.coordinator import TransactionRegistry
+from trimq.core.transactions.marker_writer import Marking
+from trimq.core.transactions.producer_ids import ProducerIds
+from trimq.core.transactions.transaction import Transaction
+from trimq.core.write_gate import WriteGate
+from trimq.errors import StartMistake
+from trimq.metrics import Metrics
+from trimq.offload import Offload
+from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.compaction import Effort
+from trimq.storage.damages import Damages
+from trimq.storage.files import Files
+from trimq.storage.memory_guard import MemoryGuard
+from trimq.storage.partition_store import ROOT, PartitionStore
+from trimq.storage.passes import Passes, Ticket
+from trimq.storage.segment_checksums import SegmentChecksums
+from trimq.storage.space import SpaceGuard
+from trimq.storage.stalls import StallGuard
+from trimq.storage.table import Table
+from trimq.storage.tables import FOLDER, Tables
+
+_FACT = cast("type[ClusterFact]", ClusterFact)
+
+# For how long the cursors of a group that nobody uses are kept.
+_CURSOR_RETENTION_MS = 7 * 86_400_000
+
+
+@dataclass(slots=True)
+class Core:
+    """The parts of an open broker that the server starts, asks and stops."""
+
+    broker: Broker
+    topics: Topics
+    cluster: Cluster
+    gate: WriteGate
+    appender: PartitionAppender
+    upkeep: Upkeep
+    groups: GroupRegistry
+    transactions: TransactionRegistry
+    queues: OpenQueues
+    logins: Logins
+    shared_log: SharedLog | None
+    tables: Tables
+    opened: Ticket
+    """Its pass must be durable, and not refused, before anything is served."""
+
+    def start(self) -> None:
+        if self.opened.refusal is not None:
+            raise StartMistake(f"the data folder cannot be written: {self.opened.refusal}")
+        self.tables.mark_synced()  # nothing may change them again, for long
+        self.gate.is_running = True
+        self.upkeep.start()
+        self.queues.start()
+        self.groups.start()
+        self.transactions.start()
+        if self.shared_log is not None:
+            self.shared_log.start()
+
+    def stop_writes(self) -> None:
+        """Refuse what is new; what was taken is still answered."""
+        self.gate.stop()
+        self.upkeep.stop()
+        self.queues.stop()
+        self.groups.stop()
+        self.transactions.stop()
+        if self.shared_log is not None:
+            self.shared_log.stop()
+
+    def close(self) -> None:
+        """Checkpoint every stream. Closed when the pass that this begins is durable."""
+        for topic in self.topics:
+            for stream in topic.streams:
+                stream.log.close()
+        self.queues.close()
+        if self.shared_log is not None:
+            self.shared_log.close()
+
+
+def new_id(chance: random.Random) -> UUID:
+    """A random (version 4) id from the broker's own source of chance."""
+    return UUID(int=chance.getrandbits(128), version=4)
+
+
+def _open_gate(
+    settings: Settings, files: Files, guard: SpaceGuard, passes: Passes, clock: Clock, metrics: Metrics
+) -> WriteGate:
+    return WriteGate(
+        guard,
+        MemoryGuard(files, clock.liveness, settings.limits.memory_percent),
+        StallGuard(passes, clock.liveness, settings.storage.busy_after_ms),
+        metrics.counter("appended_batches", "Batches appended to streams."),
+        metrics.counter("appended_bytes", "Bytes appended to streams."),
+    )
+
+
+def _open_appender(settings: Settings, gate: WriteGate, cluster: Cluster, clock: Clock) -> PartitionAppender:
+    limits, checks_records = settings.limits, settings.kafka.record_validation == "full"
+    admission = Admission(clock.message.now_ms, limits.batch_expansion_bytes, checks_records, limits.records_per_batch)
+    return PartitionAppender(gate, cluster, admission)
+
+
+def open_upkeep(
+    settings: Settings,
+    topics: Topics,
+    checkpoints: Checkpoints,
+    passes: Passes,
+    offload: Offload,
+    guard: SpaceGuard,
+    clock: Clock,
+) -> Upkeep:
+    effort = Effort(settings.limits.batch_expansion_bytes)
+    compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
+    checksums = SegmentChecksums(checkpoints, offload)
+    return Upkeep(topics, guard, compacting, checksums, clock.message, settings.storage.retention_check_ms)
+
+
+def _open_catalogue(tables: Tables, passes: Passes) -> Catalogue:
+    table = tables.open("catalogue", Definition)
+    return Catalogue(table, lambda number: number <= passes.durable, table.was_cut)
+
+
+def open_groups(
+    settings: Settings,
+    catalogue: Catalogue,
+    cursors: Cursors,
+    topics: Topics,
+    passes: Passes,
+    clock: Clock,
+    chance: random.Random,
+    transactions: TransactionRegistry,
+) -> GroupRegistry:
+    divisible = DivisibleTopics(topics)
+    catalogue.watch("topic", lambda id, definition: divisible.changed())
+    groups = GroupRegistry(
+        GroupStore(catalogue),
+        cursors,
+        passes,
+        clock,
+        divisible,
+        lambda: new_id(chance),
+        settings.kafka.group_initial_rebalance_delay_ms,
+        _CURSOR_RETENTION_MS,
+        transactions.drop_cursors,
+    )
+    groups.open()
+    return groups
+
+
+def open_transactions(
+    table: Table[Transaction],
+    facts: Table[ClusterFact],
+    topics: Topics,
+    cluster: Cluster,
+    cursors: Cursors,
+    passes: Passes,
+    clock: Clock,
+) -> TransactionRegistry:
+    floor = max((known.producer_id for known in table.values()), default=-1) + 1
+    now_ms = clock.message.now_ms
+    marking = Marking(topics.streams, topics.find_stream, cluster.leader_epoch, cursors, passes, now_ms)
+    return TransactionRegistry(table, ProducerIds(facts, floor), marking, cursors, passes, clock)
+
+
+def _make_folders(files: Files) -> None:
+    for folder in (FOLDER, ROOT, *QUEUE_ROOTS):
+        files.make_folder(folder)
+    files.sync_folder("")
+
+
+def _open_damages(metrics: Metrics) -> Damages:
+    damages = Damages()
+    help = "Places of stored files that were found damaged when they were read, since the start."
+    metrics.gauge_from("damaged_places", help, lambda: len(damages))
+    return damages
+
+
+def _open_guard(settings: Settings, files: Files, clock: Clock) -> SpaceGuard:
+    storage = settings.storage
+    return SpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
+
+
+def _open_shared(
+    settings: Settings,
+    files: Files,
+    passes: Passes,
+    clock: Clock,
+    offload: Offload,
+    catalogue: Catalogue,
+    topics: Topics,
+    access: Access,
+    gate: WriteGate,
+    queues: OpenQueues,
+    tables: Tables,
+    chance: random.Random,
+    metrics: Metrics,
+) -> SharedLog | None:
+    """What is given up in the shared log is told of beside what queues give up."""
+    return open_shared_log(
+        settings,
+        files,
+        passes,
+        clock,
+        offload,
+        catalogue,
+        topics,
+        access,
+        gate,
+        queues.parts.failures,
+        queues.ledger,
+        tables,
+        partial(new_id, chance),
+        metrics.counter("passed_over_messages", "Messages that were too old when a RocketMQ client came to them.").add,
+    )
+
+
+def _open_broker(
+    settings: Settings,
+    topics: Topics,
+    cursors: Cursors,
+    cluster: Cluster,
+    access: Access,
+    gate: WriteGate,
+    appender: PartitionAppender,
+    catalogue: Catalogue,
+    clock: Clock,
+    groups: GroupRegistry,
+    transactions: TransactionRegistry,
+    offload: Offload,
+    queues: OpenQueues,
+) -> Broker:
+    return Broker(
+        settings,
+        topics,
+        cursors,
+        cluster,
+        access,
+        gate,
+        appender,
+        Quotas(catalogue, clock.liveness.now_ms),
+        Credentials(catalogue),
+        Membership(groups, cursors, access, lambda: gate.is_running),
+        Transacting(transactions, access, lambda: gate.is_running),
+        offload,
+        Queueing(queues.parts, access, gate),
+    )
+
+
+def open_core(
+    settings: Settings,
+    files: Files,
+    passes: Passes,
+    clock: Clock,
+    offload: Offload,
+    chance: random.Random,
+    metrics: Metrics,
+) -> Core:
+    """Open everything that is stored. It may be used when the passes are settled."""
+    _make_folders(files)
+    now_ms = clock.message.now_ms
+    tables = Tables(files, passes, offload)
+    checkpoints = Checkpoints(tables.open("checkpoints", list))
+    catalogue = _open_catalogue(tables, passes)
+    cursors = Cursors(tables.open("cursors", Cursor), clock.message)
+    facts = tables.open("cluster", _FACT)
+    cluster = Cluster(facts, Node(settings.node_id), chance.randbytes)
+    started = cluster.start()
+    access = Access(catalogue, chance.randbytes)
+    store = PartitionStore(files, passes, checkpoints, now_ms)
+    damages = _open_damages(metrics)
+    topics = Topics(catalogue, store, passes, settings, now_ms, partial(new_id, chance), damages)
+    topics.on_deleted(cursors.delete_topic)
+    topics.open()
+    cursors.delete_strays({topic.id for topic in topics})
+    queues = open_queues(
+        settings, files, passes, clock, catalogue, checkpoints, topics, chance, metrics, offload, damages
+    )
+    guard = _open_guard(settings, files, clock)
+    gate = _open_gate(settings, files, guard, passes, clock, metrics)
+    appender = _open_appender(settings, gate, cluster, clock)
+    upkeep = open_upkeep(settings, topics, checkpoints, passes, offload, guard, clock)
+    kept = tables.open("transactions", Transaction)
+    transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
+    groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance, transactions)
+    logins = Logins(access, offload, chance.randbytes)
+    shared_log = _open_shared(
+        settings, files, passes, clock, offload, catalogue, topics, access, gate, queues, tables, chance, metrics
+    )
+    if shared_log is not None:
+        shared_log.tell_damage(damages)
+    queues.parts.failures.add_source(queues.letters)  # last: it owns what no other layout owns
+    broker = _open_broker(
+        settings,
+        topics,
+        cursors,
+        cluster,
+        access,
+        gate,
+        appender,
+        catalogue,
+        clock,
+        groups,
+        transactions,
+        offload,
+        queues,
+    )
+    return Core(
+        broker,
+        topics,
+        cluster,
+        gate,
+        appender,
+        upkeep,
+        groups,
+        transactions,
+        queues,
+        logins,
+        shared_log,
+        tables,
+        started,
+    )

@@ -1,0 +1,219 @@
+"""Messages of the shared log that were given up. Each lies, as a letter, in a topic for such; the ledger of failures
+has an entry that names the letter's place and counts for as long as the letter is there. Both are written in one pass;
+what a crash left of only one of them is put right by the next start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import SharedDefinition, SharedTopic, SharedTopics
+from trimq.core.failures.ledger import FailureEntry, Origin, Reason, from_record
+from trimq.core.failures.ledger_log import FailureLedger
+from trimq.errors import InvalidRecords, OffsetOutOfRange, UnknownStream
+from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit_letters import Letter, again_draft, is_letter_topic, read_letter, was_given_up
+from trimq.formats.unit_popping import RETRY_PREFIX
+from trimq.formats.unit_properties import TAGS, find_property, tags_code
+from trimq.formats.unit_records import from_record as unit_from_record
+from trimq.formats.unit_records import to_record
+from trimq.model import SYSTEM, Caller, Record, StreamId, TopicName
+from trimq.storage.commit_log import Placed
+from trimq.storage.passes import JointTicket, Ticket
+
+log = logging.getLogger(__name__)
+
+_PLACE = "letter.place"
+_STORE_HOST = "letter.store_host"
+_UNKNOWN = -1
+
+# Passes that were not durable yet when the broker ended are no further apart than this.
+_TORN_MS = 60_000
+
+GiveUp = Callable[[Caller, Record, Reason, Origin, int], Ticket]
+UnitAt = Callable[[int], Unit]
+
+
+class Place(NamedTuple):
+    """Of a letter: enough to tell it from another that came there after a crash had taken it. `again`: the topic that
+    it is sent to when it is sent again."""
+
+    topic: str
+    offset: int
+    position: int
+    store_ms: int
+    again: str
+    again_queue: int
+
+
+class SharedFailures:
+    """`unit_at` gives the message at a position of the log. `give_up` puts an entry into `ledger`."""
+
+    def __init__(self, topics: SharedTopics, unit_at: UnitAt, give_up: GiveUp, ledger: FailureLedger) -> None:
+        self._topics = topics
+        self._unit_at = unit_at
+        self._give_up = give_up
+        self._ledger = ledger
+
+    def note(
+        self,
+        caller: Caller,
+        topic: SharedTopic,
+        placed: Placed,
+        draft: Draft | Unit,
+        reason: Reason,
+        again: tuple[str, int] | None = None,
+    ) -> None:
+        """The message that was placed now in `topic` was given up. The entry is durable with it. `again`: the topic and
+        queue that it goes to when it is sent again, if it does not tell by itself."""
+        letter = read_letter(draft)
+        place = Place(topic.name.name, placed.queue_offset, placed.position, placed.store_ms, *(again or letter.again))
+        message = Record(None, timestamp_ms=draft.born_ms, extras={_PLACE: msgspec.msgpack.encode(place)})
+        self._give_up(caller, message, reason, self._origin(topic, letter), letter.attempts)
+
+    def _origin(self, topic: SharedTopic, letter: Letter) -> Origin:
+        name = TopicName(topic.name.namespace, letter.topic)
+        origin = self._topics.find(name) or topic
+        queue_id, offset = letter.queue_id, _UNKNOWN
+        try:
+            unit = self._unit_at(letter.origin_position)
+            if unit.topic == letter.topic.encode():
+                queue_id, offset = unit.queue_id, unit.queue_offset
+        except OffsetOutOfRange:
+            pass  # it is kept no longer
+        return Origin(name, StreamId(origin.id, queue_id), offset, letter.group)
+
+    def note_gone(self, caller: Caller, unit: Unit, topic: str, queue_id: int, reason: Reason) -> None:
+        """The message is given up and its place goes: the entry has all of it. `topic` and `queue_id` are those that it
+        was meant for."""
+        name = TopicName(caller.namespace, topic)
+        found = self._topics.find(name)
+        stream = StreamId(UUID(int=0) if found is None else found.id, queue_id)
+        record = to_record(unit)
+        record = replace(record, extras={**record.extras, _STORE_HOST: unit.store_host})
+        self._give_up(caller, record, reason, Origin(name, stream, _UNKNOWN), unit.reconsume_times)
+
+    # -- a source of the ledger
+
+    def owns(self, entry: FailureEntry) -> bool:
+        return is_shared(entry)
+
+    def find(self, entry: FailureEntry) -> FailureEntry | None:
+        """The entry with the message itself. None: its letter is not there, or no more."""
+        if place_of(entry) is None:
+            return entry
+        unit = self._unit(entry)
+        return None if unit is None else replace(entry, record=to_record(unit))
+
+    def send_again(self, entry: FailureEntry) -> Ticket | None:
+        """To where its entry says. None: the letter is not there."""
+        if place_of(entry) is None:
+            return self._send_kept(entry)
+        unit = self._unit(entry)
+        if unit is None:
+            return None
+        place = place_of(entry)
+        assert place is not None, "it was found there"
+        name = TopicName(entry.origin.topic.namespace, place.again)
+        topic = self._topics.find(name)
+        if topic is None:
+            if not place.again.startswith(RETRY_PREFIX):
+                self._topics.get(name)  # the refusal: only a group's own is made here
+            topic, _ = self._topics.create(SharedDefinition(name.namespace, name.name, 1, 1))
+        code = tags_code(find_property(unit.properties, TAGS) or "")
+        draft = again_draft(unit, (place.again, place.again_queue))
+        ticket = topic.stream(place.again_queue).append(draft, code, unit.store_host).ticket
+        return ticket if topic.creation is None else JointTicket([topic.creation, ticket])
+
+    def _send_kept(self, entry: FailureEntry) -> Ticket:
+        """To the queue that it was meant for."""
+        topic, number = self._topics.get(entry.origin.topic), entry.origin.stream.number
+        stream = topic.stream(number)
+        host = entry.record.extras.get(_STORE_HOST)
+        assert isinstance(host, bytes), "it was noted with it"
+        draft = again_draft(unit_from_record(entry.record, topic.raw_name, number, host), (topic.name.name, number))
+        code = tags_code(find_property(draft.properties, TAGS) or "")
+        return stream.append(draft, code, host).ticket
+
+    def _unit(self, entry: FailureEntry) -> Unit | None:
+        place = place_of(entry)
+        topic = place and self._topics.find(TopicName(entry.origin.topic.namespace, place.topic))
+        if place is None or topic is None:
+            return None
+        try:
+            unit = topic.stream(0).unit(place.offset)
+        except (OffsetOutOfRange, UnknownStream):
+            return None
+        return unit if (unit.position, unit.store_ms) == (place.position, place.store_ms) else None
+
+    # -- after a crash
+
+    def start(self) -> None:
+        """The newest letters that have no entry get one. A ledger that is damaged keeps nobody from starting."""
+        letters = [topic for topic in self._topics if is_letter_topic(topic.name.name)]
+        streams = [(topic, stream) for topic in letters for stream in topic.streams()[:1] if _has_any(stream)]
+        newest_ms = max((stream.unit(stream.readable_end - 1).store_ms for _, stream in streams), default=0)
+        since_ms = newest_ms - _TORN_MS
+        try:
+            known = self._known(since_ms) if streams else None
+        except InvalidRecords as error:
+            log.warning("dead letters that may have no entry are not looked for: %s", error)
+            return
+        if known is None:
+            return
+        for topic, stream in streams:
+            for unit in _newest(stream, since_ms):
+                if (unit.position, unit.store_ms) not in known and was_given_up(unit):
+                    reason = Reason.UNDECIDED if read_letter(unit).is_half else Reason.DELIVERY_LIMIT
+                    placed = Placed(unit.queue_offset, unit.position, unit.size, unit.store_ms, Ticket(0))
+                    self.note(SYSTEM, topic, placed, unit, reason)
+
+    def _known(self, since_ms: int) -> set[tuple[int, int]] | None:
+        """Where the letters from this time on are that have an entry. None: the ledger has forgotten that."""
+        if not self._ledger.goes_back_to(since_ms):
+            return None
+        entries = (from_record(record) for record in self._ledger.since(since_ms))
+        places = (place_of(entry) for entry in entries if isinstance(entry, FailureEntry))
+        return {(place.position, place.store_ms) for place in places if place is not None}
+
+
+class ClosedSharedLog:
+    """Source of the ledger while the shared log is not open: its letters cannot be read."""
+
+    def owns(self, entry: FailureEntry) -> bool:
+        return is_shared(entry)
+
+    def find(self, entry: FailureEntry) -> FailureEntry | None:
+        return entry if place_of(entry) is None else None
+
+    def send_again(self, entry: FailureEntry) -> None:
+        return None
+
+
+def is_shared(entry: FailureEntry) -> bool:
+    """Whether the message came out of the shared log."""
+    return place_of(entry) is not None or _STORE_HOST in entry.record.extras
+
+
+def place_of(entry: FailureEntry) -> Place | None:
+    """Where the letter of an entry lies. None: the entry has the message itself."""
+    packed = entry.record.extras.get(_PLACE)
+    return None if not isinstance(packed, bytes) else msgspec.msgpack.decode(packed, type=Place)
+
+
+def _has_any(stream: SharedStream) -> bool:
+    return stream.readable_end > stream.start
+
+
+def _newest(stream: SharedStream, since_ms: int) -> Iterator[Unit]:
+    """The oldest of them first."""
+    first = stream.readable_end
+    while first > stream.start and stream.unit(first - 1).store_ms >= since_ms:
+        first -= 1
+    return (stream.unit(offset) for offset in range(first, stream.readable_end))

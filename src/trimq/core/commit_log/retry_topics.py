@@ -1,0 +1,122 @@
+"""The topics that a group has for itself: one for each topic of which messages came back to it, and one for those that
+it gave up. Each is made when it is first needed, and written to when it is durable that there is this topic: what was
+settled before would be nobody's if the topic were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from trimq.core.commit_log.dead_letters import SharedFailures
+from trimq.core.commit_log.topics import SharedDefinition, SharedTopic, SharedTopics
+from trimq.core.failures.ledger import Reason
+from trimq.core.metadata.cursors import Cursors
+from trimq.core.write_gate import WriteGate
+from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit_expiry import expiry_ms
+from trimq.formats.unit_popping import dead_draft, dead_letter_topic, returned_draft, returned_topic
+from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, find_property, tags_code
+from trimq.model import SYSTEM, TopicName
+from trimq.storage.commit_log import Placed
+from trimq.storage.passes import Ticket
+
+FindKey = Callable[[str, str, int, int], Iterable[Unit]]
+"""Messages of a topic that have a key and were stored between two times."""
+
+_FOR_EVER_MS = 2**62
+
+
+class OwnTopics:
+    """`store_host` is what messages say of where they are."""
+
+    def __init__(
+        self,
+        topics: SharedTopics,
+        gate: WriteGate,
+        find_key: FindKey,
+        store_host: Callable[[], bytes],
+        failures: SharedFailures,
+    ) -> None:
+        self._topics = topics
+        self._gate = gate
+        self._find_key = find_key
+        self._store_host = store_host
+        self._failures = failures
+
+    def find_returned(self, group: str, topic: SharedTopic) -> SharedTopic | None:
+        return self._topics.find(TopicName(topic.name.namespace, returned_topic(group, topic.name.name)))
+
+    def make_returned(self, group: str, topic: SharedTopic) -> SharedTopic:
+        """Where messages that the group took out of `topic` come back; what comes back again stays in the same."""
+        return self._make(topic.name.namespace, _returned_name(group, topic))
+
+    def make_dead(self, group: str, topic: SharedTopic) -> SharedTopic:
+        return self._make(topic.name.namespace, dead_letter_topic(group))
+
+    def append_returned(self, own: SharedTopic, group: str, unit: Unit, taken_ms: int) -> Ticket:
+        """A message comes back. `own` is what `make_returned` gave."""
+        draft = returned_draft(unit, own.raw_name, group, taken_ms)
+        if expiry_ms(draft.properties, 0) is not None:
+            self._topics.let_expire(own)
+        return self._append(own, draft).ticket
+
+    def has_stored(self, group: str, topic: SharedTopic, unit: Unit, taken_ms: int, is_dead: bool) -> bool:
+        """Whether a run before this one has brought it back, or given it up, and ended before it said so: that happens
+        once."""
+        unique = find_property(unit.properties, UNIQUE_KEY)
+        name = dead_letter_topic(group) if is_dead else _returned_name(group, topic)
+        if unique is None or self._topics.find(TopicName(topic.name.namespace, name)) is None:
+            return False
+        found = self._find_key(name, unique, taken_ms, _FOR_EVER_MS)
+        return any(each.reconsume_times == unit.reconsume_times + 1 for each in found)
+
+    def append_dead(
+        self, own: SharedTopic, group: str, topic: SharedTopic, unit: Unit, reason: Reason, is_ordered: bool
+    ) -> Ticket:
+        """`own` is what `make_dead` gave, `topic` the one that the group reads, or that of what came back of it, which
+        nobody reads in order."""
+        asked_for = topic.name.name.removeprefix(returned_topic(group, ""))
+        draft = dead_draft(unit, own.raw_name, asked_for)
+        placed = self._append(own, draft)
+        again = (asked_for, unit.queue_id) if is_ordered else (returned_topic(group, asked_for), 0)
+        self._failures.note(SYSTEM, own, placed, draft, reason, again)
+        return placed.ticket
+
+    def _make(self, namespace: str, name: str) -> SharedTopic:
+        found = self._topics.find(TopicName(namespace, name))
+        if found is None:
+            found, _ = self._topics.create(SharedDefinition(namespace, name, 1, 1))
+        return found
+
+    def _append(self, topic: SharedTopic, draft: Draft) -> Placed:
+        assert topic.creation is None, "whoever appends has waited until the topic is made"
+        self._gate.require_writable()
+        code = tags_code(find_property(draft.properties, TAGS) or "")
+        return topic.stream(0).append(draft, code, self._store_host())
+
+
+def _returned_name(group: str, topic: SharedTopic) -> str:
+    name = topic.name.name
+    return name if name.startswith(returned_topic(group, "")) else returned_topic(group, name)
+
+
+def returned_topics(topics: SharedTopics, cursors: Cursors, topic: SharedTopic) -> list[SharedTopic]:
+    """Where messages of `topic` wait that came back, of every group that has read it. By its name alone such a topic
+    could be that of another group and topic."""
+    found = []
+    for group in cursors.groups():
+        own = topics.find(TopicName(topic.name.namespace, returned_topic(group, topic.name.name)))
+        if own is not None and any(stream.topic == topic.id for stream in cursors.all(group)):
+            found.append(own)
+    return found
+
+
+def oldest_dead_letter(topics: SharedTopics, since_ms: int) -> int | None:
+    """Where the first dead letter of any group stands in the log that was stored since then. None: there is none."""
+    positions = []
+    for topic in topics:
+        if topic.name.name.startswith(dead_letter_topic("")):
+            for stream in topic.streams():
+                entry = next(stream.entries(stream.find_time(since_ms), 1), None)
+                if entry is not None:
+                    positions.append(entry.position)
+    return min(positions, default=None)

@@ -1,0 +1,270 @@
+"""A stream of a topic whose streams share one log: its ends, its messages, and those who wait for it to grow. Knows a
+queue of places in the log, no protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from trimq.core.commit_log.message_ttl import Freshness
+from trimq.core.scheduling.waiters import Waiters, Watch
+from trimq.errors import ColdRead, OffsetOutOfRange
+from trimq.formats.unit import Draft, Unit, read_unit
+from trimq.formats.unit_records import to_record
+from trimq.formats.unit_runs import Lane
+from trimq.model import Buffer, Record, StreamId
+from trimq.storage.cold_reading import warm_spans
+from trimq.storage.commit_log import Placed, PlacedRun, Span
+from trimq.storage.commit_lookup import find_time
+from trimq.storage.commit_store import CommitStore
+from trimq.storage.consume_queue import ENTRY
+
+# How many messages `records` looks up at a time.
+_RECORDS_AT_ONCE = 100
+
+Appended = Placed
+AppendedRun = PlacedRun
+
+Wants = Callable[[int], bool]
+"""Whether a reader wants messages with this code, before it has seen them."""
+
+
+class Interest(NamedTuple):
+    """What a reader wants: by the code of a message first, and then, for it costs more, by its properties. None:
+    whatever they are."""
+
+    code: Wants | None = None
+    properties: Callable[[bytes], bool] | None = None
+
+
+class Entry(NamedTuple):
+    """A message that was not looked at yet."""
+
+    offset: int
+    position: int
+    size: int
+    code: int
+
+
+class Fetched(NamedTuple):
+    """Messages as they stand in the log, and where to go on: behind the last that was looked at."""
+
+    parts: list[Buffer]
+    messages: int
+    next_offset: int
+
+
+_EVERYTHING = Interest()
+
+# What a reader gets at a time, or a filter looks at.
+_WARMED_ENTRIES = 800
+
+
+class SharedStream:
+    """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
+
+    is_gone = False
+    """Whether its topic was deleted: it grows no more."""
+
+    def __init__(self, id: StreamId, store: CommitStore, topic: str, freshness: Freshness) -> None:
+        self.id = id
+        self._store = store
+        self._freshness = freshness
+        self.queue = store.queue(topic, id.number)
+        self.queue.settled = self._settled
+        self._waiters: Waiters | None = None
+        self._lane: Lane | None = None
+        self._warm = range(0)
+
+    @property
+    def start(self) -> int:
+        return self.queue.start
+
+    @property
+    def end(self) -> int:
+        return self.queue.end
+
+    @property
+    def readable_end(self) -> int:
+        """With one replica, what is durable here may be read."""
+        return self.queue.durable_end
+
+    def append(self, draft: Draft, code: int, store_host: bytes) -> Placed:
+        return self._store.append(self.queue, draft, code, store_host)
+
+    @property
+    def lane(self) -> Lane:
+        """What all messages share that are appended to it, for those that are appended together."""
+        if self._lane is None:
+            self._lane = self._store.lane(self.queue)
+        return self._lane
+
+    def read(
+        self,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        max_scanned: int,
+        interest: Interest | None = None,
+        with_old: bool = False,
+    ) -> Fetched:
+        """Messages from `offset` on that are wanted, and not too old unless they are asked for: one at least if there
+        is any among those that are looked at, even if it is larger than `max_bytes`."""
+        end = self.readable_end
+        if not self.start <= offset <= end:
+            raise OffsetOutOfRange(offset, self.start, end)
+        wants, accepts = interest or _EVERYTHING
+        all_fresh = with_old or not self._freshness.is_on
+        if all_fresh and wants is None and accepts is None:
+            return self._read_all(offset, min(end, offset + max_count), max_bytes)
+        found = _Collected()
+        stop = min(end, offset + max_scanned)
+        while offset < stop:
+            for position, size, code in ENTRY.iter_unpack(self.queue.entries(offset, stop - offset)):
+                if (
+                    (wants is None or wants(code))
+                    and (accepts is None or accepts(self._properties(position, size)))
+                    and (all_fresh or not self._freshness.is_over(self._unit(position, size)))
+                ):
+                    if found.places and (len(found.places) >= max_count or found.size + size > max_bytes):
+                        return self._fetched(found.places, offset)
+                    found.add(position, size)
+                offset += 1
+        return self._fetched(found.places, offset)
+
+    def find_cold(self, offset: int) -> ColdRead | None:
+        """What a read from `offset` on would most likely wait for the disk for. What was written lately, or was found
+        in memory by the last look, is not looked at."""
+        queue = self.queue
+        if offset >= queue.stored_end or offset in self._warm or not self.start <= offset < self.readable_end:
+            return None
+        count = min(_WARMED_ENTRIES, self.readable_end - offset)
+        if (cold := queue.find_cold(offset, count)) is not None:
+            return cold
+        spans, found = warm_spans(ENTRY.iter_unpack(queue.entries(offset, count)))
+        colds = [cold for begin, end in spans if (cold := self._store.log.find_cold(begin, end)) is not None]
+        if colds:
+            return ColdRead.joined(colds)
+        self._warm = range(offset, offset + found)
+        return None
+
+    def _read_all(self, offset: int, stop: int, max_bytes: int) -> Fetched:
+        """As `read`, for who wants whatever is there."""
+        places: list[Span] = []
+        while offset < stop:
+            for position, size, _ in ENTRY.iter_unpack(self.queue.entries(offset, stop - offset)):
+                max_bytes -= size
+                if max_bytes < 0 and places:
+                    return self._fetched(places, offset)
+                places.append((position, size))
+                offset += 1
+        return self._fetched(places, offset)
+
+    def _fetched(self, places: list[Span], next_offset: int) -> Fetched:
+        return Fetched(self._store.log.gather(places) if places else [], len(places), next_offset)
+
+    def entries(self, offset: int, count: int) -> Iterator[Entry]:
+        """Up to `count` readable messages from `offset` on."""
+        offset = max(offset, self.start)
+        stop = min(self.readable_end, offset + count)
+        while offset < stop:
+            for position, size, code in ENTRY.iter_unpack(self.queue.entries(offset, stop - offset)):
+                yield Entry(offset, position, size, code)
+                offset += 1
+
+    def codes(self, offset: int) -> Iterator[tuple[int, int]]:
+        """Offset and code of each readable message from `offset` on."""
+        offset = max(offset, self.start)
+        while offset < self.readable_end:
+            for entry in self.entries(offset, self.readable_end - offset):
+                yield entry.offset, entry.code
+                offset = entry.offset + 1
+
+    def has_wanted(self, offset: int, interest: Interest) -> bool:
+        """Whether any message from `offset` on is wanted."""
+        return any(self.is_wanted(entry, interest) for entry in self.entries(offset, self.readable_end - offset))
+
+    def is_wanted(self, entry: Entry, interest: Interest | None) -> bool:
+        """Whether it is, and is not too old."""
+        wants, accepts = interest or _EVERYTHING
+        if wants is not None and not wants(entry.code):
+            return False
+        if accepts is not None and not accepts(self._properties(entry.position, entry.size)):
+            return False
+        return not (self._freshness.is_on and self._freshness.is_over(self._unit(entry.position, entry.size)))
+
+    def view(self, entry: Entry) -> memoryview:
+        """A message as it stands in the log."""
+        return self._store.log.view(entry.position, entry.size)
+
+    def views(self, entries: Sequence[Entry]) -> list[memoryview]:
+        """As `view`, of each."""
+        places = [(position, size) for _, position, size, _ in entries]
+        if len(places) < 2 or sorted(places) != places:
+            return [self.view(entry) for entry in entries]
+        parts = [memoryview(part) for part in self._store.log.gather(places)]
+        if len(parts) == len(places):
+            return parts
+        (joined,) = parts
+        ends = accumulate([size for _, size in places])
+        return [joined[end - size : end] for end, (_, size) in zip(ends, places, strict=True)]
+
+    def _properties(self, position: int, size: int) -> bytes:
+        return self._unit(position, size).properties
+
+    def _unit(self, position: int, size: int) -> Unit:
+        return read_unit(self._store.log.view(position, size))
+
+    def unit(self, offset: int) -> Unit:
+        """One message. OffsetOutOfRange: it is not there."""
+        if not self.start <= offset < self.readable_end:
+            raise OffsetOutOfRange(offset, self.start, self.readable_end)
+        entry = self.queue.entry(offset)
+        return read_unit(self._store.log.view(entry.position, entry.size))
+
+    def records(self, offset: int) -> Iterator[Record]:
+        """The readable records from `offset` on, whoever they were meant for."""
+        offset = max(offset, self.start)
+        while offset < self.readable_end:
+            found = self.read(offset, _RECORDS_AT_ONCE, 1 << 20, _RECORDS_AT_ONCE, with_old=True)
+            for part in found.parts:
+                at = 0
+                while at < len(part):
+                    unit = read_unit(part, at)
+                    yield to_record(unit)
+                    at += unit.size
+            offset = found.next_offset
+
+    def find_time(self, time_ms: int) -> int:
+        """The first offset that was not stored before this time; the end if there is none."""
+        return find_time(self._store.log, self.queue, time_ms)
+
+    # -- those who wait
+
+    def watch(self, callback: Callable[[], None]) -> Watch:
+        """Call back once, when `readable_end` has grown or the stream is gone."""
+        if self._waiters is None:
+            self._waiters = Waiters()
+        return self._waiters.watch(callback)
+
+    def go(self) -> None:
+        """Its topic is deleted: nobody waits in vain."""
+        self.is_gone = True
+        self._settled()
+
+    def _settled(self) -> None:
+        if self._waiters is not None:
+            self._waiters.wake()
+
+
+class _Collected:
+    """Places in the log, and how long all of them are together."""
+
+    def __init__(self) -> None:
+        self.places: list[Span] = []
+        self.size = 0
+
+    def add(self, position: int, size: int) -> None:
+        self.places.append((position, size))
+        self.size += size

@@ -1,0 +1,289 @@
+"""Topics whose streams share one log: made, changed, deleted and found. Definitions live in the catalogue, bytes in the
+store; names are unique across all homes."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+import msgspec
+
+from trimq.core.commit_log.message_ttl import Freshness
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.metadata.catalogue import Catalogue
+from trimq.core.metadata.catalogue import Definition as Stored
+from trimq.core.security.access import Resource, ResourceKind
+from trimq.errors import (
+    Busy,
+    InvalidCount,
+    InvalidName,
+    NameTooLong,
+    OtherHome,
+    Refusal,
+    TopicExists,
+    UnknownStream,
+    UnknownTopic,
+)
+from trimq.formats.unit_letters import is_letter_topic
+from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
+from trimq.storage.commit_store import CommitStore
+from trimq.storage.passes import Passes, Ticket
+
+log = logging.getLogger(__name__)
+
+KIND = "shared-topic"
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+READABLE, WRITABLE, INHERITABLE = 4, 2, 1
+
+
+class SharedDefinition(msgspec.Struct, frozen=True):
+    """A topic as it is kept in the catalogue. Producers choose among `write_streams`, consumers among `read_streams`:
+    the two differ while a topic grows or shrinks."""
+
+    namespace: str
+    name: str
+    read_streams: int
+    write_streams: int
+    permissions: int = READABLE | WRITABLE
+    is_ordered: bool = False
+    flags: int = 0
+    attributes: dict[str, str] = {}
+    created_ms: int = 0
+    may_expire: bool = False
+    """Whether it has ever had a message that is of use for a time only."""
+
+
+class SharedTopic:
+    """One topic and the streams that were used of it."""
+
+    def __init__(
+        self, id: UUID, definition: SharedDefinition, version: int, store: CommitStore, freshness: Freshness
+    ) -> None:
+        self.id = id
+        self.name = TopicName(definition.namespace, definition.name)
+        self.resource = Resource(ResourceKind.TOPIC, definition.namespace, definition.name)
+        self.definition = definition
+        self.version = version
+        self.raw_name = definition.name.encode()
+        self.creation: Ticket | None = None
+        """Until it is durable that there is this topic: whatever is stored in it before would be nobody's if it were
+        refused."""
+        self._store = store
+        self._freshness = freshness
+        self._freshness.is_on = definition.may_expire
+        self._streams: dict[int, SharedStream] = {}
+
+    def change(self, definition: SharedDefinition, version: int) -> None:
+        self.definition, self.version = definition, version
+        self._freshness.is_on = definition.may_expire
+
+    def stream(self, number: int) -> SharedStream:
+        found = self._streams.get(number)
+        if found is not None:
+            return found
+        if not 0 <= number < max(self.definition.read_streams, self.definition.write_streams):
+            raise UnknownStream(str(self.name), number)
+        return self.kept_stream(number)
+
+    def kept_stream(self, number: int) -> SharedStream:
+        """Also one that the topic has no longer: what was meant for it when it was there is kept in it."""
+        found = self._streams.get(number)
+        if found is None:
+            if not 0 <= number < 1 << 31:
+                raise UnknownStream(str(self.name), number)
+            found = self._streams[number] = self._make_stream(number)
+        return found
+
+    def _make_stream(self, number: int) -> SharedStream:
+        return SharedStream(StreamId(self.id, number), self._store, self.name.name, self._freshness)
+
+    def go(self) -> None:
+        """It is deleted."""
+        for stream in list(self._streams.values()):
+            stream.go()
+
+    def streams(self) -> list[SharedStream]:
+        count = max(self.definition.read_streams, self.definition.write_streams)
+        return [self.stream(number) for number in range(count)]
+
+
+class SharedTopics:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        store: CommitStore,
+        passes: Passes,
+        find_elsewhere: Callable[[TopicName], Home | None],
+        now_ms: Callable[[], int],
+        new_id: Callable[[], UUID],
+        name_length: int,
+        stream_limit: int,
+        passed_over: Callable[[], None],
+    ) -> None:
+        self._passed_over = passed_over
+        self._catalogue = catalogue
+        self._store = store
+        self._passes = passes
+        self._find_elsewhere = find_elsewhere
+        self._now_ms = now_ms
+        self._new_id = new_id
+        self._name_length = name_length
+        self._stream_limit = stream_limit
+        self._by_name: dict[TopicName, SharedTopic] = {}
+        self._by_id: dict[UUID, SharedTopic] = {}
+        self._leaving: set[TopicName] = set()
+        self._deleted_listeners: list[Callable[[UUID], object]] = []
+        self.revision = 0
+        """Grows with every change."""
+        catalogue.watch(KIND, self._changed)
+
+    def open(self) -> None:
+        """Find all that are defined."""
+        for key, found in self._catalogue.all(KIND):
+            self._changed(key, found)
+
+    def strays(self) -> dict[str, int]:
+        """The topics that are in the log and not defined, and how many streams were used of each."""
+        known = {name.name for name in self._by_name}
+        counts: dict[str, int] = {}
+        for name, number in self._store.queues():
+            if name not in known:
+                counts[name] = max(counts.get(name, 0), number + 1)
+        return counts
+
+    def drop_strays(self) -> None:
+        """What is left of topics that were deleted goes."""
+        for name in self.strays():
+            self._store.drop(name)
+
+    def settle_strays(self) -> None:
+        """At a start: what is left of topics that were deleted goes. Where the last definitions are lost nobody knows
+        which were, so that they are defined anew."""
+        if not self._catalogue.was_cut:
+            self.drop_strays()
+            return
+        for name, count in self.strays().items():
+            try:
+                self.create(SharedDefinition(DEFAULT_NAMESPACE, name, count, count))
+            except Refusal as refusal:
+                log.warning("the messages of topic %s, whose definition is lost, stay without one: %s", name, refusal)
+            else:
+                log.warning("the definition of topic %s was lost: it is made anew with %d queues", name, count)
+
+    def __iter__(self) -> Iterator[SharedTopic]:
+        return iter(self._by_name.values())
+
+    def __contains__(self, name: TopicName) -> bool:
+        return name in self._by_name or name in self._leaving
+
+    def get(self, name: TopicName) -> SharedTopic:
+        """The topic, or a refusal: unknown, or kept in another home."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            home = self._find_elsewhere(name)
+            if home is not None:
+                raise OtherHome(str(name), home.value)
+            raise UnknownTopic(str(name))
+        return topic
+
+    def find_id(self, id: UUID) -> SharedTopic | None:
+        return self._by_id.get(id)
+
+    def find(self, name: TopicName) -> SharedTopic | None:
+        return self._by_name.get(name)
+
+    def prepare(self, definition: SharedDefinition) -> None:
+        """See that a topic is there that the broker itself needs, before anything is served."""
+        name = TopicName(definition.namespace, definition.name)
+        known = self._by_name.get(name)
+        if known is None:
+            self.create(definition)
+        elif known.definition.read_streams < definition.read_streams:
+            count = definition.read_streams
+            self.change(known, msgspec.structs.replace(known.definition, read_streams=count, write_streams=count))
+
+    # -- changes: seen at once, acknowledged when the ticket's pass is durable, taken back when it is refused
+
+    def create(self, definition: SharedDefinition) -> tuple[SharedTopic, Ticket]:
+        name = TopicName(definition.namespace, definition.name)
+        self.check(definition)
+        if name in self._by_name:
+            raise TopicExists(str(name))
+        if name in self._leaving:
+            raise Busy(f"topic {name} is being deleted")
+        if (home := self._find_elsewhere(name)) is not None:
+            raise OtherHome(str(name), home.value)
+        definition = msgspec.structs.replace(definition, created_ms=self._now_ms())
+        ticket = self._catalogue.put(KIND, str(self._new_id()), msgspec.to_builtins(definition), None)
+        topic = self._by_name[name]
+        topic.creation = ticket
+        self._passes.afterwards(ticket, lambda _: _created(topic))
+        return topic, ticket
+
+    def change(self, topic: SharedTopic, definition: SharedDefinition) -> Ticket:
+        """Streams that are no longer written or read keep their messages."""
+        self.check(definition)
+        return self._catalogue.put(KIND, str(topic.id), msgspec.to_builtins(definition), topic.version)
+
+    def let_expire(self, topic: SharedTopic) -> None:
+        """From now on its messages are looked at before they are given. On disk with whatever is appended next. Letters
+        tell of what is over, and stay."""
+        if not topic.definition.may_expire and not is_letter_topic(topic.name.name):
+            self.change(topic, msgspec.structs.replace(topic.definition, may_expire=True))
+
+    def check(self, definition: SharedDefinition) -> None:
+        """Refuse what no topic can be."""
+        self.check_name(definition.name)
+        for count in (definition.read_streams, definition.write_streams):
+            if not 0 <= count <= self._stream_limit:
+                raise InvalidCount(f"a topic has 0 to {self._stream_limit} streams, not {count}")
+
+    def check_name(self, name: str) -> None:
+        if len(name) > self._name_length:
+            raise NameTooLong(len(name), self._name_length)
+        if not _LEGAL.fullmatch(name):
+            raise InvalidName(name[:200], "a topic's name has letters, digits, '%', '|', '_' and '-' only")
+
+    def delete(self, topic: SharedTopic) -> Ticket:
+        """Forget the topic at once; its streams go, and its name is free, when that is on disk."""
+        ticket = self._catalogue.delete(KIND, str(topic.id), topic.version)
+        self._leaving.add(topic.name)
+        self._passes.when_on_disk(ticket, lambda done: self._finish_delete(topic, done))
+        return ticket
+
+    def _finish_delete(self, topic: SharedTopic, ticket: Ticket) -> None:
+        self._leaving.discard(topic.name)
+        if ticket.refusal is None:
+            self._store.drop(topic.name.name)
+            for listener in self._deleted_listeners:
+                listener(topic.id)
+
+    def on_deleted(self, listener: Callable[[UUID], object]) -> None:
+        """Call `listener` when a topic is gone for good: what others keep of it may go too."""
+        self._deleted_listeners.append(listener)
+
+    def _changed(self, key: str, found: Stored | None) -> None:
+        """The catalogue says what there is, also when a refused pass takes it back."""
+        self.revision += 1
+        id = UUID(key)
+        known = self._by_id.get(id)
+        if found is None:
+            if known is not None:
+                del self._by_id[id]
+                self._by_name.pop(known.name, None)
+                known.go()
+            return
+        definition = msgspec.convert(found.value, SharedDefinition)
+        if known is None:
+            freshness = Freshness(self._now_ms, self._passed_over)
+            known = self._by_id[id] = SharedTopic(id, definition, found.version, self._store, freshness)
+            self._by_name[known.name] = known
+        known.change(definition, found.version)
+
+
+def _created(topic: SharedTopic) -> None:
+    topic.creation = None

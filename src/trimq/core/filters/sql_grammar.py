@@ -1,0 +1,329 @@
+"""The grammar of selectors, and what each of its rules becomes: a function of a message's properties.
+
+What stands behind a whole expression is not looked at, as it never was: `a > 3 b` is `a > 3`. `NOT` and the signs bind
+to the word behind them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import lark
+from lark.exceptions import UnexpectedInput, UnexpectedToken
+
+from trimq.core.filters.sql_filter import BadSelector, Matches, Properties
+from trimq.core.filters.sql_values import INT64, Incomparable, Value, compare, compare_order
+
+Evaluate = Callable[[Properties], Value]
+
+_GRAMMAR = r"""
+?start: either
+?either: both | either OR both
+?both: equality | both AND equality
+?equality: comparison
+    | equality EQUAL comparison
+    | equality UNEQUAL comparison -> unequal
+    | equality IS NULL -> is_null
+    | equality IS NOT NULL -> is_not_null
+?comparison: unary
+    | comparison ORDER unary
+    | comparison SEARCH TEXT -> search
+    | comparison NOT SEARCH TEXT -> not_search
+    | comparison BETWEEN unary AND unary -> between
+    | comparison NOT BETWEEN unary AND unary -> not_between
+    | comparison IN "(" texts ")" -> is_in
+    | comparison NOT IN "(" texts ")" -> is_not_in
+texts: TEXT ("," TEXT)*
+?unary: PLUS unary -> same
+    | MINUS unary -> negated
+    | NOT unary -> opposite
+    | primary
+?primary: constant | property | "(" either ")" -> same
+constant: TEXT | WHOLE | DECIMAL | TRUE | FALSE | NULL
+property: NAME
+
+EQUAL: "="
+UNEQUAL.1: "<>"
+ORDER: ">=" | "<=" | ">" | "<"
+PLUS: "+"
+MINUS: "-"
+NOT.3: /NOT(?![a-z0-9_$])/i
+AND.3: /AND(?![a-z0-9_$])/i
+OR.3: /OR(?![a-z0-9_$])/i
+BETWEEN.3: /BETWEEN(?![a-z0-9_$])/i
+IN.3: /IN(?![a-z0-9_$])/i
+IS.3: /IS(?![a-z0-9_$])/i
+TRUE.3: /TRUE(?![a-z0-9_$])/i
+FALSE.3: /FALSE(?![a-z0-9_$])/i
+NULL.3: /NULL(?![a-z0-9_$])/i
+SEARCH.3: /(CONTAINS|STARTSWITH|ENDSWITH)(?![a-z0-9_$])/i
+DECIMAL.2: /[0-9]+\.[0-9]*(E[+-]?[0-9]+)?|\.[0-9]+(E[+-]?[0-9]+)?|[0-9]+E[+-]?[0-9]+/i
+WHOLE.1: /0|[1-9][0-9]*L?/i
+TEXT: /'(''|[^'])*'/
+NAME: /[a-z_$][a-z0-9_$]*/i
+BLANK: /[ \t\n\r\f]+/
+LINE_COMMENT.4: /--[^\n\r]*(\r\n|\n|\r)/
+BLOCK_COMMENT.4: "/*" /[^*]*\*+([^\/*][^*]*\*+)*/ "/"
+%ignore BLANK
+%ignore LINE_COMMENT
+%ignore BLOCK_COMMENT
+"""
+
+_OPERATORS = frozenset(
+    ("EQUAL", "UNEQUAL", "ORDER", "PLUS", "MINUS", "NOT", "AND", "OR", "BETWEEN", "IN", "IS", "SEARCH", "LPAR")
+)
+_MOST_FLOAT = 1.7976931348623157e308
+
+
+class _Node(NamedTuple):
+    evaluate: Evaluate
+    is_truth: bool = False
+    is_constant: bool = False
+    is_property: bool = False
+    value: Value = None
+
+
+def parse(text: str, max_operators: int) -> Matches:
+    """BadSelector: it is none."""
+    try:
+        evaluate = _truth(_read(text, max_operators)).evaluate
+    except UnexpectedInput as error:
+        raise BadSelector(f"not understood at character {error.pos_in_stream}") from None
+
+    def matches(properties: Properties) -> bool:
+        try:
+            return evaluate(properties) is True
+        except Incomparable:
+            return False
+
+    return matches
+
+
+def _read(text: str, max_operators: int) -> _Node:
+    session: Any = _PARSER.parse_interactive(text)
+    operators = 0
+    try:
+        for token in session.lexer_thread.lex(session.parser_state):
+            operators += token.type in _OPERATORS
+            if operators > max_operators:
+                raise BadSelector(f"an expression of more than {max_operators} operators")
+            session.feed_token(token)
+    except UnexpectedToken:
+        if "$END" not in session.accepts():
+            raise
+    result = session.feed_eof()
+    assert isinstance(result, _Node)
+    return result
+
+
+def _truth(node: _Node) -> _Node:
+    """A property alone counts as a truth, which no text is."""
+    if node.is_truth:
+        return node
+    if node.is_property:
+        return _Node(lambda properties: None if node.evaluate(properties) is None else False, is_truth=True)
+    raise BadSelector("an expression that is neither true nor false")
+
+
+class _Builder(lark.Transformer):  # type: ignore[type-arg]
+    """Makes a node of each rule, while it is read."""
+
+    def either(self, parts: list[_Node]) -> _Node:
+        left, right = _truth(parts[0]).evaluate, _truth(parts[2]).evaluate
+
+        def evaluate(properties: Properties) -> Value:
+            first = left(properties)
+            if first is True:
+                return True
+            second = right(properties)
+            return True if second is True else None if first is None or second is None else False
+
+        return _Node(evaluate, is_truth=True)
+
+    def both(self, parts: list[_Node]) -> _Node:
+        return _and(_truth(parts[0]), _truth(parts[2]))
+
+    def equality(self, parts: list[_Node]) -> _Node:
+        left, _, right = parts
+        if (left.is_constant and left.value is None) or (right.is_constant and right.value is None):
+            raise BadSelector("nothing is equal to NULL: ask IS NULL")
+        if left.is_constant and right.is_constant and left.is_truth and not right.is_truth:
+            raise BadSelector("a truth cannot be compared with what is none")
+        return _equal(left, right)
+
+    def unequal(self, parts: list[_Node]) -> _Node:
+        return self.opposite([parts[1], self.equality(parts)])
+
+    def is_null(self, parts: list[_Node]) -> _Node:
+        return _equal(parts[0], _NULL)
+
+    def is_not_null(self, parts: list[_Node]) -> _Node:
+        return self.opposite([parts[0], _equal(parts[0], _NULL)])
+
+    def comparison(self, parts: list[_Node]) -> _Node:
+        return _ordered(parts[0], str(parts[1]), parts[2])
+
+    def between(self, parts: list[_Node]) -> _Node:
+        value, _, low, _, high = parts
+        if low.is_constant and high.is_constant and _is_backwards(low.value, high.value):
+            raise BadSelector("BETWEEN has the lower end first")
+        return _and(_ordered(value, ">=", low), _ordered(value, "<=", high))
+
+    def not_between(self, parts: list[_Node]) -> _Node:
+        value, _, _, low, _, high = parts
+        return self.either([_ordered(value, "<", low), parts[1], _ordered(value, ">", high)])
+
+    def search(self, parts: list[_Node]) -> _Node:
+        return _search(parts[0], str(parts[1]).upper(), _text(str(parts[2])), False)
+
+    def not_search(self, parts: list[_Node]) -> _Node:
+        return _search(parts[0], str(parts[2]).upper(), _text(str(parts[3])), True)
+
+    def texts(self, parts: list[lark.Token]) -> frozenset[str]:
+        return frozenset(_text(str(part)) for part in parts)
+
+    def is_in(self, parts: list[_Node]) -> _Node:
+        return _in(parts[0], parts[-1], False)
+
+    def is_not_in(self, parts: list[_Node]) -> _Node:
+        return _in(parts[0], parts[-1], True)
+
+    def same(self, parts: list[_Node]) -> _Node:
+        return parts[-1]
+
+    def negated(self, parts: list[_Node]) -> _Node:
+        value = parts[1].evaluate
+
+        def evaluate(properties: Properties) -> Value:
+            found = value(properties)
+            return -found if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+        return _Node(evaluate)
+
+    def opposite(self, parts: list[_Node]) -> _Node:
+        value = _truth(parts[1]).evaluate
+
+        def evaluate(properties: Properties) -> Value:
+            found = value(properties)
+            return None if found is None else not found
+
+        return _Node(evaluate, is_truth=True)
+
+    def constant(self, parts: list[lark.Token]) -> _Node:
+        value = _read_constant(parts[0])
+        is_truth = value is None or isinstance(value, bool)
+        return _Node(lambda _: value, is_truth, is_constant=True, value=value)
+
+    def property(self, parts: list[lark.Token]) -> _Node:
+        name = str(parts[0])
+        return _Node(lambda properties: properties.get(name), is_property=True)
+
+
+def _read_constant(token: lark.Token) -> Value:
+    text = str(token)
+    match token.type:
+        case "TEXT":
+            return _text(text)
+        case "WHOLE":
+            digits = text.rstrip("lL")
+            if len(digits) > 19 or int(digits) > INT64:
+                raise BadSelector(f"{text[:40]} is too large")
+            return int(digits)
+        case "DECIMAL":
+            if float(text) > _MOST_FLOAT:
+                raise BadSelector(f"{text[:40]} is too large")
+            return float(text)
+        case "NULL":
+            return None
+    return token.type == "TRUE"
+
+
+def _text(quoted: str) -> str:
+    return quoted[1:-1].replace("''", "'")
+
+
+def _is_backwards(low: Value, high: Value) -> bool:
+    try:
+        return low is None or high is None or compare(high, low) < 0
+    except Incomparable as error:
+        raise BadSelector(str(error)) from None
+
+
+def _and(first: _Node, second: _Node) -> _Node:
+    left, right = first.evaluate, second.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        one = left(properties)
+        if one is False:
+            return False
+        other = right(properties)
+        return False if other is False else None if one is None or other is None else True
+
+    return _Node(evaluate, is_truth=True)
+
+
+def _equal(first: _Node, second: _Node) -> _Node:
+    left, right = first.evaluate, second.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        one, other = left(properties), right(properties)
+        if one is None or other is None:
+            return True if one is other else None if one is None else False
+        return compare(one, other) == 0
+
+    return _Node(evaluate, is_truth=True)
+
+
+_ORDERS: dict[str, Callable[[int], bool]] = {
+    ">": lambda answer: answer > 0,
+    ">=": lambda answer: answer >= 0,
+    "<": lambda answer: answer < 0,
+    "<=": lambda answer: answer <= 0,
+}
+
+
+def _ordered(first: _Node, operator: str, second: _Node) -> _Node:
+    for node in (first, second):
+        if node.is_truth or (node.is_constant and isinstance(node.value, str)):
+            raise BadSelector("only numbers have an order")
+    left, right, holds = first.evaluate, second.evaluate, _ORDERS[operator]
+
+    def evaluate(properties: Properties) -> Value:
+        one, other = left(properties), right(properties)
+        return None if one is None or other is None else holds(compare_order(one, other))
+
+    return _Node(evaluate, is_truth=True)
+
+
+_SEARCHES: dict[str, Callable[[str, str], bool]] = {
+    "CONTAINS": str.__contains__,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+def _search(node: _Node, operator: str, wanted: str, is_not: bool) -> _Node:
+    value, holds = node.evaluate, _SEARCHES[operator]
+
+    def evaluate(properties: Properties) -> Value:
+        found = value(properties)
+        return bool(wanted) and isinstance(found, str) and holds(found, wanted) is not is_not
+
+    return _Node(evaluate, is_truth=True)
+
+
+def _in(node: _Node, wanted: object, is_not: bool) -> _Node:
+    if not node.is_property:
+        raise BadSelector("IN asks about a property")
+    assert isinstance(wanted, frozenset)
+    value = node.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        found = value(properties)
+        return None if found is None else (found in wanted) is not is_not
+
+    return _Node(evaluate, is_truth=True)
+
+
+_NULL = _Node(lambda _: None, is_truth=True, is_constant=True)
+_PARSER = lark.Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(), maybe_placeholders=False)

@@ -1,0 +1,31 @@
+"""Which topics a group can divide, and how many streams each has, as they are now. Looked up anew only after a change:
+every sign of life of every member asks."""
+
+from __future__ import annotations
+
+from trimq.core.groups.assigned_group import KnownTopics, TopicShape
+from trimq.core.partitions.topics import Topics
+from trimq.model import DEFAULT_NAMESPACE, Home
+
+
+class DivisibleTopics:
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._has_changed = True
+        self._known = KnownTopics(0, {})
+
+    def changed(self) -> None:
+        """A topic came, went or grew."""
+        self._has_changed = True
+
+    def known(self) -> KnownTopics:
+        # A deletion that is taken back changes the number of topics without a word.
+        if self._has_changed or len(self._topics) != self._known.total:
+            self._has_changed = False
+            shapes = {
+                topic.name.name: TopicShape(topic.id, len(topic.streams))
+                for topic in self._topics
+                if topic.home is Home.PARTITION_LOG and topic.name.namespace == DEFAULT_NAMESPACE
+            }
+            self._known = KnownTopics(self._known.revision + 1, shapes, len(self._topics))
+        return self._known

@@ -1,0 +1,213 @@
+"""A member of a group that the broker divides, how it moves from what it holds to what it shall hold, and the form in
+which it is kept. Streams are given up before they are given out: until its owner has let go of a stream, nobody else
+gets it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from uuid import UUID
+
+import msgspec
+
+from trimq.core.groups.group import MemberDescription
+from trimq.model import StreamId
+
+JOINING_EPOCH = 0
+LEFT_EPOCH = -1
+AWAY_EPOCH = -2  # a named instance that will come back
+
+Streams = frozenset[StreamId]
+
+
+class Progress(Enum):
+    SETTLED = "settled"
+    GIVING_UP = "giving-up"  # holds streams that it has been told to let go
+    AWAITING = "awaiting"  # others hold streams that it shall have
+
+
+@dataclass(slots=True)
+class AssignedMember:
+    """`held` has, for each stream, the epoch in which it was given. `giving_up` streams are still its own."""
+
+    id: str
+    instance: str | None = None
+    rack: str | None = None
+    client_id: str = ""
+    host: str = ""
+    rebalance_ms: int = 0
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    assignor: str | None = None
+    epoch: int = JOINING_EPOCH
+    previous_epoch: int = LEFT_EPOCH
+    progress: Progress = Progress.SETTLED
+    held: dict[StreamId, int] = field(default_factory=dict)
+    giving_up: Streams = frozenset()
+    target: Streams = frozenset()
+    deadline_ms: int = 0
+    give_up_by_ms: int | None = None
+
+    @property
+    def is_away(self) -> bool:
+        return self.epoch == AWAY_EPOCH
+
+    def has_reached(self, epoch: int) -> bool:
+        return self.progress is Progress.SETTLED and self.epoch == epoch
+
+    def reconcile(self, epoch: int, owned: Streams | None, is_free: Callable[[StreamId], bool], now_ms: int) -> bool:
+        """Go as far towards the target of `epoch` as others allow. `owned` is what the client says it has. False:
+        nothing changed."""
+        if self.has_reached(epoch):
+            return False
+        if self.progress is Progress.GIVING_UP and (owned is None or owned & self.giving_up):
+            return False
+        kept = self.target & self.held.keys()
+        giving_up = frozenset(self.held.keys() - kept)
+        if giving_up and (owned is None or owned & giving_up):
+            self._hold(kept, self.epoch)
+            self.giving_up = giving_up
+            self.progress = Progress.GIVING_UP
+            self.give_up_by_ms = now_ms + self.rebalance_ms
+            return True
+        missing = self.target - kept
+        free = frozenset(stream for stream in missing if is_free(stream))
+        if self.progress is Progress.AWAITING and self.epoch == epoch and not free and not giving_up:
+            return False
+        self._move_to(epoch)
+        self._hold(kept | free, epoch)
+        self.giving_up = frozenset()
+        self.give_up_by_ms = None
+        self.progress = Progress.SETTLED if free == missing else Progress.AWAITING
+        return True
+
+    def _move_to(self, epoch: int) -> None:
+        if self.epoch != epoch:
+            self.previous_epoch = self.epoch
+            self.epoch = epoch
+
+    def _hold(self, streams: Streams, epoch: int) -> None:
+        self.held = {stream: self.held.get(stream, epoch) for stream in sorted(streams)}
+
+    def describe(self) -> MemberDescription:
+        return MemberDescription(
+            self.id,
+            self.instance,
+            self.client_id,
+            self.host,
+            rack=self.rack,
+            epoch=self.epoch,
+            topics=self.topics,
+            pattern=self.pattern,
+            streams=frozenset(self.held),
+            target=self.target,
+        )
+
+
+class KeptAssignedGroup(msgspec.Struct, frozen=True, tag="broker-assigned"):
+    """`topics_seen`: a digest of the topics that were divided. `members_seen`: one of the members, which are kept
+    apart from it, and before it."""
+
+    epoch: int
+    assignment_epoch: int
+    topics_seen: str
+    protocol_type: str = ""
+    emptied_ms: int | None = None
+    members_seen: str = ""
+
+
+class KeptAssignedMember(msgspec.Struct, frozen=True):
+    id: str
+    instance: str | None
+    rack: str | None
+    client_id: str
+    host: str
+    rebalance_ms: int
+    topics: list[str]
+    pattern: str
+    assignor: str | None
+    epoch: int
+    previous_epoch: int
+    progress: str
+    held: dict[str, dict[int, int]]  # by topic, by stream: since which epoch
+    giving_up: dict[str, list[int]]
+    target: dict[str, list[int]]
+
+    @classmethod
+    def of(cls, member: AssignedMember) -> KeptAssignedMember:
+        held: dict[str, dict[int, int]] = {}
+        for stream, epoch in member.held.items():
+            held.setdefault(stream.topic.hex, {})[stream.number] = epoch
+        return cls(
+            member.id,
+            member.instance,
+            member.rack,
+            member.client_id,
+            member.host,
+            member.rebalance_ms,
+            list(member.topics),
+            member.pattern,
+            member.assignor,
+            member.epoch,
+            member.previous_epoch,
+            member.progress.value,
+            held,
+            by_topic(member.giving_up),
+            by_topic(member.target),
+        )
+
+    def restore(self, session_ms: int, now_ms: int) -> AssignedMember:
+        """It has all of its time once more: nobody knows how much of it had passed."""
+        held = {
+            StreamId(UUID(topic), number): epoch
+            for topic, numbers in self.held.items()
+            for number, epoch in numbers.items()
+        }
+        return AssignedMember(
+            self.id,
+            self.instance,
+            self.rack,
+            self.client_id,
+            self.host,
+            self.rebalance_ms,
+            tuple(self.topics),
+            self.pattern,
+            self.assignor,
+            self.epoch,
+            self.previous_epoch,
+            Progress(self.progress),
+            held,
+            _streams(self.giving_up),
+            _streams(self.target),
+            now_ms + session_ms,
+            now_ms + self.rebalance_ms if self.giving_up else None,
+        )
+
+
+def by_topic(streams: Streams) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for stream in sorted(streams):
+        topics.setdefault(stream.topic.hex, []).append(stream.number)
+    return topics
+
+
+def _streams(topics: Mapping[str, list[int]]) -> Streams:
+    return frozenset(StreamId(UUID(topic), number) for topic, numbers in topics.items() for number in numbers)
+
+
+def digest_of_topics(shapes: Mapping[str, tuple[UUID, int]]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for name, (id, streams) in sorted(shapes.items()):
+        digest.update(f"{name}/{id.hex}/{streams};".encode())
+    return digest.hexdigest()
+
+
+def digest_of_members(members: Iterable[AssignedMember]) -> str:
+    """Who is there, how far each has come, and what each shall have."""
+    digest = hashlib.blake2b(digest_size=8)
+    for member in sorted(members, key=lambda member: member.id):
+        streams = sum(hash((stream.topic.int, stream.number)) for stream in member.target)  # in any order
+        digest.update(f"{member.id}/{member.epoch}/{streams};".encode())
+    return digest.hexdigest()

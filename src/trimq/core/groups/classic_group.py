@@ -1,0 +1,397 @@
+"""A group whose leading member divides the streams: members gather, the leader gets everyone's offers and hands in who
+gets what, all get their share. A state machine: an event and the time in, decisions out; it keeps no timer and no
+file, and cannot read what members tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trimq.core.groups.classic_member import ClassicMember, KeptClassicGroup, KeptMember
+from trimq.core.groups.classic_roster import Roster
+from trimq.core.groups.group import (
+    Claim,
+    Decision,
+    GroupDescription,
+    GroupKind,
+    GroupState,
+    Joined,
+    JoinRequest,
+    Leaver,
+    Synced,
+    SyncRequest,
+)
+from trimq.errors import Refusal
+from trimq.errors.groups import (
+    InstanceFenced,
+    MemberNameNeeded,
+    NothingInCommon,
+    Rebalancing,
+    StaleGeneration,
+    UnknownMember,
+)
+
+# A new member does not know its name before its first answer and cannot show that it is alive: one whose client gave
+# up must not hold its place for ever.
+NEW_MEMBER_MS = 300_000
+
+
+class ClassicGroup:
+    """`must_keep` is set when something happened that must outlive a restart; whoever keeps it clears it."""
+
+    kind = GroupKind.MEMBER_ASSIGNED
+
+    def __init__(self, name: str, initial_delay_ms: int = 0, generation: int = 0) -> None:
+        self.name = name
+        self.state = GroupState.EMPTY
+        self.generation = generation
+        self.strategy: str | None = None
+        self.must_keep = False
+        self._initial_delay_ms = initial_delay_ms
+        self._roster = Roster()
+        self._expected: dict[str, int] = {}  # names given out, until when they may be used
+        self._unsynced: set[str] = set()
+        self._gather_due_ms: int | None = None
+        self._sync_due_ms: int | None = None
+        self._is_first_gathering = False
+        self._more_came = False
+        self._delay_left_ms = 0
+        self._decisions: list[Decision] = []
+
+    # -- what is kept
+
+    @classmethod
+    def restore(cls, name: str, kept: KeptClassicGroup, initial_delay_ms: int, now_ms: int) -> ClassicGroup:
+        """As it was kept. Every member has a whole session's time to show that it is still there."""
+        group = cls(name, initial_delay_ms, kept.generation)
+        group._roster.protocol_type = kept.protocol_type
+        group.strategy = kept.strategy
+        for each in kept.members:
+            member = each.restore()
+            member.deadline_ms = now_ms + member.session_ms
+            group._roster.add(member)
+        group._roster.leader = kept.leader
+        group.state = GroupState.STABLE if kept.members else GroupState.EMPTY
+        if not kept.is_divided:
+            group._gather(now_ms)
+        return group
+
+    def kept(self, emptied_ms: int | None) -> KeptClassicGroup:
+        roster, members = self._roster, [KeptMember.of(member) for member in self._roster]
+        agreed = self.generation, roster.protocol_type, self.strategy, roster.leader, members
+        is_divided = self.state in (GroupState.STABLE, GroupState.EMPTY)
+        return KeptClassicGroup(*agreed, None if members else emptied_ms, is_divided)
+
+    # -- what is asked
+
+    @property
+    def has_members(self) -> bool:
+        return len(self._roster) > 0
+
+    @property
+    def is_unused(self) -> bool:
+        """Nobody is here, nobody is expected."""
+        return not self._roster and not self._expected
+
+    def describe(self) -> GroupDescription:
+        """What members told each other is shown while it is settled."""
+        strategy = self.strategy if self.state is GroupState.STABLE else None
+        members = tuple(member.describe(strategy) for member in self._roster)
+        return GroupDescription(
+            self.name, self.kind, self.state, self._roster.protocol_type, strategy or "", self.generation, members
+        )
+
+    def next_due_ms(self) -> int | None:
+        """When `expire` has something to do, unless something happens before."""
+        dues = [self._gather_due_ms, self._sync_due_ms, *self._expected.values()]
+        dues += [member.deadline_ms for member in self._roster]
+        return min((due for due in dues if due is not None), default=None)
+
+    # -- events: each gives who is answered, and with what
+
+    def join(self, asked: JoinRequest, new_name: str, waiter: object, now_ms: int) -> list[Decision]:
+        """`new_name` is for a member that has none."""
+        self._roster.check_offers(asked)
+        if asked.member:
+            self._join_again(asked, waiter, now_ms)
+        elif (holder := self._roster.holder(asked.instance)) is not None:
+            self._take_over(holder, asked, new_name, waiter, now_ms)
+        elif asked.instance is None and asked.must_know_name:
+            self._expected[new_name] = now_ms + asked.session_ms
+            raise MemberNameNeeded(new_name)
+        else:
+            self._add(asked, new_name, waiter, now_ms)
+        return self._decided()
+
+    def sync(self, asked: SyncRequest, waiter: object, now_ms: int) -> list[Decision]:
+        member = self._roster.get(asked.member, asked.instance)
+        self._check_generation(asked.generation)
+        if asked.protocol_type not in (None, self._roster.protocol_type) or asked.strategy not in (None, self.strategy):
+            raise NothingInCommon(f"the group divides by {self.strategy!r}")
+        if self.state is GroupState.GATHERING:
+            raise Rebalancing
+        if member.syncing is not None:
+            self._decide(member.syncing, Rebalancing())  # its client asked again and does not wait for this one
+        member.syncing = waiter
+        self._unsynced.discard(member.id)
+        if not self._unsynced:
+            self._sync_due_ms = None
+        if self.state is GroupState.ASSIGNING and member.id == self._roster.leader:
+            for each in self._roster:
+                each.assignment = asked.assignments.get(each.id, b"")
+            self.state = GroupState.STABLE
+            self.must_keep = True
+        if self.state is GroupState.STABLE:
+            self._hand_out(now_ms)
+        else:
+            member.deadline_ms = None
+        return self._decided()
+
+    def beat(self, member: str, instance: str | None, generation: int, now_ms: int) -> None:
+        """The member is alive. A refusal tells it what it missed."""
+        found = self._roster.get(member, instance)
+        self._check_generation(generation)
+        self._stay_alive(found, now_ms)
+        if self.state is GroupState.GATHERING:
+            raise Rebalancing
+
+    def leave(self, leavers: Sequence[Leaver], now_ms: int) -> tuple[list[Refusal | None], list[Decision]]:
+        """For each who wants to go, why it cannot."""
+        before = len(self._roster)
+        refusals = [self._leave(leaver) for leaver in leavers]
+        self._after_removal(len(self._roster) < before, now_ms)
+        return refusals, self._decided()
+
+    def check_claim(self, claim: Claim, is_transactional: bool, now_ms: int) -> None:
+        """Refuse a commit by somebody who does not belong here now."""
+        if claim.generation < 0 and self.state is GroupState.EMPTY:
+            return
+        if not claim.is_nobody:
+            member = self._roster.get(claim.member, claim.instance)
+            self._check_generation(claim.generation)
+            self._stay_alive(member, now_ms)
+        elif not is_transactional and self.state is not GroupState.EMPTY:
+            raise UnknownMember("")
+        if not is_transactional and self.state is GroupState.ASSIGNING:
+            raise Rebalancing
+
+    def lose_assignment(self, now_ms: int) -> list[Decision]:
+        """What the leader handed in could not be kept: divide anew."""
+        if self.state is GroupState.STABLE:
+            for member in self._roster:
+                member.assignment = b""
+            self._gather(now_ms)
+        return self._decided()
+
+    def expire(self, now_ms: int) -> list[Decision]:
+        """Whatever is due by now happens."""
+        late = [name for name, due_ms in self._expected.items() if due_ms <= now_ms]
+        for name in late:
+            del self._expected[name]
+        silent = [member for member in self._roster if member.is_due(now_ms)]
+        for member in silent:
+            self._remove(member)
+        if late or silent:
+            self._after_removal(bool(silent), now_ms)
+        if self._gather_due_ms is not None and self._gather_due_ms <= now_ms:
+            self._gathering_due(now_ms)
+        if self._sync_due_ms is not None and self._sync_due_ms <= now_ms:
+            for member in self._roster:
+                if member.id in self._unsynced:
+                    self._remove(member)
+            self._gather(now_ms)
+        return self._decided()
+
+    # -- joining
+
+    def _add(self, asked: JoinRequest, name: str, waiter: object, now_ms: int) -> None:
+        member = ClassicMember.from_request(name, asked)
+        member.joining = waiter
+        member.is_new = True
+        member.deadline_ms = now_ms + NEW_MEMBER_MS
+        if not self._roster:
+            self._roster.protocol_type = asked.protocol_type
+        self._roster.add(member)
+        self._expected.pop(name, None)
+        self._more_came = True
+        self._gather_or_complete(now_ms)
+
+    def _join_again(self, asked: JoinRequest, waiter: object, now_ms: int) -> None:
+        if asked.member in self._expected and asked.instance is None:
+            self._add(asked, asked.member, waiter, now_ms)
+            return
+        member = self._roster.get(asked.member, asked.instance)
+        is_unchanged = member.offers == asked.offers
+        is_leader = member.id == self._roster.leader
+        if is_unchanged and (self.state is GroupState.ASSIGNING or (self.state is GroupState.STABLE and not is_leader)):
+            self._stay_alive(member, now_ms)
+            self._decide(waiter, self._answer(member))
+            return
+        self._await_others(member, asked, waiter)
+        self._gather_or_complete(now_ms)
+
+    def _await_others(self, member: ClassicMember, asked: JoinRequest, waiter: object) -> None:
+        if member.joining is not None:
+            self._decide(member.joining, Rebalancing())  # its client asked again and does not wait for this one
+        member.update(asked)
+        member.joining = waiter
+        if not member.is_new:
+            member.deadline_ms = None
+
+    def _take_over(self, old: ClassicMember, asked: JoinRequest, name: str, waiter: object, now_ms: int) -> None:
+        """A named instance has come back, as a new process with a new name."""
+        for waiting in (old.joining, old.syncing):
+            if waiting is not None:
+                self._decide(waiting, InstanceFenced(old.instance or ""))
+        before = self._roster.leader
+        member = ClassicMember.from_request(name, asked)
+        member.assignment = old.assignment
+        member.deadline_ms = now_ms + asked.session_ms
+        self._roster.replace(old, member)
+        if old.id in self._unsynced:
+            self._unsynced.remove(old.id)
+            self._unsynced.add(name)
+        if self.state is GroupState.STABLE and self._roster.select_strategy() == self.strategy:
+            self.must_keep = True
+            self._decide(waiter, self._answer_to_returned(member, before, asked.may_skip_assignment))
+            return
+        # Otherwise the leader may have been told of the old name, and nobody would get a share for the new one.
+        self._await_others(member, asked, waiter)
+        self._gather_or_complete(now_ms)
+
+    def _answer_to_returned(self, member: ClassicMember, leader_before: str | None, may_skip: bool) -> Joined:
+        if may_skip:
+            return self._answer(member, skips_assignment=member.id == self._roster.leader)
+        # An older client that took itself for the leader would divide anew: it is told of one that is gone.
+        assert self.strategy is not None
+        return Joined(member.id, self.generation, self._roster.protocol_type, self.strategy, leader_before or "")
+
+    # -- gathering
+
+    def _gather_or_complete(self, now_ms: int) -> None:
+        if self.state is GroupState.GATHERING:
+            self._complete_if_all_joined(now_ms)
+        else:
+            self._gather(now_ms)
+
+    def _gather(self, now_ms: int) -> None:
+        for member in self._roster:
+            if member.syncing is not None:
+                self._decide(member.syncing, Rebalancing())
+                member.syncing = None
+                if member.joining is None:
+                    member.deadline_ms = now_ms + member.session_ms
+        self._sync_due_ms = None
+        self._is_first_gathering = self.state is GroupState.EMPTY
+        self.state = GroupState.GATHERING
+        if self._is_first_gathering and self._initial_delay_ms > 0:
+            self._more_came = False
+            self._gather_due_ms = now_ms + self._initial_delay_ms
+            self._delay_left_ms = max(self._roster.rebalance_ms - self._initial_delay_ms, 0)
+        elif self._is_first_gathering or self._all_joined():
+            self._complete(now_ms)
+        else:
+            self._gather_due_ms = now_ms + self._roster.rebalance_ms
+
+    def _complete_if_all_joined(self, now_ms: int) -> None:
+        if not self._is_first_gathering and self._all_joined():
+            self._complete(now_ms)
+
+    def _gathering_due(self, now_ms: int) -> None:
+        if self._is_first_gathering and self._more_came and self._delay_left_ms:
+            self._more_came = False
+            delay_ms = min(self._initial_delay_ms, self._delay_left_ms)
+            self._delay_left_ms -= delay_ms
+            self._gather_due_ms = now_ms + delay_ms
+        else:
+            self._complete(now_ms)
+
+    def _complete(self, now_ms: int) -> None:
+        """The next generation begins, without those who did not come. Named instances may be absent for a while."""
+        self._gather_due_ms = None
+        for member in self._roster:
+            if member.joining is None and member.instance is None:
+                self._remove(member)
+        if self._roster and not self._roster.find_leader():
+            # Only absent instances are left: until they come or time out.
+            self._gather_due_ms = now_ms + self._roster.rebalance_ms
+            return
+        self.generation += 1
+        self._unsynced.clear()
+        if not self._roster:
+            self.state = GroupState.EMPTY
+            self.strategy = None
+            self.must_keep = True
+            return
+        self.strategy = self._roster.select_strategy()
+        self.state = GroupState.ASSIGNING
+        for member in self._roster:
+            if member.joining is not None:
+                self._decide(member.joining, self._answer(member))
+                member.joining = None
+            member.is_new = False
+            member.deadline_ms = now_ms + member.session_ms
+            self._unsynced.add(member.id)
+        self._sync_due_ms = now_ms + self._roster.rebalance_ms
+
+    def _all_joined(self) -> bool:
+        return not self._expected and self._roster.all_joined
+
+    # -- answers
+
+    def _answer(self, member: ClassicMember, skips_assignment: bool = False) -> Joined:
+        assert self.strategy is not None
+        roster = self._roster
+        members = roster.offers(self.strategy) if member.id == roster.leader else ()
+        leader = roster.leader or ""
+        return Joined(
+            member.id, self.generation, roster.protocol_type, self.strategy, leader, members, skips_assignment
+        )
+
+    def _hand_out(self, now_ms: int) -> None:
+        assert self.strategy is not None
+        for member in self._roster:
+            if member.syncing is not None:
+                self._decide(member.syncing, Synced(self._roster.protocol_type, self.strategy, member.assignment))
+                member.syncing = None
+                member.deadline_ms = now_ms + member.session_ms
+
+    def _decide(self, waiter: object, outcome: Joined | Synced | Refusal) -> None:
+        self._decisions.append(Decision(waiter, outcome))
+
+    def _decided(self) -> list[Decision]:
+        decisions, self._decisions = self._decisions, []
+        return decisions
+
+    # -- members
+
+    def _check_generation(self, generation: int) -> None:
+        if generation != self.generation:
+            raise StaleGeneration(generation, self.generation)
+
+    def _stay_alive(self, member: ClassicMember, now_ms: int) -> None:
+        if member.deadline_ms is not None and not member.is_new:
+            member.deadline_ms = now_ms + member.session_ms
+
+    def _leave(self, leaver: Leaver) -> Refusal | None:
+        name = leaver.member
+        holder = self._roster.holder(leaver.instance)
+        if not name and holder is not None:
+            name = holder.id
+        try:
+            self._remove(self._roster.get(name, leaver.instance))
+        except Refusal as refusal:
+            return None if self._expected.pop(name, None) is not None else refusal
+        return None
+
+    def _remove(self, member: ClassicMember) -> None:
+        self._roster.remove(member)
+        self._unsynced.discard(member.id)
+        for waiting in (member.joining, member.syncing):
+            if waiting is not None:
+                self._decide(waiting, UnknownMember(member.id))
+
+    def _after_removal(self, members_went: bool, now_ms: int) -> None:
+        if self.state is GroupState.GATHERING:
+            self._complete_if_all_joined(now_ms)
+        elif members_went:
+            self._gather(now_ms)

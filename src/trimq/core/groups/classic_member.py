@@ -1,0 +1,99 @@
+"""A member of a group whose leading member divides the streams, and the form in which such a group is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from trimq.core.groups.group import JoinRequest, MemberDescription, Offer
+
+
+@dataclass(slots=True)
+class ClassicMember:
+    """`joining` and `syncing` are those who wait for an answer. Without a deadline a member cannot time out: it waits
+    for the others."""
+
+    id: str
+    instance: str | None
+    client_id: str
+    host: str
+    session_ms: int
+    rebalance_ms: int
+    offers: tuple[Offer, ...]
+    assignment: bytes = b""
+    joining: object | None = None
+    syncing: object | None = None
+    is_new: bool = False
+    deadline_ms: int | None = None
+
+    @classmethod
+    def from_request(cls, id: str, asked: JoinRequest) -> ClassicMember:
+        return cls(id, asked.instance, asked.client_id, asked.host, asked.session_ms, asked.rebalance_ms, asked.offers)
+
+    def update(self, asked: JoinRequest) -> None:
+        self.offers = asked.offers
+        self.session_ms = asked.session_ms
+        self.rebalance_ms = asked.rebalance_ms
+        self.client_id = asked.client_id
+        self.host = asked.host
+
+    def is_due(self, now_ms: int) -> bool:
+        return self.deadline_ms is not None and self.deadline_ms <= now_ms
+
+    def metadata(self, strategy: str | None) -> bytes:
+        return next((offer.metadata for offer in self.offers if offer.name == strategy), b"")
+
+    def describe(self, strategy: str | None) -> MemberDescription:
+        assignment = b"" if strategy is None else self.assignment
+        return MemberDescription(self.id, self.instance, self.client_id, self.host, self.metadata(strategy), assignment)
+
+
+class KeptMember(msgspec.Struct, frozen=True):
+    id: str
+    instance: str | None
+    client_id: str
+    host: str
+    session_ms: int
+    rebalance_ms: int
+    offers: list[tuple[str, bytes]]
+    assignment: bytes
+
+    @classmethod
+    def of(cls, member: ClassicMember) -> KeptMember:
+        offers = [(offer.name, offer.metadata) for offer in member.offers]
+        return cls(
+            member.id,
+            member.instance,
+            member.client_id,
+            member.host,
+            member.session_ms,
+            member.rebalance_ms,
+            offers,
+            member.assignment,
+        )
+
+    def restore(self) -> ClassicMember:
+        return ClassicMember(
+            self.id,
+            self.instance,
+            self.client_id,
+            self.host,
+            self.session_ms,
+            self.rebalance_ms,
+            tuple(Offer(*offer) for offer in self.offers),
+            self.assignment,
+        )
+
+
+class KeptClassicGroup(msgspec.Struct, frozen=True, tag="member-assigned"):
+    """A group as its members last agreed on it. `emptied_ms`: since when, in message time, nobody is there.
+    `is_divided`: the shares of its members are known; else they are to be called together again."""
+
+    generation: int = 0
+    protocol_type: str = ""
+    strategy: str | None = None
+    leader: str | None = None
+    members: list[KeptMember] = []
+    emptied_ms: int | None = None
+    is_divided: bool = True

@@ -1,0 +1,378 @@
+"""All groups of the broker: finds them, keeps what must outlive a restart, wakes them when something is due, and tells
+those who wait what was decided. What a group decides is its own affair."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import cast
+from uuid import UUID
+
+from trimq.clock import Clock, Timer
+from trimq.core.groups.assignable_topics import DivisibleTopics
+from trimq.core.groups.assigned_group import AssignedGroup, Beat, BeatRequest
+from trimq.core.groups.assigned_member import JOINING_EPOCH, KeptAssignedGroup, KeptAssignedMember
+from trimq.core.groups.classic_group import ClassicGroup
+from trimq.core.groups.group import (
+    Claim,
+    CursorChange,
+    Decision,
+    GroupDescription,
+    GroupState,
+    Joined,
+    JoinRequest,
+    Leaver,
+    Synced,
+    SyncRequest,
+)
+from trimq.core.groups.store import GroupSettings, GroupStore, Kept
+from trimq.core.metadata.cursors import Cursors
+from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup
+from trimq.errors.groups import NothingInCommon, UnknownMember
+from trimq.model import StreamId
+from trimq.storage.passes import Passes, Ticket
+
+Answer = Callable[[Joined | Synced | Refusal, Ticket | None], None]
+Group = ClassicGroup | AssignedGroup
+
+HEARTBEAT_MS = 5_000
+SESSION_MS = 45_000
+
+_SWEEP_MS = 600_000
+
+
+class GroupRegistry:
+    """`retention_ms`: for how long, in message time, the cursors of a group that nobody uses are kept. `drop_pending`
+    keeps open transactions from moving a group's cursors, or that of one stream."""
+
+    def __init__(
+        self,
+        store: GroupStore,
+        cursors: Cursors,
+        passes: Passes,
+        clock: Clock,
+        topics: DivisibleTopics,
+        new_id: Callable[[], UUID],
+        initial_delay_ms: int,
+        retention_ms: int,
+        drop_pending: Callable[[str, StreamId | None], Ticket | None],
+    ) -> None:
+        self._store = store
+        self._cursors = cursors
+        self._passes = passes
+        self._clock = clock
+        self._topics = topics
+        self._new_id = new_id
+        self._initial_delay_ms = initial_delay_ms
+        self._retention_ms = retention_ms
+        self._drop_pending = drop_pending
+        self._groups: dict[str, Group] = {}
+        self._emptied_ms: dict[str, int] = {}
+        self._unsettled: dict[str, Ticket] = {}
+        self._timers: dict[str, tuple[int, Timer]] = {}
+        self._sweep_timer: Timer | None = None
+
+    # -- from start to end
+
+    def open(self) -> None:
+        """Take up what was kept."""
+        for name, kept, members in self._store.load():
+            self._groups[name] = self._restore(name, kept, members)
+            if kept.emptied_ms is not None:
+                self._emptied_ms[name] = kept.emptied_ms
+
+    def _restore(self, name: str, kept: Kept, members: list[KeptAssignedMember]) -> Group:
+        now_ms = self._clock.liveness.now_ms()
+        if isinstance(kept, KeptAssignedGroup):
+            session_ms = self._store.settings(name).session_ms or SESSION_MS
+            return AssignedGroup.restore(name, kept, members, session_ms, now_ms)
+        return ClassicGroup.restore(name, kept, self._initial_delay_ms, now_ms)
+
+    def start(self) -> None:
+        for group in self._groups.values():
+            self._arm(group)
+        self._await_sweep()
+
+    def stop(self) -> None:
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+
+    # -- groups
+
+    def names(self) -> list[str]:
+        """Those that have members, had them, or have cursors, if only in an open transaction."""
+        return list(dict.fromkeys([*self._groups, *self._cursors.groups(), *sorted(self._cursors.unstable_groups())]))
+
+    def describe(self, name: str) -> GroupDescription:
+        return self._find(name).describe()
+
+    def delete(self, name: str) -> Ticket | None:
+        """Forget the group and its cursors, also those that open transactions would move. None: nothing was kept."""
+        if self._find(name).state is not GroupState.EMPTY:
+            raise GroupNotEmpty(name)
+        dropped = self._drop_pending(name, None)
+        return self._forget(name) or dropped
+
+    def _find(self, name: str) -> Group:
+        group = self._groups.get(name)
+        if group is not None:
+            return group
+        if not self._cursors.all(name) and not self._cursors.unstable(name):
+            raise UnknownGroup(name)
+        return ClassicGroup(name)  # readers that are no members have committed
+
+    def _classic(self, name: str, member: str) -> ClassicGroup:
+        group = self._groups.get(name)
+        if not isinstance(group, ClassicGroup):
+            raise UnknownMember(member)
+        return group
+
+    def _forget(self, name: str) -> Ticket | None:
+        self._groups.pop(name, None)
+        self._emptied_ms.pop(name, None)
+        self._disarm(name)
+        deleted = self._cursors.delete(name)
+        return self._store.forget(name) or deleted
+
+    # -- members of groups whose leading member divides
+
+    def join(self, name: str, asked: JoinRequest, answer: Answer) -> None:
+        """`answer` is called once, perhaps before this returns. A refusal: it is not called at all."""
+        group = self._classic_to_join(name, asked)
+        origin = asked.client_id if asked.instance is None else asked.instance
+        new_name = f"{origin}-{self._new_id()}"
+        try:
+            decisions = group.join(asked, new_name, answer, self._clock.liveness.now_ms())
+            self._carry_out(group, decisions)
+        finally:
+            self._arm(group)
+            self._drop_unused(group)
+
+    def _classic_to_join(self, name: str, asked: JoinRequest) -> ClassicGroup:
+        group = self._groups.get(name)
+        if isinstance(group, AssignedGroup):
+            if group.has_members:
+                raise NothingInCommon("the group is divided by the broker")
+            self._disarm(name)
+            group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms, group.generation)
+        if group is None:
+            if asked.member:
+                raise UnknownMember(asked.member)
+            group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms)
+        return group
+
+    def sync(self, name: str, asked: SyncRequest, answer: Answer) -> None:
+        """As `join`."""
+        group = self._classic(name, asked.member)
+        self._carry_out(group, group.sync(asked, answer, self._clock.liveness.now_ms()))
+        self._arm(group)
+
+    def beat(self, name: str, member: str, instance: str | None, generation: int) -> None:
+        self._classic(name, member).beat(member, instance, generation, self._clock.liveness.now_ms())
+
+    def leave(self, name: str, leavers: Sequence[Leaver]) -> list[Refusal | None]:
+        """For each who wants to go, why it cannot."""
+        group = self._groups.get(name)
+        if not isinstance(group, ClassicGroup):
+            return [UnknownMember(leaver.member) for leaver in leavers]
+        refusals, decisions = group.leave(leavers, self._clock.liveness.now_ms())
+        self._carry_out(group, decisions)
+        self._arm(group)
+        self._drop_unused(group)
+        return refusals
+
+    # -- members of groups that the broker divides
+
+    def beat_assigned(self, name: str, asked: BeatRequest) -> tuple[Beat, Ticket | None]:
+        """True once the ticket's pass is durable and not refused; without a ticket, now."""
+        if not asked.member:
+            asked = replace(asked, member=short_name(self._new_id()))
+        group = self._assigned(name, asked)
+        session_ms = self._store.settings(name).session_ms or SESSION_MS
+        beat = group.beat(asked, self._topics.known(), session_ms, self._clock.liveness.now_ms())
+        if self._groups.get(name) is not group:
+            self._disarm(name)
+            self._groups[name] = group
+        return beat, self._keep_changes(group)
+
+    def leave_assigned(self, name: str, asked: BeatRequest) -> tuple[Beat, Ticket | None]:
+        """As `beat_assigned`."""
+        group = self._groups.get(name)
+        if not isinstance(group, AssignedGroup):
+            raise UnknownGroup(name)
+        beat = group.leave(asked)
+        return beat, self._keep_changes(group)
+
+    def _assigned(self, name: str, asked: BeatRequest) -> AssignedGroup:
+        """For a member that joins, the group may be a new one: it is taken up once somebody is in it."""
+        group = self._groups.get(name)
+        if isinstance(group, AssignedGroup):
+            return group
+        if asked.epoch != JOINING_EPOCH or (group is not None and group.has_members):
+            raise UnknownGroup(name)
+        return AssignedGroup(name) if group is None else AssignedGroup(name, group.generation + 1)
+
+    def settings(self, name: str) -> GroupSettings:
+        return self._store.settings(name)
+
+    def with_settings(self) -> list[str]:
+        return self._store.with_settings()
+
+    def change_settings(self, name: str, settings: GroupSettings) -> Ticket | None:
+        return self._store.change_settings(name, settings)
+
+    # -- cursors
+
+    def commit(self, name: str, claim: Claim, changes: Sequence[CursorChange]) -> list[Ticket | Refusal]:
+        """Remember how far a group has read. For each change, when it counts or why it is refused."""
+        outcomes: list[Ticket | Refusal] = []
+        for change in changes:
+            try:
+                self.check_claim(name, claim, change.stream)
+            except Refusal as refusal:
+                outcomes.append(refusal)
+                continue
+            outcomes.append(
+                self._cursors.commit(name, change.stream, change.offset, change.metadata, change.leader_epoch)
+            )
+        return outcomes
+
+    def check_claim(
+        self, name: str, claim: Claim, stream: StreamId | None = None, is_transactional: bool = False
+    ) -> None:
+        """Refuse a commit by somebody who does not belong to the group now, or does not hold the stream."""
+        try:
+            group = self._find(name)
+        except UnknownGroup:
+            if claim.generation < 0:
+                return  # the first commit of a reader that is no member makes the group
+            raise
+        if isinstance(group, AssignedGroup):
+            group.check_claim(claim, stream, is_transactional)
+        else:
+            group.check_claim(claim, is_transactional, self._clock.liveness.now_ms())
+
+    def check_reader(self, name: str, claim: Claim) -> None:
+        """Refuse somebody who takes itself for a member of a group that the broker divides, and is none."""
+        group = self._groups.get(name)
+        if isinstance(group, AssignedGroup):
+            group.check_reader(claim)
+
+    def delete_cursor(self, name: str, stream: StreamId) -> Ticket | None:
+        """Forget how far the group has read a stream. None: it had not begun."""
+        dropped = self._drop_pending(name, stream)
+        return self._cursors.delete_stream(name, stream) or dropped
+
+    # -- what was decided
+
+    def _carry_out(self, group: ClassicGroup, decisions: Iterable[Decision]) -> None:
+        if group.must_keep:
+            self._keep(group)
+        ticket = self._unsettled.get(group.name)
+        for waiter, outcome in decisions:
+            cast(Answer, waiter)(outcome, None if isinstance(outcome, Refusal) else ticket)
+
+    def _keep_changes(self, group: AssignedGroup) -> Ticket | None:
+        """What the answer about to be given depends on: also what others have set off that is not durable yet."""
+        ticket = self._unsettled.get(group.name)
+        if ticket is not None and ticket.refusal is not None:
+            group.keep_all(self._store.members(group.name))  # what is told now builds on what could not be written
+        if group.changed or group.must_keep:
+            # The group last: its ticket is of the same pass, and counts for the members too.
+            for name, member in group.changed.items():
+                self._store.keep_member(group.name, name, member)
+            group.changed.clear()
+            self._keep(group)
+            self._arm(group)
+        return self._unsettled.get(group.name)
+
+    def _keep(self, group: Group) -> None:
+        group.must_keep = False
+        if group.has_members:
+            self._emptied_ms.pop(group.name, None)
+        else:
+            self._emptied_ms[group.name] = self._clock.message.now_ms()
+        ticket = self._store.keep(group.name, group.kept(self._emptied_ms.get(group.name)))
+        self._unsettled[group.name] = ticket
+        self._passes.afterwards(ticket, lambda done: self._was_kept(group, done))
+
+    def _was_kept(self, group: Group, ticket: Ticket) -> None:
+        if self._unsettled.get(group.name) is ticket:
+            del self._unsettled[group.name]
+        if ticket.refusal is None or self._groups.get(group.name) is not group:
+            return
+        if isinstance(group, AssignedGroup):
+            # With the next event: a disk that is full now need not be so then.
+            group.keep_all(self._store.members(group.name))
+            return
+        decisions = group.lose_assignment(self._clock.liveness.now_ms())
+        self._carry_out(group, decisions)
+        group.must_keep = True
+        self._arm(group)
+
+    # -- what is due
+
+    def _arm(self, group: Group) -> None:
+        """Wake the group when something is due. Signs of life move that into the future: it is looked at then."""
+        due_ms = group.next_due_ms()
+        armed = self._timers.get(group.name)
+        if due_ms is None or (armed is not None and armed[0] <= due_ms):
+            return
+        self._disarm(group.name)
+        timer = self._clock.liveness.call_at(due_ms, lambda: self._wake(group.name))
+        self._timers[group.name] = due_ms, timer
+
+    def _disarm(self, name: str) -> None:
+        armed = self._timers.pop(name, None)
+        if armed is not None:
+            armed[1].cancel()
+
+    def _wake(self, name: str) -> None:
+        del self._timers[name]
+        group = self._groups[name]
+        now_ms = self._clock.liveness.now_ms()
+        if isinstance(group, AssignedGroup):
+            group.expire(now_ms)
+            self._keep_changes(group)
+        else:
+            self._carry_out(group, group.expire(now_ms))
+        self._arm(group)
+        self._drop_unused(group)
+
+    def _drop_unused(self, group: Group) -> None:
+        """A name that somebody tried once must not stay in memory."""
+        if group.is_unused and not group.generation:
+            self._groups.pop(group.name, None)
+            self._disarm(group.name)
+
+    def _await_sweep(self) -> None:
+        timeline = self._clock.message
+        self._sweep_timer = timeline.call_at(timeline.now_ms() + _SWEEP_MS, self._sweep)
+
+    def _sweep(self) -> None:
+        """Forget the cursors of groups that nobody has used for long, and empty groups that have none."""
+        before_ms = self._clock.message.now_ms() - self._retention_ms
+        for name in self.names():
+            group = self._find(name)
+            if group.state is not GroupState.EMPTY or not group.is_unused:
+                continue
+            if self._emptied_ms.get(name, 0) <= before_ms:
+                self._forget_old(name, before_ms)
+            if not self._cursors.all(name) and not self._cursors.unstable(name):
+                self._forget(name)
+        self._await_sweep()
+
+    def _forget_old(self, name: str, before_ms: int) -> None:
+        for stream, cursor in list(self._cursors.all(name).items()):
+            if cursor.committed_ms <= before_ms and not self._cursors.is_unstable(name, stream):
+                self._cursors.delete_stream(name, stream)
+
+
+def short_name(id: UUID) -> str:
+    """An id in 22 characters, for members that have no name of their own."""
+    return base64.urlsafe_b64encode(id.bytes)[:22].decode()

@@ -1,0 +1,88 @@
+"""Groups as they are kept in the catalogue: one definition each, and one for each member where the broker divides.
+Knows their forms, not what becomes of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import msgspec
+
+from trimq.core.groups.assigned_member import AssignedMember, KeptAssignedGroup, KeptAssignedMember
+from trimq.core.groups.classic_member import KeptClassicGroup
+from trimq.core.metadata.catalogue import Catalogue
+from trimq.storage.passes import Ticket
+
+_GROUP = "group"
+_MEMBER = "group-member"
+_SETTINGS = "group-settings"
+
+Kept = KeptClassicGroup | KeptAssignedGroup
+
+
+class GroupSettings(msgspec.Struct, frozen=True):
+    """Of a group that the broker divides; None is the broker's own choice."""
+
+    heartbeat_ms: int | None = None
+    session_ms: int | None = None
+
+
+class GroupStore:
+    """A change is pending like any other of the catalogue: it counts when its ticket's pass is durable."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def load(self) -> Iterator[tuple[str, Kept, list[KeptAssignedMember]]]:
+        """Each group with the members that are kept apart from it."""
+        members: dict[str, list[KeptAssignedMember]] = defaultdict(list)
+        for key, found in self._catalogue.all(_MEMBER):
+            group, _ = msgspec.json.decode(key, type=tuple[str, str])
+            members[group].append(msgspec.convert(found.value, KeptAssignedMember, str_keys=True))
+        for name, found in self._catalogue.all(_GROUP):
+            yield name, msgspec.convert(found.value, Kept), members[name]
+
+    def keep(self, name: str, kept: Kept) -> Ticket:
+        return self._put(_GROUP, name, kept)
+
+    def keep_member(self, group: str, name: str, member: AssignedMember | None) -> Ticket | None:
+        """Without a member, forget the one of this name. None: it was not kept."""
+        key = _member_key(group, name)
+        return self._delete(_MEMBER, key) if member is None else self._put(_MEMBER, key, KeptAssignedMember.of(member))
+
+    def members(self, group: str) -> list[str]:
+        """The names of those that are kept."""
+        keys = (msgspec.json.decode(key, type=tuple[str, str]) for key, _ in self._catalogue.all(_MEMBER))
+        return [member for name, member in keys if name == group]
+
+    def forget(self, name: str) -> Ticket | None:
+        """None: it was not kept."""
+        return self._delete(_GROUP, name)
+
+    def settings(self, name: str) -> GroupSettings:
+        found = self._catalogue.get(_SETTINGS, name)
+        return GroupSettings() if found is None else msgspec.convert(found.value, GroupSettings)
+
+    def with_settings(self) -> list[str]:
+        """The groups that have settings of their own."""
+        return [name for name, _ in self._catalogue.all(_SETTINGS)]
+
+    def change_settings(self, name: str, settings: GroupSettings) -> Ticket | None:
+        """None: it had none, and is to have none."""
+        if settings == GroupSettings():
+            return self._delete(_SETTINGS, name)
+        return self._put(_SETTINGS, name, settings)
+
+    def _put(self, kind: str, key: str, value: msgspec.Struct) -> Ticket:
+        found = self._catalogue.get(kind, key)
+        version = None if found is None else found.version
+        return self._catalogue.put(kind, key, msgspec.to_builtins(value, str_keys=True), version)
+
+    def _delete(self, kind: str, key: str) -> Ticket | None:
+        found = self._catalogue.get(kind, key)
+        return None if found is None else self._catalogue.delete(kind, key, found.version)
+
+
+def _member_key(group: str, member: str) -> str:
+    """Both may hold any character."""
+    return msgspec.json.encode((group, member)).decode()

@@ -1,0 +1,47 @@
+"""Append to partition logs: checks the write gate, ownership, size, the batch itself and idempotence, then appends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trimq.core.metadata.cluster import Cluster
+from trimq.core.partitions.batch_validation import Admission
+from trimq.core.partitions.idempotence import find_duplicate
+from trimq.core.partitions.stream import Appended, Stream
+from trimq.core.write_gate import WriteGate
+from trimq.errors import MessageTooLong, ReadOnly
+from trimq.formats.batch import BatchHeader, check_sent
+from trimq.formats.sealing import from_records
+from trimq.model import Buffer, Record
+
+
+class PartitionAppender:
+    def __init__(self, gate: WriteGate, cluster: Cluster, admission: Admission) -> None:
+        self._gate = gate
+        self._cluster = cluster
+        self._admission = admission
+
+    def append(self, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
+        self._gate.require_writable()
+        self._cluster.require_owner(stream.id)
+        if not stream.rules.takes_writes:
+            raise ReadOnly(f"topic {stream.topic}")
+        size = len(batch)
+        if size > stream.message_bytes:
+            raise MessageTooLong(size, stream.message_bytes)
+        batch, header, append_time_ms = self._admission.admit(stream.rules, batch, header)
+        if len(batch) != size:  # it is under another codec now, and may have grown
+            size = len(batch)
+            if size > stream.message_bytes:
+                raise MessageTooLong(size, stream.message_bytes)
+        if header.producer_id >= 0:
+            duplicate = find_duplicate(stream, header)
+            if duplicate is not None:
+                return duplicate
+        self._gate.count(size)
+        appended = stream.append(batch, header, self._cluster.leader_epoch(stream.id))
+        return appended if append_time_ms < 0 else appended._replace(append_time_ms=append_time_ms)
+
+    def append_records(self, stream: Stream, records: Sequence[Record]) -> Appended:
+        batch = from_records(records)
+        return self.append(stream, batch, check_sent(batch))

@@ -1,0 +1,139 @@
+"""Compacts streams by key, one at a time: takes each compaction from step to step, so that requests are served in
+between. Knows when a step may follow, never what it does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from trimq.clock import Timeline, Timer
+from trimq.core.partitions.stream import Stream
+from trimq.core.partitions.topics import Topics
+from trimq.errors import Refusal
+from trimq.offload import Offload
+from trimq.storage.checkpoints import Checkpoints
+from trimq.storage.compaction import Compaction, Effort, find_due
+from trimq.storage.compaction_swap import Step
+from trimq.storage.companions import Unusable
+from trimq.storage.passes import Passes, Ticket
+from trimq.storage.space import SpaceGuard
+
+log = logging.getLogger(__name__)
+
+
+class _Round:
+    """One stream's compaction under way."""
+
+    __slots__ = ("compaction", "steps", "stream")
+
+    def __init__(self, stream: Stream, compaction: Compaction) -> None:
+        self.stream = stream
+        self.compaction = compaction
+        self.steps: Iterator[Step] = compaction.steps()
+
+
+class Compacting:
+    def __init__(
+        self,
+        topics: Topics,
+        checkpoints: Checkpoints,
+        passes: Passes,
+        offload: Offload,
+        guard: SpaceGuard,
+        timeline: Timeline,
+        effort: Effort,
+    ) -> None:
+        self._topics = topics
+        self._checkpoints = checkpoints
+        self._passes = passes
+        self._offload = offload
+        self._guard = guard
+        self._timeline = timeline
+        self._effort = effort
+        self._waiting: dict[Stream, None] = {}
+        self._round: _Round | None = None
+        self._timer: Timer | None = None
+
+    def consider(self, stream: Stream) -> None:
+        """Compact the stream, when its turn comes, if there is enough to gain."""
+        try:
+            is_due = find_due(stream.log, self._checkpoints, self._timeline.now_ms()) is not None
+        except (Refusal, OSError) as error:
+            log.warning("%s: whether to compact it cannot be told: %s", stream.log.folder, error)
+            return
+        if is_due:
+            self._waiting[stream] = None
+            if self._round is None:
+                self._begin_next()
+
+    def stop(self) -> None:
+        """Leave everything as it is: a restart carries on."""
+        self._waiting.clear()
+        self._round = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin_next(self) -> None:
+        self._round = None
+        if self._waiting:
+            stream = next(iter(self._waiting))
+            del self._waiting[stream]
+            compaction = Compaction(stream.log, self._checkpoints, self._timeline.now_ms(), self._effort)
+            self._round = _Round(stream, compaction)
+            self._follow(self._round)
+
+    def _follow(self, round: _Round) -> None:
+        """The next step, once those who wait have been served. Not if the round was given up meanwhile."""
+        if round is self._round:
+            self._timer = self._timeline.call_at(self._timeline.now_ms(), self._step)
+
+    def _step(self) -> None:
+        self._timer = None
+        round = self._round
+        if round is None:
+            return
+        try:
+            # A deleted topic's folder may belong to a new topic of that name by now.
+            step = self._next_step(round) if self._is_served(round.stream) else StopIteration
+        except (Refusal, OSError, Unusable) as error:
+            self._give_up(round, error)
+            return
+        if step is StopIteration:
+            self._begin_next()
+        else:
+            self._await(round, step)
+
+    def _next_step(self, round: _Round) -> Step | type[StopIteration]:
+        if not round.compaction.must_finish:
+            self._guard.check()
+        return next(round.steps, StopIteration)
+
+    def _is_served(self, stream: Stream) -> bool:
+        try:
+            return self._topics.by_id(stream.id.topic).stream(stream.id.number) is stream
+        except Refusal:
+            return False
+
+    def _give_up(self, round: _Round, error: Exception) -> None:
+        if round.compaction.must_finish:
+            self._passes.give_up(error)
+            self.stop()
+            return
+        log.warning("%s: compaction failed, it is tried again: %s", round.stream.log.folder, error)
+        self._begin_next()
+
+    def _await(self, round: _Round, step: Step) -> None:
+        if step is None:
+            self._follow(round)
+        elif not isinstance(step, Ticket):
+            self._offload(step, lambda _, error: self._work_done(round, error))
+        else:
+            self._passes.when_on_disk(step, lambda _: self._follow(round))
+
+    def _work_done(self, round: _Round, error: BaseException | None) -> None:
+        if error is None:
+            self._follow(round)
+        else:  # what cannot be read or synced leaves the folder in nobody's hands
+            self._passes.give_up(error)
+            self.stop()

@@ -1,0 +1,32 @@
+"""Idempotent producers: is this batch new, was it sent before, or does it leave a gap. Decides; the log keeps state."""
+
+from __future__ import annotations
+
+from trimq.core.partitions.stream import Appended, Stream
+from trimq.errors import OutOfOrderSequence, StaleProducer
+from trimq.errors.transactions import WrongTransactionState
+from trimq.formats.batch import BatchHeader
+from trimq.storage.producer_snapshot import NO_OFFSET
+
+_SEQUENCES = 1 << 31
+
+
+def find_duplicate(stream: Stream, header: BatchHeader) -> Appended | None:
+    """Where a repeated batch was appended the first time; None: it is new. A refusal: it does not follow."""
+    state = stream.log.producers.get(header.producer_id)
+    if state is None:
+        return None  # expired, or never seen: any sequence may begin
+    if header.producer_epoch < state.epoch:
+        raise StaleProducer(header.producer_id, state.epoch)
+    if state.open_from != NO_OFFSET and not header.is_transactional:
+        raise WrongTransactionState(f"producer {header.producer_id} has an open transaction on this stream")
+    sent = state.find_repeated(header.producer_epoch, header.base_sequence, header.last_sequence)
+    if sent is not None:
+        return Appended(sent.first_offset, stream.log.latest_ticket(), sent.timestamp_ms)
+    # An epoch begins with 0, also one that a transaction's marker began: or its first batch could get lost unnoticed.
+    expected = 0
+    if header.producer_epoch == state.epoch and state.batches:
+        expected = (state.batches[-1].last_sequence + 1) % _SEQUENCES
+    if header.base_sequence != expected:
+        raise OutOfOrderSequence(header.producer_id, expected, header.base_sequence)
+    return None

@@ -1,0 +1,85 @@
+"""What a broker does on its own: expires segments by age, size and disk pressure, forgets silent producers, has streams
+compacted and sealed segments summed. A little at a time, on the clock; an idle broker does nothing in between."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from trimq.clock import Timeline, Timer
+from trimq.core.partitions.compactor import Compacting
+from trimq.core.partitions.stream import Stream
+from trimq.core.partitions.topics import Topics
+from trimq.errors import Refusal
+from trimq.storage.expiry import expire, expire_oldest
+from trimq.storage.segment_checksums import SegmentChecksums
+from trimq.storage.space import SpaceGuard
+
+log = logging.getLogger(__name__)
+
+_PRODUCER_EXPIRY_MS = 86_400_000
+_STREAMS_PER_TURN = 200
+
+
+class Upkeep:
+    def __init__(
+        self,
+        topics: Topics,
+        guard: SpaceGuard,
+        compacting: Compacting,
+        checksums: SegmentChecksums,
+        timeline: Timeline,
+        interval_ms: int,
+    ) -> None:
+        self._topics = topics
+        self._guard = guard
+        self._compacting = compacting
+        self._checksums = checksums
+        self._timeline = timeline
+        self._interval_ms = interval_ms
+        self._timer: Timer | None = None
+        self._round: Iterator[Stream] = iter(())
+
+    def start(self) -> None:
+        self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._begin_round)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._compacting.stop()
+        self._checksums.stop()
+
+    def _begin_round(self) -> None:
+        self._round = iter([stream for topic in self._topics for stream in topic.streams])
+        self._relieve_disk()
+        self._turn()
+
+    def _turn(self) -> None:
+        """A share of the round, so that requests are not kept waiting."""
+        for _ in range(_STREAMS_PER_TURN):
+            stream = next(self._round, None)
+            if stream is None:
+                self.start()
+                return
+            self._tend(stream)
+        self._timer = self._timeline.call_at(self._timeline.now_ms(), self._turn)
+
+    def _tend(self, stream: Stream) -> None:
+        if stream.log.is_removed:
+            return  # since the round began
+        now_ms = self._timeline.now_ms()
+        try:
+            expire(stream.log, now_ms)
+        except (Refusal, OSError) as error:
+            log.warning("%s: expiry failed, it is tried again: %s", stream.log.folder, error)
+        stream.log.producers.expire(now_ms, _PRODUCER_EXPIRY_MS)
+        self._compacting.consider(stream)
+        self._checksums.consider(stream.log)
+
+    def _relieve_disk(self) -> None:
+        excess_bytes = self._guard.pressure()
+        if excess_bytes > 0:
+            logs = [stream.log for topic in self._topics for stream in topic.streams]
+            freed = expire_oldest(logs, excess_bytes)
+            log.warning("the disk is nearly full: %d bytes of the oldest records were removed", freed)

@@ -1,0 +1,145 @@
+"""A stream: one ordered sequence with its three ends and those who wait for it to grow. Knows a log, no protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from trimq.core.partitions.batch_validation import Rules
+from trimq.core.scheduling.waiters import Waiters, Watch
+from trimq.errors import DamagedSegment, OffsetOutOfRange, Refusal
+from trimq.formats.batch import NO_TIMESTAMP, BatchHeader, walk
+from trimq.formats.records import to_records
+from trimq.model import Buffer, Record, StreamId
+from trimq.storage.damages import Damages
+from trimq.storage.expected_segments import remedy
+from trimq.storage.partition_log import PartitionLog
+from trimq.storage.partition_reading import Found, Slice, collect_aborted, find_latest, find_time, read_batches
+from trimq.storage.passes import Ticket
+from trimq.storage.transaction_index import AbortedTransaction
+
+# How much of a log `records` reads at a time.
+_READ_BYTES = 1 << 20
+
+
+class Appended(NamedTuple):
+    """Where a batch went. It counts when the ticket's pass is durable and the ticket carries no refusal."""
+
+    base_offset: int
+    ticket: Ticket
+    append_time_ms: int = NO_TIMESTAMP
+    """The broker's time, where the records keep that. Of what was sent before: the latest time of its records."""
+    joined: Ticket | None = None
+    """With which its stream became part of the transaction: without that the batch does not count either."""
+
+    @property
+    def number(self) -> int:
+        """Of the pass that decides whether it counts."""
+        return self.ticket.number if self.joined is None else max(self.ticket.number, self.joined.number)
+
+    @property
+    def refusal(self) -> Refusal | None:
+        return self.ticket.refusal or (None if self.joined is None else self.joined.refusal)
+
+
+class Stream:
+    """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
+
+    def __init__(
+        self, id: StreamId, topic: str, log: PartitionLog, message_bytes: int, rules: Rules, damages: Damages
+    ) -> None:
+        self.id = id
+        self._damages = damages
+        self.topic = topic
+        self.log = log
+        self.message_bytes = message_bytes
+        self.rules = rules
+        self._waiters: Waiters | None = None
+        log.settled = self._log_settled
+
+    @property
+    def start(self) -> int:
+        return self.log.start
+
+    @property
+    def end(self) -> int:
+        return self.log.end
+
+    @property
+    def durable_end(self) -> int:
+        return self.log.durable_end
+
+    @property
+    def readable_end(self) -> int:
+        """With one replica, what is durable here may be read."""
+        return self.log.durable_end
+
+    @property
+    def stable_end(self) -> int:
+        """Before it every transaction is decided."""
+        undecided_from = self.log.undecided_from
+        end = self.readable_end
+        return end if undecided_from is None else min(undecided_from, end)
+
+    def append(self, batch: Buffer, header: BatchHeader, leader_epoch: int) -> Appended:
+        base_offset = self.log.end
+        return Appended(base_offset, self.log.append(batch, header, leader_epoch))
+
+    def read(self, offset: int, max_bytes: int, limit: int | None = None, may_wait: bool = True) -> Slice:
+        """Whole batches from the one that holds `offset` on, none beyond `limit`: one at least, if there is any.
+        ColdRead: they are on disk only, and the caller may not wait for them."""
+        end = self.readable_end
+        if not self.log.start <= offset <= end:
+            raise OffsetOutOfRange(offset, self.log.start, end)
+        try:
+            return read_batches(self.log, offset, max_bytes, end if limit is None else min(limit, end), may_wait)
+        except DamagedSegment as damage:
+            self._damages.found(damage, remedy(damage.file))
+            raise
+
+    def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records between `from_offset` and, exclusively, `to_offset`."""
+        return collect_aborted(self.log, from_offset, to_offset)
+
+    def records(self, offset: int, max_expanded_bytes: int) -> Iterator[Record]:
+        """The readable records from `offset` on, whoever they were meant for; markers of transactions are left out."""
+        while offset < self.readable_end:
+            found = self.read(offset, _READ_BYTES)
+            for part in found.parts:
+                for position, _ in walk(part, 0, len(part)):
+                    for record in to_records(part, position, max_expanded_bytes):
+                        if record.offset >= offset:
+                            yield record
+            offset = found.next_offset
+
+    def find_time(self, timestamp_ms: int, max_expanded_bytes: int, limit: int | None = None) -> Found | None:
+        """The first record that is not older than `timestamp_ms`."""
+        end = self.readable_end if limit is None else limit
+        with self._telling_damage():
+            return find_time(self.log, timestamp_ms, end, max_expanded_bytes)
+
+    def find_latest(self, max_expanded_bytes: int) -> Found | None:
+        """The record with the largest timestamp; the lowest offset among equals."""
+        with self._telling_damage():
+            return find_latest(self.log, self.readable_end, max_expanded_bytes)
+
+    @contextmanager
+    def _telling_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except DamagedSegment as damage:
+            self._damages.found(damage, remedy(damage.file))
+            raise
+
+    # -- those who wait
+
+    def watch(self, callback: Callable[[], None]) -> Watch:
+        """Call back once, when `readable_end` has grown."""
+        if self._waiters is None:
+            self._waiters = Waiters()
+        return self._waiters.watch(callback)
+
+    def _log_settled(self) -> None:
+        if self._waiters is not None:
+            self._waiters.wake()

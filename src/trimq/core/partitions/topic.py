@@ -1,0 +1,54 @@
+"""One topic: its definition, and the streams that are open for it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from trimq.core.partitions.stream import Stream
+from trimq.core.partitions.topic_settings import TopicSettings
+from trimq.core.security.access import Resource, ResourceKind
+from trimq.errors import UnknownStream
+from trimq.model import Home, TopicName
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A topic as it is kept in the catalogue."""
+
+    namespace: str
+    name: str
+    home: str
+    streams: int
+    created_ms: int
+    settings: dict[str, str] = {}
+    deleted: bool = False
+
+
+class Topic:
+    """One topic and the streams that are open for it."""
+
+    def __init__(self, id: UUID, definition: Definition, version: int) -> None:
+        self.id = id
+        self.name = TopicName(definition.namespace, definition.name)
+        self.resource = Resource(ResourceKind.TOPIC, definition.namespace, definition.name)
+        self.home = Home(definition.home)
+        self.created_ms = definition.created_ms
+        self.settings: TopicSettings = definition.settings
+        self.version = version
+        self.streams: list[Stream] = []
+
+    def stream(self, index: int) -> Stream:
+        if not 0 <= index < len(self.streams):
+            raise UnknownStream(str(self.name), index)
+        return self.streams[index]
+
+    def definition(self, *, streams: int | None = None, settings: TopicSettings | None = None) -> Definition:
+        return Definition(
+            namespace=self.name.namespace,
+            name=self.name.name,
+            home=self.home.value,
+            streams=len(self.streams) if streams is None else streams,
+            created_ms=self.created_ms,
+            settings=dict(self.settings if settings is None else settings),
+        )

@@ -1,0 +1,394 @@
+"""Topics and their streams: create, delete, grow, describe. Definitions live in the catalogue, bytes in the store."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from uuid import UUID
+
+import msgspec
+
+from trimq.config import Settings
+from trimq.core.metadata.catalogue import Catalogue
+from trimq.core.metadata.catalogue import Definition as Stored
+from trimq.core.partitions.stream import Stream
+from trimq.core.partitions.topic import Definition, Topic
+from trimq.core.partitions.topic_creation import Draft, Drafts
+from trimq.core.partitions.topic_settings import (
+    TopicSettings,
+    check_sync,
+    check_topic_settings,
+    log_settings,
+    message_limit,
+    stream_rules,
+)
+from trimq.errors import (
+    Busy,
+    InvalidCount,
+    InvalidName,
+    InvalidSetting,
+    NameTooLong,
+    OtherHome,
+    Refusal,
+    StartMistake,
+    TopicExists,
+    UnknownTopic,
+)
+from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
+from trimq.storage.damages import Damages
+from trimq.storage.partition_log import PartitionLog
+from trimq.storage.partition_store import PartitionStore
+from trimq.storage.passes import Passes, Ticket
+
+__all__ = ["Definition", "Topic", "Topics"]
+
+log = logging.getLogger(__name__)
+
+_KIND = "topic"
+# The folders of so many streams are taken away in one turn of the loop, so that others have theirs.
+_REMOVED_PER_TURN = 50
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Topics:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        store: PartitionStore,
+        passes: Passes,
+        settings: Settings,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], UUID],
+        damages: Damages,
+    ) -> None:
+        self._catalogue = catalogue
+        self._damages = damages
+        self._store = store
+        self._passes = passes
+        self._settings = settings
+        self._now_ms = now_ms
+        self._new_id = new_id
+        self._by_name: dict[TopicName, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        self._leaving: dict[UUID, Topic] = {}
+        self._drafts = Drafts(partial(self._open_streams, is_new=True), self._discard, passes.soon)
+        self._refused: dict[UUID, TopicName] = {}  # whose new folders are still in the way
+        self._deleted_listeners: list[Callable[[UUID], object]] = []
+        self.other_home: Callable[[TopicName], Home | None] = lambda name: None
+        """Whether the name is taken by what is kept in another home."""
+        self.shared_home: Callable[[TopicName], Home | None] = lambda name: None
+        """The same of topics whose streams share one log."""
+        catalogue.watch(_KIND, self._definition_changed)
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, name: TopicName) -> Topic | None:
+        return self._by_name.get(name)
+
+    def get(self, name: TopicName, home: Home | None = None) -> Topic:
+        """The topic, or a refusal: unknown, or kept in another home than the caller can serve."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise UnknownTopic(str(name))
+        if home is not None and topic.home is not home:
+            raise OtherHome(str(name), topic.home.value)
+        return topic
+
+    def by_id(self, id: UUID) -> Topic:
+        topic = self._by_id.get(id)
+        if topic is None:
+            raise UnknownTopic(str(id))
+        return topic
+
+    def streams(self) -> Iterator[Stream]:
+        """Of every topic."""
+        return (stream for topic in self for stream in topic.streams)
+
+    def find_stream(self, id: StreamId) -> Stream | None:
+        topic = self._by_id.get(id.topic)
+        return topic.streams[id.number] if topic is not None and id.number < len(topic.streams) else None
+
+    # -- changes: seen at once, acknowledged when the ticket's pass is durable, taken back when it is refused
+
+    def create(self, name: TopicName, home: Home, streams: int, settings: TopicSettings) -> tuple[Topic, Ticket]:
+        id = self.check_new(name, streams, settings)
+        draft = self._drafts.take(name)
+        topic = self._new_topic(id, name, home, settings) if draft is None else draft.topic
+        made = self._add_streams(topic, streams) if draft is None else draft.made
+        ticket = self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
+        self._remember(topic)
+        self._settle_streams(topic, made, ticket)
+        return topic, ticket
+
+    def _new_topic(self, id: UUID, name: TopicName, home: Home, settings: TopicSettings) -> Topic:
+        return Topic(id, Definition(name.namespace, name.name, home.value, 0, self._now_ms(), dict(settings)), 0)
+
+    def prepare(self, wanted: Iterable[tuple[TopicName, int, TopicSettings]], done: Callable[[], None]) -> None:
+        """Open the many streams of topics that are about to be created, a few in each turn of the loop, then call
+        `done`, in which `create` finds them. What cannot be is left to be refused there. If somebody else is making one
+        of them, that comes first."""
+        wanted = list(wanted)
+        if self._drafts.await_end([name for name, _, _ in wanted], partial(self.prepare, wanted, done)):
+            return
+        drafts = []
+        for name, streams, settings in wanted:
+            try:
+                id = self.check_new(name, streams, settings)
+            except Refusal:
+                continue
+            drafts.append(Draft(self._new_topic(id, name, Home.PARTITION_LOG, settings), streams))
+        self._drafts.open(drafts, done)
+
+    def prepare_growth(self, wanted: Iterable[tuple[Topic, int]], done: Callable[[], None]) -> None:
+        """As `prepare`, for `grow`."""
+        self._drafts.open([Draft.of_growth(topic, streams) for topic, streams in wanted], done)
+
+    def check_new(self, name: TopicName, streams: int, settings: TopicSettings) -> UUID:
+        """Refuse what `create` would refuse. The id for the topic."""
+        self.check_name(name.name)
+        if name.namespace != DEFAULT_NAMESPACE:
+            raise InvalidName(str(name), "the folders of topics are named without a namespace")
+        if not 1 <= streams <= self._settings.limits.streams_per_topic:
+            raise InvalidCount(f"a topic has 1 to {self._settings.limits.streams_per_topic} streams, not {streams}")
+        self.check_settings(settings)
+        if name in self._by_name:
+            raise TopicExists(str(name))
+        if (home := self.other_home(name) or self.shared_home(name)) is not None:
+            raise OtherHome(str(name), home.value)
+        if any(topic.name == name for topic in self._leaving.values()):
+            raise Busy(f"topic {name} is being deleted")
+        if name in self._refused.values():
+            raise Busy(f"topic {name} could not be created a moment ago")
+        if self._drafts.block_creation(name, streams, settings):
+            raise Busy(f"topic {name} is being created")
+        return self._new_id()
+
+    def check_name(self, name: str) -> None:
+        limit = self._settings.limits.topic_name_length
+        if len(name) > limit:
+            raise NameTooLong(len(name), limit)
+        if not _LEGAL.fullmatch(name):
+            raise InvalidName(name, "a topic's name has letters, digits, '.', '_' and '-' only")
+        if name in (".", ".."):
+            raise InvalidName(name, "it means a folder")
+
+    def grow(self, topic: Topic, streams: int) -> Ticket:
+        """Add streams. Existing ones keep their records and numbers."""
+        self._require_known(topic)
+        self.check_growth(topic, streams)
+        draft = self._drafts.take(topic.name)
+        made = self._add_streams(topic, streams) if draft is None else self._take_streams(topic, draft)
+        ticket = self._save(topic, topic.definition())
+        self._settle_streams(topic, made, ticket)
+        return ticket
+
+    def check_growth(self, topic: Topic, streams: int) -> None:
+        """Refuse what `grow` would refuse."""
+        if streams <= len(topic.streams):
+            raise InvalidCount(f"topic {topic.name} has {len(topic.streams)} streams already and cannot have {streams}")
+        if streams > self._settings.limits.streams_per_topic:
+            raise InvalidCount(f"a topic has at most {self._settings.limits.streams_per_topic} streams")
+        if topic.id in self._refused:
+            raise Busy(f"topic {topic.name} could not be given more streams a moment ago")
+        if self._drafts.block_growth(topic, streams):
+            raise Busy(f"topic {topic.name} is being given more streams")
+
+    def _add_streams(self, topic: Topic, count: int) -> list[Stream]:
+        """All of them, or none and a refusal."""
+        before = len(topic.streams)
+        try:
+            self._open_streams(topic, count, is_new=True)
+        except Refusal:
+            made = topic.streams[before:]
+            del topic.streams[before:]
+            self._store.remove(topic.id, [stream.log for stream in made])
+            raise
+        return topic.streams[before:]
+
+    def _take_streams(self, topic: Topic, draft: Draft) -> list[Stream]:
+        topic.streams += draft.made
+        self._apply_settings(topic, topic.settings)  # they may have changed since these were opened
+        return draft.made
+
+    def _discard(self, draft: Draft) -> None:
+        """It was not taken."""
+        self._store.remove(draft.topic.id, [stream.log for stream in draft.made])
+
+    def _settle_streams(self, topic: Topic, made: list[Stream], ticket: Ticket) -> None:
+        """When the ticket says so, they stay or go."""
+        logs = [stream.log for stream in made]
+        self._passes.afterwards(ticket, lambda done: self._take_back(topic, logs) if done.refusal else None)
+        self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._store.confirm(topic.id, logs))
+
+    def _take_back(self, topic: Topic, logs: list[PartitionLog]) -> None:
+        self._refused.pop(topic.id, None)
+        self._store.remove(topic.id, logs)
+
+    def _require_known(self, topic: Topic) -> None:
+        """Refuse what is asked of a topic that has been deleted meanwhile."""
+        if self._by_id.get(topic.id) is not topic:
+            raise UnknownTopic(str(topic.name))
+
+    def _definition_changed(self, key: str, found: Stored | None) -> None:
+        """When a pass is refused, go back to what the catalogue says: at once, for what is appended to a topic that
+        nobody will know after a restart would be acknowledged. Our own changes are newer than what we know."""
+        id = UUID(key)
+        topic = self._by_id.get(id) or self._leaving.get(id)
+        if topic is None or (found is not None and found.version >= topic.version):
+            return
+        self._leaving.pop(id, None)
+        if found is None:
+            self._refused[id] = topic.name
+            self._forget(topic)
+            return
+        definition = msgspec.convert(found.value, Definition)
+        if definition.streams < len(topic.streams):
+            self._refused[id] = topic.name
+            del topic.streams[definition.streams :]
+        self._apply_settings(topic, definition.settings)
+        self._remember(topic)
+
+    def check_settings(self, settings: TopicSettings) -> None:
+        """Refuse what `change_settings` would refuse."""
+        check_topic_settings(settings, self._settings)
+
+    def change_settings(self, topic: Topic, settings: TopicSettings) -> Ticket:
+        self._require_known(topic)
+        self.check_settings(settings)
+        self._apply_settings(topic, settings)
+        return self._save(topic, topic.definition())
+
+    def _apply_settings(self, topic: Topic, settings: TopicSettings) -> None:
+        topic.settings = dict(settings)
+        for stream in topic.streams:
+            stream.log.change_settings(log_settings(settings, self._settings))
+            stream.message_bytes = message_limit(settings, self._settings)
+            stream.rules = stream_rules(settings)
+
+    def delete(self, topic: Topic) -> Ticket:
+        """Forget the topic at once; its files go, and its name is free, when that is on disk."""
+        self._require_known(topic)
+        marked = msgspec.structs.replace(topic.definition(), deleted=True)
+        # The mark outlives a crash in the middle of the removal, which is then finished at the next start.
+        ticket = self._save(topic, marked)
+        self._forget(topic)
+        self._leaving[topic.id] = topic
+        self._passes.when_on_disk(ticket, lambda done: self._finish_delete(topic, done))
+        return ticket
+
+    def _finish_delete(self, topic: Topic, ticket: Ticket) -> None:
+        if ticket.refusal is None:
+            self._remove_some(topic, deque(stream.log for stream in topic.streams), is_whole=True)
+
+    def _remove_some(self, topic: Topic, left: deque[PartitionLog], is_whole: bool) -> None:
+        some = [left.popleft() for _ in range(min(_REMOVED_PER_TURN, len(left)))]
+        removed = self._store.remove(topic.id, some)
+        is_whole = is_whole and removed is not None
+        if left:
+            self._passes.soon(partial(self._remove_some, topic, left, is_whole))
+            return
+        del self._leaving[topic.id]
+        if removed is not None and is_whole:
+            self._passes.when_on_disk(removed, lambda done: self._unmark([topic.id]))
+        for listener in self._deleted_listeners:
+            listener(topic.id)
+
+    def _unmark(self, ids: Iterable[UUID]) -> None:
+        """Their folders cannot come back: nothing has to be known of them any more."""
+        for id in ids:
+            found = self._catalogue.get(_KIND, str(id))
+            if found is not None:
+                self._catalogue.delete(_KIND, str(id), found.version)
+
+    def _save(self, topic: Topic, definition: Definition) -> Ticket:
+        ticket = self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(definition), topic.version)
+        self._reread_version(topic)
+        return ticket
+
+    def _reread_version(self, topic: Topic) -> None:
+        found = self._catalogue.get(_KIND, str(topic.id))
+        if found is not None:
+            topic.version = found.version
+
+    def on_deleted(self, listener: Callable[[UUID], object]) -> None:
+        """Call `listener` when a topic is gone for good: what others keep of it may go too."""
+        self._deleted_listeners.append(listener)
+
+    # -- opening
+
+    def open(self) -> None:
+        """Finish removals, open every topic of the catalogue, and adopt partition folders that were put here."""
+        definitions = {
+            UUID(key): (msgspec.convert(found.value, Definition), found.version)
+            for key, found in self._catalogue.all(_KIND)
+        }
+        deleted = [id for id, (definition, _) in definitions.items() if definition.deleted]
+        removed = self._store.finish_removals(deleted)
+        if removed is not None:
+            self._passes.when_on_disk(removed, lambda done: self._unmark(deleted))
+        for id, (definition, version) in definitions.items():
+            if not definition.deleted:
+                topic = Topic(id, definition, version)
+                self._require_sync(topic)
+                self._open_streams(topic, definition.streams)
+                self._remember(topic)
+        self._adopt()
+
+    def _require_sync(self, topic: Topic) -> None:
+        try:
+            check_sync(topic.settings, self._settings)
+        except InvalidSetting as refusal:
+            raise StartMistake(f"topic {topic.name} cannot be served as it was asked for: {refusal}") from None
+
+    def _adopt(self) -> None:
+        known = {topic.name.name for topic in self}
+        for name, id, streams in self._store.strangers(known, sets_aside=self._catalogue.was_cut):
+            try:
+                self.check_new(TopicName(DEFAULT_NAMESPACE, name), streams, {})
+            except Refusal as refusal:
+                log.warning("the folders of topic %s are not adopted: %s", name, refusal)
+                continue
+            log.info("adopting the folders of topic %s with %d partitions", name, streams)
+            definition = Definition(DEFAULT_NAMESPACE, name, Home.PARTITION_LOG.value, 0, self._now_ms())
+            is_free = id not in self._by_id and self._catalogue.get(_KIND, str(id)) is None
+            topic = Topic(id if is_free else self._new_id(), definition, 0)
+            self._open_streams(topic, streams, is_adopted=True)
+            self._remember(topic)
+            self._define_adopted(topic)
+
+    def _define_adopted(self, topic: Topic) -> None:
+        """Only when all of its logs have a checkpoint on disk: until then a crash must find strangers again."""
+
+        def define() -> None:
+            if self._by_id.get(topic.id) is topic and not any(stream.log.needs_point for stream in topic.streams):
+                self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
+                self._reread_version(topic)
+
+        for stream in topic.streams:
+            stream.log.has_point = define
+        define()
+
+    def _open_streams(self, topic: Topic, count: int, *, is_new: bool = False, is_adopted: bool = False) -> None:
+        limits = log_settings(topic.settings, self._settings)
+        message_bytes, rules = message_limit(topic.settings, self._settings), stream_rules(topic.settings)
+        for index in range(len(topic.streams), count):
+            opened = self._store.open(topic.name.name, index, topic.id, limits, is_new, is_adopted)
+            id = StreamId(topic.id, index)
+            topic.streams.append(Stream(id, str(topic.name), opened, message_bytes, rules, self._damages))
+
+    def _forget(self, topic: Topic) -> None:
+        self._by_name.pop(topic.name, None)
+        self._by_id.pop(topic.id, None)
+
+    def _remember(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+        self._reread_version(topic)

@@ -1,0 +1,59 @@
+"""What is asked for by those who take messages out one by one, and what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from trimq.core.commit_log.stream import Interest
+from trimq.core.commit_log.topics import SharedTopic
+from trimq.formats.unit import Unit, read_unit
+from trimq.storage.passes import Ticket
+
+
+class Receipt(NamedTuple):
+    """By this a message that is out is known: whether it had come back before, its place there, and when it was
+    taken. Of a message that was taken again the earlier receipt is worth nothing."""
+
+    is_returned: bool
+    number: int
+    offset: int
+    taken_ms: int
+
+
+class Wish(NamedTuple):
+    """`numbers` are the streams to take from, in this order. `from_end`: a group that has never read begins at the
+    end, unless the stream still has its first message. In order: nothing more is given of a stream of which something
+    is out, except to the same `attempt_id`, who gets the same again."""
+
+    numbers: Sequence[int]
+    max_count: int
+    invisible_ms: int
+    interest: Interest | None = None
+    from_end: bool = False
+    is_ordered: bool = False
+    attempt_id: str = ""
+    max_bytes: int = 256 * 1024
+
+
+class Popped(NamedTuple):
+    """One message that is out. `data` is its unit as it stands in the log, of `topic`: the one that was asked for, or
+    the group's own of what came back. `tries` counts how often it was given in order before."""
+
+    receipt: Receipt
+    topic: SharedTopic
+    data: memoryview
+    deadline_ms: int
+    tries: int
+
+    def unit(self) -> Unit:
+        return read_unit(self.data)
+
+
+class Received(NamedTuple):
+    """`rest` counts what was not looked at. The messages are the caller's once the ticket's pass is durable; None:
+    nothing had to be kept."""
+
+    messages: list[Popped]
+    rest: int
+    ticket: Ticket | None

@@ -1,0 +1,265 @@
+"""Dead letters that may not be lost: each stays in its queue, out of everybody's reach, until every queue that it is
+for has taken it. Knows which are waiting, and when to try again; where they go is told to it."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from trimq.core.failures.ledger import Reason
+from trimq.core.queues.backlog import Backlog, Tries
+from trimq.errors import ColdRead, DamagedSegment, Refusal
+from trimq.formats.content import Stored
+from trimq.storage.passes import Ticket
+
+log = logging.getLogger(__name__)
+
+# How long those wait that found no place: longer each time, while nothing moves.
+_LEAST_WAIT_MS = 100
+_MOST_WAIT_MS = 1000
+
+# Those behind so many that find no place are not looked at, and so many are sent in one turn of the loop.
+_MOST_STUCK = 256
+_MOST_SENT = 1000
+
+# Those that are alike go together, as far as that.
+_MOST_IN_ROW = 256
+_MOST_ROW_BYTES = 1 << 20
+
+# So many are kept in memory; of others only where they are.
+_MOST_HELD = 1000
+
+# A restart finds these again by a number that no message's attempts come to. What expired expires again.
+_MARKS = {Reason.REJECTED: 1, Reason.DELIVERY_LIMIT: 2}
+_REASONS = {mark: reason for reason, mark in _MARKS.items()}
+_MARK_BITS = 24
+_ATTEMPTS_MASK = (1 << _MARK_BITS) - 1
+
+
+class Sent(NamedTuple):
+    """To whom a letter went now, which counts when the ticket's pass is durable. `is_complete`: nobody else has to have
+    it."""
+
+    to: Collection[str]
+    ticket: Ticket | None
+    is_complete: bool
+
+
+NOBODY = Sent((), None, False)
+
+
+class SendLetters(Protocol):
+    def __call__(
+        self, run: Sequence[Stored], reason: Reason, attempts: int, died_ms: int, taken: Collection[str]
+    ) -> Sent | None:
+        """Letters that are alike but for their bodies, to those who have not `taken` them yet, as far as they have
+        room. None: it has to be done one by one."""
+
+
+class _Letter:
+    __slots__ = ("attempts", "backlog", "body_bytes", "died_ms", "offset", "reason", "stored", "taken")
+
+    def __init__(self, backlog: Backlog, offset: int, reason: Reason, attempts: int, died_ms: int) -> None:
+        self.backlog = backlog
+        self.offset = offset
+        self.reason = reason
+        self.attempts = attempts
+        self.died_ms = died_ms
+        self.stored: Stored | None = None
+        self.body_bytes = 0
+        self.taken: Collection[str] = ()
+
+    def died_with(self, other: _Letter) -> bool:
+        """So that the same is said of both, to the same."""
+        return (
+            self.backlog is other.backlog
+            and (self.reason, self.attempts, self.died_ms) == (other.reason, other.attempts, other.died_ms)
+            and not self.taken
+            and not other.taken
+        )
+
+
+_Row = list[tuple[_Letter, Stored]]
+
+
+class KeptLetters:
+    """`afterwards` calls back when a ticket is durable or refused; `ring_at(ms)` has the queue looked after at that
+    time."""
+
+    def __init__(
+        self,
+        send: SendLetters,
+        afterwards: Callable[[Ticket, Callable[[Ticket], object]], None],
+        now_ms: Callable[[], int],
+        ring_at: Callable[[int], None],
+    ) -> None:
+        self._send = send
+        self._afterwards = afterwards
+        self._now_ms = now_ms
+        self._ring_at = ring_at
+        self._waiting: deque[_Letter] = deque()
+        self._all: dict[tuple[int, int], _Letter] = {}
+        self._held = 0
+        self.body_bytes = 0
+        self._patient_until_ms = 0
+        self._wait_ms = _LEAST_WAIT_MS
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def bytes_in(self, backlog: Backlog) -> int:
+        """As `body_bytes`, of those in one backlog."""
+        return sum(letter.body_bytes for letter in self._all.values() if letter.backlog is backlog)
+
+    # -- coming
+
+    def keep(self, backlog: Backlog, stored: Stored, reason: Reason, tries: Tries) -> None:
+        """It is out of its backlog, and goes when `go_on` is called next."""
+        letter = _Letter(backlog, stored.offset, reason, tries.taken, self._now_ms())
+        letter.body_bytes = len(stored.content.body)
+        if self._held < _MOST_HELD:
+            letter.stored = stored
+            self._held += 1
+        if reason in _MARKS:
+            mark = _MARKS[reason] << _MARK_BITS | min(tries.taken, _ATTEMPTS_MASK)
+            backlog.log.note_attempts(stored.offset, mark)
+        self._add(letter)
+        self._ring_at(max(self._now_ms(), self._patient_until_ms))
+
+    def find_again(self, backlog: Backlog) -> None:
+        """After a start: those of a backlog that were rejected, or delivered too often."""
+        for offset, number in list(_marked(backlog)):
+            letter = _Letter(backlog, offset, _REASONS[number >> _MARK_BITS], number & _ATTEMPTS_MASK, self._now_ms())
+            if backlog.counts_bytes:
+                letter.body_bytes = len(backlog.log.peek(offset).content.body)
+                backlog.ready_bytes -= letter.body_bytes
+            backlog.ready -= 1
+            backlog.out += 1
+            self._add(letter)
+            self._ring_at(self._now_ms())
+
+    def _add(self, letter: _Letter) -> None:
+        letter.backlog.leaving.add(letter.offset)
+        self._all[letter.backlog.level, letter.offset] = letter
+        self.body_bytes += letter.body_bytes
+        self._waiting.append(letter)
+
+    # -- going
+
+    def go_on(self, may_wait: bool) -> None:
+        """Send what finds a place, if it is time. ColdRead: there is more to do, after a wait."""
+        if not self._waiting or self._now_ms() < self._patient_until_ms:
+            return
+        stuck: list[_Letter] = []
+        sent = 0
+        try:
+            while self._waiting and len(stuck) < _MOST_STUCK and sent < _MOST_SENT:
+                try:
+                    row = self._next_row(may_wait)
+                except DamagedSegment as damage:
+                    self._leave_out(damage)
+                    continue
+                moved = self._try(row)
+                if moved is None:
+                    row = row[:1]
+                    moved = self._try(row)
+                if moved:
+                    sent += len(row)
+                else:
+                    stuck += [letter for letter, _ in row]
+                for _ in row:
+                    self._waiting.popleft()
+        finally:
+            self._waiting.extendleft(reversed(stuck))
+            self._wait(bool(stuck), sent > 0)
+
+    def _wait(self, is_stuck: bool, has_moved: bool) -> None:
+        self._wait_ms = _LEAST_WAIT_MS if has_moved else min(self._wait_ms * 2, _MOST_WAIT_MS)
+        if is_stuck:
+            self._patient_until_ms = self._now_ms() + self._wait_ms
+        if self._waiting:
+            self._ring_at(max(self._now_ms(), self._patient_until_ms))
+
+    def _next_row(self, may_wait: bool) -> _Row:
+        """The first that waits, and those behind it that are alike."""
+        row: _Row = []
+        size = 0
+        for letter in islice(self._waiting, _MOST_IN_ROW):
+            if row and (size >= _MOST_ROW_BYTES or not letter.died_with(row[0][0])):
+                break
+            try:
+                stored = letter.stored or letter.backlog.log.peek(letter.offset, may_wait)
+            except (ColdRead, DamagedSegment):
+                if row:
+                    break
+                raise
+            if row and stored.content[:3] != row[0][1].content[:3]:
+                break
+            row.append((letter, stored))
+            size += len(stored.content.body)
+        return row
+
+    def _leave_out(self, damage: DamagedSegment) -> None:
+        """It is not settled: whoever mends the file has it again after a restart."""
+        letter = self._waiting.popleft()
+        log.error("a dead letter of %s is left out: %s", letter.backlog.log.folder, damage)
+        self._forget(letter)
+
+    def _try(self, row: _Row) -> bool | None:
+        """False: nobody has taken them, and they go on waiting. None: it has to be done one by one."""
+        letters = [letter for letter, _ in row]
+        first = letters[0]
+        try:
+            sent = self._send([stored for _, stored in row], first.reason, first.attempts, first.died_ms, first.taken)
+        except Refusal as refusal:
+            log.warning("a dead letter is tried again: %s", refusal)
+            return False
+        if sent is None:
+            return None
+        if sent.ticket is not None:
+            self._afterwards(sent.ticket, lambda done: self._sent(letters, sent, done.refusal))
+        elif sent.is_complete:
+            self._settle(letters)
+        return sent.ticket is not None or sent.is_complete
+
+    def _sent(self, letters: list[_Letter], sent: Sent, refusal: Refusal | None) -> None:
+        first = letters[0]
+        if self._all.get((first.backlog.level, first.offset)) is not first:
+            return  # the queue is gone
+        if refusal is None and sent.is_complete:
+            self._settle(letters)
+            return
+        for letter in letters if refusal is None else ():
+            letter.taken = {*letter.taken, *sent.to}
+        self._waiting.extendleft(reversed(letters))
+        self._patient_until_ms = self._now_ms() + (_LEAST_WAIT_MS if refusal is None else _MOST_WAIT_MS)
+        self._ring_at(self._patient_until_ms)
+
+    def _settle(self, letters: list[_Letter]) -> None:
+        """Of one backlog, at least one."""
+        backlog, offsets = letters[0].backlog, [letter.offset for letter in letters]
+        for letter in letters:
+            self._forget(letter)
+        backlog.leaving.difference_update(offsets)
+        backlog.settle(offsets)
+
+    def _forget(self, letter: _Letter) -> None:
+        del self._all[letter.backlog.level, letter.offset]
+        self.body_bytes -= letter.body_bytes
+        if letter.stored is not None:
+            self._held -= 1
+
+    def end(self) -> None:
+        """The queue is gone, and whatever was in it."""
+        self._waiting.clear()
+        self._all.clear()
+
+
+def _marked(backlog: Backlog) -> Iterator[tuple[int, int]]:
+    for segment in backlog.log.segments:
+        for message, number in segment.attempts.items():
+            if number >> _MARK_BITS in _REASONS and segment.is_live(segment.base + message):
+                yield segment.base + message, number

@@ -1,0 +1,123 @@
+"""What becomes of a message's properties when it is dead-lettered: its history of deaths, and whether it goes in a
+circle. Pure: a content in, a content out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from trimq.core.failures.ledger import Reason
+from trimq.formats.content import Content
+from trimq.formats.field_tables import BadField, Table, Timestamp, Value
+from trimq.formats.property_list import read_any_headers, read_property, replace
+
+_SAID = {
+    Reason.EXPIRED: "expired",
+    Reason.REJECTED: "rejected",
+    Reason.OVERFLOW: "maxlen",
+    Reason.DELIVERY_LIMIT: "delivery_limit",
+}
+
+
+class Death(NamedTuple):
+    """Where and why a message died; `dead_key` takes the place of its key, if there is one."""
+
+    queue: str
+    reason: Reason
+    time_ms: int
+    dead_exchange: str
+    dead_key: str | None
+
+
+class DeadLetter(NamedTuple):
+    """`keys` are those to route by: the message's own and its copies', or the queue's own for dead letters."""
+
+    content: Content
+    keys: list[str]
+    headers: Table
+
+
+def bury(content: Content, death: Death) -> DeadLetter:
+    """The message as it goes to the dead-letter exchange."""
+    headers = _headers_of(content)
+    key = content.key.decode("utf-8", "surrogateescape")
+    copies = _texts(headers.get("CC"))
+    keys = [key, *copies]
+    expiration = _expiration_of(content)
+    entry: Table = {} if expiration is None else {"original-expiration": expiration}
+    reason = _SAID[death.reason]
+    exchange = content.exchange.decode("utf-8", "surrogateescape")
+    entry |= {
+        "count": 1,
+        "reason": reason,
+        "queue": death.queue,
+        "time": Timestamp(death.time_ms // 1000),
+        "exchange": exchange,
+        "routing-keys": list(keys),
+    }
+    headers["x-death"] = _add_death(headers.get("x-death"), entry)
+    last: Table = {"exchange": exchange, "queue": death.queue, "reason": reason}
+    for name, value in last.items():
+        headers.setdefault(f"x-first-death-{name}", value)
+    for name, value in last.items():
+        headers[f"x-last-death-{name}"] = value
+    if death.dead_key is not None:
+        headers.pop("CC", None)
+        keys = [death.dead_key]
+    header = replace(content.header, headers=headers, expiration=None)
+    buried = Content(
+        death.dead_exchange.encode("utf-8", "surrogateescape"),
+        keys[0].encode("utf-8", "surrogateescape"),
+        header,
+        content.body,
+        death.time_ms,
+    )
+    return DeadLetter(buried, keys, headers)
+
+
+def _add_death(known: Value, entry: Table) -> list[Value]:
+    """Newest first, one entry for each queue and reason."""
+    deaths = _deaths(known)
+    for at, death in enumerate(deaths):
+        if death.get("queue") == entry["queue"] and death.get("reason") == entry["reason"]:
+            count = death.get("count")
+            again: Table = {**death, "count": count + 1 if isinstance(count, int) else 1}
+            return [again, *deaths[:at], *deaths[at + 1 :]]
+    return [entry, *deaths]
+
+
+def goes_in_circle(headers: Table, queue: str) -> bool:
+    """Whether the message has been in this queue before, and nobody has rejected it since: then it would go round for
+    ever. `headers` are those of the buried message, which died last on the way to `queue`."""
+    deaths = _deaths(headers.get("x-death"))
+    for at, death in enumerate(deaths):
+        if death.get("queue") == queue:
+            return all(passed.get("reason") != "rejected" for passed in deaths[: at + 1])
+    return False
+
+
+def _deaths(known: Value) -> list[Table]:
+    if not isinstance(known, Sequence) or isinstance(known, str | bytes):
+        return []
+    return [death for death in known if isinstance(death, dict)]
+
+
+def _headers_of(content: Content) -> Table:
+    try:
+        return read_any_headers(content.header)
+    except BadField:
+        return {}  # nobody could tell where one ends, and put the history beside it
+
+
+def _expiration_of(content: Content) -> str | None:
+    try:
+        found = read_property(content.header, "expiration")
+    except BadField:
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _texts(value: Value) -> list[str]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return []
+    return [text for text in value if isinstance(text, str)]

@@ -1,0 +1,80 @@
+"""The ids of messages that wait in one queue, for queues that take a repeated one only once. Knows ids and places; not
+who publishes or reads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from trimq.core.queues.backlog import Backlog
+from trimq.errors import DamagedSegment
+from trimq.formats.content import Content
+from trimq.formats.field_tables import BadField
+from trimq.formats.property_list import FLAGS, flags_of, read_headers, read_property
+
+_HEADER = "x-deduplication-header"
+_DIGEST_BYTES = 16
+
+
+class Place(NamedTuple):
+    backlog: Backlog
+    offset: int
+
+
+class WaitingIds:
+    """About a hundred bytes of memory for each message that has an id."""
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, Place] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def find(self, content: Content) -> Place | None:
+        """Where one with the same id waits."""
+        id = id_of(content)
+        return None if id is None else self._places.get(id)
+
+    def add(self, content: Content, backlog: Backlog, offset: int) -> None:
+        id = id_of(content)
+        if id is not None:
+            self._places.setdefault(id, Place(backlog, offset))
+
+    def forget(self, content: Content, offset: int) -> None:
+        """It waits no longer. Another that has taken its id meanwhile does."""
+        id = id_of(content)
+        if id is not None and (place := self._places.get(id)) is not None and place.offset == offset:
+            del self._places[id]
+
+    def keep(self, is_waiting: Callable[[Place], bool]) -> None:
+        self._places = {id: place for id, place in self._places.items() if is_waiting(place)}
+
+    def learn(self, backlog: Backlog, out: set[int]) -> None:
+        """What waits already, after a start or a change of policy, readable or not yet. Reads all of it."""
+        for segment in backlog.log.segments:
+            offset = segment.next_live(segment.base)
+            while offset < segment.end:
+                try:
+                    if offset not in out:
+                        self.add(backlog.log.peek(offset).content, backlog, offset)
+                except DamagedSegment:
+                    pass  # it is never served either
+                offset = segment.next_live(offset + 1)
+
+
+def id_of(content: Content) -> bytes | None:
+    """A digest of the id that a message carries: in the header of RabbitMQ's plugin, or in its property."""
+    header = content.header
+    flags = flags_of(header)
+    id: object = None
+    try:
+        if flags & FLAGS["headers"] and _HEADER.encode() in header:
+            id = read_headers(header).get(_HEADER)
+        if id is None and flags & FLAGS["message_id"]:
+            id = read_property(header, "message_id")
+    except BadField:
+        return None
+    if id is None or id == "":
+        return None
+    return hashlib.blake2b(repr(id).encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,315 @@
+"""The way of a message from its publisher into queues: what its properties ask for, its routes, its place in each
+queue. Knows neither who publishes nor who reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from trimq.core.failures.ledger import Reason
+from trimq.core.queues.arguments import DROP_HEAD, MAX_MILLISECONDS, REJECT_PUBLISH_DLX, STREAM
+from trimq.core.queues.queue import NO_PRIORITY, AnyQueue, Publication
+from trimq.core.routing.bindings import MessageHeaders
+from trimq.core.routing.exchanges import Exchange
+from trimq.core.routing.router import Route, Routing, copied_keys
+from trimq.errors import Refusal
+from trimq.errors.queues import InvalidExpiration, InvalidHeader
+from trimq.formats.content import MAX_RECORD_BYTES, NO_BLOB, Content, Sealed, Stored, seal, seal_reference
+from trimq.formats.field_tables import BadField, Table
+from trimq.formats.property_list import FLAGS, PERSISTENT, flags_of, read_any_headers, read_property, replace
+from trimq.storage.passes import Ticket
+
+_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every message
+
+DELAY = "x-delay"
+
+_CACHED_FACTS = 1000
+_CACHED_HEADER_BYTES = 256
+
+
+class Facts(NamedTuple):
+    """What the properties of a message ask of the broker."""
+
+    is_transient: bool
+    expiration_ms: int | None
+    priority: int
+    has_copies: bool
+    delay_ms: int
+
+
+class Published:
+    """`is_routed` False: no queue took it. `is_refused`: one that is full did not. It counts when pass `number` is
+    durable, or written only where `needs_sync` is False; 0: at once."""
+
+    __slots__ = ("is_refused", "is_routed", "needs_sync", "number", "tickets")
+
+    def __init__(self, is_routed: bool, is_refused: bool = False) -> None:
+        self.is_routed = is_routed
+        self.is_refused = is_refused
+        self.needs_sync = False
+        self.number = 0
+        self.tickets: list[Ticket] = []
+
+    def refusal(self) -> Refusal | None:
+        """Why it does not count after all, once its pass is over."""
+        return next((ticket.refusal for ticket in self.tickets if ticket.refusal is not None), None)
+
+    def add(self, ticket: Ticket, needs_sync: bool) -> None:
+        self.tickets.append(ticket)
+        if ticket.number > self.number:
+            self.number = ticket.number
+        if needs_sync:
+            self.needs_sync = True
+
+
+class Bodies(Protocol):
+    """Where a body is kept once for several queues."""
+
+    def put(self, body: bytes, is_volatile: bool, now_ms: int) -> int: ...
+
+    def drop_unheld(self, blob: int) -> None: ...
+
+
+FindQueue = Callable[[str, str], AnyQueue | None]
+Overflowed = Callable[[AnyQueue, Sequence[Stored], Reason, int], Ticket | None]
+Hold = Callable[[Exchange, Content, int, bool], Ticket]
+
+
+class Publishing:
+    """Bodies of `shared_bytes` and more that reach several queues are kept once, in `bodies`; 0: none is."""
+
+    def __init__(
+        self,
+        routing: Routing,
+        find_queue: FindQueue,
+        bodies: Bodies,
+        shared_bytes: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._routing = routing
+        self._find_queue = find_queue
+        self._bodies = bodies
+        self._shared_bytes = shared_bytes or MAX_RECORD_BYTES
+        self._now_ms = now_ms
+        self._facts: dict[bytes, Facts] = {}
+        self.overflowed: Overflowed = lambda queue, run, reason, attempts: None
+        self.hold: Hold
+        """`hold(exchange, content, delay_ms, is_transient)`: the exchange keeps a message back."""
+
+    def publish(
+        self, exchange: Exchange, key: str, header: bytes, body: bytes, origin: bytes | None = None
+    ) -> Published:
+        """`origin`: the exchange that it was published to, if that was another."""
+        facts = self._facts.get(header) or self._learn(header)
+        names: Route | None = None
+        if not facts.has_copies:
+            names = self._routing.known(exchange.namespace, exchange.name, key)
+        delaying: list[Exchange] | None = None
+        content = _new_tuple(Content, (origin or exchange.encoded_name, _encode(key), header, body, self._now_ms()))
+        if names is None:
+            keys = [key]
+            headers: Table = {}
+            if facts.has_copies:
+                headers = _headers_of(header)
+                keys += copied_keys(headers)
+            delaying = [] if facts.delay_ms else None
+            names = self._routing.route(exchange, keys, lambda: _headers_of(header), delaying)
+            if "BCC" in headers:
+                content = content._replace(header=_without_blind_copies(header, headers))
+        if names:
+            publication = _new_tuple(Publication, (seal(content), facts[0], facts[1], facts[2], 0))
+            published = self.deliver(exchange.namespace, names, publication)
+        else:
+            published = Published(False)
+        if delaying:
+            self._hold(delaying, content._replace(header=header), facts, published)
+        return published
+
+    def _hold(self, delaying: list[Exchange], content: Content, facts: Facts, published: Published) -> None:
+        published.is_routed = True
+        for exchange in delaying:
+            ticket = self.hold(exchange, content, facts.delay_ms, facts.is_transient)
+            published.add(ticket, not facts.is_transient)
+
+    def check(self, header: bytes) -> None:
+        """Refuse what `publish` would refuse of these properties."""
+        if self.facts_of(header).has_copies:
+            copied_keys(_headers_of(header))
+
+    def publish_all(
+        self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[Published, int]]:
+        """Messages with one key, given as their headers and bodies, in this order: what became of them, and of how many
+        each time. A refusal concerns the one after those."""
+        for facts, alike in self._alike(contents):
+            published = self._publish_alike(exchange, key, facts, alike)
+            if published is not None:
+                yield published, len(alike)
+            else:
+                for header, body in alike:
+                    yield self.publish(exchange, key, header, body), 1
+
+    def _alike(self, contents: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[Facts, Sequence[tuple[bytes, bytes]]]]:
+        """Those in a row that ask for the same."""
+        start = 0
+        known = contents[0][0]
+        facts = self.facts_of(known)
+        for index, (header, _) in enumerate(contents):
+            if header is known:
+                continue
+            known = header
+            try:
+                other = self.facts_of(header)
+            except Refusal:
+                yield facts, contents[start:index]
+                raise
+            if other != facts:
+                yield facts, contents[start:index]
+                start, facts = index, other
+        yield facts, contents[start:]
+
+    def _publish_alike(
+        self, exchange: Exchange, key: str, facts: Facts, alike: Sequence[tuple[bytes, bytes]]
+    ) -> Published | None:
+        """None: one by one."""
+        names = None if facts.has_copies else self._routing.known(exchange.namespace, exchange.name, key)
+        if names is None:
+            return None
+        name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()
+        contents = [_new_tuple(Content, (name, encoded_key, header, body, now_ms)) for header, body in alike]
+        return self.deliver_all(exchange.namespace, names, contents, facts)
+
+    def deliver_all(
+        self, namespace: str, names: Sequence[str], contents: Sequence[Content], facts: Facts
+    ) -> Published | None:
+        """To the queues of these names that there are, contents that ask for the same. None: one by one, as one of the
+        queues wants it."""
+        if len(names) > 1 and any(len(content[3]) >= self._shared_bytes for content in contents):
+            return None
+        queues = [queue for name in names if (queue := self._find_queue(namespace, name)) is not None]
+        if not all(queue.takes_runs for queue in queues):
+            return None
+        published = Published(bool(queues))
+        for queue in queues:
+            published.add(*queue.publish_all(contents, facts.is_transient, facts.expiration_ms, facts.priority))
+        return published
+
+    def takes_runs(self, namespace: str, names: Sequence[str]) -> bool:
+        """Whether the queues of these names take any number of messages at a time."""
+        found = [self._find_queue(namespace, name) for name in names]
+        return all(queue.takes_runs for queue in found if queue is not None)
+
+    def takers(self, namespace: str, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Of the queues of these names that there are: those that have room, and those that are full."""
+        found = [queue for name in names if (queue := self._find_queue(namespace, name)) is not None]
+        return [queue.name for queue in found if not queue.is_full], [queue.name for queue in found if queue.is_full]
+
+    def deliver(self, namespace: str, names: Sequence[str], publication: Publication) -> Published:
+        """To the queues of these names that there are."""
+        if len(names) > 1 and len(publication.sealed.content.body) >= self._shared_bytes:
+            return self._deliver_shared(namespace, names, publication)
+        return self._deliver(namespace, names, publication, publication)
+
+    def _deliver_shared(self, namespace: str, names: Sequence[str], publication: Publication) -> Published:
+        """As `deliver`, with the body in a blob, if that can be. Streams, which go by their bytes, have their own."""
+        found = [self._find_queue(namespace, name) for name in names]
+        sharing = [queue for queue in found if queue is not None and queue.kind != STREAM]
+        blob = NO_BLOB
+        content = publication.sealed.content
+        if len(sharing) > 1:
+            is_volatile = not any(queue.keeps(publication.is_transient) for queue in sharing)
+            blob = self._bodies.put(content.body, is_volatile, content.published_ms)
+        if blob == NO_BLOB:
+            return self._deliver(namespace, names, publication, publication)
+        try:
+            shared = publication._replace(sealed=seal_reference(content, blob))
+            return self._deliver(namespace, names, shared, publication)
+        finally:
+            self._bodies.drop_unheld(blob)  # no queue had room
+
+    def _deliver(
+        self, namespace: str, names: Sequence[str], publication: Publication, to_streams: Publication
+    ) -> Published:
+        published = Published(False)
+        for name in names:
+            queue = self._find_queue(namespace, name)
+            if queue is None:
+                continue
+            published.is_routed = True
+            if queue.settings.overflow != DROP_HEAD and queue.is_full:
+                published.is_refused = True
+                self._refuse(queue, publication.sealed)
+            else:
+                ticket, needs_sync = queue.publish(to_streams if queue.kind == STREAM else publication)
+                published.tickets.append(ticket)
+                if ticket.number > published.number:  # a repeated message may have been stored in an earlier pass
+                    published.number = ticket.number
+                if needs_sync:
+                    published.needs_sync = True
+        return published
+
+    def _refuse(self, queue: AnyQueue, sealed: Sealed) -> None:
+        if queue.settings.overflow == REJECT_PUBLISH_DLX:
+            self.overflowed(queue, (Stored(-1, 0, -1, sealed.content),), Reason.OVERFLOW, 0)
+
+    def facts_of(self, header: bytes) -> Facts:
+        return self._facts.get(header) or self._learn(header)
+
+    def _learn(self, header: bytes) -> Facts:
+        facts = read_facts(header)
+        if len(header) <= _CACHED_HEADER_BYTES:
+            if len(self._facts) >= _CACHED_FACTS:
+                self._facts.clear()
+            self._facts[header] = facts
+        return facts
+
+
+def read_facts(header: bytes) -> Facts:
+    flags = flags_of(header)
+    expiration_ms: int | None = None
+    if flags & FLAGS["expiration"]:
+        expiration_ms = _expiration_ms(str(read_property(header, "expiration")))
+    priority = read_property(header, "priority") if flags & FLAGS["priority"] else NO_PRIORITY
+    has_headers = bool(flags & FLAGS["headers"])
+    return Facts(
+        read_property(header, "delivery_mode") != PERSISTENT,
+        expiration_ms,
+        priority if isinstance(priority, int) else NO_PRIORITY,
+        has_headers and (b"\x02CC" in header or b"\x03BCC" in header),
+        _delay_ms(header) if has_headers and b"x-delay" in header else 0,
+    )
+
+
+def _delay_ms(header: bytes) -> int:
+    """0: none that can be kept to."""
+    try:
+        delay = read_any_headers(header).get(DELAY)
+    except BadField:
+        return 0
+    if isinstance(delay, str) and delay.isascii() and delay.isdigit():
+        delay = int(delay)
+    if isinstance(delay, bool) or not isinstance(delay, int):
+        return 0
+    return max(min(int(delay), MAX_MILLISECONDS), 0)
+
+
+def _expiration_ms(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > MAX_MILLISECONDS:
+        raise InvalidExpiration(text)
+    return int(text)
+
+
+def _without_blind_copies(header: bytes, headers: Table) -> bytes:
+    kept = {name: value for name, value in headers.items() if name != "BCC"}
+    return replace(header, headers=kept)
+
+
+def _headers_of(header: bytes) -> MessageHeaders:
+    try:
+        return MessageHeaders(read_any_headers(header), header)
+    except BadField as error:
+        raise InvalidHeader("headers", str(error)) from error
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,291 @@
+"""Which queues there are: declared, deleted, found again after a restart. Durable ones live in the catalogue, the
+others in memory; their messages are the store's."""
+
+from __future__ import annotations
+
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from trimq.core.metadata.catalogue import Catalogue
+from trimq.core.metadata.catalogue import Definition as Kept
+from trimq.core.queues.arguments import (
+    CLASSIC,
+    STREAM,
+    QueueSettings,
+    check_properties,
+    kind_of,
+    read_settings,
+    require_equivalent,
+)
+from trimq.core.queues.queue import AnyQueue, Around, Owner, QueueDefinition
+from trimq.core.queues.stream_queue import StreamQueue
+from trimq.core.queues.work_queue import Queue
+from trimq.core.routing.exchanges import RESERVED_PREFIX
+from trimq.errors import OtherHome
+from trimq.errors.queues import Inequivalent, Locked, QueueInUse, QueueNotEmpty, ReservedName, ServerNamed, UnknownQueue
+from trimq.formats.field_tables import Table, Value, read_table, write_table
+from trimq.model import Home, TopicName
+from trimq.storage.passes import Passes, Ticket
+from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_store import QueueStore
+
+log = logging.getLogger(__name__)
+
+_KIND = "queue"
+
+
+class Declared(NamedTuple):
+    """`ticket` None: it was there already and is durable, or need not outlive a restart."""
+
+    queue: AnyQueue
+    ticket: Ticket | None
+
+
+class Declaration(NamedTuple):
+    namespace: str
+    name: str
+    is_durable: bool
+    is_exclusive: bool
+    is_auto_delete: bool
+    arguments: Table
+    is_server_named: bool = False
+
+
+Apply = Callable[[str, str, Table], Table]
+
+
+class Queues:
+    """`apply_policy(namespace, name, arguments)` says what becomes of a queue's own arguments. `gone(queue)` is called
+    when a queue was deleted: it gives the ticket of what went with it."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        store: QueueStore,
+        passes: Passes,
+        random_bytes: Callable[[int], bytes],
+        new_id: Callable[[], UUID],
+    ) -> None:
+        self._catalogue = catalogue
+        self._store = store
+        self._passes = passes
+        self._random_bytes = random_bytes
+        self._new_id = new_id
+        self._by_name: dict[tuple[str, str], AnyQueue] = {}
+        self._by_id: dict[UUID, AnyQueue] = {}
+        self._owned: dict[Owner, dict[AnyQueue, None]] = {}
+        self._leaving: dict[UUID, AnyQueue] = {}  # deleted, which is not on disk yet
+        self.around: Around
+        self.apply_policy: Apply = lambda namespace, name, arguments: arguments
+        self.gone: Callable[[AnyQueue], Ticket | None] = lambda queue: None
+        self.other_home: Callable[[TopicName], Home | None] = lambda name: None
+        catalogue.watch(_KIND, self._definition_changed)
+
+    def open(self, others: Collection[str] = ()) -> None:
+        """Find everything again that was on disk. `others`: logs that are somebody else's."""
+        found = {UUID(key): msgspec.convert(kept.value, QueueDefinition) for key, kept in self._catalogue.all(_KIND)}
+        names = self._store.names()
+        levels: dict[str, list[str]] = {id.hex: [] for id in found}
+        for name in names:
+            levels.get(name.partition("-")[0], []).append(name)
+        known = {*others, *(name for folders in levels.values() for name in folders)}
+        self._store.open(known, sets_aside=self._catalogue.was_cut)
+        for id, definition in found.items():
+            folders = levels[id.hex] or [_folder(id, 0)]
+            logs = {int(folder.rpartition("-")[2]): self._store.recover(folder) for folder in folders}
+            queue = self._make(id, definition, None, logs)
+            self._remember(queue)
+            queue.touch()  # nobody could use it meanwhile
+
+    def make_log(self, id: UUID, level: int, is_volatile: bool) -> QueueLog:
+        return self._store.make(_folder(id, level), is_volatile)
+
+    # -- looking
+
+    def __iter__(self) -> Iterator[AnyQueue]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, namespace: str, name: str) -> AnyQueue | None:
+        return self._by_name.get((namespace, name))
+
+    def find_by_id(self, id: UUID) -> AnyQueue | None:
+        return self._by_id.get(id)
+
+    def get(self, namespace: str, name: str, owner: Owner | None) -> AnyQueue:
+        """The queue, for one who may use it: an exclusive one is its owner's alone."""
+        found = self._by_name.get((namespace, name))
+        if found is None:
+            raise UnknownQueue(name, namespace)
+        if found.owner is not None and found.owner != owner:
+            raise Locked(name, namespace)
+        return found
+
+    def is_durable(self, namespace: str, name: str) -> bool | None:
+        found = self._by_name.get((namespace, name))
+        return None if found is None else not found.is_volatile
+
+    # -- declaring
+
+    def declare(self, declaration: Declaration, owner: Owner) -> Declared:
+        namespace, name, is_durable, is_exclusive, is_auto_delete, arguments, is_server_named = declaration
+        if not is_server_named:
+            self.check_name(name)
+        found = self._by_name.get((namespace, name))
+        if found is None and (home := self.other_home(TopicName(namespace, name))) is not None:
+            raise OtherHome(name, home.value)
+        if found is not None and found.owner is not None and found.owner != owner:
+            raise Locked(name, namespace)
+        settings = read_settings(name, namespace, arguments)
+        check_properties(name, namespace, settings.kind, is_durable, is_exclusive, is_auto_delete)
+        if found is not None:
+            _require_same(found, declaration, owner)
+            found.touch()
+            return Declared(found, self._catalogue.pending(_KIND, str(found.id)))
+        definition = QueueDefinition(
+            namespace, name, is_durable, is_auto_delete, write_table(arguments), self.around.now_ms()
+        )
+        return self._create(definition, owner if is_exclusive else None)
+
+    def check_name(self, name: str) -> None:
+        """Refuse one that only the server gives."""
+        if name.startswith(RESERVED_PREFIX):
+            raise ReservedName("queue", name)
+
+    def new_name(self, namespace: str, arguments: Table) -> str:
+        """For a queue that its client gives none. ServerNamed: it must."""
+        kind = kind_of("", namespace, arguments)
+        if kind != CLASSIC:
+            raise ServerNamed(kind)
+        while True:
+            name = "amq.gen-" + urlsafe_b64encode(self._random_bytes(16)).decode().rstrip("=")
+            if (namespace, name) not in self._by_name:
+                return name
+
+    def _create(self, definition: QueueDefinition, owner: Owner | None) -> Declared:
+        id = self._new_id()
+        is_volatile = not definition.is_durable or owner is not None
+        queue = self._make(id, definition, owner, {0: self.make_log(id, 0, is_volatile)})
+        self._remember(queue)
+        queue.touch()
+        if is_volatile:
+            return Declared(queue, None)
+        ticket = self._catalogue.put(_KIND, str(id), msgspec.to_builtins(definition), None)
+        self._passes.afterwards(ticket, lambda done: self._take_back(queue) if done.refusal else None)
+        return Declared(queue, ticket)
+
+    def _make(self, id: UUID, definition: QueueDefinition, owner: Owner | None, logs: dict[int, QueueLog]) -> AnyQueue:
+        arguments = read_table(definition.arguments, 0, len(definition.arguments))[0]
+        settings = self._settings(definition.namespace, definition.name, arguments)
+        if settings.kind == STREAM:
+            return StreamQueue(id, definition, settings, self.around, logs[0])
+        return Queue(id, definition, settings, owner, self.around, logs)
+
+    def _settings(self, namespace: str, name: str, arguments: Table) -> QueueSettings:
+        return read_settings(name, namespace, self.apply_policy(namespace, name, arguments))
+
+    def apply_policies(self) -> None:
+        """They have changed."""
+        for queue in self:
+            settings = self._settings(queue.namespace, queue.name, queue.arguments)
+            if settings != queue.settings:
+                queue.change_settings(settings)
+
+    # -- deleting
+
+    def delete(self, queue: AnyQueue, if_unused: bool = False, if_empty: bool = False) -> tuple[int, Ticket | None]:
+        """How many messages were ready in it. Its files go when it is on disk that it is not there any more."""
+        if if_unused and queue.consumer_count:
+            raise QueueInUse(queue.name, queue.namespace)
+        if if_empty and queue.ready_count:
+            raise QueueNotEmpty(queue.name, queue.namespace)
+        ready = queue.ready_count
+        self._forget(queue)
+        kept = self._catalogue.get(_KIND, str(queue.id))
+        ticket = None if kept is None else self._catalogue.delete(_KIND, str(queue.id), kept.version)
+        if ticket is not None:
+            self._leaving[queue.id] = queue
+        consumers = list(queue.consumers)
+        queue.end()
+        for consumer in consumers:
+            queue.consumers.remove(consumer)
+            consumer.receiver.cancelled(consumer)
+        unbound = self.gone(queue)
+        if ticket is None:
+            self._store.remove(queue.logs)
+        else:
+            self._passes.when_on_disk(ticket, lambda done: self._finish_delete(queue, done))
+        return ready, ticket or unbound
+
+    def _finish_delete(self, queue: AnyQueue, ticket: Ticket) -> None:
+        if ticket.refusal is None and self._leaving.pop(queue.id, None) is not None:
+            self._store.remove(queue.logs)
+
+    def release(self, owner: Owner) -> None:
+        """The owner is gone, and its exclusive queues with it."""
+        for queue in list(self._owned.get(owner, ())):
+            self.delete(queue)
+
+    def _take_back(self, queue: AnyQueue) -> None:
+        """Its definition was refused."""
+        if self._by_id.get(queue.id) is queue:
+            self._forget(queue)
+            queue.end()
+            self.gone(queue)
+        self._store.remove(queue.logs)
+
+    def _definition_changed(self, key: str, kept: Kept | None) -> None:
+        """A refused pass brings a deleted queue back, with all that is in its logs."""
+        queue = self._leaving.pop(UUID(key), None)
+        if kept is None or queue is None:
+            return
+        if (queue.namespace, queue.name) in self._by_name:
+            log.error("the queue %s could not be deleted, and there is another: a restart shows which", queue.name)
+            return
+        logs = {int(log.folder.rpartition("-")[2]): log for log in queue.logs}
+        self._remember(self._make(queue.id, queue.definition, None, logs))
+
+    # -- remembering
+
+    def _remember(self, queue: AnyQueue) -> None:
+        self._by_name[queue.namespace, queue.name] = queue
+        self._by_id[queue.id] = queue
+        if queue.owner is not None:
+            self._owned.setdefault(queue.owner, {})[queue] = None
+
+    def _forget(self, queue: AnyQueue) -> None:
+        self._by_name.pop((queue.namespace, queue.name), None)
+        self._by_id.pop(queue.id, None)
+        if queue.owner is not None:
+            owned = self._owned.get(queue.owner, {})
+            owned.pop(queue, None)
+            if not owned:
+                self._owned.pop(queue.owner, None)
+
+    def logs(self) -> Iterable[QueueLog]:
+        return (log for queue in self for log in queue.logs)
+
+
+def _folder(id: UUID, level: int) -> str:
+    return f"{id.hex}-{level}"
+
+
+def _require_same(found: AnyQueue, wanted: Declaration, owner: Owner) -> None:
+    name, namespace = found.name, found.namespace
+    if (found.owner is not None) != wanted.is_exclusive:
+        raise Locked(name, namespace)
+    pairs: list[tuple[str, Value, Value]] = [
+        ("durable", wanted.is_durable, found.definition.is_durable),
+        ("auto_delete", wanted.is_auto_delete, found.definition.is_auto_delete),
+    ]
+    for argument, received, current in pairs:
+        if received != current:
+            raise Inequivalent("queue", name, namespace, argument, received, current)
+    require_equivalent(name, namespace, found.arguments, wanted.arguments)

@@ -1,0 +1,151 @@
+"""A stream: messages are read and stay, each consumer at its own place, until they are too old or too many. Knows its
+log; consumers acknowledge only to be sent more."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from trimq.core.queues.arguments import QueueSettings
+from trimq.core.queues.backlog import Tries
+from trimq.core.queues.consumers import Consumer, Subscription
+from trimq.core.queues.queue import AnyQueue, Around, Publication, QueueDefinition
+from trimq.core.queues.stream_offsets import StreamFilter, find_start
+from trimq.core.queues.unacked import Delivery
+from trimq.errors import ColdRead, DamagedSegment
+from trimq.errors.queues import AcknowledgementNeeded, InvalidStreamOffset, PrefetchNeeded
+from trimq.formats.content import NEVER, Stored
+from trimq.formats.field_tables import BadField
+from trimq.formats.property_list import read_headers, replace
+from trimq.storage.passes import Ticket
+from trimq.storage.queue_log import QueueLog
+
+_MESSAGES_PER_TURN = 1000
+_BYTES_PER_TURN = 1 << 20
+_NEVER_TRIED = Tries()
+
+
+class StreamQueue(AnyQueue):
+    def __init__(
+        self, id: UUID, definition: QueueDefinition, settings: QueueSettings, around: Around, log: QueueLog
+    ) -> None:
+        super().__init__(id, definition, settings, None, around)
+        self._log = log
+        self._filters: dict[Consumer, StreamFilter] = {}
+        log.grown = self._log_grown
+        self._usual_segment_bytes = log.segment_bytes
+        log.segment_bytes = settings.segment_bytes or self._usual_segment_bytes
+
+    def change_settings(self, settings: QueueSettings) -> None:
+        self._log.segment_bytes = settings.segment_bytes or self._usual_segment_bytes
+        super().change_settings(settings)
+
+    def _log_grown(self) -> None:
+        self.trim()
+        self._around.pump.due(self)
+
+    @property
+    def logs(self) -> list[QueueLog]:
+        return [self._log]
+
+    @property
+    def ready_count(self) -> int:
+        """All that it holds."""
+        return self._log.live
+
+    def publish(self, publication: Publication) -> tuple[Ticket, bool]:
+        return self._log.append(publication.sealed, NEVER, publication.flags), True
+
+    # -- consumers
+
+    def subscribe(self, subscription: Subscription) -> Consumer:
+        if subscription.no_ack:
+            raise AcknowledgementNeeded(self.name, self.namespace)
+        if not subscription.prefetch:
+            raise PrefetchNeeded(self.name, self.namespace)
+        asked = subscription.arguments.get("x-stream-offset", "next")
+        start = find_start(self._log, asked, self._around.now_ms())
+        if start is None:
+            raise InvalidStreamOffset(self.name, self.namespace, asked)
+        wanted = StreamFilter(subscription.arguments)
+        consumer = super().subscribe(subscription)
+        consumer.position = start
+        self._filters[consumer] = wanted
+        return consumer
+
+    def _excludes_exclusive(self) -> bool:
+        return False  # reading takes nothing from others
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        self._filters.pop(consumer, None)
+        super().unsubscribe(consumer)
+
+    # -- giving out
+
+    def _pump(self, may_wait: bool) -> None:
+        cold: list[ColdRead] = []
+        for consumer in self.consumers:
+            batch: list[Delivery] = []
+            try:
+                self._fill(consumer, batch, may_wait)
+            except ColdRead as found:
+                cold.append(found)
+            if batch:
+                self._warmings = 0
+                consumer.in_flight += len(batch)
+                if consumer.allowance is not None:
+                    consumer.allowance.in_flight += len(batch)
+                consumer.receiver.deliver(consumer, batch)
+        if cold:
+            raise ColdRead.joined(cold)
+
+    def _fill(self, consumer: Consumer, batch: list[Delivery], may_wait: bool) -> None:
+        now_ms = self._around.now_ms()
+        size = seen = 0
+        wanted = self._filters[consumer]
+        while len(batch) < consumer.room and (offset := self._log.next_live(consumer.position)) is not None:
+            if seen >= _MESSAGES_PER_TURN or size >= _BYTES_PER_TURN:
+                self._around.pump.due(self)
+                break
+            seen += 1
+            try:
+                stored = self._log.peek(offset, may_wait)
+            except DamagedSegment:
+                consumer.position = offset + 1
+                continue  # never served; the others are
+            consumer.position = offset + 1
+            if wanted.matches(stored.content):
+                size += len(stored.content.body)
+                batch.append(Delivery(self, None, stored, consumer, _with_offset(stored), _NEVER_TRIED, now_ms))
+
+    def settle(self, delivery: Delivery) -> None:
+        """The consumer has room for another. Whether it acknowledged or rejected is the same."""
+        consumer = delivery.consumer
+        if consumer is not None and delivery.header:
+            delivery.header = b""  # once
+            self._took(consumer)
+
+    # -- going
+
+    def trim(self) -> None:
+        """Whole segments go: those that are too old, and the oldest while there are too many bytes."""
+        settings = self.settings
+        segments = self._log.segments
+        excess = 0
+        if settings.max_bytes is not None:
+            excess = sum(segment.segment.size for segment in segments) - settings.max_bytes
+        for segment in segments[:-1]:
+            is_old = settings.max_age_ms is not None and segment.newest_ms < self._around.now_ms() - settings.max_age_ms
+            if excess <= 0 and not is_old:
+                break
+            if segment.end > self._log.readable_end:
+                break
+            excess -= segment.segment.size
+            self._log.settle_all(segment.base, segment.end)
+
+
+def _with_offset(stored: Stored) -> bytes:
+    header = stored.content.header
+    try:
+        return replace(header, headers={**read_headers(header), "x-stream-offset": stored.offset})
+    except BadField:
+        return header

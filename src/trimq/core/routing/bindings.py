@@ -1,0 +1,216 @@
+"""What leads from an exchange to queues and other exchanges. Each kind of exchange has its own way to match; none knows
+what a message is beyond its key and headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from trimq.core.routing.consistent_hash import HashRing
+from trimq.core.routing.headers_match import HeaderIndex, check_arguments
+from trimq.core.routing.topic_trie import TopicTrie
+from trimq.errors.queues import InvalidHash, InvalidWeight, UnknownExchangeKind
+from trimq.formats.field_tables import Table, Value, write_table
+from trimq.formats.property_list import read_property
+
+
+class MessageHeaders(dict[str, Value]):
+    """The headers of a message, and its other properties for those who ask: `header` is the list of all, raw."""
+
+    def __init__(self, headers: Mapping[str, Value], header: bytes) -> None:
+        super().__init__(headers)
+        self._header = header
+
+    def property(self, name: str) -> Value:
+        return read_property(self._header, name)
+
+
+Headers = Callable[[], MessageHeaders]
+"""Reads the headers of a message, which most exchanges do not ask for."""
+
+
+class Destination(NamedTuple):
+    to_queue: bool
+    name: str
+
+
+class Binding(NamedTuple):
+    source: str
+    destination: str
+    to_queue: bool
+    key: str
+    arguments: Table
+
+    @property
+    def target(self) -> Destination:
+        return Destination(self.to_queue, self.destination)
+
+    @property
+    def identity(self) -> BindingIdentity:
+        return BindingIdentity(self.source, self.target, self.key, write_table(self.arguments))
+
+
+class BindingIdentity(NamedTuple):
+    source: str
+    target: Destination
+    key: str
+    arguments: bytes
+
+
+class Matcher(Protocol):
+    looks_at_headers: bool
+
+    def check(self, binding: Binding) -> None:
+        """Refuse a binding that cannot be one of this kind."""
+
+    def add(self, binding: Binding) -> None: ...
+
+    def remove(self, binding: Binding) -> None: ...
+
+    def match(self, key: str, headers: Headers) -> Iterable[Destination]: ...
+
+
+class Direct:
+    """The binding's key is the message's."""
+
+    looks_at_headers = False
+
+    def __init__(self) -> None:
+        self._targets: dict[str, dict[BindingIdentity, Destination]] = {}
+
+    def check(self, binding: Binding) -> None: ...
+
+    def add(self, binding: Binding) -> None:
+        self._targets.setdefault(binding.key, {})[binding.identity] = binding.target
+
+    def remove(self, binding: Binding) -> None:
+        targets = self._targets.get(binding.key, {})
+        targets.pop(binding.identity, None)
+        if not targets:
+            self._targets.pop(binding.key, None)
+
+    def match(self, key: str, headers: Headers) -> Iterable[Destination]:
+        return self._targets.get(key, {}).values()
+
+
+class Fanout:
+    """Every binding."""
+
+    looks_at_headers = False
+
+    def __init__(self) -> None:
+        self._targets: dict[BindingIdentity, Destination] = {}
+
+    def check(self, binding: Binding) -> None: ...
+
+    def add(self, binding: Binding) -> None:
+        self._targets[binding.identity] = binding.target
+
+    def remove(self, binding: Binding) -> None:
+        self._targets.pop(binding.identity, None)
+
+    def match(self, key: str, headers: Headers) -> Iterable[Destination]:
+        return self._targets.values()
+
+
+class Topics:
+    """The binding's key is a pattern."""
+
+    looks_at_headers = False
+
+    def __init__(self) -> None:
+        self._trie: TopicTrie[Destination] = TopicTrie()
+
+    def check(self, binding: Binding) -> None: ...
+
+    def add(self, binding: Binding) -> None:
+        self._trie.add(binding.key, binding.target)
+
+    def remove(self, binding: Binding) -> None:
+        self._trie.remove(binding.key, binding.target)
+
+    def match(self, key: str, headers: Headers) -> Iterable[Destination]:
+        return self._trie.match(key)
+
+
+class ByHeaders:
+    """The binding's arguments are held against the message's headers."""
+
+    looks_at_headers = True
+
+    def __init__(self) -> None:
+        self._bindings: HeaderIndex[BindingIdentity] = HeaderIndex()
+
+    def check(self, binding: Binding) -> None:
+        check_arguments(binding.arguments)
+
+    def add(self, binding: Binding) -> None:
+        self._bindings.add(binding.identity, binding.arguments)
+
+    def remove(self, binding: Binding) -> None:
+        self._bindings.remove(binding.identity)
+
+    def match(self, key: str, headers: Headers) -> Iterable[Destination]:
+        return [identity.target for identity in self._bindings.match(headers())] if self._bindings else ()
+
+
+_HASH_HEADER, _HASH_PROPERTY = "hash-header", "hash-property"
+_HASHED_PROPERTIES = ("correlation_id", "message_id", "timestamp")
+
+
+class ConsistentHash:
+    """One of the bindings, whose keys are their weights: by the message's key, or by the header or the property that is
+    named."""
+
+    def __init__(self, arguments: Mapping[str, Value]) -> None:
+        self._header = arguments.get(_HASH_HEADER)
+        self._property = arguments.get(_HASH_PROPERTY)
+        if self._property is not None and (self._header is not None or self._property not in _HASHED_PROPERTIES):
+            raise InvalidHash(self._property)
+        if self._header is not None and not isinstance(self._header, str):
+            raise InvalidHash(self._header)
+        self.looks_at_headers = self._header is not None or self._property is not None
+        self._ring: HashRing[Destination] = HashRing()
+
+    def check(self, binding: Binding) -> None:
+        if not (binding.key.isascii() and binding.key.isdigit() and 0 < int(binding.key) <= 10_000):
+            raise InvalidWeight(binding.key)
+
+    def add(self, binding: Binding) -> None:
+        self._ring.add(_ring_name(binding), int(binding.key), binding.target)
+
+    def remove(self, binding: Binding) -> None:
+        self._ring.remove(_ring_name(binding))
+
+    def match(self, key: str, headers: Headers) -> Iterable[Destination]:
+        hashed: Value = key
+        if isinstance(self._property, str):
+            hashed = headers().property(self._property)
+        elif isinstance(self._header, str):
+            hashed = headers().get(self._header, "")
+        found = self._ring.find("" if hashed is None else str(hashed))
+        return () if found is None else (found,)
+
+
+def _ring_name(binding: Binding) -> str:
+    return f"{int(binding.to_queue)}/{binding.destination}/{binding.key}"
+
+
+_KINDS: dict[str, Callable[[Mapping[str, Value]], Matcher]] = {
+    "direct": lambda arguments: Direct(),
+    "fanout": lambda arguments: Fanout(),
+    "topic": lambda arguments: Topics(),
+    "headers": lambda arguments: ByHeaders(),
+    "x-consistent-hash": ConsistentHash,
+}
+DELAYED = "x-delayed-message"
+
+
+def make_matcher(kind: str, arguments: Mapping[str, Value]) -> Matcher:
+    """A delayed exchange matches as the kind that its argument names."""
+    if kind == DELAYED:
+        inner = arguments.get("x-delayed-type")
+        kind = inner if isinstance(inner, str) else ""
+    if kind not in _KINDS:
+        raise UnknownExchangeKind(kind)
+    return _KINDS[kind](arguments)

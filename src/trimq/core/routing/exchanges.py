@@ -1,0 +1,354 @@
+"""Exchanges and their bindings: declared, bound, unbound, deleted. Durable ones live in the catalogue, the others in
+memory. Knows queues by their names alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from trimq.core.metadata.catalogue import Catalogue
+from trimq.core.metadata.catalogue import Definition as Kept
+from trimq.core.routing.bindings import DELAYED, Binding, BindingIdentity, Destination, make_matcher
+from trimq.core.security.access import Resource, ResourceKind
+from trimq.errors.queues import (
+    DefaultExchange,
+    ExchangeInUse,
+    Inequivalent,
+    InvalidArgument,
+    ReservedName,
+    SystemExchange,
+    UnknownExchange,
+)
+from trimq.formats.field_tables import Table, Value, read_table, write_table
+from trimq.storage.passes import Ticket
+
+_EXCHANGE, _BINDING = "exchange", "binding"
+_ALTERNATE = "alternate-exchange"
+RESERVED_PREFIX = "amq."
+DEFAULT = ""
+_PREDECLARED = {
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+}
+
+
+class ExchangeDefinition(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+    kind: str
+    is_durable: bool
+    is_auto_delete: bool
+    is_internal: bool
+    arguments: bytes
+
+
+class _KeptBinding(msgspec.Struct, frozen=True):
+    namespace: str
+    source: str
+    destination: str
+    to_queue: bool
+    key: str
+    arguments: bytes
+
+
+class Exchange:
+    def __init__(self, definition: ExchangeDefinition) -> None:
+        self.definition = definition
+        self.namespace = definition.namespace
+        self.name = definition.name
+        self.encoded_name = definition.name.encode("utf-8", "surrogateescape")
+        self.kind = definition.kind
+        self.arguments: Table = read_table(definition.arguments, 0, len(definition.arguments))[0]
+        alternate = self.arguments.get(_ALTERNATE)
+        self.alternate = alternate if isinstance(alternate, str) else None
+        self.policy_alternate: str | None = None
+        self.matcher = make_matcher(self.kind, self.arguments)
+        self.bindings: dict[BindingIdentity, Binding] = {}
+        self.is_delayed = self.kind == DELAYED
+        self.resource = Resource(ResourceKind.ROUTE, self.namespace, self.name or "amq.default")
+
+
+class Exchanges:
+    """`is_durable_queue(namespace, name)` says whether a binding to that queue may outlive a restart; None: there is no
+    such queue."""
+
+    def __init__(self, catalogue: Catalogue, is_durable_queue: Callable[[str, str], bool | None]) -> None:
+        self._catalogue = catalogue
+        self._is_durable_queue = is_durable_queue
+        self._exchanges: dict[tuple[str, str], Exchange] = {}
+        self._to: dict[tuple[str, Destination], dict[BindingIdentity, Binding]] = {}
+        self._namespaces: set[str] = set()
+        self.changed: Callable[[], None] = lambda: None
+        """Called when routes are no longer what they were."""
+        self.appeared: Callable[[Exchange], None] = lambda exchange: None
+        """Called for each that is new, before anything is routed through it."""
+        self.deleted: Callable[[Exchange], None] = lambda exchange: None
+        catalogue.watch(_EXCHANGE, self._exchange_went_back)
+        catalogue.watch(_BINDING, self._binding_went_back)
+
+    def open(self) -> None:
+        for _, kept in self._catalogue.all(_EXCHANGE):
+            self._remember(Exchange(msgspec.convert(kept.value, ExchangeDefinition)))
+        for _, kept in self._catalogue.all(_BINDING):
+            self._take_binding(msgspec.convert(kept.value, _KeptBinding))
+
+    def __iter__(self) -> Iterator[Exchange]:
+        return iter(list(self._exchanges.values()))
+
+    # -- looking
+
+    def has_binding(self, namespace: str, binding: Binding) -> bool:
+        source = self.find(namespace, binding.source)
+        return source is not None and binding.identity in source.bindings
+
+    def find(self, namespace: str, name: str) -> Exchange | None:
+        found = self._exchanges.get((namespace, name))
+        if found is None and namespace not in self._namespaces:
+            self._predeclare(namespace)
+            found = self._exchanges.get((namespace, name))
+        return found
+
+    def get(self, namespace: str, name: str) -> Exchange:
+        found = self.find(namespace, name)
+        if found is None:
+            raise UnknownExchange(name, namespace)
+        return found
+
+    def _predeclare(self, namespace: str) -> None:
+        self._namespaces.add(namespace)
+        nothing = write_table({})
+        for name, kind in {DEFAULT: "direct", **_PREDECLARED}.items():
+            exchange = Exchange(ExchangeDefinition(namespace, name, kind, True, False, False, nothing))
+            self.appeared(self._exchanges.setdefault((namespace, name), exchange))
+
+    # -- exchanges
+
+    def check_declaration(self, name: str, kind: str, arguments: Table) -> None:
+        """Refuse what is wrong whoever asks."""
+        make_matcher(kind, arguments)
+        if name == DEFAULT:
+            raise DefaultExchange
+
+    def check_deletion(self, namespace: str, name: str) -> None:
+        """As `check_declaration`."""
+        if name == DEFAULT:
+            raise DefaultExchange
+        if name in _PREDECLARED:
+            raise SystemExchange(name, namespace)
+
+    def declare(
+        self,
+        namespace: str,
+        name: str,
+        kind: str,
+        is_durable: bool,
+        is_auto_delete: bool,
+        is_internal: bool,
+        arguments: Table,
+    ) -> Ticket | None:
+        """None: it is there already and is durable, or need not outlive a restart."""
+        self.check_declaration(name, kind, arguments)
+        definition = ExchangeDefinition(
+            namespace, name, kind, is_durable, is_auto_delete, is_internal, write_table(arguments)
+        )
+        declared = Exchange(definition)
+        found = self.find(namespace, name)
+        if found is not None:
+            _require_equivalent(found, declared)
+            return self._catalogue.pending(_EXCHANGE, _key(namespace, name))
+        if name.startswith(RESERVED_PREFIX):
+            raise ReservedName("exchange", name)
+        if _ALTERNATE in arguments and declared.alternate is None:
+            raise InvalidArgument(_ALTERNATE, "exchange", name, namespace, "no text", arguments[_ALTERNATE])
+        self._remember(declared)
+        if not is_durable:
+            return None
+        return self._catalogue.put(_EXCHANGE, _key(namespace, name), msgspec.to_builtins(definition), None)
+
+    def delete(self, namespace: str, name: str, if_unused: bool) -> Ticket | None:
+        """With all its bindings. None: it is not there, or was never on disk."""
+        self.check_deletion(namespace, name)
+        found = self.find(namespace, name)
+        if found is None:
+            return None
+        if if_unused and found.bindings:
+            raise ExchangeInUse(name, namespace)
+        return self._delete(found)
+
+    def _delete(self, exchange: Exchange) -> Ticket | None:
+        ticket: Ticket | None = None
+        del self._exchanges[exchange.namespace, exchange.name]
+        for binding in list(exchange.bindings.values()):
+            ticket = self._drop(exchange, binding) or ticket
+        ticket = self._unbind_destination(exchange.namespace, Destination(False, exchange.name)) or ticket
+        self.deleted(exchange)
+        return self._unkeep(_EXCHANGE, _key(exchange.namespace, exchange.name)) or ticket
+
+    def delete_all(self, namespace: str) -> None:
+        """The namespace goes."""
+        for exchange in self:
+            if exchange.namespace == namespace and self._exchanges.get((namespace, exchange.name)) is exchange:
+                self._delete(exchange)
+        self._namespaces.discard(namespace)
+
+    def _remember(self, exchange: Exchange) -> None:
+        self.find(exchange.namespace, DEFAULT)
+        self._exchanges[exchange.namespace, exchange.name] = exchange
+        self.appeared(exchange)
+        self.changed()
+
+    # -- bindings
+
+    def check_binding(self, binding: Binding) -> None:
+        """As `check_declaration`."""
+        if binding.source == DEFAULT or (binding.destination == DEFAULT and not binding.to_queue):
+            raise DefaultExchange
+
+    def bind(self, namespace: str, binding: Binding) -> Ticket | None:
+        """None: it is there already and is durable, or need not outlive a restart. That its queue exists was seen
+        to."""
+        source = self._bindable(namespace, binding)
+        if binding.identity in source.bindings:
+            return self._catalogue.pending(_BINDING, _binding_key(namespace, binding))
+        source.matcher.check(binding)
+        self._add(source, binding)
+        if not self._is_durable(source, binding):
+            return None
+        kept = _KeptBinding(
+            namespace,
+            binding.source,
+            binding.destination,
+            binding.to_queue,
+            binding.key,
+            write_table(binding.arguments),
+        )
+        return self._catalogue.put(_BINDING, _binding_key(namespace, binding), msgspec.to_builtins(kept), None)
+
+    def unbind(self, namespace: str, binding: Binding) -> Ticket | None:
+        """One that is not there, or whose ends are not, is no mistake."""
+        self.check_binding(binding)
+        source = self.find(namespace, binding.source)
+        if source is None or binding.identity not in source.bindings:
+            return None
+        ticket = self._drop(source, binding)
+        return self._delete_if_last(source) or ticket
+
+    def unbind_queue(self, namespace: str, name: str) -> Ticket | None:
+        """The queue is gone."""
+        return self._unbind_destination(namespace, Destination(True, name))
+
+    def bindings_of(self, namespace: str, queue: str) -> list[Binding]:
+        return list(self._to.get((namespace, Destination(True, queue)), {}).values())
+
+    def _bindable(self, namespace: str, binding: Binding) -> Exchange:
+        self.check_binding(binding)
+        if not binding.to_queue:
+            self.get(namespace, binding.destination)
+        return self.get(namespace, binding.source)
+
+    def _is_durable(self, source: Exchange, binding: Binding) -> bool:
+        if not source.definition.is_durable:
+            return False
+        if binding.to_queue:
+            return bool(self._is_durable_queue(source.namespace, binding.destination))
+        return self.get(source.namespace, binding.destination).definition.is_durable
+
+    def _unbind_destination(self, namespace: str, target: Destination) -> Ticket | None:
+        ticket: Ticket | None = None
+        for binding in list(self._to.get((namespace, target), {}).values()):
+            source = self.find(namespace, binding.source)
+            if source is not None and binding.identity in source.bindings:
+                ticket = self._drop(source, binding) or ticket
+                ticket = self._delete_if_last(source) or ticket
+        return ticket
+
+    def _delete_if_last(self, source: Exchange) -> Ticket | None:
+        is_there = self._exchanges.get((source.namespace, source.name)) is source
+        if is_there and source.definition.is_auto_delete and not source.bindings:
+            return self._delete(source)
+        return None
+
+    def _add(self, source: Exchange, binding: Binding) -> None:
+        identity = binding.identity
+        source.bindings[identity] = binding
+        source.matcher.add(binding)
+        self._to.setdefault((source.namespace, binding.target), {})[identity] = binding
+        self.changed()
+
+    def _drop(self, source: Exchange, binding: Binding) -> Ticket | None:
+        self._take_off(source, binding)
+        return self._unkeep(_BINDING, _binding_key(source.namespace, binding))
+
+    def _take_off(self, source: Exchange, binding: Binding) -> None:
+        identity = binding.identity
+        source.bindings.pop(identity, None)
+        source.matcher.remove(binding)
+        to = self._to.get((source.namespace, binding.target), {})
+        to.pop(identity, None)
+        if not to:
+            self._to.pop((source.namespace, binding.target), None)
+        self.changed()
+
+    def _unkeep(self, kind: str, key: str) -> Ticket | None:
+        kept = self._catalogue.get(kind, key)
+        return None if kept is None else self._catalogue.delete(kind, key, kept.version)
+
+    # -- what the catalogue tells: only a refused pass makes it differ from what is known here
+
+    def _exchange_went_back(self, key: str, kept: Kept | None) -> None:
+        namespace, name = msgspec.json.decode(key, type=tuple[str, str])
+        found = self._exchanges.get((namespace, name))
+        if kept is None and found is not None and found.definition.is_durable and name not in _PREDECLARED:
+            for binding in list(found.bindings.values()):
+                self._take_off(found, binding)
+            del self._exchanges[namespace, name]
+            self.changed()
+        elif kept is not None and found is None:
+            self._remember(Exchange(msgspec.convert(kept.value, ExchangeDefinition)))
+
+    def _binding_went_back(self, key: str, kept: Kept | None) -> None:
+        if kept is not None:
+            self._take_binding(msgspec.convert(kept.value, _KeptBinding))
+            return
+        namespace, source, destination, to_queue, text, arguments = msgspec.json.decode(
+            key, type=tuple[str, str, str, bool, str, bytes]
+        )
+        found = self._exchanges.get((namespace, source))
+        table = read_table(arguments, 0, len(arguments))[0]
+        binding = Binding(source, destination, to_queue, text, table)
+        if found is not None and binding.identity in found.bindings and self._is_durable(found, binding):
+            self._take_off(found, binding)
+
+    def _take_binding(self, kept: _KeptBinding) -> None:
+        table = read_table(kept.arguments, 0, len(kept.arguments))[0]
+        binding = Binding(kept.source, kept.destination, kept.to_queue, kept.key, table)
+        source = self.find(kept.namespace, kept.source)
+        if source is not None and binding.identity not in source.bindings:
+            self._add(source, binding)
+
+
+def _key(namespace: str, name: str) -> str:
+    return msgspec.json.encode((namespace, name)).decode()
+
+
+def _binding_key(namespace: str, binding: Binding) -> str:
+    pieces = (*binding[:4], write_table(binding.arguments))
+    return msgspec.json.encode((namespace, *pieces)).decode()
+
+
+def _require_equivalent(found: Exchange, declared: Exchange) -> None:
+    now, wanted = found.definition, declared.definition
+    pairs: list[tuple[str, Value, Value]] = [
+        ("type", wanted.kind, now.kind),
+        ("durable", wanted.is_durable, now.is_durable),
+        ("auto_delete", wanted.is_auto_delete, now.is_auto_delete),
+        ("internal", wanted.is_internal, now.is_internal),
+        (_ALTERNATE, declared.arguments.get(_ALTERNATE), found.arguments.get(_ALTERNATE)),
+    ]
+    for argument, received, current in pairs:
+        if received != current:
+            raise Inequivalent("exchange", found.name, found.namespace, argument, received, current)

@@ -1,0 +1,115 @@
+"""How the headers of a message match the arguments of bindings. Pure: tables in, yes or no out."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from trimq.errors.queues import InvalidMatch
+from trimq.formats.field_tables import Value
+
+Id = TypeVar("Id", bound=Hashable)
+
+_MATCH = "x-match"
+_WAYS = ("all", "any", "all-with-x", "any-with-x")
+
+
+def check_arguments(arguments: Mapping[str, Value]) -> None:
+    way = arguments.get(_MATCH, "all")
+    if not isinstance(way, str) or way not in _WAYS:
+        raise InvalidMatch(way)
+
+
+class Wanted(NamedTuple):
+    """What a binding asks of headers."""
+
+    pairs: tuple[tuple[str, Value], ...]
+    is_any: bool
+
+    def matches(self, headers: Mapping[str, Value]) -> bool:
+        found = (name in headers and _is_equal(value, headers[name]) for name, value in self.pairs)
+        return any(found) if self.is_any else all(found)
+
+
+def read_wanted(arguments: Mapping[str, Value]) -> Wanted:
+    """Without x-match all must match. A void argument matches any value of that header."""
+    way = arguments.get(_MATCH, "all")
+    with_x = way in ("all-with-x", "any-with-x")
+    pairs = tuple(
+        (name, value) for name, value in arguments.items() if name != _MATCH and (with_x or not name.startswith("x-"))
+    )
+    return Wanted(pairs, way in ("any", "any-with-x"))
+
+
+def matches(arguments: Mapping[str, Value], headers: Mapping[str, Value]) -> bool:
+    return read_wanted(arguments).matches(headers)
+
+
+_Clue = tuple[Hashable, ...]
+
+
+class HeaderIndex(Generic[Id]):
+    """Finds those of many bindings that match, looking only at those that have something in common with the headers."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[Id, tuple[int, Wanted, tuple[_Clue, ...]]] = {}
+        self._by_clue: dict[_Clue, dict[Id, None]] = {}
+        self._always: dict[Id, None] = {}
+        self._added = 0
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def add(self, id: Id, arguments: Mapping[str, Value]) -> None:
+        self.remove(id)
+        wanted = read_wanted(arguments)
+        clues = [_clue(name, value) for name, value in wanted.pairs]
+        if not wanted.is_any and clues:  # all must match: the rarest will do
+            clues = [min(clues, key=lambda clue: len(self._by_clue.get(clue, ())))]
+        self._added += 1
+        self._wanted[id] = (self._added, wanted, tuple(clues))
+        for clue in clues:
+            self._by_clue.setdefault(clue, {})[id] = None
+        if not clues and not wanted.is_any:
+            self._always[id] = None
+
+    def remove(self, id: Id) -> None:
+        _, _, clues = self._wanted.pop(id, (0, None, ()))
+        self._always.pop(id, None)
+        for clue in clues:
+            ids = self._by_clue.get(clue, {})
+            ids.pop(id, None)
+            if not ids:
+                self._by_clue.pop(clue, None)
+
+    def match(self, headers: Mapping[str, Value]) -> list[Id]:
+        """In the order in which they were added."""
+        found = dict(self._always)
+        for name, value in headers.items():
+            for clue in {(name,), _clue(name, value)}:
+                for id in self._by_clue.get(clue, ()):
+                    if id not in found and self._wanted[id][1].matches(headers):
+                        found[id] = None
+        return sorted(found, key=lambda id: self._wanted[id][0])
+
+
+def _clue(name: str, value: Value) -> _Clue:
+    """What equal values of a header have in common. Of those that cannot be hashed, and of a void one, the name."""
+    if value is None:
+        return (name,)
+    kind = "bool" if isinstance(value, bool) else "float" if isinstance(value, float) else ""
+    try:
+        hash(value)
+    except TypeError:
+        return (name,)
+    return (name, kind, value)
+
+
+def _is_equal(wanted: Value, found: Value) -> bool:
+    if wanted is None:
+        return True
+    if isinstance(wanted, bool) or isinstance(found, bool):
+        return wanted is found
+    if isinstance(wanted, float) or isinstance(found, float):
+        return isinstance(wanted, float) and isinstance(found, float) and wanted == found
+    return wanted == found  # numbers of every width alike

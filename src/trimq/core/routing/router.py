@@ -1,0 +1,114 @@
+"""From an exchange and a key to the names of queues: through bindings, other exchanges and alternates, each queue once.
+Knows exchanges; neither queues nor messages beyond their key and headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trimq.core.routing.bindings import Headers
+from trimq.core.routing.exchanges import DEFAULT, Exchange, Exchanges
+from trimq.errors.queues import InvalidHeader
+from trimq.formats.field_tables import Value
+
+_CACHED_ROUTES = 10_000
+_NO_HEADERS: Mapping[str, Value] = {}
+
+Route = tuple[str, ...]
+
+
+class Routing:
+    def __init__(self, exchanges: Exchanges) -> None:
+        self._exchanges = exchanges
+        self._routes: dict[tuple[str, str, str], Route] = {}
+        exchanges.changed = self._routes.clear
+
+    def forget(self) -> None:
+        """Something that routes depend on has changed."""
+        self._routes.clear()
+
+    def known(self, namespace: str, exchange: str, key: str) -> Route | None:
+        """What `route` found before for one key, if it did not depend on the headers."""
+        return self._routes.get((namespace, exchange, key))
+
+    def route(
+        self, exchange: Exchange, keys: Sequence[str], headers: Headers, delaying: list[Exchange] | None = None
+    ) -> Route:
+        """The names of the queues, in the order in which they were found. `delaying`: the message asks for a delay, and
+        does not go through exchanges that keep it back; those that it comes to are put there."""
+        walk = _Walk(self._exchanges, keys, headers, delaying)
+        walk.visit(exchange)
+        found = tuple(walk.queues)
+        if len(keys) == 1 and not walk.looked_at_headers:
+            if len(self._routes) >= _CACHED_ROUTES:
+                self._routes.clear()
+            self._routes[exchange.namespace, exchange.name, keys[0]] = found
+        return found
+
+
+class _Walk:
+    def __init__(
+        self, exchanges: Exchanges, keys: Sequence[str], headers: Headers, delaying: list[Exchange] | None
+    ) -> None:
+        self._exchanges = exchanges
+        self._delaying = delaying
+        self._keys = keys
+        self._headers = headers
+        self._visited: set[str] = set()
+        self.queues: dict[str, None] = {}
+        self.looked_at_headers = False
+
+    def visit(self, first: Exchange) -> None:
+        """Without recursion: a chain of exchanges may be long, or a circle."""
+        waiting = [first]
+        while waiting:
+            exchange = waiting.pop()
+            if exchange.name in self._visited:
+                continue
+            self._visited.add(exchange.name)
+            if exchange.is_delayed:
+                self.looked_at_headers = True  # another message may ask for what this one does not
+                if self._delaying is not None:
+                    self._delaying.append(exchange)
+                    continue
+            following, has_matched = self._match(exchange)
+            if not has_matched:
+                following += self._alternates(exchange)
+            waiting += following
+
+    def _match(self, exchange: Exchange) -> tuple[list[Exchange], bool]:
+        if exchange.name == DEFAULT:
+            self.queues.update(dict.fromkeys(self._keys))  # every queue is bound to it by its name
+            return [], True
+        self.looked_at_headers = self.looked_at_headers or exchange.matcher.looks_at_headers
+        following: list[Exchange] = []
+        has_matched = False
+        for key in self._keys:
+            for is_queue, name in exchange.matcher.match(key, self._headers):
+                has_matched = True
+                if is_queue:
+                    self.queues[name] = None
+                else:
+                    found = self._exchanges.find(exchange.namespace, name)
+                    following += [] if found is None else [found]
+        return following, has_matched
+
+    def _alternates(self, exchange: Exchange) -> list[Exchange]:
+        name = exchange.alternate if exchange.alternate is not None else exchange.policy_alternate
+        found = None if name is None else self._exchanges.find(exchange.namespace, name)
+        return [] if found is None else [found]
+
+
+def copied_keys(headers: Mapping[str, Value]) -> list[str]:
+    """The keys of CC and BCC: the message goes to those too."""
+    keys: list[str] = []
+    for name in ("CC", "BCC"):
+        if name not in headers:
+            continue
+        value = headers[name]
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+            raise InvalidHeader(name, value)
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidHeader(name, value)
+            keys.append(key)
+    return keys

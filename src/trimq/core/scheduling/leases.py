@@ -1,0 +1,181 @@
+"""Messages that are out for delivery, each with a deadline, of one group of competing readers. Knows where a message
+is, never what it is nor what becomes of it when it comes back."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+import msgspec
+
+from trimq.clock import Timeline
+from trimq.core.scheduling.timers import Pending, TimerEntry, Timers
+from trimq.errors import AlreadyLeased, LeaseGone, Refusal
+from trimq.model import StreamId
+
+_STALE_OFFSETS_ALLOWED = 64
+
+_PLACE = attrgetter("stream", "holder")
+
+LeaseId = int
+Holder = Hashable
+
+
+class Lease(msgspec.Struct):
+    """`attempts` counts the deliveries so far, this one included."""
+
+    id: LeaseId
+    stream: StreamId
+    offset: int
+    holder: Holder
+    deadline_ms: int
+    attempts: int
+
+
+class _Offsets:
+    """Which offsets of one stream are out."""
+
+    __slots__ = ("_heap", "out")
+
+    def __init__(self) -> None:
+        self.out: set[int] = set()
+        self._heap: list[int] = []
+
+    def add(self, offset: int) -> None:
+        if len(self._heap) > 2 * len(self.out) + _STALE_OFFSETS_ALLOWED:
+            self._heap = sorted(self.out)
+        self.out.add(offset)
+        heapq.heappush(self._heap, offset)
+
+    def lowest(self) -> int:
+        while self._heap[0] not in self.out:
+            heapq.heappop(self._heap)
+        return self._heap[0]
+
+
+class Leases:
+    """Each lease ends in exactly one of three ways: it is settled, it is released, or `expired` is called with it.
+
+    A holder may settle or extend until `expired` was called, even if the clock is past the deadline by then. When
+    `expired` raises a Refusal the lease stays and expires again after a second."""
+
+    def __init__(self, timeline: Timeline, expired: Callable[[Lease], None]) -> None:
+        self._expired = expired
+        self._deadlines = Timers(timeline, self._expire)
+        self._leases: dict[LeaseId, Lease] = {}
+        self._by_holder: dict[Holder, set[LeaseId]] = {}
+        self._by_stream: dict[StreamId, _Offsets] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def grant(self, stream: StreamId, offset: int, holder: Holder, deadline_ms: int, attempts: int) -> LeaseId:
+        """The message at `offset` goes out to `holder`, who has until `deadline_ms` to settle it."""
+        if self.is_leased(stream, offset):
+            raise AlreadyLeased(offset)
+        id = self._deadlines.schedule(deadline_ms, TimerEntry(stream, offset))
+        self._add(stream, holder, (Lease(id, stream, offset, holder, deadline_ms, attempts),))
+        return id
+
+    def grant_all(
+        self, stream: StreamId, offsets: Sequence[int], holder: Holder, deadline_ms: int, attempts: int
+    ) -> list[LeaseId]:
+        """As `grant`, of several messages of one stream, none twice: all of them, or none."""
+        known = self._by_stream.get(stream)
+        if known is not None:
+            for offset in offsets:
+                if offset in known.out:
+                    raise AlreadyLeased(offset)
+        ids = self._deadlines.schedule_all(deadline_ms, stream, offsets)
+        granted = zip(ids, offsets, strict=True)
+        row = [Lease(id, stream, offset, holder, deadline_ms, attempts) for id, offset in granted]
+        if row:
+            self._add(stream, holder, row)
+        return ids
+
+    def extend(self, id: LeaseId, deadline_ms: int) -> Lease:
+        """Its deadline is `deadline_ms` from now on, which may be earlier than it was."""
+        lease = self.get(id)
+        self._deadlines.reschedule(id, deadline_ms)
+        lease.deadline_ms = deadline_ms
+        return lease
+
+    def settle(self, id: LeaseId) -> Lease:
+        """The holder is done with it, for good or ill."""
+        lease = self.get(id)
+        self._deadlines.cancel(id)
+        self._remove(lease.stream, lease.holder, (lease,))
+        return lease
+
+    def settle_all(self, ids: Sequence[LeaseId]) -> None:
+        """As `settle`, of several, none twice: all of them, or none."""
+        if len(ids) == 1:
+            self.settle(ids[0])
+            return
+        leases = [self.get(id) for id in ids]
+        self._deadlines.cancel_all(ids)
+        for (stream, holder), row in groupby(leases, _PLACE):
+            self._remove(stream, holder, row)
+
+    def release(self, holder: Holder) -> list[Lease]:
+        """The holder vanished: all its leases come back, in the order of streams and offsets."""
+        leases = [self.settle(id) for id in tuple(self._by_holder.get(holder, ()))]
+        leases.sort(key=lambda lease: (lease.stream, lease.offset))
+        return leases
+
+    def get(self, id: LeaseId) -> Lease:
+        lease = self._leases.get(id)
+        if lease is None:
+            raise LeaseGone(id)
+        return lease
+
+    def is_leased(self, stream: StreamId, offset: int) -> bool:
+        offsets = self._by_stream.get(stream)
+        return offsets is not None and offset in offsets.out
+
+    def lowest(self, stream: StreamId) -> int | None:
+        """The lowest offset that is out: everything before it was settled, or is back with the caller."""
+        offsets = self._by_stream.get(stream)
+        return None if offsets is None else offsets.lowest()
+
+    def count_of_stream(self, stream: StreamId) -> int:
+        offsets = self._by_stream.get(stream)
+        return 0 if offsets is None else len(offsets.out)
+
+    def count_of_holder(self, holder: Holder) -> int:
+        return len(self._by_holder.get(holder, ()))
+
+    def _add(self, stream: StreamId, holder: Holder, row: Iterable[Lease]) -> None:
+        """All of one stream and holder."""
+        of_holder = self._by_holder.setdefault(holder, set())
+        offsets = self._by_stream.get(stream)
+        if offsets is None:
+            offsets = self._by_stream[stream] = _Offsets()
+        for lease in row:
+            self._leases[lease.id] = lease
+            of_holder.add(lease.id)
+            offsets.add(lease.offset)
+
+    def _remove(self, stream: StreamId, holder: Holder, row: Iterable[Lease]) -> None:
+        of_holder, offsets = self._by_holder[holder], self._by_stream[stream]
+        for lease in row:
+            del self._leases[lease.id]
+            of_holder.remove(lease.id)
+            offsets.out.remove(lease.offset)
+        if not of_holder:
+            del self._by_holder[holder]
+        if not offsets.out:
+            del self._by_stream[stream]
+
+    def _expire(self, pending: Pending) -> None:
+        lease = self._leases[pending.id]
+        # First, so that `expired` may grant the message to the next holder at once.
+        self._remove(lease.stream, lease.holder, (lease,))
+        try:
+            self._expired(lease)
+        except Refusal:
+            if not self.is_leased(lease.stream, lease.offset):
+                self._add(lease.stream, lease.holder, (lease,))
+                raise

@@ -1,0 +1,243 @@
+"""Who may do what: users and rights, kept once for all protocols in the catalogue. Decides by the caller's principal;
+how a client proves who it is belongs to the front-ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from trimq.core.metadata.catalogue import Catalogue, Definition
+from trimq.core.security.passwords import SALT_BYTES, hash_password, matches, unknown_password
+from trimq.errors import AccessDenied, InvalidSetting, UnknownUser
+from trimq.model import DEFAULT_NAMESPACE, SYSTEM, Caller, TopicName
+from trimq.storage.passes import Ticket
+
+_USER = "user"
+_RIGHT = "right"
+_CACHED_DECISIONS = 10_000
+
+
+class Action(IntEnum):
+    """CONFIGURE makes, changes and deletes; DESCRIBE needs any of the three rights on the name; ADMINISTER concerns
+    users, rights and the broker itself. (An IntEnum, because its hash is that of a number.)"""
+
+    CONFIGURE = 0
+    WRITE = 1
+    READ = 2
+    DESCRIBE = 3
+    ADMINISTER = 4
+
+
+class ResourceKind(IntEnum):
+    TOPIC = 0
+    GROUP = 1
+    ROUTE = 2
+    TRANSACTION = 3
+    BROKER = 4
+
+
+class Resource(NamedTuple):
+    kind: ResourceKind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        where = f" of {self.namespace}" if self.namespace else ""
+        return f"{self.kind.name.lower()} {self.name}{where}"
+
+
+BROKER = Resource(ResourceKind.BROKER, DEFAULT_NAMESPACE, "trimq")
+
+
+class User(msgspec.Struct, frozen=True):
+    """An administrator may do everything, in every namespace."""
+
+    name: str
+    password_hash: str
+    is_administrator: bool = False
+
+
+class Right(msgspec.Struct, frozen=True):
+    """What a principal may do in a namespace, as RabbitMQ has it: each pattern is a regular expression that is sought
+    anywhere in a resource's name; an empty one allows nothing."""
+
+    principal: str
+    namespace: str
+    configure: str = ""
+    write: str = ""
+    read: str = ""
+
+
+class Access:
+    """While no user is defined, everyone is allowed everything. From the first user on, a caller needs a right that
+    allows the action, or must be an administrator."""
+
+    def __init__(self, catalogue: Catalogue, random_bytes: Callable[[int], bytes]) -> None:
+        self._catalogue = catalogue
+        self._random_bytes = random_bytes
+        self._users: dict[str, User] = {}
+        self._removed: list[Callable[[str], None]] = []
+        self._rights: dict[tuple[str, str], _Patterns] = {}
+        self._decisions: dict[tuple[str, Action, Resource], bool] = {}
+        self.revision = 0
+        """Grows with every change of users and rights."""
+        # Who tries a name that does not exist waits as long as everybody else, and so learns nothing from the time.
+        self._nobody = unknown_password(random_bytes)
+        for key, definition in catalogue.all(_USER):
+            self._user_changed(key, definition)
+        for key, definition in catalogue.all(_RIGHT):
+            self._right_changed(key, definition)
+        catalogue.watch(_USER, self._user_changed)
+        catalogue.watch(_RIGHT, self._right_changed)
+
+    # -- decisions
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether not everyone is allowed everything."""
+        return bool(self._users)
+
+    def allowed(self, caller: Caller, action: Action, resource: Resource) -> bool:
+        if not self._users or caller is SYSTEM:
+            return True
+        decision = self._decisions.get((caller.principal, action, resource))
+        if decision is None:
+            decision = self._decide(caller.principal, action, resource)
+            if len(self._decisions) >= _CACHED_DECISIONS:
+                self._decisions.clear()
+            self._decisions[caller.principal, action, resource] = decision
+        return decision
+
+    def require(self, caller: Caller, action: Action, resource: Resource) -> None:
+        if self._users and not self.allowed(caller, action, resource):
+            raise AccessDenied(caller.principal, action.name.lower(), str(resource), resource.name, resource.namespace)
+
+    def require_topic(self, caller: Caller, action: Action, name: TopicName) -> None:
+        """As `require`, for every message that names its topic: while everything is allowed, nothing is built."""
+        if self._users:
+            self.require(caller, action, Resource(ResourceKind.TOPIC, name.namespace, name.name))
+
+    def _decide(self, principal: str, action: Action, resource: Resource) -> bool:
+        user = self._users.get(principal)
+        if user is not None and user.is_administrator:
+            return True
+        patterns = self._rights.get((principal, resource.namespace))
+        return patterns is not None and patterns.allow(action, resource.name)
+
+    # -- users
+
+    def users(self) -> list[User]:
+        return list(self._users.values())
+
+    def password_hash(self, name: str) -> str:
+        """What `matches` compares a password with; for an unknown user, a hash of no known password."""
+        user = self._users.get(name)
+        return self._nobody if user is None else user.password_hash
+
+    def verify(self, name: str, password: str) -> bool:
+        """Takes 50 ms on purpose. On the event loop, hand `matches(password, password_hash(name))` to a thread."""
+        return matches(password, self.password_hash(name)) and name in self._users
+
+    def define_user(self, name: str, password: str, is_administrator: bool = False) -> Ticket:
+        """Make a user, or give one another password. Takes 50 ms, as `verify` does."""
+        return self.put_user(User(name, hash_password(password, self.new_salt()), is_administrator))
+
+    def new_salt(self) -> bytes:
+        return self._random_bytes(SALT_BYTES)
+
+    def put_user(self, user: User) -> Ticket:
+        if not user.name:
+            raise InvalidSetting("user", "a user needs a name")
+        return self._put(_USER, user.name, user)
+
+    def on_removed(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the name of every user who is removed."""
+        self._removed.append(listener)
+
+    def remove_user(self, name: str) -> Ticket:
+        """Remove the user with all rights. With the last one, everyone is allowed everything again."""
+        found = self._catalogue.get(_USER, name)
+        if found is None:
+            raise UnknownUser(name)
+        for right in self.rights():
+            if right.principal == name:
+                self.revoke(name, right.namespace)
+        return self._catalogue.delete(_USER, name, found.version)
+
+    # -- rights
+
+    def rights(self) -> list[Right]:
+        return [patterns.right for patterns in self._rights.values()]
+
+    def grant(self, right: Right) -> Ticket:
+        """Take the place of what the principal was allowed in this namespace."""
+        _Patterns(right)  # refuses what is no pattern
+        return self._put(_RIGHT, _right_key(right.principal, right.namespace), right)
+
+    def revoke(self, principal: str, namespace: str) -> Ticket | None:
+        """The principal is allowed nothing in this namespace. None: it was so already."""
+        key = _right_key(principal, namespace)
+        found = self._catalogue.get(_RIGHT, key)
+        return None if found is None else self._catalogue.delete(_RIGHT, key, found.version)
+
+    def _put(self, kind: str, key: str, value: User | Right) -> Ticket:
+        found = self._catalogue.get(kind, key)
+        return self._catalogue.put(kind, key, msgspec.to_builtins(value), None if found is None else found.version)
+
+    # -- what the catalogue tells
+
+    def _user_changed(self, key: str, definition: Definition | None) -> None:
+        self._forget_decisions()
+        if definition is None:
+            self._users.pop(key, None)
+            for listener in self._removed:
+                listener(key)
+        else:
+            self._users[key] = msgspec.convert(definition.value, User)
+
+    def _forget_decisions(self) -> None:
+        self._decisions.clear()
+        self.revision += 1
+
+    def _right_changed(self, key: str, definition: Definition | None) -> None:
+        self._forget_decisions()
+        principal, namespace = msgspec.json.decode(key, type=tuple[str, str])
+        if definition is None:
+            self._rights.pop((principal, namespace), None)
+        else:
+            self._rights[principal, namespace] = _Patterns(msgspec.convert(definition.value, Right))
+
+
+class _Patterns:
+    """A right, ready to be asked."""
+
+    def __init__(self, right: Right) -> None:
+        self.right = right
+        self._patterns = {
+            Action.CONFIGURE: _compile("configure", right.configure),
+            Action.WRITE: _compile("write", right.write),
+            Action.READ: _compile("read", right.read),
+        }
+
+    def allow(self, action: Action, name: str) -> bool:
+        if action is Action.DESCRIBE:
+            return any(pattern.search(name) for pattern in self._patterns.values())
+        pattern = self._patterns.get(action)
+        return pattern is not None and pattern.search(name) is not None
+
+
+def _compile(name: str, pattern: str) -> re.Pattern[str]:
+    try:
+        # As in RabbitMQ, an empty pattern is the one that matches the empty name only.
+        return re.compile(pattern or r"\A\Z")
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidSetting(name, f"{pattern!r} is no regular expression: {error}") from error
+
+
+def _right_key(principal: str, namespace: str) -> str:
+    """Both may hold any character."""
+    return msgspec.json.encode((principal, namespace)).decode("utf-8")

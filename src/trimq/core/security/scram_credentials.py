@@ -1,0 +1,96 @@
+"""What a client that proves itself by SCRAM (RFC 5802) is known by: salted keys, never a password. Kept in the
+catalogue; who checks a proof, and what a user may do, is decided elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+import msgspec
+
+from trimq.core.metadata.catalogue import Catalogue, Definition
+from trimq.errors import InvalidSetting, UnknownUser
+from trimq.storage.passes import Ticket
+
+_KIND = "credential"
+MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+LEAST_ITERATIONS = 4096
+MOST_ITERATIONS = 16_384
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """`stored_key` proves that a client knows the password, `server_key` proves to it that we knew it."""
+
+    user: str
+    mechanism: str
+    iterations: int
+    salt: str
+    stored_key: str
+    server_key: str
+
+
+def derive(user: str, mechanism: str, iterations: int, salt: bytes, salted_password: bytes) -> Credential:
+    """RFC 5802, section 3. Whoever reads the result cannot log in with it."""
+    if not user:
+        raise InvalidSetting("user", "a user needs a name")
+    if mechanism not in MECHANISMS:
+        raise InvalidSetting("mechanism", f"{mechanism} is none of {', '.join(MECHANISMS)}")
+    if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+        raise InvalidSetting("iterations", f"{iterations} is not between {LEAST_ITERATIONS} and {MOST_ITERATIONS}")
+    if not salt or not salted_password:
+        raise InvalidSetting("salt", "neither the salt nor the salted password may be empty")
+    digest = MECHANISMS[mechanism]
+    client_key = hmac.digest(salted_password, b"Client Key", digest)
+    stored_key = hashlib.new(digest, client_key).digest()
+    server_key = hmac.digest(salted_password, b"Server Key", digest)
+    return Credential(user, mechanism, iterations, *map(_encode, (salt, stored_key, server_key)))
+
+
+class Credentials:
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._by_user: dict[str, dict[str, Credential]] = {}
+        for key, definition in catalogue.all(_KIND):
+            self._changed(key, definition)
+        catalogue.watch(_KIND, self._changed)
+
+    def users(self) -> list[str]:
+        return list(self._by_user)
+
+    def of(self, user: str) -> list[Credential]:
+        """One for each mechanism at most."""
+        return list(self._by_user.get(user, {}).values())
+
+    def put(self, credential: Credential) -> Ticket:
+        """Take the place of the user's credential for this mechanism."""
+        key = _key(credential.user, credential.mechanism)
+        found = self._catalogue.get(_KIND, key)
+        version = None if found is None else found.version
+        return self._catalogue.put(_KIND, key, msgspec.to_builtins(credential), version)
+
+    def delete(self, user: str, mechanism: str) -> Ticket:
+        key = _key(user, mechanism)
+        found = self._catalogue.get(_KIND, key)
+        if found is None:
+            raise UnknownUser(user)
+        return self._catalogue.delete(_KIND, key, found.version)
+
+    def _changed(self, key: str, definition: Definition | None) -> None:
+        user, mechanism = msgspec.json.decode(key, type=tuple[str, str])
+        if definition is not None:
+            self._by_user.setdefault(user, {})[mechanism] = msgspec.convert(definition.value, Credential)
+            return
+        credentials = self._by_user.get(user, {})
+        credentials.pop(mechanism, None)
+        if not credentials:
+            self._by_user.pop(user, None)
+
+
+def _key(user: str, mechanism: str) -> str:
+    """A user's name may hold any character."""
+    return msgspec.json.encode((user, mechanism)).decode("utf-8")
+
+
+def _encode(part: bytes) -> str:
+    return base64.b64encode(part).decode("ascii")

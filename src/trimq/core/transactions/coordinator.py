@@ -1,0 +1,327 @@
+"""All transactions of the broker: keeps their states, ends those that take too long, and carries out what was decided.
+An outcome is durable first, then every stream gets its marker, then the transaction is complete; a restart goes on from
+wherever that was interrupted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from trimq.clock import Clock, Timer
+from trimq.core.metadata.cursors import Cursors
+from trimq.core.metadata.durable_map import DurableMap
+from trimq.core.transactions import transaction
+from trimq.core.transactions.marker_writer import Marking
+from trimq.core.transactions.producer_ids import NewId, ProducerIds
+from trimq.core.transactions.transaction import PendingCursor, Producer, Transaction
+from trimq.errors import Refusal
+from trimq.errors.transactions import InvalidTransactionTimeout, TransactionUnderWay, UnknownTransaction
+from trimq.model import StreamId
+from trimq.storage.passes import Passes, Ticket
+
+log = logging.getLogger(__name__)
+
+Answer = Callable[[Transaction | Refusal, Ticket | None], None]
+
+_MOST_TIMEOUT_MS = 900_000
+_RETRY_MS = 500
+_SWEEP_MS = 3_600_000
+_KEPT_MS = 7 * 86_400_000
+
+
+class TransactionRegistry:
+    """A change is seen at once and counts when its ticket's pass is durable; if that is refused it goes back."""
+
+    def __init__(
+        self,
+        table: DurableMap[Transaction],
+        ids: ProducerIds,
+        marking: Marking,
+        cursors: Cursors,
+        passes: Passes,
+        clock: Clock,
+    ) -> None:
+        self._table = table
+        self._ids = ids
+        self._marking = marking
+        self._cursors = cursors
+        self._passes = passes
+        self._clock = clock
+        self._latest: Ticket | None = None
+        self._waiting: dict[str, list[Answer]] = {}
+        self._timers: dict[str, Timer] = {}
+        self._joining: list[tuple[Ticket, int, StreamId]] = []
+        self._strays: set[tuple[int, StreamId]] = set()
+        """Where a producer has appended to a stream that could not be added: it waits until that is aborted."""
+        self._sweep_timer: Timer | None = None
+        self._is_started = False
+        for name, known in table.items():
+            self._hold(name, known)
+        table.on_undone(self._went_back)
+
+    # -- from start to end
+
+    def start(self) -> None:
+        """Go on where the last run was interrupted."""
+        self._is_started = True
+        for name, known in list(self._table.items()):
+            if known.is_prepared:
+                self._carry_out(name)
+            else:
+                self._arm(name)
+        undecided = [known for _, known in self._table.items() if known.is_ongoing or known.is_prepared]
+        known_streams = {(known.producer_id, stream) for known in undecided for stream in known.streams}
+        for stray in self._marking.find_strays(known_streams):
+            self._strays.add(stray)
+            self._abort_stray(*stray)
+        self._await_sweep()
+
+    def stop(self) -> None:
+        """No more of what was not asked for. What is decided is still carried out."""
+        self._is_started = False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+
+    # -- looking
+
+    def get(self, name: str) -> Transaction:
+        known = self._table.get(name)
+        if known is None:
+            raise UnknownTransaction(name)
+        return known
+
+    def all(self) -> list[tuple[str, Transaction]]:
+        return list(self._table.items())
+
+    # -- producers
+
+    def new_producer(self) -> NewId:
+        """An id for a producer without transactions."""
+        return self._ids.next()
+
+    def take(self, name: str, claimed: Producer | None, timeout_ms: int) -> tuple[Transaction, Ticket]:
+        """A producer begins to use the name. Whoever had it is fenced, and its ongoing transaction aborted first: until
+        that is done the answer is TransactionUnderWay."""
+        if not 0 < timeout_ms <= _MOST_TIMEOUT_MS:
+            raise InvalidTransactionTimeout(timeout_ms, _MOST_TIMEOUT_MS)
+        known, now_ms = self._table.get(name), self._clock.message.now_ms()
+        if known is None:
+            return self._take_new(name, timeout_ms)
+        taken = transaction.renew(known, claimed, timeout_ms, now_ms, self._new_id)
+        ticket = self._put(name, taken)
+        if taken.is_prepared:
+            self._carry_out_after(name, ticket)
+            raise TransactionUnderWay
+        return taken, ticket
+
+    def _take_new(self, name: str, timeout_ms: int) -> tuple[Transaction, Ticket]:
+        taken = transaction.begin(self._new_id(), timeout_ms, self._clock.message.now_ms())
+        return taken, self._put(name, taken)
+
+    def _new_id(self) -> int:
+        # A new block is reserved in the same pass as the state that needs it, and ids in use are never given again.
+        return self._ids.next().id
+
+    # -- the life of a transaction
+
+    def add(
+        self, name: str, producer: Producer, streams: Iterable[StreamId] = (), groups: Iterable[str] = ()
+    ) -> Ticket | None:
+        """The transaction will write to these streams, or move cursors of these groups. None: that is durable."""
+        known = self._table.get(name)
+        added = transaction.add(known, producer, streams, groups, self._clock.message.now_ms())
+        return self._latest if added is known else self._put(name, added)
+
+    def join(self, name: str, producer: Producer, stream: StreamId) -> Ticket | None:
+        """A batch of the transaction is about to be appended to a stream, which is added if it was not. The batch
+        counts only if the ticket is not refused; None: the stream is added for good."""
+        if (producer.id, stream) in self._strays:
+            raise TransactionUnderWay
+        known = self._table.get(name)
+        added = transaction.add(known, producer, [stream], (), self._clock.message.now_ms())
+        if added is not known:
+            ticket = self._put(name, added)
+            self._joining.append((ticket, producer.id, stream))
+            self._passes.afterwards(ticket, self._joined)
+        return self._latest
+
+    def _joined(self, ticket: Ticket) -> None:
+        done = [join for join in self._joining if join[0] is ticket]
+        self._joining = [join for join in self._joining if join[0] is not ticket]
+        if ticket.refusal is not None:
+            for _, producer_id, stream in done:
+                self._abort_stray(producer_id, stream)
+
+    def _abort_stray(self, producer_id: int, stream: StreamId) -> None:
+        """The batch may be in its log, but no transaction will end it."""
+        ticket = self._marking.abort_stray(producer_id, stream)
+        if ticket is None:
+            self._strays.discard((producer_id, stream))
+        elif ticket.refusal is not None:
+            self._stray_aborted(producer_id, stream, ticket)
+        else:
+            self._passes.afterwards(ticket, lambda done: self._stray_aborted(producer_id, stream, done))
+
+    def _stray_aborted(self, producer_id: int, stream: StreamId, ticket: Ticket) -> None:
+        if ticket.refusal is None:
+            self._strays.discard((producer_id, stream))
+        elif self._is_started:
+            timeline = self._clock.liveness
+            timeline.call_at(timeline.now_ms() + _RETRY_MS, lambda: self._abort_stray(producer_id, stream))
+
+    def require_stream(self, name: str, producer: Producer, stream: StreamId) -> None:
+        """Refuse a write to a stream that was not added."""
+        transaction.require_stream(self._table.get(name), producer, stream)
+
+    def commit_cursors(self, name: str, producer: Producer, group: str, cursors: Sequence[PendingCursor]) -> Ticket:
+        """These cursors of the group are moved if the transaction commits."""
+        known, now_ms = self._table.get(name), self._clock.message.now_ms()
+        seen = [
+            PendingCursor(
+                group,
+                cursor.stream,
+                cursor.offset,
+                now_ms,
+                cursor.leader_epoch,
+                cursor.metadata,
+                self._cursors.fetch(group, cursor.stream),
+            )
+            for cursor in cursors
+        ]
+        return self._put(name, transaction.commit_cursors(known, producer, group, seen, now_ms))
+
+    def drop_cursors(self, group: str, stream: StreamId | None = None) -> Ticket | None:
+        """The group is deleted, or its cursor of a stream: no open transaction moves it any more. None: none would."""
+        ticket = None
+        for name in self._cursors.holders(group):
+            known = self.get(name)
+            dropped = transaction.drop_cursors(known, group, stream, self._clock.message.now_ms())
+            if dropped is not known:
+                ticket = self._put(name, dropped)
+                if dropped.is_prepared:
+                    self._retry(name)  # the change has cancelled the timer of an end that could not be written
+        return ticket
+
+    def end(self, name: str, producer: Producer, is_commit: bool, raises_epoch: bool, answer: Answer) -> None:
+        """Commit or abort. `answer` is called when every stream has its durable marker, with the complete transaction
+        and the ticket of that state, or with a refusal; a refusal that is raised: it is not called at all."""
+        known, now_ms = self._table.get(name), self._clock.message.now_ms()
+        ended = transaction.end(known, producer, is_commit, raises_epoch, now_ms, self._new_id)
+        if ended is known:
+            answer(ended, self._latest)
+            return
+        self._waiting.setdefault(name, []).append(answer)
+        self._carry_out_after(name, self._put(name, ended))
+
+    # -- carrying out
+
+    def _carry_out_after(self, name: str, ticket: Ticket) -> None:
+        self._passes.afterwards(ticket, lambda done: self._decided(name, done))
+
+    def _decided(self, name: str, ticket: Ticket) -> None:
+        if ticket.refusal is not None:
+            self._tell(name, ticket.refusal, None)
+            return
+        self._carry_out(name)
+
+    def _carry_out(self, name: str) -> None:
+        known = self._table.get(name)
+        if known is not None and known.is_prepared:
+            self._marking.mark(known, lambda is_done: self._marked(name, known, is_done))
+
+    def _marked(self, name: str, known: Transaction, is_done: bool) -> None:
+        if not is_done:
+            log.warning("the end of transaction %s could not be written, it is tried again", name)
+            self._retry(name)
+            return
+        done = transaction.complete(known, self._clock.message.now_ms())
+        ticket = self._put(name, done)
+        self._tell(name, done, ticket)
+
+    def _retry(self, name: str) -> None:
+        if self._is_started:
+            timeline = self._clock.liveness
+            self._set_timer(name, timeline.call_at(timeline.now_ms() + _RETRY_MS, lambda: self._carry_out(name)))
+
+    def _tell(self, name: str, outcome: Transaction | Refusal, ticket: Ticket | None) -> None:
+        for answer in self._waiting.pop(name, ()):
+            answer(outcome, ticket)
+
+    # -- time
+
+    def _arm(self, name: str) -> None:
+        """Wake up when an ongoing transaction has taken too long."""
+        known = self._table.get(name)
+        if known is None or not known.is_ongoing:
+            timer = self._timers.pop(name, None)
+            if timer is not None:
+                timer.cancel()
+        elif self._is_started and name not in self._timers:
+            self._set_timer(name, self._clock.message.call_at(known.due_ms, lambda: self._expire(name, known)))
+
+    def _set_timer(self, name: str, timer: Timer) -> None:
+        old = self._timers.pop(name, None)
+        if old is not None:
+            old.cancel()
+        self._timers[name] = timer
+
+    def _expire(self, name: str, armed_for: Transaction) -> None:
+        self._timers.pop(name, None)
+        known, now_ms = self._table.get(name), self._clock.message.now_ms()
+        if known is None or not known.is_ongoing:
+            return
+        if known.started_ms != armed_for.started_ms or known.producer != armed_for.producer:
+            self._arm(name)
+            return
+        log.info("transaction %s took longer than %d ms and is aborted", name, known.timeout_ms)
+        self._carry_out_after(name, self._put(name, transaction.expire(known, now_ms)))
+
+    def _await_sweep(self) -> None:
+        timeline = self._clock.message
+        self._sweep_timer = timeline.call_at(timeline.now_ms() + _SWEEP_MS, self._sweep)
+
+    def _sweep(self) -> None:
+        """Forget names that nobody has used for long."""
+        before_ms = self._clock.message.now_ms() - _KEPT_MS
+        for name, known in list(self._table.items()):
+            if not known.is_ongoing and not known.is_prepared and known.changed_ms < before_ms:
+                self._latest = self._table.delete(name)
+        self._await_sweep()
+
+    # -- keeping
+
+    def _put(self, name: str, known: Transaction) -> Ticket:
+        self._latest = ticket = self._table.put(name, known)
+        self._changed(name, known)
+        return ticket
+
+    def _changed(self, name: str, known: Transaction | None) -> None:
+        self._hold(name, known)
+        self._arm(name)
+
+    def _hold(self, name: str, known: Transaction | None) -> None:
+        cursors = () if known is None else known.cursors
+        self._cursors.hold(name, {(cursor.group, cursor.stream) for cursor in cursors})
+
+    def _went_back(self, names: Collection[str]) -> None:
+        self._latest = None
+        for ticket, producer_id, stream in self._joining:
+            if ticket.refusal is not None:
+                self._strays.add((producer_id, stream))
+        for name in names:
+            known = self._table.get(name)
+            self._changed(name, known)
+            if known is not None and known.is_prepared:
+                self._retry(name)
+            elif known is not None and known.is_ongoing and self._is_started:
+                self._rearm(name, known)
+
+    def _rearm(self, name: str, known: Transaction) -> None:
+        """Not at once, when it is overdue: what could not be written now will hardly be written in this moment."""
+        timeline = self._clock.message
+        due_ms = max(known.due_ms, timeline.now_ms() + _RETRY_MS)
+        self._set_timer(name, timeline.call_at(due_ms, lambda: self._expire(name, known)))

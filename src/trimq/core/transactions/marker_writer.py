@@ -1,0 +1,106 @@
+"""Carries the outcome of a transaction to where it counts: a marker on each of its streams, and the groups' cursors.
+Knows no transaction's state beyond that outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+from trimq.core.metadata.cursors import Cursors
+from trimq.core.partitions.stream import Stream
+from trimq.core.transactions.transaction import LAST_EPOCH, PendingCursor, Transaction
+from trimq.errors import Refusal
+from trimq.formats.batch import read_header
+from trimq.formats.markers import control_batch
+from trimq.model import StreamId
+from trimq.storage.passes import Passes, Ticket
+from trimq.storage.producer_snapshot import NO_OFFSET
+
+log = logging.getLogger(__name__)
+
+
+class Marking:
+    """`streams` gives every stream that exists, `find_stream` one of them."""
+
+    def __init__(
+        self,
+        streams: Callable[[], Iterable[Stream]],
+        find_stream: Callable[[StreamId], Stream | None],
+        leader_epoch: Callable[[StreamId], int],
+        cursors: Cursors,
+        passes: Passes,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._streams = streams
+        self._find_stream = find_stream
+        self._leader_epoch = leader_epoch
+        self._cursors = cursors
+        self._passes = passes
+        self._now_ms = now_ms
+
+    def mark(self, transaction: Transaction, done: Callable[[bool], None]) -> None:
+        """Mark the end of a prepared transaction everywhere. `done` is called when all of it is durable, or when some
+        of it could not be written: to mark it all once more does no harm. It may be called before this returns."""
+        tickets = [
+            self._append(stream, transaction.producer_id, transaction.epoch, transaction.is_commit)
+            for stream in map(self._find_stream, transaction.streams)
+            if stream is not None  # else its topic was deleted meanwhile
+        ]
+        if transaction.is_commit:
+            tickets += [ticket for cursor in transaction.cursors if (ticket := self._move(cursor)) is not None]
+        if all(ticket.refusal is not None for ticket in tickets):
+            done(not tickets)
+            return
+        last = max(tickets, key=lambda ticket: ticket.number)
+        self._passes.afterwards(last, partial(_report, tickets, done))
+
+    def abort_stray(self, producer_id: int, id: StreamId) -> Ticket | None:
+        """End what a producer has open on a stream, which no transaction will. None: there is nothing."""
+        stream = self._find_stream(id)
+        state = None if stream is None else stream.log.producers.get(producer_id)
+        if stream is None or state is None or state.open_from == NO_OFFSET:
+            return None
+        # With the next epoch: a producer that sends again what is aborted here, in the same epoch, would be taken to
+        # repeat a batch that counts, and it would be missing from its transaction.
+        return self._append(stream, producer_id, min(state.epoch + 1, LAST_EPOCH), is_commit=False)
+
+    def find_strays(self, known: Collection[tuple[int, StreamId]]) -> list[tuple[int, StreamId]]:
+        """Which producers have something open, on which stream, of which no transaction knows: they vanished in a crash
+        before the transaction was durable. Readers would wait for it for ever."""
+        strays = []
+        for stream in self._streams():
+            if stream.log.producers.first_open_offset() is None:
+                continue
+            for producer_id, state in stream.log.producers.items():
+                if state.open_from != NO_OFFSET and (producer_id, stream.id) not in known:
+                    log.warning("%s: what producer %d left open is aborted", stream.log.folder, producer_id)
+                    strays.append((producer_id, stream.id))
+        return strays
+
+    def _append(self, stream: Stream, producer_id: int, epoch: int, is_commit: bool) -> Ticket:
+        leader_epoch = self._leader_epoch(stream.id)
+        batch = control_batch(producer_id, epoch, leader_epoch, is_commit, self._now_ms(), stream.end)
+        try:
+            return stream.append(batch, read_header(batch), leader_epoch).ticket
+        except Refusal as refusal:  # already now: a new segment could not be made
+            ticket = Ticket(self._passes.durable)
+            ticket.refusal = refusal
+            return ticket
+
+    def _move(self, pending: PendingCursor) -> Ticket | None:
+        stream = self._find_stream(pending.stream)
+        if stream is None or pending.is_older_than(self._cursors.fetch(pending.group, pending.stream)):
+            return None
+        return self._cursors.commit(
+            pending.group,
+            pending.stream,
+            pending.offset,
+            pending.metadata,
+            pending.leader_epoch,
+            committed_ms=pending.sent_ms,
+        )
+
+
+def _report(tickets: Collection[Ticket], done: Callable[[bool], None], _: Ticket) -> None:
+    done(all(ticket.refusal is None for ticket in tickets))

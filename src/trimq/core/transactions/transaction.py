@@ -1,0 +1,266 @@
+"""The transaction of one name and its states: an event comes in, the next state or a refusal comes out. Knows no clock,
+no disk and no stream; whoever keeps the states writes markers and waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from trimq.core.metadata.cursors import NO_LEADER_EPOCH, Cursor
+from trimq.errors.transactions import ForeignProducer, ProducerFenced, TransactionUnderWay, WrongTransactionState
+from trimq.model import StreamId
+
+NONE = -1
+LAST_EPOCH = 32_767
+
+
+class State(Enum):
+    EMPTY = "empty"
+    ONGOING = "ongoing"
+    PREPARE_COMMIT = "prepare commit"
+    PREPARE_ABORT = "prepare abort"
+    COMPLETE_COMMIT = "complete commit"
+    COMPLETE_ABORT = "complete abort"
+
+
+_PREPARED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
+_COMMITTING = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+
+
+class Producer(NamedTuple):
+    """Who speaks: of several with the same id only the one with the present epoch is heard."""
+
+    id: int
+    epoch: int
+
+
+class PendingCursor(msgspec.Struct, frozen=True, array_like=True):
+    """How far a group will have read a stream if the transaction commits. `seen`: the cursor that it would follow."""
+
+    group: str
+    stream: StreamId
+    offset: int
+    sent_ms: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    seen: Cursor | None = None
+
+    def is_older_than(self, cursor: Cursor | None) -> bool:
+        """Whether the group has committed `cursor` later than this: the later one stays."""
+        if cursor is None or cursor == self.seen:
+            return False
+        return cursor.committed_ms >= self.sent_ms
+
+
+class Transaction(msgspec.Struct, frozen=True, array_like=True):
+    """`previous_epoch` is the one of which a renewal, or an end that raises the epoch, may be asked for again.
+    `successor_id` takes over when the transaction is complete and the epochs of `producer_id` are used up."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: State
+    changed_ms: int
+    started_ms: int = NONE
+    streams: frozenset[StreamId] = frozenset()
+    groups: frozenset[str] = frozenset()
+    cursors: tuple[PendingCursor, ...] = ()
+    previous_id: int = NONE
+    previous_epoch: int = NONE
+    successor_id: int = NONE
+
+    @property
+    def producer(self) -> Producer:
+        return Producer(self.producer_id, self.epoch)
+
+    @property
+    def is_ongoing(self) -> bool:
+        return self.state is State.ONGOING
+
+    @property
+    def is_prepared(self) -> bool:
+        """Its outcome is decided; not all streams have their marker yet."""
+        return self.state in _PREPARED
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+
+    @property
+    def is_commit(self) -> bool:
+        return self.state in _COMMITTING
+
+    @property
+    def due_ms(self) -> int:
+        """When an ongoing one has taken too long."""
+        return self.started_ms + self.timeout_ms
+
+
+NewId = Callable[[], int]
+
+
+def begin(producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+    """A name is used for the first time."""
+    return Transaction(producer_id, 0, timeout_ms, State.EMPTY, now_ms)
+
+
+def renew(known: Transaction, claimed: Producer | None, timeout_ms: int, now_ms: int, new_id: NewId) -> Transaction:
+    """A producer takes the name over; who had it before is fenced. When an ongoing transaction stands in the way, the
+    answer is its prepared abort, and the producer has to ask again. `claimed`: who the producer says that it was."""
+    is_repeated = claimed is not None and claimed != known.producer
+    if is_repeated and (claimed not in _former(known) or known.is_ongoing):
+        raise ProducerFenced(*known.producer)
+    if known.is_prepared:
+        raise TransactionUnderWay
+    if known.is_ongoing:
+        return _abort_with_next_epoch(known, NONE, now_ms)
+    producer_id, epoch, previous_id, previous_epoch = (
+        known.producer_id,
+        known.epoch,
+        known.previous_id,
+        known.previous_epoch,
+    )
+    if not is_repeated:
+        previous_epoch = NONE if claimed is None else epoch
+        if epoch >= LAST_EPOCH - 1:
+            previous_id, producer_id, epoch = producer_id, new_id(), 0
+        else:
+            epoch += 1
+    return Transaction(
+        producer_id,
+        epoch,
+        timeout_ms,
+        State.EMPTY,
+        now_ms,
+        previous_id=previous_id,
+        previous_epoch=previous_epoch,
+    )
+
+
+def expire(known: Transaction, now_ms: int) -> Transaction:
+    """An ongoing transaction has taken too long: it is aborted, and its producer fenced."""
+    return _abort_with_next_epoch(known, known.epoch, now_ms)
+
+
+def add(
+    known: Transaction | None, producer: Producer, streams: Iterable[StreamId], groups: Iterable[str], now_ms: int
+) -> Transaction:
+    """The transaction will write to these streams, or move cursors of these groups. The same as `known`: it did."""
+    known = require_producer(known, producer)
+    if known.is_prepared:
+        raise TransactionUnderWay
+    streams, groups = known.streams.union(streams), known.groups.union(groups)
+    if known.is_ongoing and streams == known.streams and groups == known.groups:
+        return known
+    started_ms = known.started_ms if known.is_ongoing else now_ms
+    return replace(known, state=State.ONGOING, changed_ms=now_ms, started_ms=started_ms, streams=streams, groups=groups)
+
+
+def require_stream(known: Transaction | None, producer: Producer, stream: StreamId) -> None:
+    """Refuse a write to a stream that was not added."""
+    known = require_producer(known, producer)
+    if not known.is_ongoing or stream not in known.streams:
+        raise WrongTransactionState("the stream is not part of an ongoing transaction")
+
+
+def commit_cursors(
+    known: Transaction | None, producer: Producer, group: str, cursors: Iterable[PendingCursor], now_ms: int
+) -> Transaction:
+    """These cursors of a group that was added are to be moved when the transaction commits."""
+    known = require_producer(known, producer)
+    if known.is_prepared:
+        raise TransactionUnderWay
+    if not known.is_ongoing or group not in known.groups:
+        raise WrongTransactionState("the group is not part of an ongoing transaction")
+    pending = {(cursor.group, cursor.stream): cursor for cursor in known.cursors}
+    pending.update({(cursor.group, cursor.stream): cursor for cursor in cursors})
+    return replace(known, changed_ms=now_ms, cursors=tuple(pending.values()))
+
+
+def drop_cursors(known: Transaction, group: str, stream: StreamId | None, now_ms: int) -> Transaction:
+    """The group's cursors, or the one of this stream, will not be moved whatever the outcome. The same as `known`: they
+    would not have been."""
+    kept = tuple(each for each in known.cursors if each.group != group or stream not in (None, each.stream))
+    return known if kept == known.cursors else replace(known, changed_ms=now_ms, cursors=kept)
+
+
+def end(
+    known: Transaction | None, producer: Producer, is_commit: bool, raises_epoch: bool, now_ms: int, new_id: NewId
+) -> Transaction:
+    """Decide the outcome. The same as `known`: it is decided and complete already. `raises_epoch`: the producer goes on
+    with the next epoch, so that nothing of this transaction can slip into the next."""
+    if raises_epoch and known is not None and producer in _former(known) and not known.is_ongoing:
+        return _repeat_end(known, is_commit)
+    known = require_producer(known, producer)
+    if known.is_prepared:
+        return _repeat_end(known, is_commit)
+    if not known.is_ongoing and not raises_epoch:
+        return _repeat_end(known, is_commit)
+    if not known.is_ongoing and is_commit:
+        raise WrongTransactionState("there is nothing to commit")
+    state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+    if not raises_epoch:
+        return replace(known, state=state, changed_ms=now_ms)
+    epoch = min(known.epoch + 1, LAST_EPOCH)
+    return replace(
+        known,
+        state=state,
+        changed_ms=now_ms,
+        epoch=epoch,
+        previous_epoch=known.epoch,
+        successor_id=new_id() if epoch == LAST_EPOCH else NONE,
+    )
+
+
+def complete(known: Transaction, now_ms: int) -> Transaction:
+    """Every stream of a prepared transaction has its marker, and the cursors are where they belong."""
+    done = replace(
+        known,
+        state=_PREPARED[known.state],
+        changed_ms=now_ms,
+        streams=frozenset(),
+        groups=frozenset(),
+        cursors=(),
+        successor_id=NONE,
+    )
+    if known.successor_id == NONE:
+        return done
+    return replace(done, producer_id=known.successor_id, epoch=0, previous_id=known.producer_id)
+
+
+def require_producer(known: Transaction | None, producer: Producer) -> Transaction:
+    """Refuse a producer that is not, or no longer, the one of the transaction."""
+    if known is None or known.producer_id != producer.id:
+        raise ForeignProducer(producer.id)
+    if known.epoch != producer.epoch:
+        raise ProducerFenced(*producer)
+    return known
+
+
+def _former(known: Transaction) -> tuple[Producer, ...]:
+    """Who the present producer was before: it may not have heard that it is another one now."""
+    if known.previous_epoch == NONE:
+        return ()
+    return Producer(known.producer_id, known.previous_epoch), Producer(known.previous_id, known.previous_epoch)
+
+
+def _repeat_end(known: Transaction, is_commit: bool) -> Transaction:
+    if known.state is State.EMPTY or known.is_commit is not is_commit:
+        raise WrongTransactionState(f"it is {known.state.value}")
+    if known.is_prepared:
+        raise TransactionUnderWay
+    return known
+
+
+def _abort_with_next_epoch(known: Transaction, previous_epoch: int, now_ms: int) -> Transaction:
+    return replace(
+        known,
+        state=State.PREPARE_ABORT,
+        changed_ms=now_ms,
+        epoch=min(known.epoch + 1, LAST_EPOCH),
+        previous_epoch=previous_epoch,
+    )

@@ -1,0 +1,139 @@
+"""What groups of the shared log give up is in the ledger of failures: with its letter, also after a crash, and to be
+sent again."""
+
+from __future__ import annotations
+
+import pytest
+from core.core_bench import AnyChanges
+from core.pop.test_pop import SECOND, PopBench, bodies_of
+
+from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.failures.ledger import Failure, Reason
+from trimq.errors import Changed, UnknownFailure
+from trimq.model import SYSTEM
+
+LEDGER = "00000000000000000000000000000001-0"
+
+
+def failures(bench: PopBench) -> list[Failure]:
+    return list(bench.bench.core.broker.queueing.failures(SYSTEM))
+
+
+def redrive(bench: PopBench, id: int) -> None:
+    bench.bench.core.broker.queueing.redrive_failure(SYSTEM, id)
+    bench.bench.settle()
+
+
+def impatient(*bodies: bytes) -> PopBench:
+    """Its group gives up at once."""
+    bench = PopBench()
+    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=0))
+    bench.send(*bodies)
+    return bench
+
+
+def give_up(bench: PopBench) -> None:
+    bench.receive()
+    bench.bench.advance(10 * SECOND)
+
+
+def test_what_a_group_gives_up_is_told_with_its_way_and_its_body_is_not_kept_twice() -> None:
+    body = b"x" * 5000
+    bench = impatient(b"0", body)
+    give_up(bench)
+    _, failure = failures(bench)
+    entry = failure.entry
+    assert (entry.record.body, entry.reason, entry.attempts) == (body, Reason.DELIVERY_LIMIT, 1)
+    assert (entry.origin.topic.name, entry.origin.stream.number, entry.origin.offset) == ("t", 0, 1)
+    assert entry.origin.group == "g"
+    assert not failure.is_redriven
+    (ledger,) = bench.bench.core.queues.ledger.logs
+    assert sum(segment.segment.size for segment in ledger.segments) < 2000
+
+
+def test_what_is_rejected_is_told_so() -> None:
+    bench = PopBench()
+    bench.send(b"0")
+    (popped,) = bench.receive().messages
+    bench.popping.dead_letters(SYSTEM, "g", bench.topic, popped.receipt)
+    bench.bench.settle()
+    bench.popping.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
+    bench.bench.settle()
+    assert [failure.entry.reason for failure in failures(bench)] == [Reason.REJECTED]
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_it_is_sent_again_once_to_its_group_and_has_all_its_tries(is_ordered: bool) -> None:
+    bench = impatient(b"0")
+    bench.receive(is_ordered=is_ordered)
+    bench.bench.advance(10 * SECOND)
+    redrive(bench, failures(bench)[0].id)
+    (popped,) = bench.receive(is_ordered=is_ordered).messages
+    assert (bodies_of([popped]), popped.unit().reconsume_times) == ([b"0"], 0)
+    with pytest.raises(Changed):
+        redrive(bench, failures(bench)[0].id)
+    bench.bench.restart()
+    with pytest.raises(Changed):
+        redrive(bench, failures(bench)[0].id)
+
+
+def test_what_is_given_up_again_is_told_again() -> None:
+    bench = impatient(b"0")
+    give_up(bench)
+    redrive(bench, failures(bench)[0].id)
+    give_up(bench)
+    assert [failure.is_redriven for failure in failures(bench)] == [True, False]
+
+
+def test_without_its_letter_an_entry_is_nothing() -> None:
+    bench = impatient(b"0")
+    give_up(bench)
+    (failure,) = failures(bench)
+    bench.sharing.delete(SYSTEM, bench.sharing.topic(SYSTEM, "%DLQ%g"))
+    bench.bench.settle()
+    assert failures(bench) == []
+    with pytest.raises(UnknownFailure):
+        redrive(bench, failure.id)
+
+
+def test_a_letter_that_the_disk_did_not_take_is_told_of_when_it_did() -> None:
+    bench = impatient(b"0")
+    bench.receive()
+    bench.bench.fail_writes("commitlog")
+    bench.bench.advance(10 * SECOND)
+    assert failures(bench) == []
+    bench.bench.mend()
+    bench.bench.advance(2 * SECOND)
+    assert [failure.entry.record.body for failure in failures(bench)] == [b"0"]
+
+
+def test_a_letter_whose_entry_is_missing_gets_one_at_the_next_start_and_no_second() -> None:
+    bench = impatient(b"0", b"1")
+    bench.receive(1)
+    bench.bench.advance(10 * SECOND)
+    bench.receive(1)
+    bench.bench.fail_writes(LEDGER)
+    bench.bench.advance(10 * SECOND)
+    assert [failure.entry.record.body for failure in failures(bench)] == [b"0"]
+    for _ in range(2):
+        bench.bench.crash()
+        bench.begin()
+        found = [(failure.entry.record.body, failure.entry.origin.offset) for failure in failures(bench)]
+        assert found == [(b"0", 0), (b"1", 1)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whenever_the_power_is_cut_letters_and_entries_are_the_same(seed: int) -> None:
+    bench = impatient(b"0", b"1", b"2")
+    bench.receive(1, 5 * SECOND)
+    bench.receive(2, 10 * SECOND)
+    bench.bench.advance(6 * SECOND)
+    while bench.bench.time.step(bench.bench.time.now_ms() + 4 * SECOND):
+        pass
+    bench.bench.runner.passes.finish()  # written, and not synced
+    bench.bench.crash(AnyChanges(seed))
+    bench.begin()
+    dead = bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0)
+    letters = [bytes(dead.unit(offset).body) for offset in range(dead.readable_end)]
+    assert b"0" in letters
+    assert [failure.entry.record.body for failure in failures(bench)] == letters

@@ -1,0 +1,167 @@
+"""When files of the shared log go: after their time, in their hours, and early where the disk is nearly full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from core.core_bench import CoreBench
+
+from trimq.config import Address, RocketMQ, Settings, Storage
+from trimq.core.commit_log.topics import SharedDefinition
+from trimq.formats.unit import Draft
+from trimq.formats.unit_hosts import pack_host
+from trimq.model import SYSTEM
+from trimq.storage.files import Space
+
+HOST = pack_host("127.0.0.1", 1)
+HOUR_MS = 3_600_000
+FILE_BYTES = 1 << 16
+
+
+def opened(
+    delete_when: str, retention_ms: int = 72 * HOUR_MS, checkpoint_bytes: int = 1000, **fields: Any
+) -> CoreBench:
+    rocketmq = RocketMQ(
+        broker_listen=Address("127.0.0.1", 0),
+        commit_file_bytes=FILE_BYTES,
+        queue_file_entries=100,
+        index_keys=1000,
+        delete_when=delete_when,
+        retention_ms=retention_ms,
+        **fields,
+    )
+    return CoreBench(Settings(rocketmq=rocketmq, storage=Storage(checkpoint_bytes=checkpoint_bytes)))
+
+
+def fill(bench: CoreBench, files: int) -> None:
+    """So many full files, and something in the next."""
+    assert bench.core.shared_log is not None
+    sharing = bench.core.shared_log.sharing
+    topic = sharing.find(SYSTEM, "t") or sharing.create(SYSTEM, SharedDefinition("", "t", 1, 1))[0]
+    bench.settle()
+    for _ in range(4 * files + 1):
+        draft = Draft(topic.raw_name, 0, bytes(FILE_BYTES // 4 - 200), b"", 0, 0, 5, HOST)
+        sharing.append(SYSTEM, topic, topic.stream(0), draft, 0, HOST)
+        bench.settle()
+
+
+def bury(bench: CoreBench) -> None:
+    """A dead letter of the group `g`."""
+    assert bench.core.shared_log is not None
+    sharing = bench.core.shared_log.sharing
+    topic = sharing.find(SYSTEM, "%DLQ%g") or sharing.create(SYSTEM, SharedDefinition("", "%DLQ%g", 1, 1))[0]
+    bench.settle()
+    draft = Draft(topic.raw_name, 0, b"dead", b"", 0, 0, 5, HOST)
+    sharing.append(SYSTEM, topic, topic.stream(0), draft, 0, HOST)
+    bench.settle()
+
+
+def files(bench: CoreBench) -> int:
+    return len(bench.memory.names("store/commitlog"))
+
+
+def start(bench: CoreBench) -> int:
+    assert bench.core.shared_log is not None
+    return bench.core.shared_log.sharing.topic(SYSTEM, "t").stream(0).start
+
+
+def hour(bench: CoreBench) -> int:
+    return bench.time.now_ms() // HOUR_MS % 24
+
+
+def advance_to(bench: CoreBench, wanted: int) -> None:
+    """To the beginning of that hour."""
+    bench.advance(HOUR_MS - bench.time.now_ms() % HOUR_MS)
+    while hour(bench) != wanted:
+        bench.advance(HOUR_MS)
+
+
+def test_files_go_after_seventy_two_hours() -> None:
+    bench = opened(delete_when="")
+    fill(bench, 2)
+    bench.advance(71 * HOUR_MS)
+    assert (files(bench), start(bench)) == (3, 0)
+    bench.advance(2 * HOUR_MS)
+    assert files(bench) == 1
+    assert start(bench) > 0
+
+
+def test_files_that_were_kept_long_enough_wait_for_their_hour() -> None:
+    bench = opened(delete_when="04;16", retention_ms=HOUR_MS)
+    advance_to(bench, 5)
+    fill(bench, 2)
+    bench.advance(10 * HOUR_MS)
+    assert (hour(bench), files(bench)) == (15, 3)
+    bench.advance(HOUR_MS + HOUR_MS // 2)
+    assert files(bench) == 1
+
+
+@pytest.mark.parametrize("excess_files", [1, 2])
+def test_on_a_disk_that_is_nearly_full_the_oldest_files_go_early(
+    excess_files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = opened(delete_when="04")
+    fill(bench, 4)
+    total = 100 * FILE_BYTES
+    free = 5 * FILE_BYTES - excess_files * FILE_BYTES + 1  # five of a hundred must be free
+    monkeypatch.setattr(bench.memory, "space", lambda: Space(free, total))
+    bench.advance(bench.settings.storage.retention_check_ms)
+    monkeypatch.setattr(bench.memory, "space", lambda: Space(total, total))
+    assert files(bench) == 5 - excess_files
+    assert start(bench) > 0
+    bench.restart()
+    assert files(bench) == 5 - excess_files
+
+
+def test_a_full_disk_takes_no_file_that_a_restart_would_look_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = opened(delete_when="04", checkpoint_bytes=1 << 30)
+    fill(bench, 3)
+    monkeypatch.setattr(bench.memory, "space", lambda: Space(0, 100 * FILE_BYTES))
+    bench.advance(bench.settings.storage.retention_check_ms)
+    assert (files(bench), start(bench)) == (4, 0)
+
+
+def test_hours_are_hours() -> None:
+    for good in ("", "00", "04;23"):
+        assert msgspec.convert({"delete_when": good}, RocketMQ).delete_when == good
+    for bad in ("24", "4", "04,05", "04;", "x"):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({"delete_when": bad}, RocketMQ)
+
+
+def test_dead_letters_keep_their_files_for_as_long_as_they_are_kept() -> None:
+    bench = opened("", retention_ms=HOUR_MS, dead_letter_retention_ms=5 * HOUR_MS)
+    fill(bench, 1)
+    bury(bench)
+    fill(bench, 2)
+    assert files(bench) == 4
+    bench.advance(2 * HOUR_MS)
+    assert files(bench) == 3  # what lies before the dead letter is gone, what lies behind it is not
+    assert bench.core.shared_log is not None
+    dead = bench.core.shared_log.sharing.topic(SYSTEM, "%DLQ%g").stream(0)
+    assert bytes(dead.unit(0).body) == b"dead"
+    bench.advance(4 * HOUR_MS)
+    assert files(bench) == 1
+    assert dead.start == dead.end == 1
+
+
+def test_a_dead_letter_does_not_keep_its_file_where_the_disk_is_nearly_full() -> None:
+    bench = opened("", retention_ms=HOUR_MS, dead_letter_retention_ms=500 * HOUR_MS)
+    bury(bench)
+    fill(bench, 2)
+    bench.advance(2 * HOUR_MS)
+    assert files(bench) == 3
+    assert bench.core.shared_log is not None
+    bench.core.shared_log._pressure = lambda: FILE_BYTES
+    bench.advance(HOUR_MS)
+    assert files(bench) < 3
+
+
+def test_a_shorter_time_for_dead_letters_does_not_shorten_that_of_their_file() -> None:
+    bench = opened("", retention_ms=5 * HOUR_MS, dead_letter_retention_ms=HOUR_MS)
+    bury(bench)
+    fill(bench, 2)
+    bench.advance(4 * HOUR_MS)
+    assert files(bench) == 3

@@ -1,0 +1,234 @@
+"""Topics whose streams share one log: definitions, streams, and what a refused or crashed change leaves."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+import pytest
+from core.core_bench import CoreBench
+
+from trimq.config import Address, RocketMQ, Settings
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
+from trimq.errors import (
+    InvalidCount,
+    InvalidName,
+    MessageTooLong,
+    NameTooLong,
+    OtherHome,
+    TopicExists,
+    UnknownStream,
+    UnknownTopic,
+)
+from trimq.formats.unit import Draft
+from trimq.formats.unit_hosts import pack_host
+from trimq.model import SYSTEM, Home
+from trimq.storage.table_records import PUT, iterate_frames
+
+HOST = pack_host("127.0.0.1", 1)
+SETTINGS = Settings(
+    rocketmq=RocketMQ(broker_listen=Address("127.0.0.1", 0), commit_file_bytes=1 << 16, message_bytes=1000)
+)
+
+
+def bench() -> CoreBench:
+    return CoreBench(SETTINGS)
+
+
+def sharing_of(opened: CoreBench) -> Sharing:
+    assert opened.core.shared_log is not None
+    return opened.core.shared_log.sharing
+
+
+def create(opened: CoreBench, name: str = "t", streams: int = 2) -> SharedTopic:
+    topic, _ = sharing_of(opened).create(SYSTEM, SharedDefinition("", name, streams, streams))
+    opened.settle()
+    return topic
+
+
+def append(opened: CoreBench, topic: SharedTopic, body: bytes = b"x", number: int = 0) -> int:
+    draft = Draft(topic.raw_name, number, body, b"", 0, 0, 5, HOST)
+    placed = sharing_of(opened).append(SYSTEM, topic, topic.stream(number), draft, 7, HOST)
+    opened.settle()
+    return placed.queue_offset
+
+
+def bodies(opened: CoreBench, name: str = "t", number: int = 0) -> list[bytes | None]:
+    topic = sharing_of(opened).topic(SYSTEM, name)
+    return [record.body for record in topic.stream(number).records(0)]
+
+
+def test_without_anyone_to_use_it_there_is_no_shared_log() -> None:
+    opened = CoreBench()
+    assert opened.core.shared_log is None
+    assert opened.memory.names("store") == []
+
+
+def test_records_are_read_in_neutral_words() -> None:
+    opened = bench()
+    topic = create(opened)
+    assert [append(opened, topic, b"%d" % number) for number in range(3)] == [0, 1, 2]
+    (first, *_) = topic.stream(0).records(0)
+    assert (first.body, first.offset, first.timestamp_ms) == (b"0", 0, 5)
+    assert [record.offset for record in topic.stream(0).records(1)] == [1, 2]
+    assert list(topic.stream(1).records(0)) == []
+
+
+def test_what_was_kept_is_served_also_when_nobody_listens_any_more() -> None:
+    opened = bench()
+    append(opened, create(opened), b"kept")
+    opened.core.stop_writes()
+    opened.core.close()
+    opened.settle()
+    opened.settings = Settings(
+        rocketmq=RocketMQ(listen=None, broker_listen=None, grpc_listen=None, commit_file_bytes=1 << 16)
+    )
+    opened.open()
+    assert bodies(opened) == [b"kept"]
+
+
+@pytest.mark.parametrize("ends", ["restart", "kill", "crash"])
+def test_topics_and_messages_outlive_every_end(ends: str) -> None:
+    opened = bench()
+    topic = create(opened)
+    append(opened, topic, b"kept", 1)
+    getattr(opened, ends)()
+    assert bodies(opened, number=1) == [b"kept"]
+    assert sharing_of(opened).topic(SYSTEM, "t").id == topic.id
+
+
+def test_names_are_unique_across_homes() -> None:
+    opened = bench()
+    create(opened, "ours")
+    opened.core.broker.create_topic(SYSTEM, "theirs", Home.PARTITION_LOG, 1, {})
+    with pytest.raises(OtherHome):
+        create(opened, "theirs")
+    with pytest.raises(OtherHome):
+        sharing_of(opened).topic(SYSTEM, "theirs")
+    with pytest.raises(OtherHome):
+        opened.core.broker.create_topic(SYSTEM, "ours", Home.PARTITION_LOG, 1, {})
+    with pytest.raises(TopicExists):
+        create(opened, "ours")
+
+
+@pytest.mark.parametrize(
+    ("definition", "refusal"),
+    [
+        (SharedDefinition("", "a.b", 1, 1), InvalidName),
+        (SharedDefinition("", "", 1, 1), InvalidName),
+        (SharedDefinition("", "t" * 256, 1, 1), NameTooLong),
+        (SharedDefinition("", "t", -1, 1), InvalidCount),
+        (SharedDefinition("", "t", 1, 10_001), InvalidCount),
+    ],
+)
+def test_what_no_topic_can_be_is_refused(definition: SharedDefinition, refusal: type[Exception]) -> None:
+    with pytest.raises(refusal):
+        sharing_of(bench()).create(SYSTEM, definition)
+
+
+def test_a_stream_that_is_not_there_is_refused_and_a_long_message_too() -> None:
+    opened = bench()
+    topic = create(opened)
+    for number in (-1, 2):
+        with pytest.raises(UnknownStream):
+            topic.stream(number)
+    with pytest.raises(MessageTooLong):
+        append(opened, topic, b"x" * 1001)
+    with pytest.raises(UnknownTopic):
+        sharing_of(opened).topic(SYSTEM, "none")
+
+
+def test_a_refused_creation_leaves_nothing() -> None:
+    opened = bench()
+    opened.fail_writes("tables/")
+    _, ticket = sharing_of(opened).create(SYSTEM, SharedDefinition("", "t", 1, 1))
+    opened.settle()
+    assert ticket.refusal is not None
+    assert sharing_of(opened).find(SYSTEM, "t") is None
+    opened.mend()
+    create(opened)
+
+
+def test_a_refused_deletion_leaves_everything() -> None:
+    opened = bench()
+    topic = create(opened)
+    append(opened, topic, b"kept")
+    opened.fail_writes("tables/")
+    sharing_of(opened).delete(SYSTEM, topic)
+    opened.settle()
+    opened.mend()
+    assert bodies(opened) == [b"kept"]
+    opened.kill()
+    assert bodies(opened) == [b"kept"]
+
+
+@pytest.mark.parametrize("ends", ["restart", "kill", "crash"])
+def test_a_deleted_topic_does_not_come_back(ends: str) -> None:
+    opened = bench()
+    topic = create(opened)
+    append(opened, topic, b"old")
+    sharing_of(opened).commit(SYSTEM, "g", topic, 0, 1)
+    sharing_of(opened).delete(SYSTEM, topic)
+    opened.settle()
+    getattr(opened, ends)()
+    assert sharing_of(opened).find(SYSTEM, "t") is None
+    again = create(opened)
+    assert append(opened, again, b"new") == 0
+    assert bodies(opened) == [b"new"]
+    assert sharing_of(opened).cursor(SYSTEM, "g", again, 0) is None
+
+
+def test_a_topic_that_the_broker_needs_is_made_once_and_grows() -> None:
+    opened = bench()
+    sharing = sharing_of(opened)
+    for count in (2, 2, 5, 3):
+        sharing.prepare(SharedDefinition("", "own", count, count))
+    opened.settle()
+    assert sharing.topic(SYSTEM, "own").definition.read_streams == 5
+
+
+def test_a_change_counts_at_once_and_is_kept() -> None:
+    opened = bench()
+    topic = create(opened)
+    changed = msgspec.structs.replace(topic.definition, read_streams=5, is_ordered=True)
+    sharing_of(opened).change(SYSTEM, topic, changed)
+    assert len(topic.streams()) == 5
+    opened.settle()
+    opened.kill()
+    assert sharing_of(opened).topic(SYSTEM, "t").definition == changed
+
+
+def test_old_messages_go_by_themselves() -> None:
+    opened = bench()
+    topic = create(opened)
+    for _ in range(200):
+        append(opened, topic, b"x" * 900)
+    opened.restart()
+    topic = sharing_of(opened).topic(SYSTEM, "t")
+    assert topic.stream(0).start == 0
+    opened.advance((72 + 24) * 3_600_000)  # there is an hour in every day in which they go
+    assert topic.stream(0).start > 0
+    assert topic.stream(0).end == 200
+
+
+def test_ids_are_those_of_the_catalogue() -> None:
+    assert isinstance(create(bench()).id, UUID)
+
+
+def test_a_topic_whose_definition_is_lost_is_defined_anew(caplog: pytest.LogCaptureFixture) -> None:
+    opened = bench()
+    create(opened, "kept", 1)
+    sharing_of(opened).config.become_ours()
+    opened.settle()
+    lost = create(opened, "lost", 3)
+    append(opened, lost, b"message", 2)
+    file = opened.memory.open("tables/catalogue.0.log")
+    last = next(frame for frame in reversed(list(iterate_frames(file.read(0, file.size())))) if frame.payload[1] == PUT)
+    file.resize(last.end - 1)
+    opened.kill()
+    opened.settle()
+    assert bodies(opened, "lost", 2) == [b"message"]
+    assert "the definition of topic lost was lost: it is made anew with 3 queues" in caplog.text
+    opened.restart()
+    assert bodies(opened, "lost", 2) == [b"message"]

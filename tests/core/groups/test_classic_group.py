@@ -1,0 +1,506 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from trimq.core.groups.classic_group import NEW_MEMBER_MS, ClassicGroup
+from trimq.core.groups.group import (
+    Claim,
+    Decision,
+    GroupState,
+    Joined,
+    JoinRequest,
+    Leaver,
+    MemberOffer,
+    Offer,
+    Synced,
+    SyncRequest,
+)
+from trimq.errors.groups import (
+    InstanceFenced,
+    MemberNameNeeded,
+    NothingInCommon,
+    Rebalancing,
+    StaleGeneration,
+    UnknownMember,
+)
+
+ASKED = JoinRequest(
+    member="",
+    instance=None,
+    protocol_type="consumer",
+    offers=(Offer("range", b"r"), Offer("robin", b"o")),
+    session_ms=10_000,
+    rebalance_ms=60_000,
+    client_id="client",
+    host="here",
+    must_know_name=False,
+)
+
+
+def join(group: ClassicGroup, name: str, now_ms: int = 0, **changes: object) -> list[Decision]:
+    """Join as a new member that gets this name; the waiter is the name too."""
+    return group.join(replace(ASKED, **changes), name, name, now_ms)
+
+
+def rejoin(group: ClassicGroup, name: str, now_ms: int = 0, **changes: object) -> list[Decision]:
+    return group.join(replace(ASKED, member=name, **changes), "unused", name, now_ms)
+
+
+def sync(
+    group: ClassicGroup, name: str, shares: dict[str, bytes] | None = None, now_ms: int = 0, **changes: object
+) -> list[Decision]:
+    asked = SyncRequest(name, None, group.generation, "consumer", group.strategy, shares or {})
+    return group.sync(replace(asked, **changes), name, now_ms)
+
+
+def outcomes(decisions: list[Decision]) -> dict[object, object]:
+    return {decision.waiter: decision.outcome for decision in decisions}
+
+
+def assignments(decisions: list[Decision]) -> dict[object, bytes]:
+    return {
+        decision.waiter: decision.outcome.assignment for decision in decisions if isinstance(decision.outcome, Synced)
+    }
+
+
+def stable_pair(**changes: object) -> ClassicGroup:
+    """`a` leads, `b` follows, in generation 2."""
+    group = ClassicGroup("g")
+    join(group, "a", **changes)
+    sync(group, "a", {"a": b"all"})
+    join(group, "b", **changes)
+    rejoin(group, "a", **changes)
+    sync(group, "b")
+    sync(group, "a", {"a": b"A", "b": b"B"})
+    assert (group.state, group.generation) == (GroupState.STABLE, 2)
+    return group
+
+
+def test_the_first_member_leads_a_group_of_its_own_at_once() -> None:
+    group = ClassicGroup("g")
+    (decision,) = join(group, "a")
+    assert decision == Decision(
+        "a", Joined("a", 1, "consumer", "range", "a", (MemberOffer("a", None, b"r"),), skips_assignment=False)
+    )
+    assert group.state is GroupState.ASSIGNING
+    assert assignments(sync(group, "a", {"a": b"x", "nobody": b"y"})) == {"a": b"x"}
+    assert group.state is GroupState.STABLE
+    assert group.must_keep
+
+
+def test_a_new_member_is_sent_back_for_its_name_and_does_not_disturb_the_others() -> None:
+    group = stable_pair()
+    with pytest.raises(MemberNameNeeded) as refused:
+        join(group, "c", must_know_name=True)
+    assert refused.value.member == "c"
+    assert group.state is GroupState.STABLE
+    group.expire(9_999)
+    rejoin(group, "c", 9_999)
+    assert group.state is GroupState.GATHERING
+
+
+def test_a_name_that_is_not_used_in_time_is_forgotten() -> None:
+    group = ClassicGroup("g")
+    with pytest.raises(MemberNameNeeded):
+        join(group, "a", must_know_name=True)
+    assert not group.is_unused
+    assert group.next_due_ms() == 10_000
+    group.expire(10_000)
+    assert group.is_unused
+    with pytest.raises(UnknownMember):
+        rejoin(group, "a", 10_000)
+
+
+def test_members_are_called_together_when_one_comes() -> None:
+    group = ClassicGroup("g")
+    join(group, "a")
+    sync(group, "a", {"a": b"all"})
+    assert join(group, "b") == []
+    assert group.state is GroupState.GATHERING
+    with pytest.raises(Rebalancing):
+        group.beat("a", None, 1, 0)
+    with pytest.raises(Rebalancing):
+        sync(group, "a")
+    answers = outcomes(rejoin(group, "a"))
+    assert [answer.generation for answer in answers.values()] == [2, 2]
+    assert [member.member for member in answers["a"].members] == ["a", "b"]
+    assert answers["b"].members == ()
+    assert answers["b"].leader == "a"
+
+
+def test_followers_wait_for_the_leader_and_who_is_not_named_gets_nothing() -> None:
+    group = ClassicGroup("g")
+    join(group, "a")
+    join(group, "b")
+    rejoin(group, "a", offers=(Offer("range", b"new"),))
+    assert sync(group, "b") == []
+    assert assignments(sync(group, "a", {"a": b"A"})) == {"a": b"A", "b": b""}
+    assert assignments(sync(group, "b")) == {"b": b""}
+
+
+@pytest.mark.parametrize(
+    ("offers", "chosen"),
+    [
+        ([("p", "q"), ("q", "p"), ("q", "p")], "q"),
+        ([("p", "q"), ("q", "p")], "p"),
+        ([("p", "q"), ("q",)], "q"),
+        ([("p", "q"), ("r", "q")], "q"),
+    ],
+)
+def test_the_strategy_is_one_that_all_know_and_most_prefer(offers: list[tuple[str, ...]], chosen: str) -> None:
+    group = ClassicGroup("g", initial_delay_ms=10)
+    for number, names in enumerate(offers):
+        join(group, f"m{number}", offers=tuple(Offer(name, b"") for name in names))
+    group.expire(10)
+    group.expire(20)
+    assert group.strategy == chosen
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"offers": ()},
+        {"protocol_type": ""},
+        {"protocol_type": "connect"},
+        {"offers": (Offer("unknown", b""),)},
+        {"offers": (Offer("unknown", b""),), "instance": "i"},
+    ],
+)
+def test_a_member_with_nothing_in_common_is_refused(changes: dict[str, object]) -> None:
+    group = stable_pair()
+    with pytest.raises(NothingInCommon):
+        join(group, "c", **changes)
+    assert group.state is GroupState.STABLE
+
+
+def test_an_empty_group_takes_members_of_any_type() -> None:
+    group = ClassicGroup("g")
+    join(group, "a")
+    group.leave([Leaver("a", None)], 0)
+    assert group.state is GroupState.EMPTY
+    join(group, "b", protocol_type="connect")
+    assert group.describe().protocol_type == "connect"
+
+
+def test_the_generation_rises_also_when_the_group_empties() -> None:
+    group = ClassicGroup("g")
+    join(group, "a")
+    sync(group, "a")
+    group.must_keep = False
+    assert group.leave([Leaver("a", None)], 0) == ([None], [])
+    assert (group.state, group.generation, group.must_keep) == (GroupState.EMPTY, 2, True)
+    join(group, "b")
+    assert group.generation == 3
+
+
+@pytest.mark.parametrize("leaver", ["a", "b"])
+def test_when_one_leaves_the_other_hears_of_it_and_leads(leaver: str) -> None:
+    group = stable_pair()
+    stays = "b" if leaver == "a" else "a"
+    assert group.leave([Leaver(leaver, None)], 0) == ([None], [])
+    assert group.state is GroupState.GATHERING
+    with pytest.raises(UnknownMember):
+        group.beat(leaver, None, 2, 0)
+    with pytest.raises(Rebalancing):
+        group.beat(stays, None, 2, 0)
+    answer = outcomes(rejoin(group, stays))[stays]
+    assert (answer.generation, answer.leader, len(answer.members)) == (3, stays, 1)
+
+
+def test_a_member_that_is_silent_is_removed() -> None:
+    group = stable_pair()
+    group.beat("a", None, 2, 9_000)
+    group.expire(10_000)
+    assert [member.id for member in group.describe().members] == ["a"]
+    assert group.state is GroupState.GATHERING
+    rejoin(group, "a", 10_500)
+    assert group.state is GroupState.ASSIGNING
+
+
+def test_a_member_that_waits_for_the_others_need_show_no_sign_of_life() -> None:
+    group = stable_pair()
+    rejoin(group, "b", 0, offers=(Offer("range", b"new"),))
+    for now_ms in range(0, 50_000, 5_000):
+        with pytest.raises(Rebalancing):
+            group.beat("a", None, 2, now_ms)
+        assert group.expire(now_ms) == []
+    assert len(group.describe().members) == 2
+
+
+def test_a_gathering_ends_without_those_who_do_not_come() -> None:
+    group = stable_pair(session_ms=600_000)
+    rejoin(group, "b", 100, offers=(Offer("range", b"new"),))
+    assert group.next_due_ms() == 60_100
+    (decision,) = group.expire(60_100)
+    assert (decision.waiter, decision.outcome.generation, decision.outcome.leader) == ("b", 3, "b")
+    with pytest.raises(UnknownMember):
+        group.beat("a", None, 2, 60_100)
+
+
+def test_a_named_instance_that_does_not_come_keeps_its_place_until_its_session_is_over() -> None:
+    group = ClassicGroup("g")
+    join(group, "a", instance="A", session_ms=600_000)
+    sync(group, "a", {}, instance="A")
+    join(group, "b", 0)
+    (decision,) = group.expire(60_000)
+    assert decision.waiter == "b"
+    assert [member.member for member in decision.outcome.members] == ["a", "b"]
+
+
+def test_who_joins_but_never_syncs_is_removed() -> None:
+    group = stable_pair(session_ms=600_000)
+    rejoin(group, "a", session_ms=600_000)
+    rejoin(group, "b", session_ms=600_000)
+    assert group.state is GroupState.ASSIGNING
+    sync(group, "a", {"a": b"A"})
+    assert group.state is GroupState.STABLE
+    assert group.next_due_ms() == 60_000
+    group.expire(60_000)
+    assert [member.id for member in group.describe().members] == ["a"]
+    assert group.state is GroupState.GATHERING
+
+
+def test_a_new_member_whose_client_gave_up_does_not_stay_for_ever() -> None:
+    group = stable_pair(session_ms=600_000, rebalance_ms=2 * NEW_MEMBER_MS)
+    join(group, "c", rebalance_ms=2 * NEW_MEMBER_MS)
+    (decision,) = group.expire(NEW_MEMBER_MS)
+    assert decision.waiter == "c"
+    assert isinstance(decision.outcome, UnknownMember)
+
+
+def test_a_rebalance_tells_those_who_wait_for_the_leader() -> None:
+    group = ClassicGroup("g")
+    join(group, "a")
+    join(group, "b")
+    rejoin(group, "a", offers=(Offer("range", b"new"),))
+    sync(group, "b")
+    (decision,) = join(group, "c")
+    assert decision.waiter == "b"
+    assert isinstance(decision.outcome, Rebalancing)
+
+
+def test_who_asks_again_is_answered_and_the_first_question_too() -> None:
+    group = stable_pair()
+    group.join(replace(ASKED, member="b", offers=(Offer("range", b"1"),)), "", "first", 0)
+    (decision,) = group.join(replace(ASKED, member="b", offers=(Offer("range", b"1"),)), "", "second", 0)
+    assert decision.waiter == "first"
+    assert isinstance(decision.outcome, Rebalancing)
+    assert set(outcomes(rejoin(group, "a"))) == {"second", "a"}
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_who_joins_again_unchanged_while_shares_are_decided_gets_the_same_answer(name: str) -> None:
+    group = ClassicGroup("g")
+    join(group, "a")
+    join(group, "b")
+    first = outcomes(rejoin(group, "a", offers=(Offer("range", b"new"),)))
+    offers = (Offer("range", b"new"),) if name == "a" else ASKED.offers
+    assert outcomes(rejoin(group, name, offers=offers)) == {name: first[name]}
+
+
+@pytest.mark.parametrize(
+    ("name", "offers", "state"),
+    [
+        ("b", ASKED.offers, GroupState.STABLE),
+        ("b", (Offer("range", b"new"),), GroupState.GATHERING),
+        ("a", ASKED.offers, GroupState.GATHERING),
+    ],
+)
+def test_a_stable_group_is_divided_anew_for_its_leader_or_for_news(
+    name: str, offers: tuple[Offer, ...], state: GroupState
+) -> None:
+    group = stable_pair()
+    rejoin(group, name, offers=offers)
+    assert group.state is state
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"generation": 9}, StaleGeneration),
+        ({"member": "nobody"}, UnknownMember),
+        ({"strategy": "other"}, NothingInCommon),
+        ({"protocol_type": "other"}, NothingInCommon),
+        ({"instance": "nobody"}, UnknownMember),
+    ],
+)
+def test_a_sync_that_does_not_fit_is_refused(changes: dict[str, object], refusal: type[Exception]) -> None:
+    group = stable_pair()
+    with pytest.raises(refusal):
+        sync(group, "a", **changes)
+
+
+# -- named instances
+
+
+def static_pair() -> ClassicGroup:
+    group = ClassicGroup("g", initial_delay_ms=1)
+    join(group, "a", instance="A")
+    join(group, "b", instance="B")
+    group.expire(1)
+    group.expire(2)
+    sync(group, "b", instance="B")
+    sync(group, "a", {"a": b"A", "b": b"B"}, instance="A")
+    assert (group.state, group.generation) == (GroupState.STABLE, 1)
+    group.must_keep = False
+    return group
+
+
+def test_a_follower_comes_back_under_a_new_name_and_nobody_is_disturbed() -> None:
+    group = static_pair()
+    (decision,) = join(group, "b2", instance="B")
+    assert decision.outcome == Joined("b2", 1, "consumer", "range", "a")
+    assert (group.state, group.must_keep) == (GroupState.STABLE, True)
+    assert assignments(sync(group, "b2", instance="B")) == {"b2": b"B"}
+    for instance, refusal in (("B", InstanceFenced), (None, UnknownMember)):
+        with pytest.raises(refusal):
+            group.beat("b", instance, 1, 0)
+
+
+@pytest.mark.parametrize("may_skip", [True, False])
+def test_a_leader_comes_back_without_dividing_anew(may_skip: bool) -> None:
+    group = static_pair()
+    (decision,) = join(group, "a2", instance="A", may_skip_assignment=may_skip)
+    answer = decision.outcome
+    assert answer.skips_assignment is may_skip
+    assert answer.leader == ("a2" if may_skip else "a")
+    assert len(answer.members) == (2 if may_skip else 0)
+    assert group.state is GroupState.STABLE
+
+
+def test_an_instance_that_comes_back_with_other_strategies_makes_the_group_divide_anew() -> None:
+    group = static_pair()
+    assert join(group, "b2", instance="B", offers=(Offer("robin", b""),)) == []
+    assert group.state is GroupState.GATHERING
+
+
+def test_an_instance_that_comes_back_while_shares_are_decided_is_not_forgotten() -> None:
+    group = ClassicGroup("g")
+    join(group, "x", instance="X")
+    (decision,) = join(group, "y", instance="X")
+    assert (decision.waiter, decision.outcome.generation, decision.outcome.leader) == ("y", 2, "y")
+
+
+def test_who_waits_under_the_old_name_is_told() -> None:
+    group = static_pair()
+    group.join(replace(ASKED, member="b", instance="B", offers=(Offer("range", b"new"),)), "", "old", 0)
+    decisions = outcomes(join(group, "b2", instance="B"))
+    assert isinstance(decisions["old"], InstanceFenced)
+
+
+@pytest.mark.parametrize(
+    ("leaver", "refusal"),
+    [
+        (Leaver("", "B"), None),
+        (Leaver("b", "B"), None),
+        (Leaver("", "nobody"), UnknownMember),
+        (Leaver("nobody", "A"), InstanceFenced),
+        (Leaver("", None), UnknownMember),
+    ],
+)
+def test_an_instance_is_removed_by_its_name(leaver: Leaver, refusal: type[Exception] | None) -> None:
+    group = static_pair()
+    (found,), _ = group.leave([leaver], 0)
+    assert (found is None) if refusal is None else isinstance(found, refusal)
+    assert group.state is (GroupState.GATHERING if refusal is None else GroupState.STABLE)
+
+
+# -- commits, first gathering, what is kept
+
+
+@pytest.mark.parametrize(
+    ("claim", "refusal"),
+    [
+        (Claim("a", 2), None),
+        (Claim("a", 1), StaleGeneration),
+        (Claim("a", -1), StaleGeneration),
+        (Claim("nobody", 2), UnknownMember),
+        (Claim("", 2), UnknownMember),
+        (Claim(), UnknownMember),
+        (Claim("a", 2, "I"), UnknownMember),
+    ],
+)
+def test_only_members_of_this_generation_commit(claim: Claim, refusal: type[Exception] | None) -> None:
+    group = stable_pair()
+    if refusal is None:
+        group.check_claim(claim, is_transactional=False, now_ms=5)
+        return
+    with pytest.raises(refusal):
+        group.check_claim(claim, is_transactional=False, now_ms=5)
+
+
+def test_a_transaction_may_commit_for_nobody_in_particular() -> None:
+    stable_pair().check_claim(Claim(), is_transactional=True, now_ms=0)
+
+
+def test_anybody_commits_to_an_empty_group() -> None:
+    group = ClassicGroup("g")
+    group.check_claim(Claim(), is_transactional=False, now_ms=0)
+    with pytest.raises(UnknownMember):
+        group.check_claim(Claim("old", 1), is_transactional=False, now_ms=0)
+
+
+def test_commits_are_taken_while_members_gather_and_refused_while_shares_are_decided() -> None:
+    group = stable_pair()
+    rejoin(group, "a")
+    group.check_claim(Claim("b", 2), is_transactional=False, now_ms=0)
+    rejoin(group, "b")
+    with pytest.raises(Rebalancing):
+        group.check_claim(Claim("a", 3), is_transactional=False, now_ms=0)
+
+
+def test_a_commit_is_a_sign_of_life() -> None:
+    group = stable_pair()
+    for name in ("a", "b"):
+        group.check_claim(Claim(name, 2), is_transactional=False, now_ms=9_999)
+    group.expire(19_998)
+    assert len(group.describe().members) == 2
+
+
+def test_the_first_gathering_waits_for_more_as_long_as_more_come() -> None:
+    group = ClassicGroup("g", initial_delay_ms=3_000)
+    assert join(group, "a", 0) == []
+    assert group.next_due_ms() == 3_000
+    assert join(group, "b", 2_000) == []
+    assert group.expire(3_000) == []
+    assert group.next_due_ms() == 6_000
+    assert set(outcomes(group.expire(6_000))) == {"a", "b"}
+    assert group.generation == 1
+
+
+def test_what_is_kept_comes_back_with_all_members_and_their_shares() -> None:
+    group = static_pair()
+    again = ClassicGroup.restore("g", group.kept(None), 0, now_ms=100)
+    assert again.describe() == group.describe()
+    assert again.next_due_ms() == 10_100
+    again.beat("a", "A", 1, 200)
+    assert assignments(sync(again, "b", instance="B")) == {"b": b"B"}
+
+
+def test_an_assignment_that_could_not_be_kept_is_decided_anew() -> None:
+    group = stable_pair()
+    group.lose_assignment(0)
+    assert group.state is GroupState.GATHERING
+    with pytest.raises(Rebalancing):
+        group.beat("a", None, 2, 0)
+
+
+def test_a_group_that_is_kept_before_it_is_divided_is_called_together_again() -> None:
+    group = stable_pair()
+    group.lose_assignment(0)
+    restored = ClassicGroup.restore("g", group.kept(None), 0, 100)
+    with pytest.raises(Rebalancing):
+        restored.beat("b", None, restored.generation, 100)
+    assert rejoin(restored, "b", 100) == []
+    joined = outcomes(rejoin(restored, "a", 100))
+    assert sorted(map(str, joined)) == ["a", "b"]
+    sync(restored, "b", now_ms=100)
+    assert assignments(sync(restored, "a", {"a": b"one", "b": b"two"}, 100)) == {"a": b"one", "b": b"two"}
+
+
+def test_a_group_that_is_kept_when_it_is_divided_goes_on() -> None:
+    restored = ClassicGroup.restore("g", stable_pair().kept(None), 0, 100)
+    restored.beat("b", None, 2, 100)
+    assert assignments(sync(restored, "b", now_ms=100)) == {"b": b"B"}

@@ -1,0 +1,425 @@
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+from doubles import FaultyFiles, PassRunner
+from no_rocketmq import NO_ROCKETMQ
+
+from trimq.clock import Clock, ManualTime
+from trimq.config import Kafka, Settings
+from trimq.core.assembly.core import open_core
+from trimq.core.groups.assigned_group import BeatRequest
+from trimq.core.groups.coordinator import SESSION_MS, Answer, GroupRegistry
+from trimq.core.groups.group import (
+    Claim,
+    CursorChange,
+    GroupKind,
+    GroupState,
+    Joined,
+    JoinRequest,
+    Leaver,
+    Offer,
+    Synced,
+    SyncRequest,
+)
+from trimq.core.groups.store import GroupSettings
+from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup, WriteFailed
+from trimq.errors.groups import NothingInCommon, Rebalancing, StaleGeneration, UnknownMember
+from trimq.metrics import Metrics
+from trimq.model import SYSTEM, Home, StreamId
+from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.passes import Ticket
+
+DAY_MS = 86_400_000
+
+
+class Groups:
+    """The groups of a core whose time, passes and crashes come when a test says so."""
+
+    def __init__(self, initial_delay_ms: int = 0) -> None:
+        self.memory = MemoryFiles()
+        self.files = FaultyFiles(self.memory)
+        self.message, self.liveness = ManualTime(1_700_000_000_000), ManualTime(5_000)
+        self.settings = Settings(kafka=Kafka(group_initial_rebalance_delay_ms=initial_delay_ms), rocketmq=NO_ROCKETMQ)
+        self.open()
+        topic, _ = self.core.broker.create_topic(SYSTEM, "orders", Home.PARTITION_LOG, 3, {})
+        self.stream = StreamId(topic.id, 0)
+        self.settle()
+
+    def open(self) -> None:
+        self.runner = PassRunner(self.files)
+        clock = Clock(self.message, self.liveness)
+        chance = random.Random(3)
+        self.core = open_core(
+            self.settings, self.files, self.runner.passes, clock, self.runner.offload, chance, Metrics()
+        )
+        self.runner.settle()
+        self.core.start()
+
+    @property
+    def registry(self) -> GroupRegistry:
+        return self.core.groups
+
+    def settle(self) -> None:
+        self.runner.settle()
+
+    def crash(self) -> None:
+        self.core.stop_writes()
+        self.memory.crash()
+        self.open()
+
+    def pass_liveness(self, passed_ms: int) -> None:
+        until_ms = self.liveness.now_ms() + passed_ms
+        while self.liveness.step(until_ms):
+            self.settle()
+
+    def pass_messages(self, passed_ms: int) -> None:
+        until_ms = self.message.now_ms() + passed_ms
+        while self.message.step(until_ms):
+            self.settle()
+
+    def fail_writes(self, is_failing: bool) -> None:
+        def refuse(operation: str, name: str) -> None:
+            if is_failing and operation == "write":
+                raise OSError(errno.ENOSPC, "full", name)
+
+        self.files.before = refuse
+
+    # -- members
+
+    def join(self, member: str = "", name: str = "c", metadata: bytes = b"") -> Heard:
+        asked = JoinRequest(
+            member=member,
+            instance=None,
+            protocol_type="consumer",
+            offers=(Offer("range", metadata),),
+            session_ms=10_000,
+            rebalance_ms=30_000,
+            client_id=name,
+            host="here",
+            must_know_name=False,
+        )
+        heard = Heard()
+        self.registry.join("g", asked, heard)
+        return heard
+
+    def sync(self, member: str, generation: int, shares: dict[str, bytes] | None = None) -> Heard:
+        heard = Heard()
+        asked = SyncRequest(member, None, generation, "consumer", "range", shares or {})
+        self.registry.sync("g", asked, heard)
+        return heard
+
+    def stable_member(self) -> str:
+        joined = self.join().outcome
+        assert isinstance(joined, Joined)
+        self.sync(joined.member, joined.generation, {joined.member: b"share"})
+        self.settle()
+        return joined.member
+
+    def beat(self, member: str, epoch: int = 0, **changes: object) -> tuple[object, Ticket | None]:
+        fields = {"rebalance_ms": 30_000, "topics": ("orders",), "owned": frozenset()} if epoch == 0 else {}
+        quiet = {"instance": None, "rack": None, "rebalance_ms": None, "topics": None, "pattern": None}
+        quiet |= {"assignor": None, "owned": None, "protocol_type": "consumer", "client_id": "c", "host": "here"}
+        return self.registry.beat_assigned(
+            "g", BeatRequest(member=member, epoch=epoch, **{**quiet, **fields, **changes})
+        )
+
+    def commit(self, claim: Claim, offset: int = 7) -> Ticket | Refusal:
+        (outcome,) = self.registry.commit("g", claim, [CursorChange(self.stream, offset)])
+        self.settle()
+        return outcome
+
+
+class Heard:
+    """Somebody who waits, and what came."""
+
+    def __init__(self) -> None:
+        self.outcome: Joined | Synced | Refusal | None = None
+        self.ticket: Ticket | None = None
+
+    def __call__(self, outcome: Joined | Synced | Refusal, ticket: Ticket | None) -> None:
+        assert self.outcome is None, "answered twice"
+        self.outcome, self.ticket = outcome, ticket
+
+
+_: Answer = Heard()
+
+
+def test_a_group_comes_into_being_with_its_first_member_and_is_described() -> None:
+    groups = Groups()
+    with pytest.raises(UnknownGroup):
+        groups.registry.describe("g")
+    member = groups.stable_member()
+    assert member.startswith("c-")
+    description = groups.registry.describe("g")
+    assert (description.state, description.kind) == (GroupState.STABLE, GroupKind.MEMBER_ASSIGNED)
+    assert [(each.id, each.assignment) for each in description.members] == [(member, b"share")]
+    assert groups.registry.names() == ["g"]
+
+
+def test_a_share_is_told_when_it_is_durable_and_is_there_after_a_crash() -> None:
+    groups = Groups()
+    joined = groups.join().outcome
+    heard = groups.sync(joined.member, 1, {joined.member: b"share"})
+    assert isinstance(heard.outcome, Synced)
+    assert heard.ticket is not None
+    assert groups.runner.passes.durable < heard.ticket.number, "whoever answers must wait"
+    groups.settle()
+    groups.crash()
+    description = groups.registry.describe("g")
+    assert (description.generation, description.state) == (1, GroupState.STABLE)
+    groups.registry.beat("g", joined.member, None, 1)
+    groups.pass_liveness(10_000)
+    assert groups.registry.describe("g").state is GroupState.EMPTY
+
+
+def test_a_share_that_was_not_durable_is_nobodys_after_a_crash() -> None:
+    groups = Groups()
+    joined = groups.join().outcome
+    groups.sync(joined.member, 1, {joined.member: b"share"})
+    groups.runner.end_pass()
+    groups.crash()
+    with pytest.raises(UnknownMember):
+        groups.registry.beat("g", joined.member, None, 1)
+
+
+def test_a_share_that_could_not_be_written_is_refused_and_decided_anew() -> None:
+    groups = Groups()
+    joined = groups.join().outcome
+    heard = groups.sync(joined.member, 1, {joined.member: b"share"})
+    groups.fail_writes(True)
+    groups.settle()
+    assert isinstance(heard.ticket.refusal, WriteFailed)
+    with pytest.raises(Rebalancing):
+        groups.registry.beat("g", joined.member, None, 1)
+    groups.fail_writes(False)
+    joined = groups.join(joined.member).outcome
+    heard = groups.sync(joined.member, joined.generation, {joined.member: b"share"})
+    groups.settle()
+    assert heard.ticket.refusal is None
+    groups.crash()
+    assert groups.registry.describe("g").generation == joined.generation
+
+
+def test_time_passes_for_members() -> None:
+    groups = Groups()
+    member = groups.stable_member()
+    groups.pass_liveness(9_999)
+    groups.registry.beat("g", member, None, 1)
+    groups.pass_liveness(9_999)
+    assert groups.registry.describe("g").state is GroupState.STABLE
+    groups.pass_liveness(1)
+    assert groups.registry.describe("g").state is GroupState.EMPTY
+    with pytest.raises(UnknownMember):
+        groups.registry.beat("g", member, None, 1)
+
+
+def test_message_time_does_not_throw_members_out() -> None:
+    groups = Groups()
+    groups.stable_member()
+    groups.pass_messages(30 * DAY_MS)
+    assert groups.registry.describe("g").state is GroupState.STABLE
+
+
+def test_generations_go_on_after_a_restart_of_an_empty_group() -> None:
+    groups = Groups()
+    member = groups.stable_member()
+    groups.commit(Claim(member, 1))
+    groups.registry.leave("g", [Leaver(member, None)])
+    groups.settle()
+    groups.crash()
+    assert groups.join().outcome.generation == 3
+
+
+def test_a_name_that_somebody_tried_once_is_forgotten() -> None:
+    groups = Groups()
+    with pytest.raises(NothingInCommon):
+        groups.registry.join("g", JoinRequest("", None, "", (), 10_000, 10_000, "c", "h"), Heard())
+    assert groups.registry.names() == []
+
+
+# -- groups that the broker divides
+
+
+def test_a_group_that_the_broker_divides_is_there_after_a_crash() -> None:
+    groups = Groups()
+    beat, ticket = groups.beat("m")
+    assert (len(beat.streams), beat.epoch) == (3, 2)
+    assert ticket is not None
+    groups.settle()
+    assert groups.beat("m", 2) == (beat.__class__("m", 2, None), None)
+    groups.crash()
+    assert groups.registry.describe("g").kind is GroupKind.BROKER_ASSIGNED
+    assert groups.beat("m", 2)[0].streams is None
+    assert groups.commit(Claim("m", 2)).refusal is None
+    groups.pass_liveness(SESSION_MS)
+    assert groups.registry.describe("g").state is GroupState.EMPTY
+    groups.settle()
+    groups.crash()
+    assert groups.registry.describe("g").members == ()
+
+
+def test_an_answer_waits_for_what_others_have_set_off() -> None:
+    groups = Groups()
+    groups.beat("m")
+    _, ticket = groups.beat("m", 2)
+    assert ticket is not None
+
+
+def test_what_could_not_be_written_is_written_with_the_next_sign_of_life() -> None:
+    groups = Groups()
+    groups.fail_writes(True)
+    _, ticket = groups.beat("m")
+    groups.settle()
+    assert isinstance(ticket.refusal, WriteFailed)
+    groups.fail_writes(False)
+    _, ticket = groups.beat("m", 2)
+    groups.settle()
+    assert ticket.refusal is None
+    groups.crash()
+    assert [member.id for member in groups.registry.describe("g").members] == ["m"]
+
+
+def test_a_member_that_went_does_not_come_back_because_that_could_not_be_written() -> None:
+    groups = Groups()
+    groups.beat("m")
+    groups.beat("n")
+    groups.settle()
+    quiet = BeatRequest("m", -1, None, None, None, None, None, None, None, "consumer", "", "")
+    groups.fail_writes(True)
+    groups.registry.leave_assigned("g", quiet)
+    groups.runner.end_pass()
+    groups.fail_writes(False)
+    groups.beat("n", 3)  # builds on it, before anybody has heard that it was refused
+    groups.settle()
+    groups.crash()
+    assert [member.id for member in groups.registry.describe("g").members] == ["n"]
+
+
+def test_a_topic_that_grows_is_divided_with_the_next_sign_of_life() -> None:
+    groups = Groups()
+    groups.beat("m")
+    topic = groups.core.broker.topic(SYSTEM, "orders")
+    groups.core.broker.grow_topic(SYSTEM, topic, 5)
+    assert len(groups.beat("m", 2)[0].streams) == 5
+
+
+def test_a_member_without_a_name_gets_one() -> None:
+    groups = Groups()
+    beat, _ = groups.beat("")
+    assert len(beat.member) == 22
+
+
+def test_an_empty_group_changes_its_kind_and_a_full_one_does_not() -> None:
+    groups = Groups()
+    member = groups.stable_member()
+    with pytest.raises(UnknownGroup):
+        groups.beat("m")
+    groups.registry.leave("g", [Leaver(member, None)])
+    beat, _ = groups.beat("m")
+    assert beat.epoch > 2, "epochs follow generations"
+    with pytest.raises(NothingInCommon):
+        groups.join()
+    with pytest.raises(UnknownMember):
+        groups.registry.beat("g", "m", None, beat.epoch)
+    quiet = BeatRequest("m", -1, None, None, None, None, None, None, None, "consumer", "", "")
+    groups.registry.leave_assigned("g", quiet)
+    assert groups.join().outcome.generation > beat.epoch
+    groups.settle()
+    groups.crash()
+    assert groups.registry.describe("g").members == ()
+
+
+def test_settings_of_a_group_are_kept() -> None:
+    groups = Groups()
+    groups.registry.change_settings("g", GroupSettings(session_ms=60_000))
+    groups.settle()
+    groups.crash()
+    assert groups.registry.settings("g") == GroupSettings(session_ms=60_000)
+    groups.beat("m")
+    groups.pass_liveness(SESSION_MS)
+    assert groups.registry.describe("g").state is GroupState.STABLE
+    groups.pass_liveness(15_000)
+    assert groups.registry.describe("g").state is GroupState.EMPTY
+    groups.registry.change_settings("g", GroupSettings())
+    assert groups.registry.change_settings("g", GroupSettings()) is None
+
+
+# -- cursors
+
+
+def test_a_reader_that_is_no_member_makes_a_group_by_committing() -> None:
+    groups = Groups()
+    assert groups.commit(Claim()).refusal is None
+    description = groups.registry.describe("g")
+    assert (description.state, description.protocol_type, description.members) == (GroupState.EMPTY, "", ())
+
+
+@pytest.mark.parametrize("claim", [Claim("x", 0), Claim("x", 5)])
+def test_a_member_of_an_unknown_group_cannot_commit(claim: Claim) -> None:
+    assert isinstance(Groups().commit(claim), UnknownGroup)
+
+
+def test_a_member_that_was_left_behind_cannot_commit() -> None:
+    groups = Groups()
+    member = groups.stable_member()
+    assert isinstance(groups.commit(Claim(member, 0)), StaleGeneration)
+    assert groups.commit(Claim(member, 1)).refusal is None
+
+
+def test_a_group_is_deleted_with_its_cursors_when_it_is_empty() -> None:
+    groups = Groups()
+    member = groups.stable_member()
+    groups.commit(Claim(member, 1))
+    with pytest.raises(GroupNotEmpty):
+        groups.registry.delete("g")
+    groups.registry.leave("g", [Leaver(member, None)])
+    assert groups.registry.delete("g") is not None
+    groups.settle()
+    groups.crash()
+    assert groups.registry.names() == []
+    with pytest.raises(UnknownGroup):
+        groups.registry.delete("g")
+
+
+@pytest.mark.parametrize("was_member", [True, False])
+def test_cursors_of_a_group_that_nobody_uses_go_after_a_week(was_member: bool) -> None:
+    groups = Groups()
+    if was_member:
+        member = groups.stable_member()
+        groups.commit(Claim(member, 1))
+        groups.pass_messages(10 * DAY_MS)
+        assert groups.core.broker.cursors(SYSTEM, "g"), "it is in use"
+        groups.registry.leave("g", [Leaver(member, None)])
+    else:
+        groups.commit(Claim())
+    groups.settle()
+    groups.pass_messages(6 * DAY_MS)
+    groups.crash()
+    assert groups.core.broker.cursors(SYSTEM, "g")
+    groups.pass_messages(2 * DAY_MS)
+    assert groups.registry.names() == []
+    groups.crash()
+    assert groups.registry.names() == []
+
+
+def test_an_empty_group_without_cursors_is_forgotten_soon() -> None:
+    groups = Groups()
+    groups.registry.leave("g", [Leaver(groups.stable_member(), None)])
+    groups.settle()
+    groups.pass_messages(DAY_MS // 24)
+    assert groups.registry.names() == []
+    groups.crash()
+    assert groups.registry.names() == []
+
+
+def test_the_first_member_waits_as_long_as_the_setting_says() -> None:
+    groups = Groups(initial_delay_ms=3_000)
+    heard = groups.join()
+    assert heard.outcome is None
+    groups.pass_liveness(2_999)
+    assert heard.outcome is None
+    groups.pass_liveness(1)
+    assert isinstance(heard.outcome, Joined)

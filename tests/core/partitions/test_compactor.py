@@ -1,0 +1,265 @@
+"""Streams are compacted by the broker itself, on its clock, while it serves."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from doubles import FaultyFiles, PassRunner
+from no_rocketmq import NO_ROCKETMQ
+
+from trimq.clock import Clock, ManualTime
+from trimq.config import Settings
+from trimq.core.assembly.core import open_core
+from trimq.core.partitions.stream import Stream
+from trimq.metrics import Metrics
+from trimq.model import SYSTEM, Home, Record, TopicName
+from trimq.server.node import Node
+from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.partition_log import PartitionLog
+from trimq.testing import Broker
+
+SMALL: dict[str, Any] = {"cleanup": "compact", "segment_bytes": 1024, "min_cleanable_dirty_ratio": 0}
+
+
+def log_of(node: Node, topic: str = "profiles") -> PartitionLog:
+    return node.core.topics.get(TopicName("", topic)).stream(0).log
+
+
+def keep_busy(broker: Broker, topic: str = "profiles", versions: int = 30) -> None:
+    for version in range(versions):
+        for key in range(3):
+            broker.send(topic, b"%d" % version * 20, key=b"%d" % key)
+
+
+def files_of(broker: Broker) -> list[str]:
+    return broker.on_loop(lambda node: log_of(node).files.names(log_of(node).folder))
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_compacted_topic_is_compacted_when_its_time_has_come(flush: str) -> None:
+    with Broker(flush=flush) as broker:
+        broker.create_topic("profiles", **SMALL)
+        keep_busy(broker)
+        assert len(broker.records("profiles")) == 90
+        broker.advance("6m")
+        records = broker.records("profiles")
+        assert len(records) < 20
+        assert {record.key: record.body for record in records} == {b"%d" % key: b"29" * 20 for key in range(3)}
+        assert not [name for name in files_of(broker) if name.endswith((".cleaned", ".swap"))]
+        broker.restart()
+        assert broker.records("profiles") == records
+
+
+def test_other_topics_are_not() -> None:
+    with Broker() as broker:
+        broker.create_topic("profiles", segment_bytes=1024)
+        keep_busy(broker)
+        broker.advance("6m")
+        assert len(broker.records("profiles")) == 90
+
+
+def test_several_streams_have_their_turns() -> None:
+    with Broker() as broker:
+        for number in range(4):
+            broker.create_topic(f"profiles-{number}", **SMALL)
+            keep_busy(broker, f"profiles-{number}", 20)
+        broker.advance("6m")
+        for number in range(4):
+            assert len(broker.records(f"profiles-{number}")) < 20
+
+
+def test_a_tombstone_goes_at_last_though_nothing_more_is_written() -> None:
+    with Broker() as broker:
+        broker.create_topic("profiles", delete_retention_ms=3_600_000, **SMALL)
+        broker.send("profiles", b"1", key=b"a")
+        broker.send("profiles", None, key=b"a")
+        keep_busy(broker)
+        broker.advance("6m")
+        assert (b"a", None) in [(record.key, record.body) for record in broker.records("profiles")]
+        broker.advance("50m")
+        assert (b"a", None) in [(record.key, record.body) for record in broker.records("profiles")]
+        broker.advance("20m")
+        assert b"a" not in [record.key for record in broker.records("profiles")]
+
+
+def test_a_topic_that_is_deleted_and_made_again_meanwhile_keeps_its_new_records() -> None:
+    with Broker() as broker:
+        broker.create_topic("profiles", **SMALL)
+        keep_busy(broker)
+        broker.on_loop(lambda node: node.core.upkeep._begin_round())
+        broker.on_loop(lambda node: node.core.topics.delete(node.core.topics.get(TopicName("", "profiles"))))
+        broker.advance("1s")
+        broker.create_topic("profiles", **SMALL)
+        broker.send("profiles", b"new", key=b"0")
+        broker.advance("6m")
+        assert [record.body for record in broker.records("profiles")] == [b"new"]
+        broker.restart()
+        assert [record.body for record in broker.records("profiles")] == [b"new"]
+
+
+@pytest.mark.parametrize("value", ["1.5", "-0.1", "nan", "half"])
+def test_a_ratio_that_is_none_is_refused(value: str) -> None:
+    with Broker() as broker, pytest.raises(Exception, match="min_cleanable_dirty_ratio"):
+        broker.create_topic("profiles", min_cleanable_dirty_ratio=value)
+
+
+# -- step by step
+
+
+class StandingBroker:
+    """A core whose timers, passes and work off the loop come one at a time."""
+
+    def __init__(self, files: FaultyFiles) -> None:
+        self.files = files
+        self.runner = PassRunner(files)
+        self.time = ManualTime(1_800_000_000_000)
+        self.core = open_core(
+            Settings(rocketmq=NO_ROCKETMQ),
+            files,
+            self.runner.passes,
+            Clock(self.time, self.time),
+            self.runner.offload,
+            random.Random(1),
+            Metrics(),
+        )
+        self.runner.settle()
+        self.core.start()
+
+    def create(self, name: str = "profiles") -> None:
+        settings = {key: str(value) for key, value in SMALL.items()}
+        self.core.broker.create_topic(SYSTEM, name, Home.PARTITION_LOG, 1, settings)
+        self.runner.settle()
+
+    def stream(self, name: str = "profiles") -> Stream:
+        return self.core.topics.get(TopicName("", name)).stream(0)
+
+    def fill(self, name: str = "profiles") -> None:
+        for number in range(60):
+            topic = self.core.topics.get(TopicName("", name))
+            record = Record(b"%d" % number * 20, key=b"%d" % (number % 3), timestamp_ms=self.time.now_ms())
+            self.core.broker.append_records(SYSTEM, topic, topic.stream(0), [record])
+            self.runner.settle()
+
+    def begin_compacting(self) -> None:
+        while not any(name.endswith(".cleaned") for name in self.names()):
+            self.step()
+
+    def step(self) -> None:
+        """What is under way, or else the next timer."""
+        if len(self.runner.offload) or not self.runner.passes.is_idle:
+            self.runner.end_pass()
+            self.runner.offload.run_one()
+        else:
+            self.time.step(self.time.now_ms() + 600_000)
+
+    def names(self) -> list[str]:
+        return self.files.names("partitions/profiles-0")
+
+    def finish(self) -> None:
+        until_ms = self.time.now_ms() + 600_000
+        while self.time.now_ms() < until_ms and not self.runner.failures:
+            self.step()
+
+    def keys(self, name: str = "profiles") -> list[bytes | None]:
+        return [record.key for record in self.stream(name).records(0, 1 << 20)]
+
+
+@pytest.fixture
+def standing() -> StandingBroker:
+    broker = StandingBroker(FaultyFiles(MemoryFiles()))
+    broker.create()
+    broker.fill()
+    return broker
+
+
+def test_it_comes_to_an_end_by_itself(standing: StandingBroker) -> None:
+    standing.begin_compacting()
+    standing.finish()
+    assert len(standing.keys()) < 20
+    assert not [name for name in standing.names() if name.endswith((".cleaned", ".swap"))]
+
+
+@pytest.mark.parametrize("steps", range(25))
+def test_a_topic_that_is_deleted_at_any_step_is_let_alone(standing: StandingBroker, steps: int) -> None:
+    standing.begin_compacting()
+    for _ in range(steps):
+        standing.step()
+    standing.core.topics.delete(standing.core.topics.get(TopicName("", "profiles")))
+    standing.runner.settle()
+    standing.create()
+    standing.fill()
+    names = standing.names()
+    for _ in range(20):
+        standing.runner.settle()
+        standing.time.step(standing.time.now_ms())
+    assert standing.names() == names
+    assert len(standing.keys()) == 60
+    assert standing.runner.failures == []
+
+
+def test_a_stop_in_the_middle_leaves_the_rest_to_the_next_start(standing: StandingBroker) -> None:
+    standing.begin_compacting()
+    while not any(name.endswith(".swap") for name in standing.names()):
+        standing.step()
+    standing.core.stop_writes()
+    for _ in range(30):
+        standing.step()
+    assert any(name.endswith(".swap") for name in standing.names())
+    standing.core.close()
+    standing.runner.settle()
+    again = StandingBroker(standing.files)
+    assert not [name for name in again.names() if name.endswith((".cleaned", ".swap"))]
+    assert set(again.keys()) == {b"0", b"1", b"2"}
+
+
+def fail_on(operation: str, suffix: str) -> Callable[[str, str], None]:
+    def before(found: str, name: str) -> None:
+        if found == operation and name.endswith(suffix):
+            raise OSError(errno.EIO, "the disk is ill", name)
+
+    return before
+
+
+def test_a_write_that_fails_is_tried_again_with_the_next_round(
+    standing: StandingBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    standing.files.before = fail_on("write", ".cleaned")
+    standing.finish()
+    assert "compaction failed, it is tried again" in caplog.text
+    assert len(standing.keys()) == 60
+    standing.files.before = lambda operation, name: None
+    standing.finish()
+    assert len(standing.keys()) < 20
+    assert standing.runner.failures == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "suffix"),
+    [("sync", ".cleaned"), ("sync_folder", "profiles-0"), ("remove", ".log"), ("rename", ".swap")],
+)
+def test_what_cannot_be_synced_or_swapped_stops_the_broker(
+    standing: StandingBroker, operation: str, suffix: str
+) -> None:
+    standing.begin_compacting()
+    standing.files.before = fail_on(operation, suffix)
+    standing.finish()
+    assert len(standing.runner.failures) == 1
+    standing.files.before = lambda operation, name: None
+    again = StandingBroker(standing.files)
+    assert set(again.keys()) == {b"0", b"1", b"2"}
+
+
+def test_a_disk_without_room_is_not_filled_by_compaction(
+    standing: StandingBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = StandingBroker(FaultyFiles(MemoryFiles(total_bytes=(256 << 20) + 100_000)))
+    full.create()
+    full.fill()
+    full.files.open("ballast", create=True).write(0, [bytes(100_000)])
+    full.finish()
+    assert "the disk has" in caplog.text
+    assert len(full.keys()) == 60

@@ -1,0 +1,652 @@
+"""Messages that a group takes out one by one: settled by receipt, back when their time is over, kept over restarts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from errno import EMFILE
+from itertools import count
+from typing import Any
+
+import pytest
+from core.core_bench import AnyChanges, CoreBench
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trimq.config import Address, RocketMQ, Settings
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.stream import Entry, Interest, SharedStream
+from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
+from trimq.core.pop.pop import Popping
+from trimq.core.pop.receipts import Popped, Receipt, Received, Wish
+from trimq.errors import DamagedSegment, LeaseGone, NotRunning
+from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit_hosts import pack_host
+from trimq.formats.unit_properties import read_properties
+from trimq.model import SYSTEM
+
+HOST = pack_host("127.0.0.1", 1)
+SECOND = 1000
+
+
+class PopBench:
+    """One topic `t`, and the group `g`."""
+
+    def __init__(self, streams: int = 1, **settings: Any) -> None:
+        section = RocketMQ(broker_listen=Address("127.0.0.1", 0), commit_file_bytes=1 << 16, **settings)
+        self.bench = CoreBench(Settings(rocketmq=section))
+        self.sharing.create(SYSTEM, SharedDefinition("", "t", streams, streams))
+        self.begin()
+
+    def begin(self) -> None:
+        self.popping.start(lambda: HOST)
+        self.bench.settle()
+
+    @property
+    def sharing(self) -> Sharing:
+        assert self.bench.core.shared_log is not None
+        return self.bench.core.shared_log.sharing
+
+    @property
+    def popping(self) -> Popping:
+        return self.sharing.popping
+
+    @property
+    def topic(self) -> SharedTopic:
+        return self.sharing.topic(SYSTEM, "t")
+
+    def send(self, *bodies: bytes, number: int = 0, code: int = 0) -> None:
+        for body in bodies:
+            draft = Draft(b"t", number, body, b"UNIQ_KEY\x01u%s\x02" % body, 0, 0, 5, HOST)
+            self.sharing.append(SYSTEM, self.topic, self.topic.stream(number), draft, code, HOST)
+        self.bench.settle()
+
+    def receive(self, max_count: int = 32, invisible_ms: int = 10 * SECOND, **wish: Any) -> Received:
+        numbers = wish.pop("numbers", range(self.topic.definition.read_streams))
+        received = self.popping.receive(SYSTEM, "g", self.topic, Wish(numbers, max_count, invisible_ms, **wish))
+        self.bench.settle()
+        return received
+
+    def bodies(self, max_count: int = 32, invisible_ms: int = 10 * SECOND, **wish: Any) -> list[bytes]:
+        return bodies_of(self.receive(max_count, invisible_ms, **wish).messages)
+
+    def ack(self, popped: Popped) -> bool:
+        ticket = self.popping.ack(SYSTEM, "g", self.topic, popped.receipt)
+        self.bench.settle()
+        return ticket is not None
+
+    def cursor(self) -> int | None:
+        found = self.sharing.cursor(SYSTEM, "g", self.topic, 0)
+        return None if found is None else found.offset
+
+
+def bodies_of(messages: list[Popped]) -> list[bytes]:
+    return [bytes(popped.unit().body) for popped in messages]
+
+
+def test_each_message_is_given_to_one_only() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2")
+    first = bench.receive(2)
+    assert (bodies_of(first.messages), first.rest) == ([b"0", b"1"], 1)
+    assert (bench.bodies(2), bench.bodies(2)) == ([b"2"], [])
+    assert bench.cursor() == 3
+
+
+def test_what_is_settled_does_not_come_back_and_what_is_not_does_with_one_try_more() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1")
+    settled, left = bench.receive().messages
+    assert bench.ack(settled)
+    bench.bench.advance(9 * SECOND)
+    assert bench.bodies() == []
+    bench.bench.advance(SECOND)
+    (again,) = bench.receive().messages
+    unit = again.unit()
+    assert (bytes(unit.body), unit.reconsume_times, again.receipt.is_returned) == (b"1", 1, True)
+    properties = read_properties(unit.properties)
+    assert properties["ORIGIN_GROUP"] == "g"
+    assert properties["1ST_POP_TIME"] == str(left.receipt.taken_ms)
+    bench.bench.advance(10 * SECOND)
+    (third,) = bench.receive().messages
+    assert (third.unit().reconsume_times, third.topic.name.name) == (2, "%RETRY%g_t")
+    assert bench.ack(third)
+    bench.bench.advance(60 * SECOND)
+    assert bench.bodies() == []
+
+
+def test_a_receipt_counts_once_and_not_after_its_time() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1")
+    first, second = bench.receive().messages
+    assert (bench.ack(first), bench.ack(first)) == (True, False)
+    bench.bench.advance(10 * SECOND)
+    assert not bench.ack(second)
+    assert bench.bodies() == [b"1"]
+
+
+def test_a_longer_time_needs_the_new_receipt() -> None:
+    bench = PopBench()
+    bench.send(b"0")
+    (popped,) = bench.receive().messages
+    bench.bench.advance(SECOND)
+    receipt, _ = bench.popping.change_invisible(SYSTEM, "g", bench.topic, popped.receipt, 60 * SECOND)
+    bench.bench.settle()
+    assert not bench.ack(popped)
+    bench.bench.advance(59 * SECOND)
+    assert bench.bodies() == []
+    with pytest.raises(LeaseGone):
+        bench.popping.change_invisible(SYSTEM, "g", bench.topic, popped.receipt, 1)
+    assert bench.popping.ack(SYSTEM, "g", bench.topic, receipt) is not None
+
+
+def test_what_is_given_up_lies_with_the_dead_letters_and_nowhere_else() -> None:
+    bench = PopBench()
+    bench.send(b"0")
+    (popped,) = bench.receive().messages
+    bench.popping.dead_letters(SYSTEM, "g", bench.topic, popped.receipt)
+    bench.bench.settle()
+    bench.popping.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
+    bench.bench.advance(60 * SECOND)
+    assert bench.bodies() == []
+    dead = bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0).unit(0)
+    assert (bytes(dead.body), read_properties(dead.properties)["RETRY_TOPIC"]) == (b"0", "t")
+    with pytest.raises(LeaseGone):
+        bench.popping.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
+
+
+def test_only_what_is_wanted_is_given_and_the_rest_is_passed_over() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", code=7)
+    bench.send(b"2", code=8)
+    assert bench.bodies(interest=Interest(lambda code: code == 8)) == [b"2"]
+    assert (bench.bodies(), bench.cursor()) == ([], 3)
+
+
+def test_a_group_that_begins_at_the_end_still_gets_a_young_stream_whole() -> None:
+    bench = PopBench()
+    bench.send(b"0")
+    assert bench.bodies(from_end=True) == [b"0"]
+
+
+def test_no_more_is_out_than_the_limit_allows() -> None:
+    bench = PopBench(pop_out_limit=2)
+    bench.send(b"0", b"1", b"2")
+    first, _ = bench.receive().messages
+    assert bench.bodies() == []
+    bench.ack(first)
+    assert bench.bodies() == [b"2"]
+
+
+# -- in order
+
+
+def test_in_order_nothing_follows_until_all_is_settled() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2")
+    first, second = bench.receive(2, is_ordered=True, attempt_id="a").messages
+    assert bench.bodies(2, is_ordered=True, attempt_id="b") == []
+    assert bench.cursor() == 0
+    bench.ack(first)
+    assert (bench.bodies(2, is_ordered=True, attempt_id="b"), bench.cursor()) == ([], 1)
+    bench.ack(second)
+    assert (bench.bodies(2, is_ordered=True, attempt_id="b"), bench.cursor()) == ([b"2"], 2)
+
+
+def test_in_order_the_same_attempt_gets_the_same_again() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2")
+    assert bench.bodies(2, is_ordered=True, attempt_id="a") == [b"0", b"1"]
+    again = bench.receive(2, is_ordered=True, attempt_id="a")
+    assert (bodies_of(again.messages), [popped.tries for popped in again.messages]) == ([b"0", b"1"], [0, 0])
+
+
+def test_in_order_what_is_over_comes_again_first_but_for_what_was_settled() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2")
+    _, settled = bench.receive(2, is_ordered=True).messages
+    bench.ack(settled)
+    bench.bench.advance(10 * SECOND)
+    again = bench.receive(3, is_ordered=True).messages
+    assert (bodies_of(again), [popped.tries for popped in again]) == ([b"0", b"2"], [1, 0])
+    assert bench.sharing.find(SYSTEM, "%RETRY%g_t") is None
+
+
+# -- who waits
+
+
+def test_one_who_waits_is_woken_by_what_comes_and_by_what_comes_back() -> None:
+    bench = PopBench()
+    woken: list[int] = []
+    bench.popping.watch("g", bench.topic, [0], lambda: woken.append(1))
+    bench.send(b"0")
+    assert len(woken) == 1
+    bench.receive()
+    for tries in (2, 3):  # into a topic that is not there yet, and into the same
+        bench.popping.watch("g", bench.topic, [0], lambda: woken.append(1))
+        bench.bench.advance(10 * SECOND)
+        assert len(woken) == tries
+        assert bench.bodies() == [b"0"]
+
+
+def test_one_who_waits_in_order_is_woken_when_all_is_settled_or_over() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1")
+    woken: list[int] = []
+    (first,) = bench.receive(1, is_ordered=True).messages
+    bench.popping.watch("g", bench.topic, [0], lambda: woken.append(1))
+    bench.ack(first)
+    assert (len(woken), bench.bodies(1, is_ordered=True)) == (1, [b"1"])
+    bench.popping.watch("g", bench.topic, [0], lambda: woken.append(1))
+    bench.bench.advance(10 * SECOND)
+    assert (len(woken), bench.bodies(1, is_ordered=True)) == (2, [b"1"])
+
+
+def test_looking_takes_nothing() -> None:
+    bench = PopBench()
+    assert not bench.popping.has_any(SYSTEM, "g", bench.topic, [0])
+    bench.send(b"0", b"1")
+    seen = bench.popping.peek(SYSTEM, "g", bench.topic, [0], 1)
+    assert (bodies_of(seen.messages), seen.rest) == ([b"0"], 1)
+    assert bench.popping.has_any(SYSTEM, "g", bench.topic, [0])
+    assert bench.bodies() == [b"0", b"1"]
+    assert not bench.popping.has_any(SYSTEM, "g", bench.topic, [0])
+
+
+# -- what lasts
+
+
+@pytest.mark.parametrize("ending", ["restart", "kill", "crash"])
+def test_after_a_restart_what_was_out_comes_back_and_what_was_settled_does_not(ending: str) -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2")
+    settled, _ = bench.receive(2).messages
+    bench.ack(settled)
+    getattr(bench.bench, ending)()
+    with pytest.raises(NotRunning):
+        bench.bodies()
+    bench.begin()
+    assert bench.bodies() == [b"2"]
+    bench.bench.advance(11 * SECOND)
+    assert sorted(bench.bodies()) == [b"1", b"2"]
+
+
+def test_a_receipt_outlives_a_restart() -> None:
+    bench = PopBench()
+    bench.send(b"0")
+    (popped,) = bench.receive().messages
+    bench.bench.restart()
+    bench.begin()
+    assert bench.ack(popped)
+    bench.bench.advance(60 * SECOND)
+    assert bench.bodies() == []
+
+
+def test_what_is_out_in_order_is_so_after_a_restart() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2")
+    first, _ = bench.receive(2, is_ordered=True).messages
+    bench.ack(first)
+    bench.bench.restart()
+    bench.begin()
+    assert bench.bodies(is_ordered=True) == []
+    bench.bench.advance(11 * SECOND)
+    again = bench.receive(is_ordered=True).messages
+    assert (bodies_of(again), again[0].tries) == ([b"1", b"2"], 1)
+
+
+def test_what_the_disk_does_not_take_did_not_happen() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1")
+    bench.bench.fail_writes("taken")
+    refused = bench.receive(1)
+    assert refused.ticket is not None
+    assert refused.ticket.refusal is not None
+    bench.bench.mend()
+    first, _ = bench.receive().messages
+    bench.bench.fail_writes("taken")
+    ticket = bench.popping.ack(SYSTEM, "g", bench.topic, first.receipt)
+    bench.bench.settle()
+    assert ticket is not None
+    assert ticket.refusal is not None
+    bench.bench.mend()
+    bench.bench.advance(15 * SECOND)
+    assert sorted(bench.bodies()) == [b"0", b"1"]
+
+
+def test_what_cannot_come_back_now_does_so_later() -> None:
+    bench = PopBench()
+    bench.send(b"0")
+    bench.receive()
+    bench.bench.fail_writes("commitlog")
+    bench.bench.advance(12 * SECOND)
+    bench.bench.mend()
+    bench.bench.advance(2 * SECOND)
+    assert bench.bodies() == [b"0"]
+
+
+@pytest.mark.parametrize(("retry_limit", "own"), [(16, "%RETRY%g_t"), (0, "%DLQ%g")])
+def test_what_goes_to_a_topic_that_is_refused_does_so_later(retry_limit: int, own: str) -> None:
+    bench = PopBench()
+    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=retry_limit))
+    bench.send(b"0")
+    bench.receive()
+    bench.bench.fail_writes("catalogue")
+    bench.bench.advance(12 * SECOND)
+    assert bench.sharing.find(SYSTEM, own) is None
+    bench.bench.mend()
+    bench.bench.advance(2 * SECOND)
+    stream = bench.sharing.topic(SYSTEM, own).stream(0)
+    assert (stream.readable_end, bytes(stream.unit(0).body)) == (1, b"0")
+
+
+def test_what_several_give_up_at_once_lies_with_the_dead_letters() -> None:
+    bench = PopBench()
+    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=0))
+    bench.send(b"0", b"1", b"2")
+    bench.receive()
+    bench.bench.advance(10 * SECOND)
+    stream = bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0)
+    assert sorted(bytes(stream.unit(offset).body) for offset in range(stream.readable_end)) == [b"0", b"1", b"2"]
+
+
+def test_a_cursor_that_somebody_sets_is_where_it_goes_on_also_after_a_restart() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2")
+    zero, one, _ = bench.receive().messages
+    assert bench.ack(zero) and bench.ack(one)  # noqa: PT018
+    bench.sharing.commit(SYSTEM, "g", bench.topic, 0, 1)
+    bench.bench.settle()
+    bench.bench.restart()
+    bench.begin()
+    assert bench.bodies() == [b"1"]  # the third is out
+
+
+def test_with_its_group_or_its_topic_goes_what_is_out() -> None:
+    bench = PopBench()
+    bench.send(b"0")
+    bench.sharing.define_group(SYSTEM, SharedGroup("g"))
+    bench.receive()
+    bench.sharing.delete_group(SYSTEM, "g", forgets_cursors=True)
+    bench.bench.advance(60 * SECOND)
+    assert bench.sharing.find(SYSTEM, "%RETRY%g_t") is None
+    assert bench.bodies() == [b"0"]
+    bench.sharing.delete(SYSTEM, bench.topic)
+    bench.bench.advance(60 * SECOND)
+    assert bench.sharing.find(SYSTEM, "%RETRY%g_t") is None
+
+
+def test_what_came_back_when_the_power_was_cut_does_so_once() -> None:
+    bench = PopBench()
+    bench.send(b"0")
+    bench.receive()
+    bench.bench.fail_writes("taken")  # it comes back, but nobody notes that it did
+    bench.bench.advance(10 * SECOND)
+    bench.bench.crash()
+    bench.begin()
+    bench.bench.advance(20 * SECOND)
+    assert (bench.bodies(), bench.bodies()) == ([b"0"], [])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whenever_the_power_is_cut_nothing_is_lost_and_nothing_settled_comes_again(seed: int) -> None:
+    chance = random.Random(seed)
+    bench = PopBench(streams=2)
+    sent: set[bytes] = set()
+    settled: set[bytes] = set()
+    out: list[Popped] = []
+    for step in range(40):
+        body = b"%d" % step
+        bench.send(body, number=chance.randrange(2))
+        sent.add(body)
+        if chance.random() < 0.6:
+            out += bench.receive(chance.randrange(1, 5), chance.choice((1, 20)) * SECOND).messages
+        if out and chance.random() < 0.7:
+            popped = out.pop(chance.randrange(len(out)))
+            if bench.ack(popped):
+                settled.add(bytes(popped.unit().body))
+        bench.bench.advance(chance.choice((0, SECOND, 3 * SECOND)))
+        if chance.random() < 0.15:
+            for _ in range(chance.randrange(3)):
+                wish = Wish(range(2), 2, SECOND)
+                bench.popping.receive(SYSTEM, "g", bench.topic, wish)  # nobody hears of it
+                bench.bench.runner.end_pass()
+            bench.bench.crash(AnyChanges(chance.randrange(1 << 30)))
+            bench.begin()
+    seen: set[bytes] = set()
+    for _ in range(20):
+        for popped in bench.receive().messages:
+            body = bytes(popped.unit().body)
+            assert body not in settled
+            seen.add(body)
+            bench.ack(popped)
+        bench.bench.advance(10 * SECOND)
+    assert seen == sent - settled
+
+
+# -- the end of the road
+
+
+def test_after_its_last_try_a_message_lies_with_the_dead_letters() -> None:
+    bench = PopBench()
+    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=2))
+    bench.send(b"0")
+    for tries in range(3):
+        (popped,) = bench.receive().messages
+        assert popped.unit().reconsume_times == tries
+        bench.bench.advance(10 * SECOND)
+    assert bench.bodies() == []
+    dead = bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0).unit(0)
+    assert (bytes(dead.body), dead.reconsume_times) == (b"0", 3)
+    assert read_properties(dead.properties)["RETRY_TOPIC"] == "t"
+
+
+def test_in_order_what_has_had_its_last_try_does_not_hold_up_the_next() -> None:
+    bench = PopBench()
+    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=1))
+    bench.send(b"0", b"1")
+    for _ in range(2):
+        assert bench.bodies(1, is_ordered=True) == [b"0"]
+        bench.bench.advance(10 * SECOND)
+    assert bench.cursor() == 1
+    assert bench.bodies(1, is_ordered=True) == [b"1"]
+    assert bytes(bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0).unit(0).body) == b"0"
+
+
+def test_what_was_given_up_when_the_process_ended_is_so_once() -> None:
+    bench = PopBench()
+    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=0))
+    bench.send(b"0")
+    bench.receive()
+    bench.bench.fail_writes("taken")  # it is given up, but nobody notes that it was
+    bench.bench.advance(10 * SECOND)
+    bench.bench.crash()
+    bench.begin()
+    bench.bench.advance(60 * SECOND)
+    dead = bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0)
+    assert dead.readable_end == 1
+    assert bench.bodies() == []
+
+
+def test_a_receipt_counts_also_if_the_clock_moves_while_messages_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1")
+    begin_ms, ticks = bench.bench.time.now_ms(), count()
+    with monkeypatch.context() as moving:
+        moving.setattr(bench.bench.time, "now_ms", lambda: begin_ms + next(ticks))
+        received = bench.popping.receive(SYSTEM, "g", bench.topic, Wish([0], 2, 10 * SECOND))
+    bench.bench.settle()
+    assert [bench.ack(popped) for popped in received.messages] == [True, True]
+    assert len({popped.receipt.taken_ms for popped in received.messages}) == 1
+
+
+def receipts_of(bench: PopBench) -> list[Receipt]:
+    """Of two streams and of what came back: out, out under a later receipt, settled before, never given."""
+    for number in (0, 1):
+        bench.send(*(b"%d" % (2 * at + number) for at in range(4)), number=number)
+    early = [popped.receipt for popped in bench.receive(2).messages]
+    bench.bench.advance(10 * SECOND)
+    found = [popped.receipt for popped in bench.receive(20, 60 * SECOND).messages]
+    bench.bench.advance(SECOND)
+    later, _ = bench.popping.change_invisible(SYSTEM, "g", bench.topic, found[-1], 60 * SECOND)
+    bench.popping.ack(SYSTEM, "g", bench.topic, found[-2])
+    bench.bench.settle()
+    return [*early, *found, later, found[0]._replace(offset=99), found[0]._replace(number=7)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 12), max_size=12), st.integers(0, 12), st.booleans())
+def test_receipts_that_come_together_are_settled_as_those_that_come_alone(
+    places: list[int], first: int, has_stopped: bool
+) -> None:
+    outcomes: list[list[object]] = []
+    for is_together in (True, False):
+        bench = PopBench(streams=2)
+        receipts = receipts_of(bench)
+        if has_stopped:
+            bench.popping.stop()
+        settler = bench.popping.settler(SYSTEM, "g", bench.topic)
+        chosen = [receipts[place % len(receipts)] for place in places]
+        if is_together:
+            found = settler.ack_all(chosen[:first]) + settler.ack_all(chosen[first:])  # in the same pass
+        else:
+            found = [outcome for receipt in chosen for outcome in settler.ack_all([receipt])]
+        bench.bench.settle()
+        told: list[object] = [getattr(each, "number", None if each is None else type(each)) for each in found]
+        kept = sorted(key.partition("/")[2] for key, _ in bench.popping._queues._table.items())
+        outcomes.append([told, kept])
+    assert outcomes[0] == outcomes[1]
+
+
+def test_messages_of_one_queue_are_viewed_together_as_one_by_one() -> None:
+    bench = PopBench(streams=2)
+    for at in range(6):
+        bench.send(b"x" * (1 + at * 900), number=0)
+        if at != 2:
+            bench.send(b"between", number=1)
+    stream = bench.topic.stream(0)
+    entries = list(stream.entries(0, 10))
+    for chosen in (entries, entries[2:4], entries[:1], entries[::-1], [*entries[3:], entries[0]], []):
+        assert stream.views(chosen) == [stream.view(entry) for entry in chosen]
+
+
+# Of the first nothing is read before it is taken, of the others the properties.
+INTERESTS = [None, Interest(lambda code: code == 7, lambda written: b"UNIQ_KEY" in written), Interest(None, bool)]
+
+
+def damage(bench: PopBench, body: bytes) -> None:
+    log = bench.topic.stream(0)._store.log
+    log.unverified_end = log.end  # as after a restart
+    segment = log.journal.segments[0]
+    segment.file.write(bytes(segment.view(0, segment.size)).index(body), [body.lower()])
+
+
+@pytest.mark.parametrize("interest", INTERESTS, ids=["any", "tags", "properties"])
+@pytest.mark.parametrize("count", [32, 3, 1])
+def test_a_damaged_message_keeps_no_other_from_its_group(count: int, interest: Interest | None) -> None:
+    bench = PopBench()
+    bench.send(b"good0", b"good1", b"BAD__", b"good3", code=7)
+    damage(bench, b"BAD__")
+    found: set[bytes] = set()
+    for _ in range(8):
+        with suppress(DamagedSegment):
+            found.update(bench.bodies(max_count=count, interest=interest))
+        bench.bench.advance(11 * SECOND)
+    assert found == {b"good0", b"good1", b"good3"}
+
+
+@pytest.mark.parametrize("interest", INTERESTS[1:], ids=["tags", "properties"])
+def test_what_is_chosen_before_a_damaged_message_is_given_and_what_follows_at_the_next_but_one(
+    interest: Interest,
+) -> None:
+    bench = PopBench()
+    bench.send(b"good0", b"good1", b"BAD__", b"good3", code=7)
+    damage(bench, b"BAD__")
+    assert bench.bodies(interest=interest) == [b"good0", b"good1"]
+    with pytest.raises(DamagedSegment):
+        bench.bodies(interest=interest)
+    assert bench.bodies(interest=interest) == [b"good3"]
+
+
+def test_a_damaged_message_that_the_group_does_not_want_is_passed_over() -> None:
+    bench = PopBench()
+    bench.send(b"good0", code=7)
+    bench.send(b"BAD__", code=8)
+    bench.send(b"good2", code=7)
+    damage(bench, b"BAD__")
+    assert bench.bodies(interest=INTERESTS[1]) == [b"good0", b"good2"]
+
+
+@pytest.mark.parametrize("failing", [0, 2], ids=["the first", "one amid others"])
+@pytest.mark.parametrize("name", ["_unit", "entries"])
+def test_a_file_that_cannot_be_opened_for_a_moment_takes_no_message_from_its_group(
+    monkeypatch: pytest.MonkeyPatch, failing: int, name: str
+) -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2", b"3")
+    interest, seen = Interest(None, bool), count()
+    whole, read_unit = SharedStream.entries, SharedStream._unit
+
+    def entries(stream: SharedStream, offset: int, limit: int) -> Iterator[Entry]:
+        for entry in whole(stream, offset, limit):
+            if entry.offset == failing:
+                raise OSError(EMFILE, "too many open files")
+            yield entry
+
+    def unit(stream: SharedStream, position: int, size: int) -> Unit:
+        if next(seen) == failing:
+            raise OSError(EMFILE, "too many open files")
+        return read_unit(stream, position, size)
+
+    monkeypatch.setattr(SharedStream, name, {"_unit": unit, "entries": entries}[name])
+    if failing:
+        assert bench.bodies(interest=interest) == [b"0", b"1"]
+    else:
+        with pytest.raises(OSError, match="too many"):
+            bench.bodies(interest=interest)
+    monkeypatch.undo()
+    assert bench.bodies(interest=interest) == [b"0", b"1", b"2", b"3"][failing:]
+
+
+def test_what_is_popped_from_several_queues_has_room_in_all() -> None:
+    bench = PopBench(streams=2)
+    for number in range(2):
+        bench.send(*[b"x" * 1000] * 4, number=number)
+    one = len(bench.bodies(max_count=32, max_bytes=3000))
+    assert 1 <= one <= 3
+
+
+def test_what_is_not_known_on_disk_to_be_out_does_not_come_back_yet() -> None:
+    """A power cut could take back that it was taken, and keep that it came back: it would be given twice."""
+    bench = PopBench()
+    bench.send(b"0")
+    wish = Wish([0], 32, 10 * SECOND)
+    bench.popping.receive(SYSTEM, "g", bench.topic, wish)
+    bench.bench.runner.end_pass()
+    until_ms = bench.bench.time.now_ms() + 10 * SECOND
+    while bench.bench.time.step(until_ms):  # the disk takes its time
+        bench.bench.runner.end_pass()
+    assert bench.popping.has_any(SYSTEM, "g", bench.topic, [0]) is False
+    bench.bench.settle()
+    assert bench.bodies() == []
+    bench.bench.advance(SECOND)
+    assert bench.bodies() == [b"0"]
+
+
+def test_popping_looks_for_what_is_on_disk_only() -> None:
+    bench = PopBench(streams=2)
+    bench.send(b"0")
+    bench.send(b"1", number=1)
+    bench.bench.restart()
+    bench.begin()
+    bench.bench.files.is_cold = True
+    wish = Wish([0, 1], 32, 10 * SECOND)
+    cold = bench.popping.find_cold("g", bench.topic, wish)
+    assert cold is not None
+    cold.warm()
+    assert bench.popping.find_cold("g", bench.topic, wish) is None
+    assert bench.bodies() == [b"0", b"1"]
+    bench.bench.files.is_cold = True
+    assert bench.popping.find_cold("g", bench.topic, wish) is None

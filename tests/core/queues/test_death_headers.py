@@ -1,0 +1,364 @@
+"""Messages that expire, are too many, or are given up, and where they go: as RabbitMQ 4.3.6 was seen to do."""
+
+from __future__ import annotations
+
+import pytest
+from core.queueing_world import CALLER, OWNER, World
+
+from trimq.errors import WriteFailed
+from trimq.errors.queues import InvalidExpiration
+from trimq.formats.field_tables import Table, Value
+from trimq.formats.property_list import read_headers, read_property
+
+FIVE = [b"0", b"1", b"2", b"3", b"4"]
+
+
+def world_with_dead_letters(**arguments: Value) -> World:
+    """`q` sends its dead letters to `dead`."""
+    world = World()
+    world.exchange("dlx", "fanout")
+    world.queue("dead")
+    world.bind("dlx", "dead")
+    world.queue("q", dead_letter_exchange="dlx", **arguments)
+    return world
+
+
+def headers_in(world: World, queue: str = "dead") -> Table:
+    delivery = world.get(queue, no_ack=True)
+    assert delivery is not None
+    return read_headers(delivery.header)
+
+
+def deaths(headers: Table) -> list[tuple[Value, Value, Value]]:
+    found = headers["x-death"]
+    assert isinstance(found, list)
+    return [(death["queue"], death["reason"], death["count"]) for death in found]
+
+
+def test_a_rejected_message_goes_to_the_dead_letter_exchange_with_its_history() -> None:
+    world = world_with_dead_letters()
+    world.publish("q", b"x", headers={"CC": ["zz"], "mine": 1})
+    delivery = world.get()
+    assert delivery is not None
+    world.reject(delivery)
+    dead = world.get("dead")
+    assert dead is not None
+    assert (dead.message.exchange, dead.message.key, dead.message.body) == (b"dlx", b"q", b"x")
+    assert dead.redelivered
+    headers = read_headers(dead.header)
+    (death,) = headers.pop("x-death")  # type: ignore[misc, union-attr]
+    assert death == {  # type: ignore[comparison-overlap]
+        "count": 1,
+        "reason": "rejected",
+        "queue": "q",
+        "time": world.time.now_ms() // 1000,
+        "exchange": "",
+        "routing-keys": ["q", "zz"],
+    }
+    names = ("exchange", "queue", "reason")
+    expected = dict(zip(names, ("", "q", "rejected"), strict=True))
+    assert headers == {
+        "CC": ["zz"],
+        "mine": 1,
+        **{f"x-first-death-{name}": expected[name] for name in names},
+        **{f"x-last-death-{name}": expected[name] for name in names},
+    }
+
+
+def test_a_message_that_expires_at_the_head_is_dead_lettered_without_its_expiration() -> None:
+    world = world_with_dead_letters()
+    world.publish("q", b"x", expiration="50")
+    world.advance(49)
+    assert world.drain("dead") == []
+    world.advance(2)
+    dead = world.get("dead")
+    assert dead is not None
+    assert not dead.redelivered
+    assert read_property(dead.header, "expiration") is None
+    (death,) = read_headers(dead.header)["x-death"]  # type: ignore[misc, union-attr]
+    assert (death["original-expiration"], death["reason"]) == ("50", "expired")  # type: ignore[call-overload, index]
+
+
+def test_the_shorter_of_two_times_to_live_holds_and_the_key_may_be_replaced() -> None:
+    world = World()
+    world.queue("dead")
+    world.queue("q", message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="dead")
+    world.publish("q", b"x", expiration="5000", headers={"CC": ["q"]})
+    world.advance(101)
+    dead = world.get("dead")
+    assert dead is not None
+    assert dead.message.key == b"dead"
+    assert "CC" not in read_headers(dead.header)
+
+
+def test_a_time_to_live_acts_at_the_head_only() -> None:
+    world = world_with_dead_letters()
+    world.publish("q", b"long", expiration="10000")
+    world.publish("q", b"short", expiration="10")
+    world.advance(1000)
+    assert world.verbs.queue(CALLER, "q", OWNER).ready_count == 2
+    assert world.drain() == [b"long"]
+    assert world.drain("dead") == [b"short"]
+
+
+def test_expiry_goes_on_after_a_restart() -> None:
+    world = world_with_dead_letters(message_ttl=1000)
+    world.publish("q", b"x")
+    world.restart()
+    world.advance(999)
+    assert world.drain("dead") == []
+    world.advance(2)
+    assert world.drain("dead") == [b"x"]
+
+
+def test_with_no_time_to_live_at_all_only_a_ready_consumer_has_it() -> None:
+    world = world_with_dead_letters(message_ttl=0)
+    world.publish("q", b"a")
+    assert world.drain() == []
+    channel, _ = world.consume(prefetch=1)
+    world.publish("q", b"b", b"c")
+    assert channel.bodies() == [b"b"]
+    assert world.drain("dead") == [b"a", b"c"]
+
+
+def test_a_requeue_past_its_time_is_dead_lettered() -> None:
+    world = world_with_dead_letters(message_ttl=100)
+    world.publish("q", b"x")
+    delivery = world.get()
+    assert delivery is not None
+    world.advance(200)
+    world.requeue(delivery)
+    assert world.drain() == []
+    assert world.drain("dead") == [b"x"]
+
+
+def test_expired_messages_without_a_dead_letter_exchange_are_gone() -> None:
+    world = World()
+    queue = world.queue(message_ttl=100)
+    world.publish("q", *FIVE)
+    world.advance(150)
+    assert queue.ready_count == 0
+    world.restart()
+    assert world.drain() == []
+
+
+@pytest.mark.parametrize("text", ["abc", "-1", "1.5", "", "9" * 20])
+def test_what_is_no_time_to_live_is_refused(text: str) -> None:
+    world = World()
+    world.queue()
+    with pytest.raises(InvalidExpiration):
+        world.publish("q", b"x", expiration=text)
+
+
+# -- too many
+
+
+def test_the_oldest_go_when_there_are_too_many() -> None:
+    world = world_with_dead_letters(max_length=2)
+    assert not any(published.is_refused for published in world.publish("q", *FIVE))
+    assert world.drain() == FIVE[3:]
+    assert world.drain("dead") == FIVE[:3]
+
+
+def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
+    world = world_with_dead_letters(max_length_bytes=25)
+    world.publish("q", *[b"%d123456789" % number for number in range(5)])
+    world.restart()
+    world.publish("q", b"5123456789")
+    assert world.drain() == [b"4123456789", b"5123456789"]
+    assert len(world.drain("dead")) == 4
+
+
+@pytest.mark.parametrize(("overflow", "dead"), [("reject-publish", []), ("reject-publish-dlx", FIVE[2:])])
+def test_a_full_queue_refuses_what_is_new(overflow: str, dead: list[bytes]) -> None:
+    world = world_with_dead_letters(max_length=2, overflow=overflow)
+    assert [published.is_refused for published in world.publish("q", *FIVE)] == [False, False, True, True, True]
+    assert world.drain() == FIVE[:2]
+    assert world.drain("dead") == dead
+
+
+# -- circles
+
+
+def test_a_circle_without_a_rejection_is_broken() -> None:
+    world = World()
+    queue = world.queue("q", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="q")
+    world.publish("q", b"x")
+    world.advance(1000)
+    assert queue.ready_count == 0
+
+
+def test_a_retry_loop_counts() -> None:
+    world = World()
+    world.queue("q", dead_letter_exchange="", dead_letter_routing_key="wait")
+    world.queue("wait", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="q")
+    world.publish("q", b"x")
+    for _ in range(2):
+        delivery = world.get()
+        assert delivery is not None
+        world.reject(delivery)
+        world.advance(11)
+    headers = headers_in(world, "q")
+    assert deaths(headers) == [("wait", "expired", 2), ("q", "rejected", 2)]
+    assert [headers[f"x-{which}-death-queue"] for which in ("first", "last")] == ["q", "wait"]
+
+
+def test_purged_and_deleted_messages_are_nobodys_dead_letters() -> None:
+    world = world_with_dead_letters()
+    world.publish("q", *FIVE)
+    world.verbs.purge_queue(CALLER, "q", OWNER)
+    world.publish("q", *FIVE)
+    world.verbs.delete_queue(CALLER, "q", False, False, OWNER)
+    world.settle()
+    assert world.drain("dead") == []
+
+
+def test_a_dead_letter_that_cannot_be_written_is_not_lost() -> None:
+    world = world_with_dead_letters()
+    world.publish("q", b"x")
+    delivery = world.get()
+    assert delivery is not None
+    world.files.room_bytes = 20
+    world.reject(delivery)
+    world.files.room_bytes = None
+    assert world.drain("dead") == []
+    back = world.get("q")
+    assert back is not None
+    assert (back.message.body, back.redelivered) == (b"x", True)
+
+
+def test_an_expired_message_whose_dead_letter_cannot_be_written_waits_for_room_and_holds_nobody_up() -> None:
+    world = world_with_dead_letters()
+    world.publish("q", b"expired", expiration="10")
+    world.publish("q", b"behind it")
+    tried: list[str] = []
+
+    def fail(operation: str, name: str) -> None:
+        if operation == "write" and name.startswith("queues"):
+            tried.append(name)
+            raise OSError(28, "no space")
+
+    world.files.before = fail
+    world.advance(11)
+    assert world.drain("q") == [b"behind it"]
+    assert world.drain("dead") == []
+    seen = len(tried)
+    world.advance(900)
+    assert len(tried) == seen  # it is not tried in every turn of the loop
+    world.files.before = lambda operation, name: None
+    world.advance(1000)
+    assert world.drain("dead") == [b"expired"]
+    assert world.drain("q") == []
+
+
+def test_of_many_expired_messages_that_cannot_be_written_few_are_held_in_memory() -> None:
+    world = world_with_dead_letters()
+    world.publish("q", *[b"expired"] * 5000, expiration="10")
+    world.publish("q", b"alive")
+
+    def fail(operation: str, name: str) -> None:
+        if operation == "write" and name.startswith("queues"):
+            raise OSError(28, "no space")
+
+    world.files.before = fail
+    world.advance(11)
+    queue = world.verbs.queue(CALLER, "q", OWNER)
+    channel, _ = world.consume("q")
+    assert queue.ready_count >= 3000
+    world.files.before = lambda operation, name: None
+    world.advance(20_000)
+    assert channel.bodies() == [b"alive"]
+    assert len(world.drain("dead")) == 5000
+
+
+def test_what_is_too_much_waits_where_its_dead_letter_has_no_file() -> None:
+    """The refusal comes at once, not with the end of the pass."""
+    world = world_with_dead_letters(max_length=1)
+    world.publish("q", b"0")
+    dead = world.verbs.queue(CALLER, "dead", OWNER)
+    (log,) = dead.logs
+
+    def fail(*_: object) -> None:
+        raise WriteFailed("no space")
+
+    append, log.append = log.append, fail  # type: ignore[method-assign]
+    append_all, log.append_all = log.append_all, fail  # type: ignore[method-assign]
+    world.publish("q", b"1", b"2")
+    assert world.drain("dead") == []
+    log.append, log.append_all = append, append_all  # type: ignore[method-assign]
+    world.advance(1000)
+    assert sorted(world.drain("dead")) == [b"0", b"1"]
+    assert world.drain("q") == [b"2"]
+
+
+def test_a_message_is_settled_only_when_its_dead_letter_is_durable() -> None:
+    world = world_with_dead_letters()
+    world.publish("q", b"x")
+    delivery = world.get()
+    assert delivery is not None
+    world.verbs.reject([delivery])
+    world.runner.end_pass()
+    world.crash()
+    assert world.drain("q") + world.drain("dead") in ([b"x"], [b"x", b"x"])
+
+
+# -- how often
+
+
+def test_a_message_that_fails_too_often_is_given_up_and_the_count_outlives_a_restart() -> None:
+    world = world_with_dead_letters(queue_type="quorum", delivery_limit=2)
+    world.publish("q", b"x")
+    found: list[Table] = []
+    for attempt in range(3):
+        delivery = world.get()
+        assert delivery is not None
+        assert delivery.redelivered is (attempt > 0)
+        found.append(read_headers(delivery.header))
+        world.requeue(delivery, counts=True)
+        if attempt == 1:
+            world.restart()
+    assert found == [
+        {},
+        {"x-acquired-count": 1, "x-delivery-count": 1},
+        {"x-acquired-count": 2, "x-delivery-count": 2},
+    ]
+    assert world.get() is None
+    assert deaths(headers_in(world)) == [("q", "delivery_limit", 1)]
+
+
+def test_a_requeue_that_does_not_count_may_be_repeated_for_ever() -> None:
+    world = world_with_dead_letters(queue_type="quorum", delivery_limit=1)
+    world.publish("q", b"x")
+    for _ in range(5):
+        delivery = world.get()
+        assert delivery is not None
+        world.requeue(delivery)
+    delivery = world.get()
+    assert delivery is not None
+    assert read_headers(delivery.header) == {"x-acquired-count": 5}
+
+
+def test_a_consumer_that_takes_too_long_loses_its_message_and_its_place() -> None:
+    world = World()
+    queue = world.queue()
+    channel, _ = world.consume()
+    world.publish("q", b"x")
+    world.advance(1_799_000)
+    assert channel.timed_out_tags == []
+    world.advance(2000)
+    assert channel.timed_out_tags == ["c"]
+    assert (queue.consumer_count, world.drain()) == (0, [b"x"])
+
+
+# -- priorities
+
+
+def test_higher_priorities_go_first_and_each_in_order() -> None:
+    world = World()
+    queue = world.queue(max_priority=5)
+    for priority in (0, 5, 1, 9, 5, 3):
+        world.publish("q", b"%d" % priority, priority=priority)
+    world.publish("q", b"none")
+    assert queue.ready_count == 7
+    world.restart()
+    assert world.drain() == [b"5", b"9", b"5", b"3", b"1", b"0", b"none"]

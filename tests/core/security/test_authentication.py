@@ -1,0 +1,110 @@
+"""Logins: guests from this machine until users exist, then users with their passwords and namespaces."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from doubles import PassRunner
+
+from trimq.core.metadata.catalogue import Catalogue, Definition
+from trimq.core.security.access import Access, Right
+from trimq.core.security.authentication import Logins, is_loopback
+from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.table import open_table
+
+HERE, THERE = "127.0.0.1:5000", "10.1.2.3:5000"
+
+
+class Gate:
+    """Logins on an access table of their own, with work that is counted."""
+
+    def __init__(self) -> None:
+        files = MemoryFiles()
+        files.make_folder("tables")
+        runner = PassRunner(files)
+        table = open_table(files, "tables", "catalogue", runner.passes, Definition, runner.offload)
+        self.access = Access(Catalogue(table), random.Random(1).randbytes)
+        self.compared = 0
+        self.logins = Logins(self.access, self._work, random.Random(2).randbytes)
+
+    def _work(self, work: Callable[[], object], done: Callable[[Any, Any], None]) -> None:
+        self.compared += 1
+        done(work(), None)
+
+    def check(self, name: str, password: str, address: str = HERE) -> bool:
+        answers: list[bool] = []
+        self.logins.check(name, password, address, answers.append)
+        (answer,) = answers
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "address", "expected"),
+    [
+        ("guest", "guest", HERE, True),
+        ("guest", "guest", "[::1]:5000", True),
+        ("guest", "guest", THERE, False),
+        ("guest", "wrong", HERE, False),
+        ("alice", "guest", HERE, False),
+        ("", "", HERE, False),
+    ],
+)
+def test_while_nobody_is_defined_only_a_guest_of_this_machine_is_let_in(
+    name: str, password: str, address: str, expected: bool
+) -> None:
+    assert Gate().check(name, password, address) is expected
+
+
+def test_a_user_is_let_in_with_the_right_password_only() -> None:
+    gate = Gate()
+    gate.access.define_user("alice", "secret")
+    assert gate.check("alice", "secret", THERE)
+    assert not gate.check("alice", "wrong")
+    assert not gate.check("bob", "secret")
+    assert not gate.check("guest", "guest")
+
+
+def test_a_password_that_was_right_is_recognised_until_it_changes() -> None:
+    gate = Gate()
+    gate.access.define_user("alice", "secret")
+    assert gate.check("alice", "secret")
+    assert gate.check("alice", "secret")
+    assert gate.compared == 1
+    assert not gate.check("alice", "wrong")
+    assert gate.compared == 2
+    gate.access.define_user("alice", "other")
+    assert not gate.check("alice", "secret")
+    gate.access.remove_user("alice")
+    gate.access.define_user("bob", "b")
+    assert not gate.check("alice", "other")
+
+
+def test_a_namespace_is_entered_by_those_who_have_a_right_in_it() -> None:
+    gate = Gate()
+    assert gate.logins.may_enter("guest", "")
+    assert gate.logins.may_enter("guest", "shop")
+    gate.access.define_user("alice", "a")
+    gate.access.define_user("root", "r", is_administrator=True)
+    gate.access.grant(Right("alice", "shop", ".*", ".*", ".*"))
+    assert gate.logins.may_enter("alice", "shop")
+    assert not gate.logins.may_enter("alice", "")
+    assert not gate.logins.may_enter("guest", "")
+    assert gate.logins.may_enter("root", "shop")
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.9.9.9:1", True),
+        ("[::1]:1", True),
+        ("::1:1", True),
+        ("10.0.0.1:1", False),
+        ("", False),
+    ],
+)
+def test_an_address_of_this_machine_is_known(address: str, expected: bool) -> None:
+    assert is_loopback(address) is expected
