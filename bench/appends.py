@@ -11,8 +11,8 @@ from bench.figures import Figure, at_most_times_floor
 from bench.measuring import Contestant, Cost, Work, take_turns
 from bench.rig import Batch, batch_of, batch_of_records, storage_in
 from bench.sizes import Sizes
-from trimq.storage.flusher import Dirty
-from trimq.storage.journal import Journal
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.group_commit.journal import Journal
 
 LARGE = 16 * 1024
 SMALL = 200

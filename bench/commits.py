@@ -19,13 +19,13 @@ from bench.sizes import Sizes
 from trimq.clock import LoopTime
 from trimq.config import Settings
 from trimq.offload import ThreadOffload
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.files import DiskFiles
-from trimq.storage.flusher import SyncFlusher
-from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_store import ROOT, PartitionStore
-from trimq.storage.passes import Passes, Ticket
-from trimq.storage.table import open_table
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.flusher import SyncFlusher
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.io.files import DiskFiles
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.store import ROOT, PartitionStore
+from trimq.storage.tables.table import open_table
 
 WRITERS = 64
 SMALL = 200

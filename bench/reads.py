@@ -19,10 +19,10 @@ from trimq.core.partitions.stream import Stream
 from trimq.formats.batch import stamp
 from trimq.formats.checksum import crc32c
 from trimq.model import StreamId
-from trimq.storage.companions import PARTITION_METADATA
-from trimq.storage.damages import Damages
-from trimq.storage.epoch_checkpoint import format_partition_metadata
-from trimq.storage.partition_store import ROOT
+from trimq.storage.checkpoints.file_names import PARTITION_METADATA
+from trimq.storage.checkpoints.leader_epochs import format_partition_metadata
+from trimq.storage.guards.damages import Damages
+from trimq.storage.partition_log.store import ROOT
 
 LARGE = 16 * 1024
 _LOG = f"{ROOT}/bench-0/{0:020d}.log"

@@ -16,14 +16,14 @@ from trimq.core.partitions.topic_settings import log_settings
 from trimq.formats.batch import BatchHeader, check_sent
 from trimq.formats.sealing import from_records
 from trimq.model import Record
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.files import DiskFiles
-from trimq.storage.flusher import Dirty
-from trimq.storage.log_settings import LogSettings
-from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_store import ROOT, PartitionStore
-from trimq.storage.passes import Passes
-from trimq.storage.table import open_table
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.group_commit.passes import Passes
+from trimq.storage.io.files import DiskFiles
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.settings import LogSettings
+from trimq.storage.partition_log.store import ROOT, PartitionStore
+from trimq.storage.tables.table import open_table
 
 NOW_MS = time.time_ns() // 1_000_000
 SETTINGS = log_settings({}, Settings())

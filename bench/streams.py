@@ -24,9 +24,9 @@ from trimq.core.assembly.core import Core, open_core
 from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Home
 from trimq.offload import ThreadOffload
-from trimq.storage.files import DiskFiles
-from trimq.storage.flusher import SyncFlusher
-from trimq.storage.passes import Passes
+from trimq.storage.group_commit.flusher import SyncFlusher
+from trimq.storage.group_commit.passes import Passes
+from trimq.storage.io.files import DiskFiles
 
 SMALL = 200
 

@@ -11,10 +11,10 @@ from typing import TypeVar
 from trimq.clock import ManualTime
 from trimq.model import Buffer
 from trimq.offload import Done, Work
-from trimq.storage.files import File, Files, Memory, Space
-from trimq.storage.flusher import SyncFlusher
-from trimq.storage.memory_files import NameChange
-from trimq.storage.passes import Passes
+from trimq.storage.group_commit.flusher import SyncFlusher
+from trimq.storage.group_commit.passes import Passes
+from trimq.storage.io.files import File, Files, Memory, Space
+from trimq.storage.io.memory_files import NameChange
 
 T = TypeVar("T")
 

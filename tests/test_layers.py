@@ -13,7 +13,7 @@ MODULES = dict(modules_under(SOURCE))
 
 
 def test_the_source_is_where_the_walk_looks() -> None:
-    assert {"trimq.model", "trimq.errors", "trimq.clock", "trimq.storage.files"} <= MODULES.keys()
+    assert {"trimq.model", "trimq.errors", "trimq.clock", "trimq.storage.io.files"} <= MODULES.keys()
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -27,7 +27,11 @@ PLANTED = [
     ("trimq.model", "import trimq.errors", "model must not see errors"),
     ("trimq.clock", "from trimq.config import Settings", "clock must not see config"),
     ("trimq.formats.batch", "from trimq import clock", "formats must not see clock"),
-    ("trimq.storage.journal", "from trimq.core.partitions.stream import Stream", "storage must not see core"),
+    (
+        "trimq.storage.group_commit.journal",
+        "from trimq.core.partitions.stream import Stream",
+        "storage must not see core",
+    ),
     ("trimq.core.partitions.topics", "from trimq.protocols import contract", "core must not see protocols.contract"),
     ("trimq.core.partitions.topics", "from ...server import session", "core must not see server"),
     ("trimq.core", "from ..server import session", "core must not see server"),
@@ -61,15 +65,15 @@ PLANTED = [
     ("trimq.core.scheduling.waiters", "import asyncio\nasyncio.sleep(1)", "uses asyncio.sleep"),
     ("trimq.core.scheduling.waiters", "loop.call_later(1, wake)", "calls .call_later()"),
     ("trimq.core.scheduling.waiters", "asyncio.get_running_loop().time()", "calls .time()"),
-    ("trimq.storage.table", "import os\nos.rename(a, b)", "uses os.rename"),
-    ("trimq.storage.table", "from os import path", "uses os.path"),
-    ("trimq.storage.table", "import os\nlend(os)", "uses os: files"),
-    ("trimq.storage.table", "from os import *", "uses os.*"),
-    ("trimq.storage.table", "open('x')", "uses builtins.open"),
-    ("trimq.storage.table", "from pathlib import Path", "uses pathlib.Path"),
-    ("trimq.storage.flusher", "from threading import Lock", "a lock belongs to trimq.offload"),
-    ("trimq.storage.memory_files", "import threading\nthreading.Thread()", "threads belongs to trimq.offload"),
-    ("trimq.storage.flusher", "import threading", "threads belongs to trimq.offload"),
+    ("trimq.storage.tables.table", "import os\nos.rename(a, b)", "uses os.rename"),
+    ("trimq.storage.tables.table", "from os import path", "uses os.path"),
+    ("trimq.storage.tables.table", "import os\nlend(os)", "uses os: files"),
+    ("trimq.storage.tables.table", "from os import *", "uses os.*"),
+    ("trimq.storage.tables.table", "open('x')", "uses builtins.open"),
+    ("trimq.storage.tables.table", "from pathlib import Path", "uses pathlib.Path"),
+    ("trimq.storage.group_commit.flusher", "from threading import Lock", "a lock belongs to trimq.offload"),
+    ("trimq.storage.io.memory_files", "import threading\nthreading.Thread()", "threads belongs to trimq.offload"),
+    ("trimq.storage.group_commit.flusher", "import threading", "threads belongs to trimq.offload"),
     ("trimq.server.session", "from concurrent.futures import ThreadPoolExecutor", "threads belongs to trimq.offload"),
     ("trimq.server.session", "loop.run_in_executor(None, work)", "calls .run_in_executor()"),
     ("trimq.core.api.broker", "import socket", "sockets belongs to trimq.server"),
@@ -94,15 +98,21 @@ def test_a_planted_violation_is_found(module: str, source: str, complaint: str) 
 
 LAWFUL = [
     ("trimq.clock", "import time\nimport asyncio\nasyncio.get_running_loop().call_later(1, time.time)"),
-    ("trimq.storage.files", "import os, mmap\nfrom pathlib import Path\nopen('x')\nos.getpid()"),
-    ("trimq.storage.memory_files", "import os\nos.strerror(28)"),
-    ("trimq.storage.flusher", "from trimq.offload import Offload\nfrom . import files\nfrom .files import File"),
-    ("trimq.storage.memory_files", "import threading\nthreading.Lock()"),
+    ("trimq.storage.io.files", "import os, mmap\nfrom pathlib import Path\nopen('x')\nos.getpid()"),
+    ("trimq.storage.io.memory_files", "import os\nos.strerror(28)"),
+    (
+        "trimq.storage.group_commit.flusher",
+        "from trimq.offload import Offload\nfrom . import files\nfrom .files import File",
+    ),
+    ("trimq.storage.io.memory_files", "import threading\nthreading.Lock()"),
     ("trimq.offload", "import threading, queue"),
     ("trimq.core.partitions.idempotence", "import random\ndef pick(chance: random.Random): return chance.random()"),
     ("trimq.core.partitions.idempotence", "from random import Random\nRandom(seed)"),
     ("trimq.core.scheduling.timers", "from datetime import datetime, UTC\ndatetime.fromtimestamp(0, UTC)"),
-    ("trimq.core.partitions.stream", "from trimq.storage.journal import Journal\nfrom pathlib import PurePath"),
+    (
+        "trimq.core.partitions.stream",
+        "from trimq.storage.group_commit.journal import Journal\nfrom pathlib import PurePath",
+    ),
     ("trimq.core.partitions.stream", "files.open(name)\nmeter.time(now)"),
     ("trimq.protocols.kafka.fetch", "from trimq.core import broker\nfrom trimq.protocols.contract import Reply"),
     ("trimq.protocols.kafka.apis", "import_module(f'trimq.protocols.kafka.messages.{family}')"),

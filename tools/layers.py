@@ -77,16 +77,16 @@ DOORS = (
     Door(
         "files",
         (
-            "trimq.storage.files",
-            "trimq.storage.system_calls",
-            "trimq.storage.folder_lock",
-            "trimq.storage.nameless_file",
+            "trimq.storage.io.files",
+            "trimq.storage.io.system_calls",
+            "trimq.storage.io.folder_lock",
+            "trimq.storage.io.memfd",
         ),
         (*_FILE_MODULES, *_FILE_NAMES),
     ),
     Door(
         "the process",
-        ("trimq.storage.files", "trimq.storage.system_calls", "trimq.storage.folder_lock", "trimq.server"),
+        ("trimq.storage.io.files", "trimq.storage.io.system_calls", "trimq.storage.io.folder_lock", "trimq.server"),
         ("os.getpid", "os.kill", "os.sched_getaffinity", "os.cpu_count", "resource", "signal"),
     ),
     Door(
@@ -96,7 +96,7 @@ DOORS = (
         methods=("run_in_executor",),
     ),
     # The files are the one thing that the flusher's thread and the event loop's thread both call.
-    Door("a lock", ("trimq.offload", "trimq.storage.files", "trimq.storage.memory_files"), ("threading.Lock",)),
+    Door("a lock", ("trimq.offload", "trimq.storage.io.files", "trimq.storage.io.memory_files"), ("threading.Lock",)),
     Door(
         "sockets",
         ("trimq.server",),

@@ -17,10 +17,10 @@ from trimq.formats.compression import Codec
 from trimq.formats.markers import control_batch
 from trimq.formats.sealing import from_records, retain
 from trimq.model import Buffer, Record
-from trimq.storage import transaction_index
-from trimq.storage.partition_index import SegmentIndex
-from trimq.storage.producer_snapshot import ProducerStates
-from trimq.storage.transaction_index import AbortedTransaction
+from trimq.storage.partition_log import aborted_index
+from trimq.storage.partition_log.aborted_index import AbortedTransaction
+from trimq.storage.partition_log.index import SegmentIndex
+from trimq.storage.partition_log.producers import ProducerStates
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]
 
@@ -68,7 +68,7 @@ class PartitionFolder:
         self._place(batch, header)
         ended = self.states.apply_control(header, commit, 3)
         if ended is not None and ended.is_aborted:
-            self._aborted += transaction_index.encode(AbortedTransaction(*ended[:4]))
+            self._aborted += aborted_index.encode(AbortedTransaction(*ended[:4]))
 
     def _place(self, batch: Buffer, header: BatchHeader) -> None:
         timestamp_ms = header.max_timestamp_ms if header.record_count else -1

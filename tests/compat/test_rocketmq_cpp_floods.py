@@ -15,7 +15,7 @@ from compat.rocketmq_cpp import message_of, producer_of, pull
 from compat.rocketmq_wire import Wire
 
 from tools.broker import running
-from trimq.storage.files import Memory
+from trimq.storage.io.files import Memory
 from trimq.testing import Broker
 
 MIB = 1024 * 1024

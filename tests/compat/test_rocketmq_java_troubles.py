@@ -21,7 +21,7 @@ from compat.rocketmq_java import rocketmq_client
 from compat.rocketmq_wire import PATIENCE_S, Wire
 
 from tools.broker import running
-from trimq.storage.files import Memory
+from trimq.storage.io.files import Memory
 from trimq.testing import Broker
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(300)]

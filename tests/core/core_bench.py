@@ -21,8 +21,8 @@ from trimq.formats.batch import check_sent
 from trimq.formats.sealing import from_records
 from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Home, Record, TopicName
-from trimq.storage.memory_files import MemoryFiles, NameChange, Survivors
-from trimq.storage.partition_store import ROOT
+from trimq.storage.io.memory_files import MemoryFiles, NameChange, Survivors
+from trimq.storage.partition_log.store import ROOT
 
 START_MS = 1_800_000_000_000
 EXPANDED = 1 << 20

@@ -20,7 +20,7 @@ from trimq.formats.field_tables import Table, Value
 from trimq.formats.property_list import write_properties
 from trimq.metrics import Metrics
 from trimq.model import Caller
-from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.io.memory_files import MemoryFiles
 
 CALLER = Caller("guest", "client", "", "amqp")
 OWNER = "connection 1"

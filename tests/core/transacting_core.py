@@ -20,8 +20,8 @@ from trimq.formats.records import iterate, to_records
 from trimq.formats.sealing import from_records
 from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Home, Record, StreamId, TopicName
-from trimq.storage.memory_files import MemoryFiles, Survivors
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.io.memory_files import MemoryFiles, Survivors
 
 START_MS = 1_800_000_000_000
 TOPIC = "orders"

@@ -12,9 +12,9 @@ from storage.keyed_logs import DAY_MS, FOLDER, Kept, KeyedLog, with_settings
 
 from trimq.formats.compression import Codec
 from trimq.formats.records import iterate
-from trimq.storage.compaction import Effort
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.partition_reading import find_time
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.partition_log.compaction import Effort
+from trimq.storage.partition_log.reader import find_time
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"c", b"a key of exactly..", b"k" * 100])
 VALUES = st.one_of(st.none(), st.sampled_from([b"", b"1", b"two", b"v" * 60]))

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from trimq.errors import WriteFailed
-from trimq.storage.flusher import Dirty
-from trimq.storage.journal import Journal
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.segment import Segment
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.group_commit.journal import Journal
+from trimq.storage.group_commit.segment import Segment
+from trimq.storage.io.memory_files import MemoryFiles
 
 FOLDER = "orders-0"
 EVERYTHING = 1 << 20

@@ -17,12 +17,12 @@ from storage.log_bench import FOLDER, START_MS, LogBench, batch_of
 from trimq.formats.batch import BatchHeader, read_header
 from trimq.formats.compression import Codec
 from trimq.formats.records import iterate
-from trimq.storage.expiry import expire, expire_oldest
-from trimq.storage.partition_index import SegmentIndex
-from trimq.storage.partition_reading import find_aborted, find_latest, find_time, read_batches
-from trimq.storage.passes import Ticket
-from trimq.storage.producer_snapshot import ProducerStates
-from trimq.storage.transaction_markers import apply_batch
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.partition_log.expiry import expire, expire_oldest
+from trimq.storage.partition_log.index import SegmentIndex
+from trimq.storage.partition_log.producers import ProducerStates
+from trimq.storage.partition_log.reader import find_aborted, find_latest, find_time, read_batches
+from trimq.storage.partition_log.transaction_markers import apply_batch
 
 PRODUCERS = (1, 2, 3)
 EPOCHS = 3

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from trimq.formats.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from trimq.storage.producer_snapshot import EndedTransaction, ProducerState, ProducerStates, SentBatch
+from trimq.storage.partition_log.producers import EndedTransaction, ProducerState, ProducerStates, SentBatch
 
 producers = st.integers(1, 4)
 

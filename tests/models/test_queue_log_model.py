@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from storage.queue_logs import QueueLogs, content
 
 from trimq.formats.content import NEVER, NO_BLOB, TRANSIENT, seal, seal_reference
-from trimq.storage.queue_compaction import SegmentCompaction, is_worth_it
-from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_it
+from trimq.storage.queue_log.log import QueueLog
 
 
 class QueueLogModel(RuleBasedStateMachine):

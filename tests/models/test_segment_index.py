@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from trimq.storage.partition_index import IndexMark, SegmentIndex, StoredIndex, TimestampOffset
+from trimq.storage.partition_log.index import IndexMark, SegmentIndex, StoredIndex, TimestampOffset
 
 
 class Batch(NamedTuple):

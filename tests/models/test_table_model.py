@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from trimq.errors import WriteFailed
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.passes import Ticket
-from trimq.storage.table import open_table
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.table import open_table
 
 FOLDER = "tables"
 KEYS = st.sampled_from(["a", "b", "c", "a long key that fills the log", ""])

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.storage import transaction_index
-from trimq.storage.companions import Unusable
-from trimq.storage.epoch_checkpoint import (
+from trimq.storage.checkpoints.file_names import Unusable
+from trimq.storage.checkpoints.leader_epochs import (
     EpochStart,
     format_epochs,
     format_partition_metadata,
     parse_epochs,
     parse_partition_metadata,
 )
-from trimq.storage.partition_index import SegmentIndex, StoredIndex
-from trimq.storage.producer_snapshot import ProducerState, ProducerStates, SentBatch
-from trimq.storage.transaction_index import AbortedTransaction, collect_aborted
+from trimq.storage.partition_log import aborted_index
+from trimq.storage.partition_log.aborted_index import AbortedTransaction, collect_aborted
+from trimq.storage.partition_log.index import SegmentIndex, StoredIndex
+from trimq.storage.partition_log.producers import ProducerState, ProducerStates, SentBatch
 
 offsets = st.integers(0, (1 << 63) - 1)
 times = st.integers(-1, (1 << 63) - 1)
@@ -76,7 +76,7 @@ def test_a_damaged_snapshot_is_never_taken_for_a_sound_one(
 
 @given(st.binary(max_size=400))
 def test_garbage_is_no_companion_file(data: bytes) -> None:
-    for decode in (ProducerStates.decode, transaction_index.decode, parse_epochs, parse_partition_metadata):
+    for decode in (ProducerStates.decode, aborted_index.decode, parse_epochs, parse_partition_metadata):
         with suppress(Unusable):
             decode(data)
     with suppress(Unusable):
@@ -126,8 +126,8 @@ def aborted_transactions(draw: st.DrawFn) -> list[AbortedTransaction]:
 def test_all_aborted_transactions_of_a_range_are_found_over_two_segments(
     transactions: list[AbortedTransaction], first: int, length: int, split: int
 ) -> None:
-    files = [b"".join(map(transaction_index.encode, part)) for part in (transactions[:split], transactions[split:])]
-    assert [entry for data in files for entry in transaction_index.decode(data)] == transactions
+    files = [b"".join(map(aborted_index.encode, part)) for part in (transactions[:split], transactions[split:])]
+    assert [entry for data in files for entry in aborted_index.decode(data)] == transactions
     found: list[AbortedTransaction] = []
     for data in files:
         aborted, is_complete = collect_aborted(data, first, first + length)

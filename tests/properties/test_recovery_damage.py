@@ -16,10 +16,10 @@ from storage.log_bench import FOLDER, START_MS, LogBench, batch_of
 from trimq.errors import Damage, DamagedSegment, StartMistake
 from trimq.formats.compression import Codec
 from trimq.formats.records import BatchRecord, iterate
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_reading import find_aborted, find_time, read_batches
-from trimq.storage.transaction_index import AbortedTransaction
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.partition_log.aborted_index import AbortedTransaction
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.reader import find_aborted, find_time, read_batches
 
 Contents = dict[str, bytes]
 

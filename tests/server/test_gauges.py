@@ -6,8 +6,8 @@ from doubles import PassRunner
 
 from trimq.metrics import Metrics
 from trimq.server.gauges import expose_disk, expose_passes
-from trimq.storage.files import Space
-from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.io.files import Space
+from trimq.storage.io.memory_files import MemoryFiles
 
 
 def samples(metrics: Metrics) -> dict[str, float]:

@@ -27,10 +27,10 @@ from trimq.offload import Done, ThreadOffload, Work
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from trimq.server.node import Doors, Node
-from trimq.storage.flusher import Dirty
-from trimq.storage.folder_format import NAME
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.table_records import PUT, iterate_frames
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.io.folder_format import NAME
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.records import PUT, iterate_frames
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 PATIENCE_S = 20

@@ -11,7 +11,7 @@ import pytest
 
 from trimq.errors import Damage, StartMistake
 from trimq.server import offline
-from trimq.storage.folder_lock import FolderGlance, FolderLock
+from trimq.storage.io.folder_lock import FolderGlance, FolderLock
 from trimq.testing import Broker
 
 

@@ -10,7 +10,7 @@ from compat.rocketmq_wire import Wire
 from tools.broker import running
 from trimq.errors import StartMistake
 from trimq.server import offline
-from trimq.storage.inspection import Finding
+from trimq.storage.inspection.partitions import Finding
 
 FLAGS = (
     *("--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"),

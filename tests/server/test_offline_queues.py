@@ -12,7 +12,7 @@ import pytest
 from trimq.cli.main import main
 from trimq.errors import StartMistake
 from trimq.server import offline
-from trimq.storage.inspection import Finding
+from trimq.storage.inspection.partitions import Finding
 from trimq.testing import Broker
 
 SHARED_BYTES = 1000

@@ -22,7 +22,7 @@ from trimq.offload import ThreadOffload
 from trimq.server.front_ends import Planned, configured_front_ends
 from trimq.server.listener import is_free
 from trimq.server.node import Doors, Node
-from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.io.memory_files import MemoryFiles
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 HOST = "127.0.0.1"

@@ -15,8 +15,8 @@ from trimq.core.queues.work_queue import Queue
 from trimq.protocols.amqp import confirms
 from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.contract import Reply
-from trimq.storage.ack_writing import AckWriting
-from trimq.storage.blobs import VOLATILE, Blobs
+from trimq.storage.queue_log.ack_writer import AckWriting
+from trimq.storage.queue_log.shared_bodies import VOLATILE, Blobs
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from trimq.storage.files import File, Files
-from trimq.storage.flusher import Dirty
-from trimq.storage.journal import Journal
-from trimq.storage.passes import Passes, Ticket
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.group_commit.journal import Journal
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.io.files import File, Files
 
 _HEADER = struct.Struct(">IIQ")  # length of the payload, checksum of index and payload, index
 _SUFFIX = ".log"

@@ -19,13 +19,13 @@ from trimq.core.transactions.transaction import Producer, Transaction
 from trimq.errors.transactions import ForeignProducer
 from trimq.offload import Done, Work
 from trimq.protocols.contract import Reply
-from trimq.storage.flusher import Dirty, SyncFlusher, _Rounds
-from trimq.storage.journal import Journal
-from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_segment import PartitionSegment
-from trimq.storage.partition_store import ROOT
-from trimq.storage.producer_snapshot import ProducerStates
-from trimq.storage.segment import Segment
+from trimq.storage.group_commit.flusher import Dirty, SyncFlusher, _Rounds
+from trimq.storage.group_commit.journal import Journal
+from trimq.storage.group_commit.segment import Segment
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.producers import ProducerStates
+from trimq.storage.partition_log.segment import PartitionSegment
+from trimq.storage.partition_log.store import ROOT
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -16,10 +16,10 @@ from trimq.protocols.rocketmq.earlier_runs import EarlierRuns
 from trimq.protocols.rocketmq.handlers import sending
 from trimq.protocols.rocketmq.transactions import Transactions
 from trimq.protocols.rocketmq.waiting_queues import Progress
-from trimq.storage import commit_recovery
-from trimq.storage.commit_log import CommitLog
-from trimq.storage.commit_store import CommitStore
-from trimq.storage.consume_queue import ConsumeQueue
+from trimq.storage.commit_log import recovery
+from trimq.storage.commit_log.consume_queue import ConsumeQueue
+from trimq.storage.commit_log.log import CommitLog
+from trimq.storage.commit_log.store import CommitStore
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -44,7 +44,7 @@ def queues_not_undone(patch: pytest.MonkeyPatch) -> None:
 
 def tail_not_cut(patch: pytest.MonkeyPatch) -> None:
     """What a crash has torn stays behind the end."""
-    patch.setattr(commit_recovery._Scan, "cut_tail", lambda self: None)
+    patch.setattr(recovery._Scan, "cut_tail", lambda self: None)
 
 
 def refused_checkpoint_forgets_queues(patch: pytest.MonkeyPatch) -> None:

@@ -16,14 +16,14 @@ from storage_workload import Cut
 
 from trimq.errors import Refusal
 from trimq.formats.content import NO_BLOB, TRANSIENT, Content, Sealed, seal, seal_reference
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.flusher import SyncFlusher
-from trimq.storage.passes import Passes, Ticket
-from trimq.storage.queue_compaction import SegmentCompaction, is_worth_it
-from trimq.storage.queue_log import QueueLog
-from trimq.storage.queue_segment import QueueSegment
-from trimq.storage.queue_store import QueueStore
-from trimq.storage.table import open_table
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.flusher import SyncFlusher
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_it
+from trimq.storage.queue_log.log import QueueLog
+from trimq.storage.queue_log.segment import QueueSegment
+from trimq.storage.queue_log.store import QueueStore
+from trimq.storage.tables.table import open_table
 
 
 class QueuePromises:

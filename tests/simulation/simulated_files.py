@@ -10,8 +10,8 @@ from random import Random
 from simulated_trace import Trace
 
 from trimq.model import Buffer
-from trimq.storage.files import Space
-from trimq.storage.memory_files import Folder, MemoryFile, MemoryFiles, NameChange, Node
+from trimq.storage.io.files import Space
+from trimq.storage.io.memory_files import Folder, MemoryFile, MemoryFiles, NameChange, Node
 
 SECTORS = (512, 4096)
 

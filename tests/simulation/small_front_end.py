@@ -31,7 +31,7 @@ from trimq.errors import ProtocolError, Refusal
 from trimq.formats.batch import check_sent
 from trimq.model import Caller, Home, Record, StreamId
 from trimq.protocols.contract import Outlet, Parts, Reply
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 
 class SmallFrontEnd:

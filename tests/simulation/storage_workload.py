@@ -15,8 +15,8 @@ from simulated_trace import SimulationFailure
 from simulation import Death, Environment
 
 from trimq.errors import Refusal
-from trimq.storage.flusher import SyncFlusher
-from trimq.storage.passes import Passes, Ticket
+from trimq.storage.group_commit.flusher import SyncFlusher
+from trimq.storage.group_commit.passes import Passes, Ticket
 
 
 class Cut(Exception):

@@ -11,11 +11,11 @@ from queue_workload import QueueWorkload
 from simulated_trace import SimulationFailure
 from simulation import Outcome, Simulation
 
-from trimq.storage.ack_writing import AckWriting
-from trimq.storage.blobs import Blobs
-from trimq.storage.flusher import _Rounds
-from trimq.storage.queue_log import QueueLog
-from trimq.storage.queue_segment import QueueSegment
+from trimq.storage.group_commit.flusher import _Rounds
+from trimq.storage.queue_log.ack_writer import AckWriting
+from trimq.storage.queue_log.log import QueueLog
+from trimq.storage.queue_log.segment import QueueSegment
+from trimq.storage.queue_log.shared_bodies import Blobs
 
 SEEDS_TO_CATCH_A_BUG = 100
 

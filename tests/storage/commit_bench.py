@@ -13,14 +13,14 @@ from doubles import FaultyFiles, PassRunner
 from trimq.formats.unit import Draft, Unit, check_unit, encode_unit
 from trimq.formats.unit_hosts import pack_host
 from trimq.formats.unit_properties import find_property, tags_code, write_properties
-from trimq.storage.commit_care import FileCare, care_for
-from trimq.storage.commit_checkpoint import CommitCheckpoints
-from trimq.storage.commit_log import Placed
-from trimq.storage.commit_lookup import find_key
-from trimq.storage.commit_settings import CommitSettings
-from trimq.storage.commit_store import ROOT, CommitStore
-from trimq.storage.memory_files import MemoryFiles, NameChange, Survivors
-from trimq.storage.table import open_table
+from trimq.storage.commit_log.checkpoint import CommitCheckpoints
+from trimq.storage.commit_log.file_preparation import FileCare, care_for
+from trimq.storage.commit_log.log import Placed
+from trimq.storage.commit_log.lookup import find_key
+from trimq.storage.commit_log.settings import CommitSettings
+from trimq.storage.commit_log.store import ROOT, CommitStore
+from trimq.storage.io.memory_files import MemoryFiles, NameChange, Survivors
+from trimq.storage.tables.table import open_table
 
 START_MS = 1_800_000_000_000
 HOST = pack_host("127.0.0.1", 10911)

@@ -17,18 +17,18 @@ from trimq.formats.markers import control_batch, read_control
 from trimq.formats.records import iterate
 from trimq.formats.sealing import from_records
 from trimq.model import Record
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.compaction import Compaction, Effort, find_due
-from trimq.storage.compaction_swap import Step
-from trimq.storage.files import Files
-from trimq.storage.flusher import AsyncFlusher
-from trimq.storage.inspection import verify
-from trimq.storage.log_settings import LogSettings
-from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_reading import read_batches
-from trimq.storage.partition_store import ROOT, PartitionStore
-from trimq.storage.passes import Passes, Ticket
-from trimq.storage.table import open_table
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.flusher import AsyncFlusher
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.inspection.partitions import verify
+from trimq.storage.io.files import Files
+from trimq.storage.partition_log.compaction import Compaction, Effort, find_due
+from trimq.storage.partition_log.compaction_swap import Step
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.reader import read_batches
+from trimq.storage.partition_log.settings import LogSettings
+from trimq.storage.partition_log.store import ROOT, PartitionStore
+from trimq.storage.tables.table import open_table
 
 START_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

@@ -17,15 +17,15 @@ from trimq.formats.markers import control_batch
 from trimq.formats.records import BatchRecord, iterate
 from trimq.formats.sealing import from_records
 from trimq.model import Buffer, Record
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.files import File, Files
-from trimq.storage.log_settings import LogSettings
-from trimq.storage.memory_files import MemoryFiles, Survivors
-from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_reading import read_batches
-from trimq.storage.partition_store import ROOT, PartitionStore
-from trimq.storage.passes import Ticket
-from trimq.storage.table import open_table
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.io.files import File, Files
+from trimq.storage.io.memory_files import MemoryFiles, Survivors
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.reader import read_batches
+from trimq.storage.partition_log.settings import LogSettings
+from trimq.storage.partition_log.store import ROOT, PartitionStore
+from trimq.storage.tables.table import open_table
 
 START_MS = 1_800_000_000_000
 TOPIC = UUID(int=5)

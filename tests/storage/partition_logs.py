@@ -11,13 +11,13 @@ from doubles import PassRunner
 
 from trimq.formats.batch import read_header
 from trimq.model import Buffer
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.files import DiskFiles
-from trimq.storage.log_settings import LogSettings
-from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_reading import read_batches
-from trimq.storage.partition_store import ROOT, PartitionStore
-from trimq.storage.table import open_table
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.io.files import DiskFiles
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.reader import read_batches
+from trimq.storage.partition_log.settings import LogSettings
+from trimq.storage.partition_log.store import ROOT, PartitionStore
+from trimq.storage.tables.table import open_table
 
 NOW_MS = 1_800_000_000_000
 SETTINGS = LogSettings(

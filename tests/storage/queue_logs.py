@@ -5,13 +5,13 @@ from __future__ import annotations
 from doubles import FaultyFiles, PassRunner
 
 from trimq.formats.content import NEVER, TRANSIENT, Content, seal
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.files import Files
-from trimq.storage.memory_files import MemoryFiles, Survivors
-from trimq.storage.passes import Ticket
-from trimq.storage.queue_log import QueueLog
-from trimq.storage.queue_store import QueueStore
-from trimq.storage.table import open_table
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.io.files import Files
+from trimq.storage.io.memory_files import MemoryFiles, Survivors
+from trimq.storage.queue_log.log import QueueLog
+from trimq.storage.queue_log.store import QueueStore
+from trimq.storage.tables.table import open_table
 
 HEADER = b"\x10\x00\x02"  # delivery mode 2
 

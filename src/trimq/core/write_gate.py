@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from trimq.errors import NotRunning, Refusal
 from trimq.metrics import Counter
-from trimq.storage.files import Space
-from trimq.storage.memory_guard import MemoryGuard
-from trimq.storage.space import SpaceGuard
-from trimq.storage.stalls import StallGuard
+from trimq.storage.guards.disk_space import SpaceGuard
+from trimq.storage.guards.memory import MemoryGuard
+from trimq.storage.guards.slow_disk import StallGuard
+from trimq.storage.io.files import Space
 
 
 class WriteGate:

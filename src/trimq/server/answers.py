@@ -11,7 +11,7 @@ import msgspec
 from trimq.errors import Refusal
 from trimq.model import Buffer
 from trimq.server.http_codes import status_of
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from trimq.config import Tls
 from trimq.errors import StartMistake
-from trimq.storage.nameless_file import nameless_file
+from trimq.storage.io.memfd import nameless_file
 
 _ALPN = "h2"  # whoever asks speaks gRPC; clients of the other protocols do not ask
 _LASTS = timedelta(days=3650)

@@ -18,7 +18,7 @@ from trimq.formats.field_tables import BadField, Table, read_table, write_table
 from trimq.model import Caller
 from trimq.server.answers import JSON, Answer, bad_request, not_allowed
 from trimq.server.vhosts import namespace_of, vhost_of
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _OWNER = "definitions"
 

@@ -11,8 +11,8 @@ from trimq.core.partitions.topics import Topics
 from trimq.metrics import LabelValues, Metrics
 from trimq.model import SYSTEM
 from trimq.server.listener import AnyListener
-from trimq.storage.files import Files
-from trimq.storage.passes import Passes
+from trimq.storage.group_commit.passes import Passes
+from trimq.storage.io.files import Files
 
 
 def expose_listeners(metrics: Metrics, listeners: Mapping[str, AnyListener]) -> None:

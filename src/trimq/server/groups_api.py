@@ -17,7 +17,7 @@ from trimq.errors import Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
 from trimq.server.answers import JSON, Answer, mistake_answer, not_allowed
 from trimq.server.shared_topics_api import SharedTopicsApi
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 ROCKETMQ = "rocketmq"
 

@@ -19,10 +19,10 @@ from trimq.errors import Damage, StartMistake
 from trimq.metrics import load_renderer
 from trimq.offload import ThreadOffload
 from trimq.server.node import Doors, Node, explain
-from trimq.storage.commit_store import LOCK as COMMIT_LOCK
-from trimq.storage.files import DiskFiles
-from trimq.storage.folder_lock import FolderLock
-from trimq.storage.replacement import remove_outside, replace_outside
+from trimq.storage.commit_log.store import LOCK as COMMIT_LOCK
+from trimq.storage.io.atomic_file import remove_outside, replace_outside
+from trimq.storage.io.files import DiskFiles
+from trimq.storage.io.folder_lock import FolderLock
 
 log = logging.getLogger(__name__)
 

@@ -37,10 +37,10 @@ from trimq.server.rests import Rests
 from trimq.server.session import Session
 from trimq.server.session_limits import SessionLimits, SessionMetrics
 from trimq.server.timed_offload import TimedOffload
-from trimq.storage.files import Files
-from trimq.storage.flusher import AsyncFlusher, SyncFlusher
-from trimq.storage.folder_format import require_format
-from trimq.storage.passes import Passes
+from trimq.storage.group_commit.flusher import AsyncFlusher, SyncFlusher
+from trimq.storage.group_commit.passes import Passes
+from trimq.storage.io.files import Files
+from trimq.storage.io.folder_format import require_format
 
 log = logging.getLogger(__name__)
 

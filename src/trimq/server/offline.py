@@ -16,13 +16,13 @@ from trimq.formats.records import iterate
 from trimq.formats.unit_properties import KEYS, read_properties
 from trimq.server import offline_queues
 from trimq.server.offline_queues import read_definitions
-from trimq.storage import commit_inspection, inspection, queue_inspection
-from trimq.storage.files import DiskFiles, is_folder
-from trimq.storage.folder_format import NAME as FORMAT
-from trimq.storage.folder_format import check_format
-from trimq.storage.folder_lock import FolderGlance
-from trimq.storage.inspection import Finding, Progress
-from trimq.storage.partition_store import ROOT
+from trimq.storage.inspection import commit_log, partitions, queues
+from trimq.storage.inspection.partitions import Finding, Progress
+from trimq.storage.io.files import DiskFiles, is_folder
+from trimq.storage.io.folder_format import NAME as FORMAT
+from trimq.storage.io.folder_format import check_format
+from trimq.storage.io.folder_lock import FolderGlance
+from trimq.storage.partition_log.store import ROOT
 
 __all__ = ["Finding", "dump", "dump_queue", "queue_stats", "stats", "verify"]
 
@@ -51,9 +51,9 @@ def _opened(data_dir: str) -> Iterator[DiskFiles]:
 def verify(data_dir: str, progress: Progress) -> Iterator[Finding]:
     """Every damage that is found, as it is found."""
     with _opened(data_dir) as files:
-        yield from inspection.verify(files, progress, _owners(files))
-        yield from commit_inspection.verify(files, progress)
-        yield from queue_inspection.verify(files, progress, offline_queues.folders(files))
+        yield from partitions.verify(files, progress, _owners(files))
+        yield from commit_log.verify(files, progress)
+        yield from queues.verify(files, progress, offline_queues.folders(files))
 
 
 def _owners(files: DiskFiles) -> dict[str, UUID]:
@@ -69,7 +69,7 @@ def _owners(files: DiskFiles) -> dict[str, UUID]:
 def stats(data_dir: str) -> list[dict[str, Any]]:
     """One row for each stream."""
     with _opened(data_dir) as files:
-        rows = [_row(files, topic, number) for topic, number in inspection.partitions(files)]
+        rows = [_row(files, topic, number) for topic, number in partitions.partitions(files)]
         return rows + _shared_rows(files)
 
 
@@ -86,12 +86,12 @@ def dump_queue(data_dir: str, vhost: str, queue: str, from_offset: int, limit: i
 
 
 def _row(files: DiskFiles, topic: str, number: int) -> dict[str, Any]:
-    found = inspection.segments(files, f"{ROOT}/{topic}-{number}")
+    found = partitions.segments(files, f"{ROOT}/{topic}-{number}")
     batches = records = 0
     end = found[0].base if found else 0
     for segment in found:
         try:
-            for _, header, _ in inspection.batches(segment):
+            for _, header, _ in partitions.batches(segment):
                 batches += 1
                 records += header.record_count
                 end = header.next_offset
@@ -112,7 +112,7 @@ def _row(files: DiskFiles, topic: str, number: int) -> dict[str, Any]:
 def _shared_rows(files: DiskFiles) -> list[dict[str, Any]]:
     """Of the streams that share one log. Its files are nobody's alone: none is counted."""
     rows: dict[tuple[bytes, int], dict[str, Any]] = {}
-    for unit in commit_inspection.units(files):
+    for unit in commit_log.units(files):
         row = rows.get((unit.topic, unit.queue_id))
         if row is None:
             name = unit.topic.decode("utf-8", "replace")
@@ -128,7 +128,7 @@ def _shared_rows(files: DiskFiles) -> list[dict[str, Any]]:
 def dump(data_dir: str, topic: str, stream: int, from_offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
     """The stored records, one after the other; those of markers and aborted transactions too."""
     with _opened(data_dir) as files:
-        is_partition = (topic, stream) in inspection.partitions(files)
+        is_partition = (topic, stream) in partitions.partitions(files)
         records = _partition_records(files, topic, stream) if is_partition else _shared_records(files, topic, stream)
         is_empty, left = not is_partition, limit
         for record in records:
@@ -144,8 +144,8 @@ def dump(data_dir: str, topic: str, stream: int, from_offset: int, limit: int | 
 
 
 def _partition_records(files: DiskFiles, topic: str, stream: int) -> Iterator[dict[str, Any]]:
-    for segment in inspection.segments(files, f"{ROOT}/{topic}-{stream}"):
-        for _, header, view in inspection.batches(segment):
+    for segment in partitions.segments(files, f"{ROOT}/{topic}-{stream}"):
+        for _, header, view in partitions.batches(segment):
             for record in iterate(view):
                 yield {
                     "offset": record.offset,
@@ -159,7 +159,7 @@ def _partition_records(files: DiskFiles, topic: str, stream: int) -> Iterator[di
 
 def _shared_records(files: DiskFiles, topic: str, stream: int) -> Iterator[dict[str, Any]]:
     """Its properties are shown as headers."""
-    for unit in commit_inspection.units(files):
+    for unit in commit_log.units(files):
         if unit.topic == topic.encode() and unit.queue_id == stream:
             properties = read_properties(unit.properties)
             yield {

@@ -10,10 +10,10 @@ from trimq.core.assembly.queues import OTHER_LOGS
 from trimq.core.metadata.catalogue import Definition
 from trimq.errors import Damage, StartMistake
 from trimq.formats.content import NEVER, NO_BLOB, SHARED, blob_of, to_record
-from trimq.storage import queue_inspection
-from trimq.storage.files import Files
-from trimq.storage.inspection import read_table
-from trimq.storage.queue_store import BLOBS, ROOT
+from trimq.storage.inspection import queues
+from trimq.storage.inspection.partitions import read_table
+from trimq.storage.io.files import Files
+from trimq.storage.queue_log.store import BLOBS, ROOT
 
 _KIND = "queue"
 _DEFAULT_VHOST = "/"
@@ -48,7 +48,7 @@ def _logs(files: Files) -> list[_Found]:
         for key, found in read_definitions(files, _KIND).items()
     }
     logs = []
-    for folder in queue_inspection.names(files):
+    for folder in queues.names(files):
         id, _, level = folder.rpartition("-")
         namespace, name = known.get(id, ("", OTHER_LOGS.get(folder, folder)))
         logs.append(_Found(folder, namespace, name, int(level) if level.isdigit() else 0))
@@ -64,10 +64,10 @@ def stats(files: Files) -> list[dict[str, Any]]:
 
 
 def _row(files: Files, found: _Found) -> dict[str, Any]:
-    segments = queue_inspection.segments(files, f"{ROOT}/{found.folder}")
+    segments = queues.segments(files, f"{ROOT}/{found.folder}")
     settled = shared = 0
     for segment in segments:
-        for head in queue_inspection.message_heads(segment):
+        for head in queues.message_heads(segment):
             settled += segment.is_settled(head.offset)
             shared += head.blob != NO_BLOB
     return {
@@ -91,7 +91,7 @@ def dump(files: Files, vhost: str, queue: str, from_offset: int, limit: int | No
         raise StartMistake(f"the folder holds no durable queue {queue} in the virtual host {vhost}")
     left = limit
     for found in logs:
-        for stored, body, is_settled in queue_inspection.messages(files, found.folder):
+        for stored, body, is_settled in queues.messages(files, found.folder):
             if stored.offset < from_offset:
                 continue
             if left == 0:

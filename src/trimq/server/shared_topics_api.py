@@ -12,7 +12,7 @@ from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
 from trimq.errors import InvalidCount, InvalidSetting
 from trimq.model import Caller
 from trimq.server.answers import JSON, Answer, not_allowed
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 MESSAGE_TYPE = "message.type"
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")

@@ -13,7 +13,7 @@ from trimq.errors import Refusal
 from trimq.model import Caller
 from trimq.server.answers import JSON, Answer, Later, bad_request, not_allowed, refusal_answer
 from trimq.server.vhosts import namespace_of, vhost_of
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 
 class DefinedUser(msgspec.Struct, forbid_unknown_fields=True):

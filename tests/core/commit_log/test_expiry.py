@@ -13,7 +13,7 @@ from trimq.core.commit_log.topics import SharedDefinition
 from trimq.formats.unit import Draft
 from trimq.formats.unit_hosts import pack_host
 from trimq.model import SYSTEM
-from trimq.storage.files import Space
+from trimq.storage.io.files import Space
 
 HOST = pack_host("127.0.0.1", 1)
 HOUR_MS = 3_600_000

@@ -24,7 +24,7 @@ from trimq.errors import (
 from trimq.formats.unit import Draft
 from trimq.formats.unit_hosts import pack_host
 from trimq.model import SYSTEM, Home
-from trimq.storage.table_records import PUT, iterate_frames
+from trimq.storage.tables.records import PUT, iterate_frames
 
 HOST = pack_host("127.0.0.1", 1)
 SETTINGS = Settings(

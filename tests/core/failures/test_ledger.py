@@ -23,7 +23,7 @@ from trimq.core.failures.ledger import (
 from trimq.errors import Changed, InvalidRecords, WriteFailed
 from trimq.metrics import Metrics
 from trimq.model import Caller, Record, StreamId, TopicName
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 CALLER = Caller("alice", "client", "10.0.0.1", "amqp")
 ORIGIN = Origin(TopicName("shop", "orders"), StreamId(UUID(int=1), 3), 42, "billing")

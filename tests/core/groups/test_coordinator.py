@@ -29,8 +29,8 @@ from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup, WriteFailed
 from trimq.errors.groups import NothingInCommon, Rebalancing, StaleGeneration, UnknownMember
 from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Home, StreamId
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.io.memory_files import MemoryFiles
 
 DAY_MS = 86_400_000
 

@@ -5,9 +5,9 @@ from doubles import FaultyFiles, PassRunner
 
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.errors import Changed
-from trimq.storage.files import Files
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.table import open_table
+from trimq.storage.io.files import Files
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.table import open_table
 
 
 def open_catalogue(files: Files, runner: PassRunner) -> Catalogue:

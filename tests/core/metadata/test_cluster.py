@@ -19,9 +19,9 @@ from trimq.core.metadata.cluster import (
 )
 from trimq.errors import NotOwner, StaleEpoch, UnknownEpoch
 from trimq.model import StreamId
-from trimq.storage.files import Files
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.table import open_table
+from trimq.storage.io.files import Files
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.table import open_table
 
 STREAM = StreamId(UUID(int=7), 0)
 OTHER = StreamId(UUID(int=7), 1)

@@ -8,9 +8,9 @@ from doubles import FaultyFiles, PassRunner
 from trimq.clock import ManualTime
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.model import StreamId
-from trimq.storage.files import Files
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.table import open_table
+from trimq.storage.io.files import Files
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.table import open_table
 
 TOPIC, OTHER = UUID(int=1), UUID(int=2)
 FIRST, SECOND, ELSEWHERE = StreamId(TOPIC, 0), StreamId(TOPIC, 1), StreamId(OTHER, 0)

@@ -11,8 +11,8 @@ from trimq.errors import Busy, DiskFull, MessageTooLong, NotOwner, NotRunning, R
 from trimq.formats.batch import check_sent
 from trimq.formats.sealing import from_records
 from trimq.model import Record
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.stalls import SECOND_LOOK_MS
+from trimq.storage.guards.slow_disk import SECOND_LOOK_MS
+from trimq.storage.io.memory_files import MemoryFiles
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from trimq.core.partitions.stream import Stream
 from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Home, Record, TopicName
 from trimq.server.node import Node
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.partition_log import PartitionLog
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.partition_log.log import PartitionLog
 from trimq.testing import Broker
 
 SMALL: dict[str, Any] = {"cleanup": "compact", "segment_bytes": 1024, "min_cleanable_dirty_ratio": 0}

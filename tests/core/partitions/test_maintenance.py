@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from trimq.config import Settings
 from trimq.formats.checksum import crc32c
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.partition_store import ROOT
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.partition_log.store import ROOT
 
 HOUR_MS = 3_600_000
 

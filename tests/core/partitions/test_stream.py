@@ -12,7 +12,7 @@ from trimq.formats.compression import Codec
 from trimq.formats.markers import control_batch
 from trimq.formats.sealing import from_records
 from trimq.model import Record
-from trimq.storage.expected_segments import remedy
+from trimq.storage.partition_log.expected_segments import remedy
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from trimq.core.partitions.topic import Topic
 from trimq.core.partitions.topic_creation import STREAMS_PER_TURN
 from trimq.errors import Busy, UnknownTopic
 from trimq.model import Home, TopicName
-from trimq.storage.partition_store import ROOT
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.partition_log.store import ROOT
 
 NAME = TopicName("", "many")
 MANY = 4 * STREAMS_PER_TURN + 3

@@ -29,8 +29,8 @@ from trimq.errors import (
 from trimq.formats.batch import walk
 from trimq.formats.records import iterate
 from trimq.model import Home, TopicName
-from trimq.storage.memory_files import MemoryFiles, Survivors
-from trimq.storage.partition_store import ROOT
+from trimq.storage.io.memory_files import MemoryFiles, Survivors
+from trimq.storage.partition_log.store import ROOT
 
 SURVIVORS: dict[str, Callable[[], Survivors | None]] = {
     "nothing": lambda: None,

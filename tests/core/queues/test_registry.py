@@ -23,8 +23,8 @@ from trimq.errors.queues import (
 )
 from trimq.formats.field_tables import Short, Value
 from trimq.model import Caller, Home
-from trimq.storage.passes import Ticket
-from trimq.storage.table_records import PUT, iterate_frames
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.tables.records import PUT, iterate_frames
 
 
 def test_a_server_named_queue_has_a_name_of_its_own() -> None:

@@ -25,8 +25,8 @@ from trimq.errors.queues import (
 )
 from trimq.formats.field_tables import Short, Table, Value
 from trimq.formats.property_list import EMPTY
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.table import open_table
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.table import open_table
 
 
 class World:

@@ -10,9 +10,9 @@ from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind, Right
 from trimq.errors import AccessDenied, InvalidSetting, UnknownUser
 from trimq.model import SYSTEM, Caller
-from trimq.storage.files import Files
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.table import open_table
+from trimq.storage.io.files import Files
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.table import open_table
 
 ALICE = Caller("alice", "client", "10.0.0.1", "kafka")
 ORDERS = Resource(ResourceKind.TOPIC, "", "orders")

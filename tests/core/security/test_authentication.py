@@ -12,8 +12,8 @@ from doubles import PassRunner
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.access import Access, Right
 from trimq.core.security.authentication import Logins, is_loopback
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.table import open_table
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.table import open_table
 
 HERE, THERE = "127.0.0.1:5000", "10.1.2.3:5000"
 

@@ -12,8 +12,8 @@ from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.quotas import Direction, Holder, Part, Quotas
 from trimq.errors import InvalidSetting
 from trimq.model import Caller
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.table import open_table
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.table import open_table
 
 ALICE = Caller("alice", "app", "10.0.0.1", "kafka")
 BOB = Caller("bob", "app", "10.0.0.2", "kafka")

@@ -11,9 +11,9 @@ from doubles import FaultyFiles, PassRunner
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.scram_credentials import Credential, Credentials, derive
 from trimq.errors import InvalidSetting, UnknownUser
-from trimq.storage.files import Files
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.table import open_table
+from trimq.storage.io.files import Files
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.table import open_table
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from core.transacting_core import TransactingCore
 
 from trimq.errors.transactions import TransactionUnderWay
-from trimq.storage.transaction_index import AbortedTransaction
+from trimq.storage.partition_log.aborted_index import AbortedTransaction
 
 
 def test_a_marker_carries_the_leader_epoch_and_the_present_epoch_of_the_producer() -> None:

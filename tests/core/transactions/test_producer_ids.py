@@ -3,8 +3,8 @@ from __future__ import annotations
 from doubles import FaultyFiles, PassRunner
 
 from trimq.core.transactions.producer_ids import ProducerIds
-from trimq.storage.memory_files import MemoryFiles
-from trimq.storage.table import Table, open_table
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.tables.table import Table, open_table
 
 
 def open_ids(files: FaultyFiles, runner: PassRunner, floor: int = 0) -> ProducerIds:

@@ -25,7 +25,7 @@ from trimq.protocols.amqp.login import CAPABILITIES
 from trimq.protocols.amqp.method_codec import read_method
 from trimq.protocols.contract import Reply
 from trimq.server.owed_replies import OwedReplies
-from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.io.memory_files import MemoryFiles
 
 ALL_CAPABILITIES: Table = dict.fromkeys(CAPABILITIES, True)
 PERSISTENT = write_properties(delivery_mode=2)

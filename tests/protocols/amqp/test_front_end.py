@@ -14,7 +14,7 @@ from trimq.formats.property_list import read_property, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.codes import Code
 from trimq.protocols.amqp.frames import HEARTBEAT_FRAME
-from trimq.storage.files import Memory, Space
+from trimq.storage.io.files import Memory, Space
 
 
 def consumer(desk: Desk, queue: str = "q", **flags: Any) -> Client:

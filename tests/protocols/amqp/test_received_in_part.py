@@ -11,7 +11,7 @@ from protocols.amqp.wires import command, header_frame, publish
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.codes import Code
 from trimq.protocols.amqp.frames import BODY, frame
-from trimq.storage.files import Space
+from trimq.storage.io.files import Space
 
 MIB = 1 << 20
 TO_Q = methods.BasicPublish(routing_key="q")

@@ -25,7 +25,7 @@ from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, F
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from trimq.protocols.kafka.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from trimq.protocols.kafka.schema import RequestMessage
-from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.io.memory_files import MemoryFiles
 
 NOW_MS = 1_700_000_000_000
 SECTIONS = {"kafka": Kafka, "storage": Storage, "limits": Limits}

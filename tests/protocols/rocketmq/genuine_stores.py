@@ -7,7 +7,7 @@ from pathlib import Path
 
 from doubles import FaultyFiles
 
-from trimq.storage.memory_files import MemoryFiles
+from trimq.storage.io.memory_files import MemoryFiles
 
 DATA = Path(__file__).parents[2] / "data" / "rocketmq-5.5.0"
 SIZES = {"commit_file_bytes": 1 << 20, "index_keys": 2000}

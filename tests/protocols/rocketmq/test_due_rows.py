@@ -18,7 +18,7 @@ from trimq.formats.unit_properties import read_properties
 from trimq.formats.unit_schedule import WHEEL_TOPIC
 from trimq.model import SYSTEM, Buffer
 from trimq.protocols.rocketmq.delays import Delays
-from trimq.storage.consume_queue import ConsumeQueue
+from trimq.storage.commit_log.consume_queue import ConsumeQueue
 
 SECOND = 1000
 DUE_MS = NOW_MS + 10 * SECOND

@@ -6,7 +6,7 @@ import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, Peer, bodies_of
 
 from trimq.protocols.contract import Reply
-from trimq.storage import key_index
+from trimq.storage.commit_log import key_index
 
 ASKED = {"topic": "t", "key": "k", "maxNum": 32, "beginTimestamp": NOW_MS, "endTimestamp": NOW_MS + 4000}
 

@@ -23,8 +23,8 @@ from trimq.core.write_gate import WriteGate
 from trimq.formats.batch import BatchHeader
 from trimq.model import Buffer, Caller, Home, Record, StreamId, TopicName
 from trimq.offload import Offload
-from trimq.storage.files import Space
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.io.files import Space
 
 
 class Broker:

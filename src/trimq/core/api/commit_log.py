@@ -25,11 +25,11 @@ from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
 from trimq.formats.unit_runs import Lane, Message
 from trimq.model import Caller, StreamId, TopicName
 from trimq.offload import Offload
-from trimq.storage.commit_log import Placed, PlacedRun
-from trimq.storage.commit_lookup import find_key, search_key, units_between
-from trimq.storage.commit_store import CommitStore
-from trimq.storage.files import Space
-from trimq.storage.passes import Ticket
+from trimq.storage.commit_log.log import Placed, PlacedRun
+from trimq.storage.commit_log.lookup import find_key, search_key, units_between
+from trimq.storage.commit_log.store import CommitStore
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.io.files import Space
 
 
 class Outgoing(NamedTuple):

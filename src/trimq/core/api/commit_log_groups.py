@@ -15,7 +15,7 @@ from trimq.core.metadata.cursors import Cursors
 from trimq.core.security.access import Access, Action
 from trimq.errors import GroupNotEmpty, UnknownGroup, UnknownStream
 from trimq.model import Caller, TopicName
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 Word = frozenset[tuple[str, str]]
 

@@ -14,7 +14,7 @@ from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.security.access import Access, Action, Resource, ResourceKind
 from trimq.errors import NotRunning, Refusal
 from trimq.model import Caller, StreamId
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 
 class CursorsSeen(NamedTuple):

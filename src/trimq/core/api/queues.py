@@ -30,7 +30,7 @@ from trimq.errors.queues import InternalExchange, NotForStreams, UnknownExchange
 from trimq.formats.field_tables import Table
 from trimq.model import Caller
 from trimq.offload import Offload
-from trimq.storage.passes import Passes, Ticket
+from trimq.storage.group_commit.passes import Passes, Ticket
 
 
 class Got(NamedTuple):

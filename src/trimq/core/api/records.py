@@ -18,7 +18,7 @@ from trimq.core.queues.stream_offsets import find_time
 from trimq.errors import OffsetOutOfRange, Refusal, UnknownStream, UnknownTopic
 from trimq.formats.content import SHARED, encode, seal
 from trimq.model import Buffer, Caller, Home, StreamId
-from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_log.log import QueueLog
 
 # How many messages one reading looks at, where they are looked at one by one.
 _MESSAGES_AT_ONCE = 2000

@@ -13,7 +13,7 @@ from trimq.core.transactions.transaction import PendingCursor, Producer, Transac
 from trimq.errors import NotRunning, OutOfOrderSequence
 from trimq.formats.batch import BatchHeader
 from trimq.model import Caller, StreamId
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 
 class Transacting:

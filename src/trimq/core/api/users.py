@@ -10,7 +10,7 @@ from trimq.core.security.passwords import hash_password
 from trimq.errors import InvalidSetting, Refusal, UnknownUser
 from trimq.model import Caller
 from trimq.offload import Offload
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _NEEDED = "there has to be one, or nobody could ever change anything"
 

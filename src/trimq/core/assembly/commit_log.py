@@ -32,16 +32,16 @@ from trimq.errors import Refusal
 from trimq.formats.unit_schedule import parse_levels, queue_code
 from trimq.model import Home
 from trimq.offload import Offload
-from trimq.storage.commit_care import FileCare, care_for
-from trimq.storage.commit_checkpoint import CommitCheckpoints
-from trimq.storage.commit_config import CommitConfig
-from trimq.storage.commit_lookup import find_key
-from trimq.storage.commit_settings import CommitSettings
-from trimq.storage.commit_store import ROOT, CommitStore
-from trimq.storage.damages import Damages
-from trimq.storage.files import Files
-from trimq.storage.passes import Passes
-from trimq.storage.tables import Tables
+from trimq.storage.commit_log.checkpoint import CommitCheckpoints
+from trimq.storage.commit_log.config_files import CommitConfig
+from trimq.storage.commit_log.file_preparation import FileCare, care_for
+from trimq.storage.commit_log.lookup import find_key
+from trimq.storage.commit_log.settings import CommitSettings
+from trimq.storage.commit_log.store import ROOT, CommitStore
+from trimq.storage.group_commit.passes import Passes
+from trimq.storage.guards.damages import Damages
+from trimq.storage.io.files import Files
+from trimq.storage.tables.tables import Tables
 
 log = logging.getLogger(__name__)
 

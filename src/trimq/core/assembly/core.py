@@ -40,18 +40,18 @@ from trimq.core.write_gate import WriteGate
 from trimq.errors import StartMistake
 from trimq.metrics import Metrics
 from trimq.offload import Offload
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.compaction import Effort
-from trimq.storage.damages import Damages
-from trimq.storage.files import Files
-from trimq.storage.memory_guard import MemoryGuard
-from trimq.storage.partition_store import ROOT, PartitionStore
-from trimq.storage.passes import Passes, Ticket
-from trimq.storage.segment_checksums import SegmentChecksums
-from trimq.storage.space import SpaceGuard
-from trimq.storage.stalls import StallGuard
-from trimq.storage.table import Table
-from trimq.storage.tables import FOLDER, Tables
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.guards.damages import Damages
+from trimq.storage.guards.disk_space import SpaceGuard
+from trimq.storage.guards.memory import MemoryGuard
+from trimq.storage.guards.slow_disk import StallGuard
+from trimq.storage.io.files import Files
+from trimq.storage.partition_log.compaction import Effort
+from trimq.storage.partition_log.segment_checksums import SegmentChecksums
+from trimq.storage.partition_log.store import ROOT, PartitionStore
+from trimq.storage.tables.table import Table
+from trimq.storage.tables.tables import FOLDER, Tables
 
 _FACT = cast("type[ClusterFact]", ClusterFact)
 

@@ -31,15 +31,15 @@ from trimq.core.routing.router import Routing
 from trimq.metrics import Metrics
 from trimq.model import Home, TopicName
 from trimq.offload import Offload
-from trimq.storage.blobs import Blobs
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.damages import Damages
-from trimq.storage.files import Files
-from trimq.storage.passes import Passes
-from trimq.storage.queue_compaction import SegmentCompaction
-from trimq.storage.queue_log import QueueLog
-from trimq.storage.queue_segment import QueueSegment
-from trimq.storage.queue_store import ROOT, VOLATILE_ROOT, QueueStore
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.passes import Passes
+from trimq.storage.guards.damages import Damages
+from trimq.storage.io.files import Files
+from trimq.storage.queue_log.compaction import SegmentCompaction
+from trimq.storage.queue_log.log import QueueLog
+from trimq.storage.queue_log.segment import QueueSegment
+from trimq.storage.queue_log.shared_bodies import Blobs
+from trimq.storage.queue_log.store import ROOT, VOLATILE_ROOT, QueueStore
 
 QUEUE_ROOTS = (ROOT, VOLATILE_ROOT)
 

@@ -12,8 +12,8 @@ from trimq.core.commit_log.topics import SharedTopics
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.catalogue import Definition as Stored
 from trimq.core.metadata.cursors import Cursors
-from trimq.storage.commit_config import CommitConfig
-from trimq.storage.passes import Passes, Ticket
+from trimq.storage.commit_log.config_files import CommitConfig
+from trimq.storage.group_commit.passes import Passes, Ticket
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from trimq.formats.unit_properties import TAGS, find_property, tags_code
 from trimq.formats.unit_records import from_record as unit_from_record
 from trimq.formats.unit_records import to_record
 from trimq.model import SYSTEM, Caller, Record, StreamId, TopicName
-from trimq.storage.commit_log import Placed
-from trimq.storage.passes import JointTicket, Ticket
+from trimq.storage.commit_log.log import Placed
+from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 log = logging.getLogger(__name__)
 

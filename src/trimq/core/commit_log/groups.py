@@ -10,7 +10,7 @@ import msgspec
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.catalogue import Definition as Stored
 from trimq.errors import InvalidName, NameTooLong
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 KIND = "shared-group"
 

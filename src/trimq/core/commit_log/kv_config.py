@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trimq.core.metadata.catalogue import Catalogue
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 KIND = "notes"
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from trimq.core.commit_log.retry_topics import oldest_dead_letter
 from trimq.core.commit_log.topics import SharedTopics
-from trimq.storage.commit_settings import HOUR_MS
+from trimq.storage.commit_log.settings import HOUR_MS
 
 _ALL_HOURS = frozenset(range(24))
 

@@ -16,8 +16,8 @@ from trimq.formats.unit_expiry import expiry_ms
 from trimq.formats.unit_popping import dead_draft, dead_letter_topic, returned_draft, returned_topic
 from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, find_property, tags_code
 from trimq.model import SYSTEM, TopicName
-from trimq.storage.commit_log import Placed
-from trimq.storage.passes import Ticket
+from trimq.storage.commit_log.log import Placed
+from trimq.storage.group_commit.passes import Ticket
 
 FindKey = Callable[[str, str, int, int], Iterable[Unit]]
 """Messages of a topic that have a key and were stored between two times."""

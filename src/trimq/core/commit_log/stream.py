@@ -14,11 +14,11 @@ from trimq.formats.unit import Draft, Unit, read_unit
 from trimq.formats.unit_records import to_record
 from trimq.formats.unit_runs import Lane
 from trimq.model import Buffer, Record, StreamId
-from trimq.storage.cold_reading import warm_spans
-from trimq.storage.commit_log import Placed, PlacedRun, Span
-from trimq.storage.commit_lookup import find_time
-from trimq.storage.commit_store import CommitStore
-from trimq.storage.consume_queue import ENTRY
+from trimq.storage.commit_log.consume_queue import ENTRY
+from trimq.storage.commit_log.log import Placed, PlacedRun, Span
+from trimq.storage.commit_log.lookup import find_time
+from trimq.storage.commit_log.store import CommitStore
+from trimq.storage.io.page_cache import warm_spans
 
 # How many messages `records` looks up at a time.
 _RECORDS_AT_ONCE = 100

@@ -28,8 +28,8 @@ from trimq.errors import (
 )
 from trimq.formats.unit_letters import is_letter_topic
 from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
-from trimq.storage.commit_store import CommitStore
-from trimq.storage.passes import Passes, Ticket
+from trimq.storage.commit_log.store import CommitStore
+from trimq.storage.group_commit.passes import Passes, Ticket
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from trimq.clock import Timeline
 from trimq.errors import Changed, InvalidRecords, UnknownFailure
 from trimq.metrics import Metrics
 from trimq.model import Caller, Headers, Record, StreamId, TopicName
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 FailureId = int
 

@@ -13,8 +13,8 @@ from trimq.core.failures.queue_entries import is_of_row, read_row
 from trimq.errors import DamagedSegment, InvalidRecords, WriteFailed
 from trimq.formats.content import NEVER, Content, seal
 from trimq.model import Record
-from trimq.storage.passes import Ticket
-from trimq.storage.queue_log import QueueLog
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.queue_log.log import QueueLog
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from trimq.core.metadata.cursors import Cursors
 from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup
 from trimq.errors.groups import NothingInCommon, UnknownMember
 from trimq.model import StreamId
-from trimq.storage.passes import Passes, Ticket
+from trimq.storage.group_commit.passes import Passes, Ticket
 
 Answer = Callable[[Joined | Synced | Refusal, Ticket | None], None]
 Group = ClassicGroup | AssignedGroup

@@ -11,7 +11,7 @@ import msgspec
 from trimq.core.groups.assigned_member import AssignedMember, KeptAssignedGroup, KeptAssignedMember
 from trimq.core.groups.classic_member import KeptClassicGroup
 from trimq.core.metadata.catalogue import Catalogue
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _GROUP = "group"
 _MEMBER = "group-member"

@@ -12,7 +12,7 @@ import msgspec
 
 from trimq.core.metadata.durable_map import DurableMap
 from trimq.errors import Changed
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from trimq.core.metadata.durable_map import DurableMap
 from trimq.errors import NotOwner, StaleEpoch, UnknownEpoch
 from trimq.model import StreamId
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _ID_KEY = "cluster id"
 _EPOCH_KEY = "leader epoch"

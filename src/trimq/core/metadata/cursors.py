@@ -12,7 +12,7 @@ import msgspec
 from trimq.clock import Timeline
 from trimq.core.metadata.durable_map import DurableMap
 from trimq.model import StreamId
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 NO_LEADER_EPOCH = -1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 V = TypeVar("V")
 

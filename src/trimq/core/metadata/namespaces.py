@@ -8,7 +8,7 @@ from trimq.core.metadata.catalogue import Catalogue
 from trimq.errors import InvalidSetting
 from trimq.errors.queues import UnknownNamespace
 from trimq.model import DEFAULT_NAMESPACE
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _KIND = "namespace"
 

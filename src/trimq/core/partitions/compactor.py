@@ -11,12 +11,12 @@ from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topics
 from trimq.errors import Refusal
 from trimq.offload import Offload
-from trimq.storage.checkpoints import Checkpoints
-from trimq.storage.compaction import Compaction, Effort, find_due
-from trimq.storage.compaction_swap import Step
-from trimq.storage.companions import Unusable
-from trimq.storage.passes import Passes, Ticket
-from trimq.storage.space import SpaceGuard
+from trimq.storage.checkpoints.file_names import Unusable
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.guards.disk_space import SpaceGuard
+from trimq.storage.partition_log.compaction import Compaction, Effort, find_due
+from trimq.storage.partition_log.compaction_swap import Step
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from trimq.core.partitions.stream import Appended, Stream
 from trimq.errors import OutOfOrderSequence, StaleProducer
 from trimq.errors.transactions import WrongTransactionState
 from trimq.formats.batch import BatchHeader
-from trimq.storage.producer_snapshot import NO_OFFSET
+from trimq.storage.partition_log.producers import NO_OFFSET
 
 _SEQUENCES = 1 << 31
 

@@ -11,9 +11,9 @@ from trimq.core.partitions.compactor import Compacting
 from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topics
 from trimq.errors import Refusal
-from trimq.storage.expiry import expire, expire_oldest
-from trimq.storage.segment_checksums import SegmentChecksums
-from trimq.storage.space import SpaceGuard
+from trimq.storage.guards.disk_space import SpaceGuard
+from trimq.storage.partition_log.expiry import expire, expire_oldest
+from trimq.storage.partition_log.segment_checksums import SegmentChecksums
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from trimq.errors import DamagedSegment, OffsetOutOfRange, Refusal
 from trimq.formats.batch import NO_TIMESTAMP, BatchHeader, walk
 from trimq.formats.records import to_records
 from trimq.model import Buffer, Record, StreamId
-from trimq.storage.damages import Damages
-from trimq.storage.expected_segments import remedy
-from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_reading import Found, Slice, collect_aborted, find_latest, find_time, read_batches
-from trimq.storage.passes import Ticket
-from trimq.storage.transaction_index import AbortedTransaction
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.guards.damages import Damages
+from trimq.storage.partition_log.aborted_index import AbortedTransaction
+from trimq.storage.partition_log.expected_segments import remedy
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.reader import Found, Slice, collect_aborted, find_latest, find_time, read_batches
 
 # How much of a log `records` reads at a time.
 _READ_BYTES = 1 << 20

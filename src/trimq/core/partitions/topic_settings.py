@@ -10,7 +10,7 @@ from trimq.config import Settings
 from trimq.core.partitions.batch_validation import Rules
 from trimq.errors import InvalidSetting
 from trimq.formats.compression import Codec
-from trimq.storage.log_settings import LogSettings
+from trimq.storage.partition_log.settings import LogSettings
 
 TopicSettings = Mapping[str, str]
 

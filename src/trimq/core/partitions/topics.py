@@ -38,10 +38,10 @@ from trimq.errors import (
     UnknownTopic,
 )
 from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
-from trimq.storage.damages import Damages
-from trimq.storage.partition_log import PartitionLog
-from trimq.storage.partition_store import PartitionStore
-from trimq.storage.passes import Passes, Ticket
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.guards.damages import Damages
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.store import PartitionStore
 
 __all__ = ["Definition", "Topic", "Topics"]
 

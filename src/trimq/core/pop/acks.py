@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from trimq.core.pop.in_flight import GroupQueue
 from trimq.errors import Refusal
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 if TYPE_CHECKING:
     from trimq.core.pop.receipts import Receipt

@@ -16,7 +16,7 @@ from trimq.core.metadata.durable_map import DurableMap
 from trimq.core.scheduling.leases import Lease, LeaseId, Leases
 from trimq.errors import LeaseGone, Refusal
 from trimq.model import StreamId
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _AGAIN_MS = 1000
 _NEXT = -1  # stands where a message has its offset

@@ -26,7 +26,7 @@ from trimq.core.security.access import Access, Action
 from trimq.core.write_gate import WriteGate
 from trimq.errors import Busy, ColdRead, LeaseGone, NotRunning, Refusal, UnknownTopic
 from trimq.model import Caller, StreamId
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _LOOKS_BACK_EVERY = 5  # so often what came back is looked at before what is new
 

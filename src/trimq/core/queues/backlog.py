@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from trimq.errors import ColdRead, DamagedSegment
 from trimq.formats.content import NEVER, Content, Sealed, Stored
-from trimq.storage.passes import Ticket
-from trimq.storage.queue_log import QueueLog
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.queue_log.log import QueueLog
 
 log = logging.getLogger(__name__)
 

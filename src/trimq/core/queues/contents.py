@@ -14,8 +14,8 @@ from trimq.core.queues.queue import AnyQueue, Around, Owner, Publication, QueueD
 from trimq.core.queues.queue_timers import DELIVERY_TIMEOUT
 from trimq.core.queues.unacked import Deliveries
 from trimq.formats.content import NEVER, TRANSIENT, Content
-from trimq.storage.passes import Ticket
-from trimq.storage.queue_log import QueueLog
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.queue_log.log import QueueLog
 
 
 class FilledQueue(AnyQueue):

@@ -18,8 +18,8 @@ from trimq.formats.field_tables import Value
 from trimq.formats.property_list import read_any_headers, replace
 from trimq.model import StreamId
 from trimq.offload import Offload
-from trimq.storage.passes import JointTicket, Passes, Ticket
-from trimq.storage.queue_log import QueueLog
+from trimq.storage.group_commit.passes import JointTicket, Passes, Ticket
+from trimq.storage.queue_log.log import QueueLog
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from trimq.clock import Timeline, Timer
 from trimq.core.failures.ledger_log import FailureLedger
 from trimq.core.queues.registry import Queues
 from trimq.core.queues.stream_queue import StreamQueue
-from trimq.storage.queue_compaction import SegmentCompaction, is_worth_it
-from trimq.storage.queue_log import QueueLog
-from trimq.storage.queue_segment import QueueSegment
+from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_it
+from trimq.storage.queue_log.log import QueueLog
+from trimq.storage.queue_log.segment import QueueSegment
 
 
 class QueueUpkeep:

@@ -16,7 +16,7 @@ from trimq.core.queues.policy_terms import check_terms, is_for, merge
 from trimq.core.routing.exchanges import Exchange, Exchanges
 from trimq.errors import InvalidSetting
 from trimq.formats.field_tables import Table
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _KIND = "policy"
 

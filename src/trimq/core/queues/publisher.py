@@ -17,7 +17,7 @@ from trimq.errors.queues import InvalidExpiration, InvalidHeader
 from trimq.formats.content import MAX_RECORD_BYTES, NO_BLOB, Content, Sealed, Stored, seal, seal_reference
 from trimq.formats.field_tables import BadField, Table
 from trimq.formats.property_list import FLAGS, PERSISTENT, flags_of, read_any_headers, read_property, replace
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every message
 

@@ -20,8 +20,8 @@ from trimq.errors.queues import ArgumentNotForKind, ExclusiveUse, InvalidArgumen
 from trimq.formats.content import Content, Sealed, Stored
 from trimq.formats.field_tables import Table, read_table
 from trimq.offload import Offload
-from trimq.storage.passes import Passes, Ticket
-from trimq.storage.queue_log import QueueLog
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.queue_log.log import QueueLog
 
 Owner = Hashable
 

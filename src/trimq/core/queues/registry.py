@@ -30,9 +30,9 @@ from trimq.errors import OtherHome
 from trimq.errors.queues import Inequivalent, Locked, QueueInUse, QueueNotEmpty, ReservedName, ServerNamed, UnknownQueue
 from trimq.formats.field_tables import Table, Value, read_table, write_table
 from trimq.model import Home, TopicName
-from trimq.storage.passes import Passes, Ticket
-from trimq.storage.queue_log import QueueLog
-from trimq.storage.queue_store import QueueStore
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.queue_log.log import QueueLog
+from trimq.storage.queue_log.store import QueueStore
 
 log = logging.getLogger(__name__)
 

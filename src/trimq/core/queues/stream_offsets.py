@@ -8,7 +8,7 @@ from trimq.errors import DamagedSegment
 from trimq.formats.content import Content
 from trimq.formats.field_tables import BadField, Timestamp, Value
 from trimq.formats.property_list import read_headers
-from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_log.log import QueueLog
 
 _FILTER_VALUE = "x-stream-filter-value"
 _UNITS_MS = {"Y": 31_536_000_000, "M": 2_592_000_000, "D": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}

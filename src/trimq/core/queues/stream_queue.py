@@ -16,8 +16,8 @@ from trimq.errors.queues import AcknowledgementNeeded, InvalidStreamOffset, Pref
 from trimq.formats.content import NEVER, Stored
 from trimq.formats.field_tables import BadField
 from trimq.formats.property_list import read_headers, replace
-from trimq.storage.passes import Ticket
-from trimq.storage.queue_log import QueueLog
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.queue_log.log import QueueLog
 
 _MESSAGES_PER_TURN = 1000
 _BYTES_PER_TURN = 1 << 20

@@ -22,7 +22,7 @@ from trimq.core.queues.queue_timers import HEAD_EXPIRY, HELD, LETTERS, RETRY
 from trimq.core.queues.unacked import Delivery, with_counts
 from trimq.errors import ColdRead
 from trimq.formats.content import RETURNED, Stored
-from trimq.storage.queue_log import QueueLog
+from trimq.storage.queue_log.log import QueueLog
 
 # What one turn of the loop gives out of one queue: others have their turn too.
 _MESSAGES_PER_TURN = 1000

@@ -21,7 +21,7 @@ from trimq.errors.queues import (
     UnknownExchange,
 )
 from trimq.formats.field_tables import Table, Value, read_table, write_table
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _EXCHANGE, _BINDING = "exchange", "binding"
 _ALTERNATE = "alternate-exchange"

@@ -14,7 +14,7 @@ from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.passwords import SALT_BYTES, hash_password, matches, unknown_password
 from trimq.errors import AccessDenied, InvalidSetting, UnknownUser
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM, Caller, TopicName
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _USER = "user"
 _RIGHT = "right"

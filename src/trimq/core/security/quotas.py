@@ -12,7 +12,7 @@ import msgspec
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.errors import InvalidSetting
 from trimq.model import Caller
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _KIND = "quota"
 _MAX_METERS = 10_000

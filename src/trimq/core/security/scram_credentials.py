@@ -11,7 +11,7 @@ import msgspec
 
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.errors import InvalidSetting, UnknownUser
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _KIND = "credential"
 MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}

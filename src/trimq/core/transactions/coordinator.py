@@ -17,7 +17,7 @@ from trimq.core.transactions.transaction import PendingCursor, Producer, Transac
 from trimq.errors import Refusal
 from trimq.errors.transactions import InvalidTransactionTimeout, TransactionUnderWay, UnknownTransaction
 from trimq.model import StreamId
-from trimq.storage.passes import Passes, Ticket
+from trimq.storage.group_commit.passes import Passes, Ticket
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from trimq.errors import Refusal
 from trimq.formats.batch import read_header
 from trimq.formats.markers import control_batch
 from trimq.model import StreamId
-from trimq.storage.passes import Passes, Ticket
-from trimq.storage.producer_snapshot import NO_OFFSET
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.partition_log.producers import NO_OFFSET
 
 log = logging.getLogger(__name__)
 

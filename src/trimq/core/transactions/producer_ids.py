@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from trimq.core.metadata.durable_map import DurableMap
-from trimq.storage.passes import Ticket
+from trimq.storage.group_commit.passes import Ticket
 
 _KEY = "next producer id"
 _BLOCK = 1_000

@@ -1,0 +1,110 @@
+"""The two text files of a partition folder, `leader-epoch-checkpoint` and `partition.metadata`: parsed and formatted as
+Kafka does it. Writing them is `replacement`'s."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+from uuid import UUID
+
+from trimq.storage.checkpoints.file_names import LEADER_EPOCHS, PARTITION_METADATA, Unusable
+
+_VERSION = 0
+_MAX_EPOCH = (1 << 31) - 1
+_MAX_OFFSET = (1 << 63) - 1
+_NO_TOPIC = UUID(int=0)  # Kafka's word for "none", which no file may hold
+
+
+class EpochStart(NamedTuple):
+    """From `start_offset` on, records were appended under the leader of `epoch`."""
+
+    epoch: int
+    start_offset: int
+
+
+def format_epochs(starts: Sequence[EpochStart]) -> bytes:
+    lines = [str(_VERSION), str(len(starts)), *(f"{epoch} {start_offset}" for epoch, start_offset in starts)]
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def parse_epochs(data: bytes) -> list[EpochStart]:
+    """Oldest first. An empty file, as Kafka creates it, has none."""
+    lines = _lines(data, LEADER_EPOCHS)
+    if not lines:
+        return []
+    version = _number(lines[0], _MAX_EPOCH, "version")
+    if version != _VERSION:
+        raise Unusable(f"{LEADER_EPOCHS}: version {version} is not known")
+    if len(lines) < 2:
+        raise Unusable(f"{LEADER_EPOCHS}: the number of entries is missing")
+    count = _number(lines[1], _MAX_EPOCH, "number of entries")
+    if count != len(lines) - 2:
+        raise Unusable(f"{LEADER_EPOCHS}: {count} entries are announced, {len(lines) - 2} are there")
+    starts = [_parse_start(line) for line in lines[2:]]
+    for before, after in pairwise(starts):
+        if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
+            raise Unusable(f"{LEADER_EPOCHS}: epoch {after.epoch} cannot start at {after.start_offset} after {before}")
+    return starts
+
+
+def _parse_start(line: str) -> EpochStart:
+    words = line.split()
+    if len(words) != 2:
+        raise Unusable(f"{LEADER_EPOCHS}: {line!r} is not an epoch and an offset")
+    return EpochStart(_number(words[0], _MAX_EPOCH, "epoch"), _number(words[1], _MAX_OFFSET, "offset"))
+
+
+def _number(word: str, most: int, what: str) -> int:
+    # Short enough for `most`, because int() takes ever longer with ever more digits.
+    if word.isascii() and word.isdigit() and len(word) <= 19 and int(word) <= most:
+        return int(word)
+    raise Unusable(f"{LEADER_EPOCHS}: {word[:40]!r} is no {what}")
+
+
+def _lines(data: bytes, name: str) -> list[str]:
+    try:
+        return data.decode("ascii").splitlines()
+    except UnicodeDecodeError:
+        raise Unusable(f"{name}: not a text") from None
+
+
+def format_partition_metadata(topic: UUID) -> bytes:
+    return f"version: {_VERSION}\ntopic_id: {format_uuid(topic)}".encode("ascii")  # no line end: neither has Kafka
+
+
+@lru_cache(maxsize=16)  # the folders of one topic, which are opened one after the other, all hold the same
+def parse_partition_metadata(data: bytes) -> UUID:
+    """The topic's id."""
+    fields: dict[str, str] = {}
+    for line in _lines(data, PARTITION_METADATA):
+        name, colon, value = line.partition(":")
+        if not colon or name in fields:
+            raise Unusable(f"{PARTITION_METADATA}: {line[:80]!r} is not understood")
+        fields[name] = value.strip()
+    if fields.keys() != {"version", "topic_id"}:
+        raise Unusable(f"{PARTITION_METADATA}: has {sorted(fields)}, not a version and a topic_id")
+    if fields["version"] != str(_VERSION):
+        raise Unusable(f"{PARTITION_METADATA}: version {fields['version'][:40]!r} is not known")
+    return parse_uuid(fields["topic_id"])
+
+
+def format_uuid(identity: UUID) -> str:
+    """As Kafka prints it: its 16 bytes in URL-safe base 64 without padding, 22 characters."""
+    return urlsafe_b64encode(identity.bytes).rstrip(b"=").decode("ascii")
+
+
+def parse_uuid(text: str) -> UUID:
+    if len(text) <= 24:
+        try:
+            data = urlsafe_b64decode(text.rstrip("=").encode("ascii") + b"==")
+        except (UnicodeEncodeError, binascii.Error):
+            data = b""
+        identity = UUID(bytes=data) if len(data) == 16 else _NO_TOPIC
+        # Compared, because the decoder passes over characters that it does not know.
+        if identity != _NO_TOPIC and format_uuid(identity) == text.rstrip("="):
+            return identity
+    raise Unusable(f"{PARTITION_METADATA}: {text[:40]!r} is not a topic's id")

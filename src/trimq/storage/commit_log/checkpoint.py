@@ -1,0 +1,94 @@
+"""What a restart may trust of the commit log without reading it: how far it is known to be whole, and what the files of
+its queues and keys hold by then. Kept in a table of our own, since RocketMQ's `checkpoint` knows times only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from trimq.storage.commit_log.consume_queue import ConsumeQueue, QueueState
+from trimq.storage.commit_log.key_index import IndexState
+from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.tables.table import Table
+
+_POINT = "point"
+_INDEX = "index"
+_QUEUE = "queue/"
+_DROPPED = "dropped/"
+
+_TIMES = Struct(">qqqqq")
+FILE_BYTES = 4096
+
+
+class CommitPoint(NamedTuple):
+    """All before `position` is whole, durable, and in the queues and the key index. `start` is its first byte."""
+
+    position: int = 0
+    start: int = 0
+    store_ms: int = 0
+
+
+class Saved:
+    """A checkpoint on its way to the disk: what it will say."""
+
+    __slots__ = ("indexes", "point", "queues", "states")
+
+    def __init__(self, point: CommitPoint, indexes: list[IndexState], queues: list[ConsumeQueue]) -> None:
+        self.point = point
+        self.indexes = indexes
+        self.queues = queues
+        self.states = [(queue.topic, queue.number, QueueState(queue.start, queue.stored_end)) for queue in queues]
+
+
+class CommitCheckpoints:
+    def __init__(self, table: Table[list[Any]]) -> None:
+        self._table = table
+
+    def point(self) -> CommitPoint:
+        value = self._table.get(_POINT)
+        return CommitPoint() if value is None else CommitPoint(*value)
+
+    def is_empty(self) -> bool:
+        """Whether no checkpoint was ever made: the log is new, or another program wrote it."""
+        return self._table.get(_POINT) is None
+
+    def indexes(self) -> list[IndexState]:
+        return [IndexState(*state) for state in self._table.get(_INDEX) or []]
+
+    def queue(self, topic: str, number: int) -> QueueState | None:
+        value = self._table.get(f"{_QUEUE}{topic}/{number}")
+        return None if value is None else QueueState(*value)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Topic and number of each that has a state."""
+        names = [key.removeprefix(_QUEUE).rpartition("/") for key in self._table if key.startswith(_QUEUE)]
+        return [(topic, int(number)) for topic, _, number in names]
+
+    def dropped(self) -> dict[str, int]:
+        """Up to where the units of topics are no longer theirs: they were deleted, and may have been made again."""
+        rows = [(key, self._table.get(key)) for key in self._table if key.startswith(_DROPPED)]
+        return {key.removeprefix(_DROPPED): row[0] for key, row in rows if row is not None}
+
+    def save(
+        self, point: CommitPoint, indexes: Iterable[IndexState], queues: Iterable[tuple[str, int, QueueState]]
+    ) -> Ticket:
+        """What the point relies on is saved before it: a crash may keep the first of these alone."""
+        for topic, number, state in queues:
+            self._table.put(f"{_QUEUE}{topic}/{number}", list(state))
+        self._table.put(_INDEX, [list(state) for state in indexes])
+        for topic, position in self.dropped().items():
+            if position <= point.position:
+                self._table.delete(f"{_DROPPED}{topic}")
+        return self._table.put(_POINT, list(point))
+
+    def drop(self, topic: str, position: int) -> Ticket:
+        for found, number in self.queues():
+            if found == topic:
+                self._table.delete(f"{_QUEUE}{topic}/{number}")
+        return self._table.put(f"{_DROPPED}{topic}", [position])
+
+
+def format_times(store_ms: int, position: int) -> bytes:
+    """The file `checkpoint`: up to which time the log, the queues and the key index are on disk."""
+    return _TIMES.pack(store_ms, store_ms, store_ms, 0, position).ljust(FILE_BYTES, b"\x00")

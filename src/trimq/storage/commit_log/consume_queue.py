@@ -1,0 +1,198 @@
+"""One consume queue: for each message of a queue, where its unit stands and which tags it has, in fixed entries. The
+newest are in memory and reach the files at a checkpoint; the commit log is the truth they are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import NamedTuple
+
+from trimq.errors import ColdRead, OffsetOutOfRange
+from trimq.model import Buffer
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.group_commit.segment import base_of, segment_name
+from trimq.storage.io.files import File, Files
+from trimq.storage.io.page_cache import find_cold
+
+ENTRY = Struct(">qiq")  # position of the unit, its size, code of its tags
+ENTRY_BYTES = ENTRY.size
+
+# RocketMQ writes it in the place of entries that a file has no more use for: zeros would end its recovery.
+BLANK_SIZE = 2**31 - 1
+_BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
+
+_pack = ENTRY.pack
+
+
+class Entry(NamedTuple):
+    position: int
+    size: int
+    tags_code: int
+
+
+class QueueState(NamedTuple):
+    """What a checkpoint says of a queue: which of its offsets are in its files."""
+
+    start: int
+    end: int
+
+
+class ConsumeQueue:
+    """`start` <= `durable_end` <= `end` are offsets. Entries before `stored_end` are in the files."""
+
+    __slots__ = (
+        "_file",
+        "_file_entries",
+        "_file_index",
+        "_files",
+        "_new_folder",
+        "_tail",
+        "durable_end",
+        "end",
+        "folder",
+        "is_removed",
+        "number",
+        "settled",
+        "start",
+        "stored_end",
+        "topic",
+    )
+
+    def __init__(self, files: Files, root: str, topic: str, number: int, file_entries: int, state: QueueState) -> None:
+        self._files = files
+        self.topic = topic
+        self.number = number
+        self.folder = f"{root}/{topic}/{number}"
+        self._file_entries = file_entries
+        self.start = state.start
+        self.end = self.durable_end = self.stored_end = state.end
+        self._tail = bytearray()
+        self._file: File | None = None
+        self._file_index = -1
+        self._new_folder = True
+        self.is_removed = False
+        self.settled: Callable[[], None] | None = None
+
+    # -- growing
+
+    def add(self, position: int, size: int, tags_code: int) -> int:
+        """The offset of the message that stands at `position`."""
+        offset = self.end
+        self._tail += _pack(position, size, tags_code)
+        self.end = offset + 1
+        return offset
+
+    def begin_at(self, offset: int) -> None:
+        """The first message that is left of this queue has this offset."""
+        self.start = self.end = self.durable_end = self.stored_end = offset
+
+    def back_to(self, end: int) -> None:
+        """What was added since is not kept."""
+        del self._tail[(end - self.stored_end) * ENTRY_BYTES :]
+        self.end = end
+
+    def write_out(self, dirty: Dirty) -> None:
+        """Write to the files what is in memory alone. OSError: it stays there."""
+        written = self.stored_end
+        with memoryview(self._tail) as tail:
+            while written < self.end:
+                index, within = divmod(written, self._file_entries)
+                count = min(self._file_entries - within, self.end - written)
+                begin = (written - self.stored_end) * ENTRY_BYTES
+                file = self._open(index, dirty)
+                file.write(within * ENTRY_BYTES, [bytes(tail[begin : begin + count * ENTRY_BYTES])])
+                dirty.files.add(file)
+                written += count
+        self.stored_end = written
+        self._tail = bytearray()
+
+    def _open(self, index: int, dirty: Dirty | None) -> File:
+        """One of the files; with `dirty` it is made if it is not there."""
+        if self._file is None or self._file_index != index:
+            full = self._file_entries * ENTRY_BYTES
+            name = f"{self.folder}/{segment_name(index * full, '')}"
+            if dirty is None:
+                file = self._files.open(name)
+            else:
+                self._make_folders(dirty)
+                file = self._files.open(name, create=True)
+                if file.size() != full:
+                    file.resize(full)
+                    if (blanks := self.start - index * self._file_entries) > 0:
+                        file.write(0, [_BLANK * blanks])
+                dirty.folders.add(self.folder)
+            if self._file is not None:
+                self._file.close()
+            self._file, self._file_index = file, index
+        return self._file
+
+    def _make_folders(self, dirty: Dirty) -> None:
+        if self._new_folder:
+            self._files.make_folder(self.folder)
+            topic = self.folder.rpartition("/")[0]
+            dirty.folders.update((topic, topic.rpartition("/")[0]))
+            self._new_folder = False
+
+    # -- reading
+
+    def entries(self, offset: int, count: int) -> Buffer:
+        """Up to `count` entries from `offset` on, one at least: what one file, or the memory, holds of them."""
+        if not self.start <= offset < self.end:
+            raise OffsetOutOfRange(offset, self.start, self.end)
+        if offset >= self.stored_end:
+            begin = (offset - self.stored_end) * ENTRY_BYTES
+            return bytes(self._tail[begin : begin + count * ENTRY_BYTES])
+        index, within = divmod(offset, self._file_entries)
+        count = min(count, self._file_entries - within, self.stored_end - offset)
+        return self._open(index, None).read(within * ENTRY_BYTES, count * ENTRY_BYTES)
+
+    def find_cold(self, offset: int, count: int) -> ColdRead | None:
+        """What `entries` would wait for the disk for."""
+        if not self.start <= offset < self.stored_end:
+            return None
+        index, within = divmod(offset, self._file_entries)
+        count = min(count, self._file_entries - within, self.stored_end - offset)
+        return find_cold(self._open(index, None), within * ENTRY_BYTES, count * ENTRY_BYTES)
+
+    def entry(self, offset: int) -> Entry:
+        return Entry._make(ENTRY.unpack(self.entries(offset, 1)))
+
+    def find_position(self, position: int) -> int:
+        """The first offset whose unit does not stand before `position`; `end`: none does."""
+        low, high = self.start, self.end
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle).position < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # -- the head, and the end of it all
+
+    def is_stored(self) -> bool:
+        """Whether the files hold what a checkpoint says that they do."""
+        if self.stored_end == self.start:
+            return True
+        full = self._file_entries * ENTRY_BYTES
+        wanted = {offset // self._file_entries * full for offset in (self.start, self.stored_end - 1)}
+        there = {base: name for name in self._files.names(self.folder) if (base := base_of(name, "")) is not None}
+        # Files of another size were written with another setting: the same entries stand elsewhere.
+        return wanted <= there.keys() and all(
+            self._files.open(f"{self.folder}/{there[base]}").size() == full for base in wanted
+        )
+
+    def remove_head(self, start: int) -> list[str]:
+        """Offsets before `start` are gone. The names of the files that hold nothing else, which the caller removes."""
+        self.start = max(self.start, min(start, self.end))
+        full = self._file_entries * ENTRY_BYTES
+        first = self.start // self._file_entries * full
+        names = self._files.names(self.folder)
+        return [f"{self.folder}/{name}" for name in names if (base := base_of(name, "")) is not None and base < first]
+
+    def forget_files(self) -> None:
+        """Its files are gone, or about to go."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self._file_index = None, -1
+        self._new_folder = True

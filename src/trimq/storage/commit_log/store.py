@@ -1,0 +1,396 @@
+"""The folder of RocketMQ's store: commit log, consume queues and key index, kept in step with each other. Knows which
+queue a unit belongs to, never what it is for."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from trimq.formats.unit import Draft, Unit, is_queued, topic_field
+from trimq.formats.unit_runs import Lane, Message
+from trimq.storage.commit_log.adoption import forget_derived
+from trimq.storage.commit_log.checkpoint import CommitCheckpoints, CommitPoint, Saved, format_times
+from trimq.storage.commit_log.consume_queue import ConsumeQueue, QueueState
+from trimq.storage.commit_log.key_index import WRITTEN_AT_ONCE, KeyIndex
+from trimq.storage.commit_log.key_writer import CommitKeys
+from trimq.storage.commit_log.log import CommitLog, Placed, PlacedRun
+from trimq.storage.commit_log.recovery import open_commit_log
+from trimq.storage.commit_log.retention import expired_to, relieved_to
+from trimq.storage.commit_log.settings import CommitSettings
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.io.files import Files
+
+log = logging.getLogger(__name__)
+
+ROOT = "store"
+LOCK = f"{ROOT}/lock"
+_ABORT = f"{ROOT}/abort"
+_TIMES = f"{ROOT}/checkpoint"
+_QUEUES = f"{ROOT}/consumequeue"
+
+# So many keys are written to the index together, between checkpoints: enough to be cheap, few enough not to be felt.
+_KEYS_AT_ONCE = 1024
+
+CodeOf = Callable[[Unit], int]
+"""What readers of a queue compare before they look at a unit."""
+
+
+class CommitStore:
+    def __init__(
+        self,
+        files: Files,
+        passes: Passes,
+        checkpoints: CommitCheckpoints,
+        settings: CommitSettings,
+        now_ms: Callable[[], int],
+        code_of: CodeOf,
+    ) -> None:
+        self._files = files
+        self._passes = passes
+        self._checkpoints = checkpoints
+        self.settings = settings
+        self._code_of = code_of
+        self.log = CommitLog(files, f"{ROOT}/commitlog", passes, settings.file_bytes, now_ms, self)
+        self.keys = KeyIndex(files, f"{ROOT}/index", settings.index_slots, settings.index_entries, now_ms)
+        self._keys_of = CommitKeys(self.keys)
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._touched: dict[ConsumeQueue, int] = {}
+        self._recovered: dict[ConsumeQueue, None] = {}
+        self._keys_mark = 0
+        self._unsettled: deque[list[tuple[ConsumeQueue, int]]] = deque()
+        self._unstored: dict[ConsumeQueue, None] = {}
+        self._point = CommitPoint()
+        self._is_due = self._under_way = False
+        self._slots_due: Saved | None = None
+        self._has_slots_due = False
+        self._has_unsynced_keys = False
+        """Entries of keys were written that nothing waits for yet: no slot may lead to them."""
+        self._is_closing = False
+        self._is_unknown = False
+
+    # -- opening
+
+    def open(self) -> None:
+        """Recover what is there, or begin. It may be used when the passes are settled."""
+        for folder in (ROOT, self.log.folder, _QUEUES, f"{ROOT}/index"):
+            self._files.make_folder(folder)
+        self._mark_running()
+        self._is_unknown = self._checkpoints.is_empty()
+        if self._is_unknown:
+            forget_derived(self._files, ROOT)
+        self._point = point = self._checkpoints.point()
+        has_keys = self.keys.load(self._checkpoints.indexes())
+        has_queues = self._load_queues()
+        if not has_keys or not has_queues:
+            log.warning("the queues or the key index of %s are built anew from the commit log", ROOT)
+            self._is_due = True
+        scan_from = point.position if has_keys and has_queues else point.start
+        keyed_to = point.position if has_keys else point.start
+        dropped = self._checkpoints.dropped()
+        open_commit_log(
+            self.log, point.start, point.position, scan_from, lambda unit: self._dispatch(unit, keyed_to, dropped)
+        )
+        self.log.last_store_ms = max(self.log.last_store_ms, point.store_ms)
+        self.log.journal.touch()
+
+    def _mark_running(self) -> None:
+        self._files.open(_ABORT, create=True)
+        if "lock" not in self._files.names(ROOT):
+            # Whoever holds it would lose it when we close it.
+            lock = self._files.open(LOCK, create=True)
+            lock.write(0, [b"lock"])
+            lock.close()
+        # The files of the log too: a process that was killed may have left their names to the page cache alone.
+        for folder in ("", ROOT, self.log.folder):
+            self._files.sync_folder(folder)
+
+    def _load_queues(self) -> bool:
+        """Whether the files of all queues are there; one whose files are not begins anew."""
+        is_whole = True
+        for topic, number in self._checkpoints.queues():
+            if not self.queue(topic, number).is_stored():
+                is_whole = False
+                self._queues[topic, number] = self._new_queue(topic, number, QueueState(0, 0))
+        return is_whole
+
+    def _dispatch(self, unit: Unit, keyed_to: int, dropped: dict[str, int]) -> None:
+        """Build from a unit that was found what its append had built."""
+        topic = unit.topic.decode("utf-8", "replace")
+        if unit.position < dropped.get(topic, 0):
+            return
+        queue = self.queue(topic, unit.queue_id)
+        if is_queued(unit.sys_flag):
+            if self._is_unknown and unit.queue_offset < queue.end:
+                # Its topic was deleted and made again by a broker that left no word of it but this.
+                self._recovered.pop(queue, None)
+                queue = self._queues[topic, unit.queue_id] = self._new_queue(topic, unit.queue_id, QueueState(0, 0))
+            if queue.end == queue.start == 0:
+                queue.begin_at(unit.queue_offset)
+            if unit.queue_offset == queue.end:
+                self._recovered[queue] = None
+                queue.add(unit.position, unit.size, self._code_of(unit))
+            elif unit.queue_offset > queue.end:
+                log.warning("%s: offset %d is missing in the commit log", queue.folder, queue.end)
+        if unit.position >= keyed_to:
+            self._keys_of.add(topic, unit.sys_flag, unit.properties, unit.position, unit.store_ms)
+
+    # -- queues
+
+    def queue(self, topic: str, number: int) -> ConsumeQueue:
+        found = self._queues.get((topic, number))
+        if found is None:
+            state = self._checkpoints.queue(topic, number) or QueueState(0, 0)
+            found = self._queues[topic, number] = self._new_queue(topic, number, state)
+        return found
+
+    def _new_queue(self, topic: str, number: int, state: QueueState) -> ConsumeQueue:
+        return ConsumeQueue(self._files, _QUEUES, topic, number, self.settings.queue_file_entries, state)
+
+    def queues(self) -> set[tuple[str, int]]:
+        """Topic and number of each that was ever used."""
+        return {*self._queues, *self._checkpoints.queues()}
+
+    # -- appending
+
+    def append(self, queue: ConsumeQueue, draft: Draft, tags_code: int, store_host: bytes) -> Placed:
+        """Give the message its place in the log and in its queue. Pending until its pass is durable."""
+        has_place = is_queued(draft.sys_flag)
+        placed = self.log.append(draft, queue.end if has_place else 0, store_host)
+        self._touch((queue,))
+        if has_place:
+            queue.add(placed.position, placed.size, tags_code)
+        self._keys_of.add(queue.topic, draft.sys_flag, draft.properties, placed.position, placed.store_ms)
+        return placed
+
+    def lane(self, queue: ConsumeQueue) -> Lane:
+        """For `append_run`: what the messages of this queue share."""
+        topic_hash = self._keys_of.topic_hash(queue.topic)
+        return Lane(queue.add, queue.number, *topic_field(queue.topic.encode()), topic_hash)
+
+    def append_run(
+        self,
+        queues: Iterable[ConsumeQueue],
+        run: Sequence[Message],
+        keys: Sequence[str],
+        more_keys: Mapping[int, str],
+        store_host: bytes,
+    ) -> PlacedRun:
+        """As `append`, for several messages, which go to these queues and are no part of a transaction. `keys` are
+        their unique keys; what else names keys of some of them stands in `more_keys` by their numbers."""
+        self._touch(queues)
+        placed = self.log.append_run(run, store_host)
+        self._keys_of.add_run(run, placed.places, placed.store_ms, keys, more_keys)
+        return placed
+
+    def _touch(self, queues: Iterable[ConsumeQueue]) -> None:
+        """They are about to grow."""
+        if not self._touched:
+            self._keys_mark = len(self.keys)
+        for queue in queues:
+            if queue not in self._touched:
+                self._touched[queue] = queue.end
+
+    # -- passes
+
+    def pass_written(self, number: int, dirty: Dirty) -> None:
+        touched, self._touched = {**self._recovered, **self._touched}, {}
+        self._recovered = {}
+        self._unsettled.append([(queue, queue.end) for queue in touched])
+        self._unstored.update(dict.fromkeys(touched))
+        behind, due_bytes = self.log.end - self._point.position, self.settings.checkpoint_bytes
+        if self._slots_due is not None:
+            self._write_slots(number, self._slots_due, dirty)
+        elif self._under_way:
+            return
+        elif len(self.keys) >= WRITTEN_AT_ONCE and not self._is_due and behind < 2 * due_bytes:
+            # Some in each of the next passes: a checkpoint would write all of them now. It is not put off for ever.
+            self._write_keys(number, dirty)
+        elif self._is_due or behind >= due_bytes:
+            self._begin_checkpoint(number, dirty)
+        elif len(self.keys) >= _KEYS_AT_ONCE:
+            self._write_keys(number, dirty)
+
+    def pass_undone(self) -> None:
+        for queue, end in self._touched.items():
+            queue.back_to(end)
+        if self._touched:
+            self.keys.back_to(self._keys_mark)
+        self._touched = {}
+
+    def pass_settled(self, number: int) -> None:
+        for queue, end in self._unsettled.popleft():
+            queue.durable_end = end
+            if queue.settled is not None:
+                queue.settled()
+
+    # -- checkpoints: entries, then what leads to them, then the word that both are there
+
+    def _write_keys(self, number: int, dirty: Dirty) -> None:
+        try:
+            self.keys.write_some(dirty, are_on_disk=not self._has_unsynced_keys)
+        except OSError as error:
+            log.warning("the key index could not be written, it is tried again: %s", error)
+            self._has_unsynced_keys = True  # some of them may have been
+            return
+        self._has_unsynced_keys = len(self.keys) >= _KEYS_AT_ONCE
+        if self._has_unsynced_keys:
+            # The next pass, which comes though nobody appends, writes more, and all of it is waited for together.
+            self._passes.soon(self._touch_log)
+            return
+        self._under_way = True
+        self._passes.when_on_disk(Ticket(number), lambda _: self._entries_on_disk(None))
+
+    def _begin_checkpoint(self, number: int, dirty: Dirty) -> None:
+        queues = list(self._unstored)
+        try:
+            for queue in queues:
+                if not queue.is_removed:
+                    queue.write_out(dirty)
+            self.keys.write_entries(dirty)
+        except OSError as error:
+            # A restart reads more, nothing is lost. The next pass tries again.
+            log.warning("no checkpoint of the commit log could be made: %s", error)
+            self._is_due = True
+            return
+        self._is_due = self._has_unsynced_keys = False
+        self._under_way = True
+        self._unstored = {}
+        point = CommitPoint(self.log.end, self.log.start, self.log.last_store_ms)
+        saved = Saved(point, self.keys.states(), [queue for queue in queues if not queue.is_removed])
+        self._passes.when_on_disk(Ticket(number), lambda _: self._entries_on_disk(saved))
+
+    def _entries_on_disk(self, saved: Saved | None) -> None:
+        self._has_slots_due = True
+        if saved is None:
+            self._under_way = False
+            if self._is_closing:
+                self._finish_close()
+        else:
+            self._slots_due = saved
+            self.log.journal.touch()
+
+    def _write_slots(self, number: int, saved: Saved, dirty: Dirty) -> None:
+        try:
+            self.keys.write_slots(dirty)
+            times = self._files.open(_TIMES, create=True)
+            times.write(0, [format_times(saved.point.store_ms, saved.point.position)])
+            dirty.files.add(times)
+            dirty.folders.add(ROOT)
+        except OSError as error:
+            log.warning("no checkpoint of the commit log could be made, it is tried again: %s", error)
+            return
+        self._has_slots_due = False
+        self._slots_due = None
+        self._passes.when_on_disk(Ticket(number), lambda _: self._save(saved))
+
+    def _save(self, saved: Saved) -> None:
+        point = saved.point._replace(start=self.log.start)
+        ticket = self._checkpoints.save(point, saved.indexes, saved.states)
+        self._passes.when_on_disk(ticket, lambda done: self._saved(done, point, saved.queues))
+
+    def _saved(self, ticket: Ticket, point: CommitPoint, queues: list[ConsumeQueue]) -> None:
+        self._under_way = False
+        if ticket.refusal is not None:
+            # The next checkpoint must speak of them, whether or not they have grown by then.
+            self._unstored.update(dict.fromkeys(queue for queue in queues if not queue.is_removed))
+            return
+        self._point = point
+        if self._is_closing:
+            self._finish_close()
+
+    def _touch_log(self) -> None:
+        self.log.journal.touch()
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint with the pass that this takes part in."""
+        self._is_due = True
+        self.log.journal.touch()
+
+    def close(self) -> None:
+        """Checkpoint everything. Closed when nothing is unwritten or unsynced any more."""
+        self._is_closing = True
+        if self._slots_due is not None:
+            self.log.journal.touch()  # they could not be written before
+        elif not self._under_way:  # else there is another look when that one is done
+            self._finish_close()
+
+    def _finish_close(self) -> None:
+        if self._point.position < self.log.end or self._unstored or len(self.keys) or self._has_slots_due:
+            self.checkpoint()
+            return
+        try:
+            with suppress(FileNotFoundError):
+                self._files.remove(_ABORT)
+            self._files.sync_folder(ROOT)
+        except OSError as error:
+            self._passes.give_up(error)
+
+    # -- what goes
+
+    def expire(self, now_ms: int, kept_from: int | None = None) -> Ticket | None:
+        """Let files go that were full longer ago than units are kept, but none from that of `kept_from` on. None: there
+        are none, or not before the next look."""
+        start = expired_to(self.log, now_ms, self.settings.retention_ms, kept_from)
+        if start > self._point.position:
+            self.checkpoint()  # else they would stay for as long as little is written
+        return self.remove_head(start) if start > self.log.start else None
+
+    def expire_oldest(self, excess_bytes: int, leaving: Callable[[int], object]) -> int:
+        """Let the oldest full files go, however young, until so much is free. How much that is: a restart must still
+        find all that it will look for. `leaving` is told first where the log will begin."""
+        before = self.log.start
+        start = relieved_to(self.log, excess_bytes, self._point.position)
+        if relieved_to(self.log, excess_bytes, self.log.end) > start:
+            self.checkpoint()  # at the next look more may go
+        if start == before or self._under_way:
+            return 0
+        leaving(start)
+        self.remove_head(start)
+        return start - before
+
+    def remove_head(self, start: int) -> Ticket | None:
+        """Remove the files before `start`, with what was built from them, once it is on disk that they may go."""
+        if start > self._point.position or self._under_way:
+            return None  # a restart would look for them; and only what is on disk may be vouched for
+        point = self._point = self._point._replace(start=start)
+        queues = [self.queue(topic, number) for topic, number in self._checkpoints.queues()]
+        gone = [name for queue in queues for name in queue.remove_head(queue.find_position(start))]
+        gone += self.keys.remove_head(start)
+        left = {state.name for state in self.keys.states()}
+        states = [(queue.topic, queue.number, QueueState(queue.start, queue.stored_end)) for queue in queues]
+        self.log.start = start
+        indexes = [state for state in self._checkpoints.indexes() if state.name in left]
+        ticket = self._checkpoints.save(point, indexes, states)
+        self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._remove_files(start, gone))
+        return ticket
+
+    def _remove_files(self, start: int, names: Iterable[str]) -> None:
+        self.log.remove_head(start)
+        for name in names:
+            with suppress(OSError):
+                self._files.remove(name)
+
+    def drop(self, topic: str) -> Ticket:
+        """The topic is gone: its queues go, and what is left of it in the log is nobody's."""
+        for queue in [queue for queue in self._queues.values() if queue.topic == topic]:
+            queue.is_removed = True
+            queue.forget_files()
+            del self._queues[topic, queue.number]
+            self._unstored.pop(queue, None)
+        ticket = self._checkpoints.drop(topic, self.log.end)
+        self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._remove_queues(topic))
+        return ticket
+
+    def _remove_queues(self, topic: str) -> None:
+        folder = f"{_QUEUES}/{topic}"
+        with suppress(OSError):
+            for number in self._files.names(folder):
+                if (topic, int(number) if number.isdigit() else -1) in self._queues:
+                    continue  # the topic was made again meanwhile
+                for name in self._files.names(f"{folder}/{number}"):
+                    self._files.remove(f"{folder}/{number}/{name}")
+                self._files.remove(f"{folder}/{number}")
+            self._files.remove(folder)

@@ -1,0 +1,305 @@
+"""Group commit: makes passes durable, one round after the other. The round under way is the batching window, and after
+it the turns of the loop that bring more, so there is no timer. Knows files and folders, never what is in them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from trimq.clock import Timeline, Timer
+from trimq.offload import Offload
+from trimq.storage.io.files import File, Files, is_out_of_descriptors
+
+log = logging.getLogger(__name__)
+
+
+class Dirty:
+    """What was written since the last round: files, and folders in which names came or went."""
+
+    __slots__ = ("files", "folders", "size_bytes", "wants_room")
+
+    def __init__(self) -> None:
+        self.files: set[File] = set()
+        self.folders: set[str] = set()
+        self.size_bytes = 0
+        """Of what was written to journals."""
+        self.wants_room = False
+        """A file that the present pass extends had better be extended by more than is needed now."""
+
+    def __len__(self) -> int:
+        return len(self.files) + len(self.folders)
+
+    def merge(self, other: Dirty) -> None:
+        self.files |= other.files
+        self.folders |= other.folders
+
+
+OnDurable = Callable[[int], None]
+OnFailure = Callable[[BaseException], None]
+
+
+# A round waits for at most so many turns of the loop that bring more, and for none after so long. One turn is most of
+# what there is to win for clients that wait for each answer; with more it takes longer until the first of them has its
+# own.
+_MOST_TURNS = 4
+_MOST_GATHERING_MS = 2
+
+# With so much to sync a round pays for itself, and the disk should not wait for the loop.
+_WORTH_A_ROUND_BYTES = 256 * 1024
+
+
+class Flusher(Protocol):
+    on_disk: int
+    """The last pass that survives a power cut, whatever was acknowledged."""
+
+    room_for: int
+    """A pass of at most so many writers is quicker on disk where their files do not grow with it."""
+
+    @property
+    def dirty(self) -> Dirty:
+        """Where a pass adds what it writes, until it is flushed."""
+
+    def flush(self, number: int) -> None:
+        """Pass `number` is written. It is acknowledged when the flusher's promise holds for it."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is dirty and no round is under way."""
+
+    def hurry(self) -> None:
+        """Start the next round now: the broker is about to stop."""
+
+
+class _Rounds:
+    """Syncs what is dirty, back to back, off the event loop."""
+
+    def __init__(self, files: Files, offload: Offload, syncfs_threshold: int, failed: OnFailure) -> None:
+        self._files = files
+        self._offload = offload
+        self._syncfs_threshold = syncfs_threshold
+        self._failed = failed
+        self._is_short = False
+        self.dirty = Dirty()
+        self.number = 0
+        """The last pass whose writes are in `dirty`, or were in that of a round before."""
+        self.under_way = False
+        self.synced: OnDurable = lambda number: None
+
+    @property
+    def has_work(self) -> bool:
+        return len(self.dirty) > 0
+
+    def start(self) -> None:
+        number, dirty = self.number, self.dirty
+        self.dirty = Dirty()
+        self.under_way = True
+        # Off the loop: a sync on it would stop every connection for as long as the disk takes.
+        try:
+            work = self._prepare(dirty)
+        except OSError as error:
+            self._finish(number, error)
+        else:
+            self._offload(work, lambda _, error: self._finish(number, error))
+
+    def _prepare(self, dirty: Dirty) -> Callable[[], None]:
+        if len(dirty) > self._syncfs_threshold:
+            return self._files.sync_all
+        syncs = []
+        for file in sorted(dirty.files, key=_name):  # in the same order on every run
+            try:
+                syncs.append(file.begin_sync())
+            except FileNotFoundError:
+                continue  # removed since it was written
+            except OSError as error:
+                if not is_out_of_descriptors(error):
+                    raise
+                self._note_short(file.name, error)
+                return lambda: self._sync_all_after(syncs)
+        return lambda: self._sync(syncs, sorted(dirty.folders))
+
+    def _note_short(self, name: str, error: OSError) -> None:
+        if not self._is_short:  # said once: every round may find it so
+            self._is_short = True
+            log.warning(
+                "%s cannot be opened: %s. Everything is synced at once instead. Let the process open more files"
+                " (ulimit -n)",
+                name,
+                error.strerror,
+            )
+
+    def _sync_all_after(self, syncs: Iterable[Callable[[], None]]) -> None:
+        for sync in syncs:  # they hold descriptors
+            sync()
+        self._files.sync_all()
+
+    def _sync(self, syncs: Iterable[Callable[[], None]], folders: Iterable[str]) -> None:
+        for sync in syncs:
+            sync()
+        for folder in folders:
+            with suppress(FileNotFoundError):  # removed since it changed
+                self._files.sync_folder(folder)
+
+    def _finish(self, number: int, error: BaseException | None) -> None:
+        if error is not None:
+            self._failed(error)  # still under way, for ever: no later round may vouch for what this one lost
+        else:
+            self.under_way = False
+            self.synced(number)
+
+
+class Turns(NamedTuple):
+    """Of the event loop."""
+
+    soon: Callable[[Callable[[], None]], object]
+    """Calls back in the next one."""
+    is_collecting: Callable[[], bool]
+    """Whether this one has brought something that is not written yet."""
+
+
+class SyncFlusher:
+    """A pass is durable when its bytes are on disk. Where passes come close together, a round that began with the first
+    would leave all others to the next one, and each round has its price: so it waits while each turn of the loop brings
+    more. What comes alone is synced at once."""
+
+    def __init__(
+        self,
+        files: Files,
+        offload: Offload,
+        syncfs_threshold: int,
+        durable: OnDurable,
+        failed: OnFailure,
+        turns: Turns,
+        timeline: Timeline,
+    ) -> None:
+        self._rounds = _Rounds(files, offload, syncfs_threshold, failed)
+        self._rounds.synced = self._synced
+        self._turns = turns
+        self._timeline = timeline
+        self._durable = durable
+        self._has_company = False
+        """Whether the last round was for several passes, or one came while it was under way."""
+        self._is_gathering = False
+        self._gathered_bytes = 0
+        self._gathers_until_ms = 0
+        self._turns_left = 0
+        self._last_round = 0
+        self.on_disk = 0
+        self.room_for = syncfs_threshold  # a sync of all waits for the file system's journal in any case
+
+    @property
+    def dirty(self) -> Dirty:
+        return self._rounds.dirty
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._rounds.under_way and not self._is_gathering
+
+    def flush(self, number: int) -> None:
+        self._rounds.number = number
+        if not self._rounds.under_way and not self._is_gathering:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._has_company and self._rounds.dirty.size_bytes < _WORTH_A_ROUND_BYTES:
+            self._is_gathering = True
+            self._gathers_until_ms = self._timeline.now_ms() + _MOST_GATHERING_MS
+            self._turns_left = _MOST_TURNS
+            self._gather()
+        else:
+            self._start()
+
+    def _gather(self) -> None:
+        self._gathered_bytes = self._rounds.dirty.size_bytes
+        self._turns.soon(self._look)
+
+    def _look(self) -> None:
+        size_bytes = self._rounds.dirty.size_bytes
+        brought_more = size_bytes > self._gathered_bytes or self._turns.is_collecting()
+        may_wait = self._turns_left > 0 and self._timeline.now_ms() < self._gathers_until_ms
+        if brought_more and may_wait and size_bytes < _WORTH_A_ROUND_BYTES:
+            self._turns_left -= 1
+            self._gather()
+        else:
+            self._is_gathering = False
+            self._start()
+
+    def _start(self) -> None:
+        self._has_company = self._rounds.number > self._last_round + 1
+        self._last_round = self._rounds.number
+        self._rounds.start()
+
+    def _synced(self, number: int) -> None:
+        self.on_disk = number
+        if self._rounds.number > number:
+            self._has_company = True
+            self._begin()
+        self._durable(number)
+
+    def hurry(self) -> None:
+        """Rounds start by themselves."""
+
+
+class AsyncFlusher:
+    """A pass is acknowledged from the page cache; what is dirty reaches the disk within the interval."""
+
+    room_for = 0
+
+    def __init__(
+        self,
+        files: Files,
+        offload: Offload,
+        syncfs_threshold: int,
+        durable: OnDurable,
+        failed: OnFailure,
+        timeline: Timeline,
+        interval_ms: int,
+    ) -> None:
+        self._rounds = _Rounds(files, offload, syncfs_threshold, failed)
+        self._rounds.synced = self._synced
+        self._durable = durable
+        self._timeline = timeline
+        self._interval_ms = interval_ms
+        self._timer: Timer | None = None
+        self.on_disk = 0
+
+    @property
+    def dirty(self) -> Dirty:
+        return self._rounds.dirty
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._rounds.under_way and not self._rounds.has_work
+
+    def flush(self, number: int) -> None:
+        self._rounds.number = number
+        if self.is_idle:
+            self.on_disk = number  # it wrote nothing
+        elif self._timer is None and not self._rounds.under_way:
+            self._wait()
+        self._durable(number)
+
+    def _wait(self) -> None:
+        self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        if not self._rounds.under_way:
+            self._rounds.start()
+
+    def _synced(self, number: int) -> None:
+        self.on_disk = number
+        if self._rounds.has_work and self._timer is None:
+            self._wait()
+        self._durable(number)  # acknowledged long ago, but somebody may wait for the flusher to be idle
+
+    def hurry(self) -> None:
+        """Start the next round now: the broker is about to stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._due()
+
+
+def _name(file: File) -> str:
+    return file.name

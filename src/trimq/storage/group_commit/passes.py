@@ -1,0 +1,218 @@
+"""Loop passes: everything that one pass of the event loop appends is written together, numbered, and acknowledged
+together once the flusher has it on disk. Knows who wrote, never what."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from trimq.errors import Refusal, WriteFailed
+from trimq.storage.group_commit.flusher import Dirty, Flusher, Turns
+
+log = logging.getLogger(__name__)
+
+
+class Ticket:
+    """What an append holds until its pass is settled. `refusal` is set when the pass could not be written."""
+
+    __slots__ = ("number", "refusal")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.refusal: Refusal | None = None
+
+
+class JointTicket(Ticket):
+    """Several tickets as one: refused if any of them is."""
+
+    __slots__ = ("_tickets",)
+
+    def __init__(self, tickets: Sequence[Ticket]) -> None:
+        self._tickets = tickets
+        super().__init__(max(ticket.number for ticket in tickets))
+
+    @property
+    def refusal(self) -> Refusal | None:
+        return next((ticket.refusal for ticket in self._tickets if ticket.refusal is not None), None)
+
+    @refusal.setter
+    def refusal(self, refusal: Refusal | None) -> None:
+        """It follows from the others."""
+
+
+_new_ticket = object.__new__  # half the time of its constructor, for every pass of every journal
+
+
+class Writer(Protocol):
+    """Takes part in passes: collects bytes during one, writes them at its end."""
+
+    def write_pass(self, dirty: Dirty) -> None:
+        """Write what was collected and add to `dirty` what must be synced. OSError: nothing of it counts."""
+
+    def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
+        """Go back to where the pass began: ends, state, and files, which are dirty too. The ticket gets `refusal`."""
+
+    def settle_pass(self, number: int) -> None:
+        """What was written in this pass, and all before it, is durable."""
+
+
+class Passes:
+    """The numbered passes of one broker."""
+
+    __slots__ = (
+        "_afterwards",
+        "_call_soon",
+        "_failed",
+        "_flusher",
+        "_is_broken",
+        "_joined",
+        "_listeners",
+        "_on_disk",
+        "_unsettled",
+        "current",
+        "durable",
+        "written",
+    )
+
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], failed: Callable[[BaseException], None]
+    ) -> None:
+        self._call_soon = call_soon
+        self._failed = failed
+        self._flusher: Flusher | None = None
+        self._joined: list[Writer] = []
+        self._unsettled: deque[tuple[int, list[Writer]]] = deque()
+        self._listeners: list[Callable[[], None]] = []
+        self._afterwards: deque[tuple[Ticket, Callable[[Ticket], object]]] = deque()
+        self._on_disk: deque[tuple[Ticket, Callable[[Ticket], object]]] = deque()
+        self._is_broken = False
+        self.current = 1
+        self.written = 0
+        self.durable = 0
+
+    def start(self, flusher: Flusher) -> None:
+        self._flusher = flusher
+
+    def on_progress(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever `written` or `durable` moved, after every writer has been settled."""
+        self._listeners.append(listener)
+
+    def join(self, writer: Writer, is_first: bool = False) -> Ticket:
+        """`writer` will write in this pass: to be called once by each. The ticket is the writer's to share. `is_first`:
+        others want to know whether it could, before they write."""
+        if not self._joined:
+            self._call_soon(self.finish)
+        if is_first:
+            self._joined.insert(0, writer)
+        else:
+            self._joined.append(writer)
+        ticket = _new_ticket(Ticket)
+        ticket.number, ticket.refusal = self.current, None
+        return ticket
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call back at the end of this turn of the loop: for what is done once for all that happens in it."""
+        self._call_soon(callback)
+
+    @property
+    def turns(self) -> Turns:
+        return Turns(self._call_soon, lambda: bool(self._joined))
+
+    def afterwards(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
+        """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
+        self._afterwards.append((ticket, callback))
+
+    def follow_up(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
+        """As `afterwards`, for what begins something new: if it fails, that is a bug of whoever began it, told in the
+        log, and what is durable is durable all the same. Not for what keeps anything in step with the files."""
+        self._afterwards.append((ticket, partial(_try, callback)))
+
+    def when_on_disk(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
+        """Call back once the ticket's pass survives a power cut, or is refused. That is `afterwards`, unless passes are
+        acknowledged from the page cache: for whatever a restart could not do without."""
+        self._on_disk.append((ticket, callback))
+
+    @property
+    def is_all_on_disk(self) -> bool:
+        """Whether all that was acknowledged survives a power cut: always, unless that is done from the page cache."""
+        return self._flusher is None or self._flusher.on_disk >= self.durable
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is unwritten or unsettled."""
+        return not self._joined and not self._unsettled and (self._flusher is None or self._flusher.is_idle)
+
+    def finish(self) -> None:
+        """End the pass: write everything that was collected, then let the flusher make it durable."""
+        if not self._joined or self._is_broken:
+            return
+        assert self._flusher is not None, "a pass ends after the broker has started"
+        number, writers = self.current, self._joined
+        self._joined = []
+        self.current += 1
+        dirty = self._flusher.dirty
+        dirty.wants_room = len(writers) <= self._flusher.room_for
+        kept: list[Writer] | None = writers
+        for writer in writers:
+            try:
+                writer.write_pass(dirty)
+            except OSError as error:
+                kept = self._undo(writer, kept, error, dirty)
+        if kept is None:
+            return
+        self.written = number
+        self._unsettled.append((number, kept))
+        self._flusher.flush(number)
+        if self.durable < number:
+            for listener in self._listeners:
+                listener()
+
+    def _undo(self, writer: Writer, kept: list[Writer] | None, error: OSError, dirty: Dirty) -> list[Writer] | None:
+        """Those of `kept` whose bytes still count. None: one could be neither written nor undone."""
+        log.warning("a write failed, its pass is undone: %s", error)
+        try:
+            writer.undo_pass(WriteFailed(str(error)), dirty)
+        except OSError as worse:
+            # Bytes of a refused request stay in the file and would be read after a restart: no more answers.
+            self.give_up(worse)
+            return None
+        return None if kept is None else [other for other in kept if other is not writer]
+
+    def give_up(self, error: BaseException) -> None:
+        """The files are in a state that only a restart puts right: nothing is acknowledged any more."""
+        self._is_broken = True
+        self._failed(error)
+
+    def settle(self, number: int) -> None:
+        """The flusher's word: passes up to `number` are durable."""
+        if self._is_broken:
+            return
+        if number > self.durable:
+            self.durable = number
+        unsettled = self._unsettled
+        while unsettled and unsettled[0][0] <= number:
+            settled, writers = unsettled.popleft()
+            for writer in writers:
+                writer.settle_pass(settled)
+        if self._afterwards:
+            _call_back(self._afterwards, number)
+        if self._on_disk and self._flusher is not None:
+            _call_back(self._on_disk, self._flusher.on_disk)
+        for listener in self._listeners:
+            listener()
+
+
+def _try(callback: Callable[[Ticket], object], ticket: Ticket) -> None:
+    try:
+        callback(ticket)
+    except Exception:
+        log.exception("what was to follow a pass failed")
+
+
+def _call_back(waiting: deque[tuple[Ticket, Callable[[Ticket], object]]], number: int) -> None:
+    while waiting and waiting[0][0].number <= number:
+        ticket, callback = waiting.popleft()
+        callback(ticket)

@@ -1,0 +1,286 @@
+"""Looks through a stopped broker's folder without changing it: every batch, every index, every table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from trimq.errors import Damage, StartMistake
+from trimq.formats.batch import BadBatch, BatchHeader, check_stored
+from trimq.formats.checksum import crc32c
+from trimq.storage.checkpoints.file_names import (
+    LEADER_EPOCHS,
+    LOG,
+    OFFSET_INDEX,
+    PARTITION_METADATA,
+    PRODUCER_SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    Unusable,
+)
+from trimq.storage.checkpoints.leader_epochs import parse_epochs, parse_partition_metadata
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints, IndexSums
+from trimq.storage.group_commit.segment import base_of, is_room, segment_name
+from trimq.storage.guards.quarantine import is_set_aside
+from trimq.storage.io.files import File, Files
+from trimq.storage.io.memory_files import MemoryFiles
+from trimq.storage.partition_log import aborted_index
+from trimq.storage.partition_log.expected_segments import GIVEN_UP, breaches, remedy
+from trimq.storage.partition_log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, StoredIndex
+from trimq.storage.partition_log.producers import ProducerStates
+from trimq.storage.partition_log.store import ROOT
+from trimq.storage.tables.records import iterate_frames
+from trimq.storage.tables.recovery import DamagedTable, Recovery
+from trimq.storage.tables.table import Table
+
+TABLES = "tables"
+_CHECKPOINTS = "checkpoints"
+_TAIL_REMEDY = "Start the broker: it cuts what was never acknowledged."
+_INDEX_REMEDY = "Start the broker: it builds the index anew from the log."
+_COMPANION_REMEDY = "Start the broker: it builds the file anew, or names what must be restored."
+_TABLE_REMEDY = "Start the broker: it cuts a torn tail."
+_REFUSED_REMEDY = "Restore the files of this table from a backup: the broker does not start with them as they are."
+_OWNER_REMEDY = "Move the folder away, or remove this file if the records are those of the topic."
+_PIECE_BYTES = 1024 * 1024
+_NOBODY: Mapping[str, UUID] = {}
+
+V = TypeVar("V")
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    file: str
+    position: int
+    problem: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSegment:
+    """A segment of a partition folder, and the number in the name of the one after it."""
+
+    folder: str
+    base: int
+    following: int | None
+    file: File
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+
+def partitions(files: Files) -> Iterator[tuple[str, int]]:
+    """Topic and number of every partition folder."""
+    for name in files.names(ROOT):
+        topic, dash, number = name.rpartition("-")
+        if dash and number.isascii() and number.isdigit():
+            yield topic, int(number)
+
+
+def segments(files: Files, folder: str) -> list[FoundSegment]:
+    bases = [base for name in files.names(folder) if (base := base_of(name, LOG)) is not None]
+    return [
+        FoundSegment(folder, base, following, files.open(f"{folder}/{segment_name(base, LOG)}"))
+        for base, following in zip(bases, [*bases[1:], None], strict=False)  # there may be none
+    ]
+
+
+def batches(segment: FoundSegment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Position, header and bytes of every batch. BadBatch: the one after the last given is damaged or torn. Zeros at
+    the end of the log are the room that a broker has made there."""
+    size = segment.file.size()
+    view = segment.file.view(0, size) if size else memoryview(b"")
+    position = 0
+    while position < size:
+        try:
+            header = check_stored(view, position)
+        except BadBatch:
+            if segment.following is None and is_room(view[position:]):
+                return
+            raise
+        yield position, header, view[position : position + header.size]
+        position += header.size
+
+
+def verify(files: Files, progress: Progress, owners: Mapping[str, UUID] = _NOBODY) -> Iterator[Finding]:
+    """Everything that does not fit together. `owners` are the ids of the topics whose folders must be there."""
+    yield from _verify_tables(files)
+    checkpoints = find_checkpoints(files)
+    for folder, id in owners.items():
+        checkpoints.take(folder, id)
+    folders = sorted({*owners, *(f"{ROOT}/{name}" for name in files.names(ROOT) if not is_set_aside(name))})
+    found = {folder: segments(files, folder) for folder in folders}
+    total, done = sum(segment.file.size() for each in found.values() for segment in each), 0
+    progress(0, total)
+    for folder, inside in found.items():
+        broken = {finding.file: finding for finding in _verify_expected(files, folder, inside, checkpoints)}
+        yield from broken.values()
+        for segment in inside:
+            if segment.name not in broken:
+                yield from _verify_segment(files, segment, checkpoints)
+            done += segment.file.size()
+            segment.file.close()
+            progress(done, total)
+        yield from _verify_companions(files, folder)
+        yield from _verify_owner(files, folder, owners.get(folder))
+
+
+def _verify_expected(
+    files: Files, folder: str, found: list[FoundSegment], checkpoints: Checkpoints
+) -> Iterator[Finding]:
+    """What a start would miss, unless its records are given up."""
+    given_up = {base for name in files.names(folder) if (base := base_of(name, GIVEN_UP)) is not None}
+    sizes = {segment.base: segment.file.size() for segment in found} | dict.fromkeys(given_up, 0)
+    for breach in breaches(folder, dict(sorted(sizes.items())), checkpoints, given_up):
+        yield Finding(breach.file, breach.position, f"it {breach.problem}", remedy(breach.file))
+
+
+def _verify_owner(files: Files, folder: str, id: UUID | None) -> Iterator[Finding]:
+    path = f"{folder}/{PARTITION_METADATA}"
+    if id is None or PARTITION_METADATA not in files.names(folder):
+        return
+    with suppress(Unusable):  # which is told of the companions
+        owner = parse_partition_metadata(_read(files, path))
+        if owner != id:
+            yield Finding(path, 0, f"it names the topic {owner}, but the folder should be that of {id}", _OWNER_REMEDY)
+
+
+def read_table(files: Files, name: str, kind: type[V]) -> dict[str, V]:
+    """What a table holds, from a copy: to open it would tidy up its files."""
+    copy = MemoryFiles()
+    copy.make_folder(TABLES)
+    for short in files.names(TABLES):
+        if short.startswith(f"{name}."):
+            copy.open(f"{TABLES}/{short}", create=True).write(0, [_read(files, f"{TABLES}/{short}")])
+    return Recovery(copy, TABLES, name, kind, is_copy=True).run().values
+
+
+def find_checkpoints(files: Files) -> Checkpoints:
+    """None where their table is damaged, which is told of the tables."""
+    try:
+        found = read_table(files, _CHECKPOINTS, list)
+    except (Damage, StartMistake):
+        found = {}
+    return Checkpoints(cast("Table[list[Any]]", found))  # which is only read
+
+
+def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoints) -> Iterator[Finding]:
+    mark = checkpoints.sealed(segment.folder, segment.base)
+    position, expected = 0, segment.base
+    try:
+        for position, header, _ in batches(segment):
+            if header.base_offset < expected or (segment.following or header.next_offset) < header.next_offset:
+                problem = f"offset {header.base_offset} is out of order"
+                yield Finding(segment.name, position, problem, remedy(segment.name))
+                return
+            expected = header.next_offset
+            position += header.size
+        if position < segment.file.size() and _is_durable(segment, position, checkpoints):
+            raise BadBatch("there are only zeros")
+    except BadBatch as error:
+        # Whoever died while it began the next segment may not have come to give back the room in this one.
+        is_last = segment.following is None or (mark is None and is_room(_rest(segment, position)))
+        is_tail = is_last and not _is_durable(segment, position, checkpoints)
+        advice = _TAIL_REMEDY if is_tail else remedy(segment.name)
+        yield Finding(segment.name, position, f"no whole batch is here: {error}", advice)
+        return
+    if mark is not None and mark.crc is not None and mark.crc != _sum(segment):
+        yield Finding(segment.name, 0, "the checksum of the whole file does not match", remedy(segment.name))
+    yield from _verify_index(files, segment, expected, IndexSums() if mark is None else mark.sums or IndexSums())
+
+
+def _is_durable(segment: FoundSegment, position: int, checkpoints: Checkpoints) -> bool:
+    point = checkpoints.point(segment.folder)
+    return point is not None and (segment.base, position) < (point.base, point.position)
+
+
+def _rest(segment: FoundSegment, position: int) -> memoryview:
+    return segment.file.view(position, segment.file.size() - position)
+
+
+def _sum(segment: FoundSegment) -> int:
+    crc = 0
+    for position in range(0, segment.file.size(), _PIECE_BYTES):
+        crc = crc32c(segment.file.read(position, _PIECE_BYTES), crc)
+    return crc
+
+
+def _verify_index(files: Files, segment: FoundSegment, end_offset: int, sums: IndexSums) -> Iterator[Finding]:
+    offsets_name, times_name = (
+        f"{segment.folder}/{segment_name(segment.base, suffix)}" for suffix in (OFFSET_INDEX, TIME_INDEX)
+    )
+    try:
+        offsets, times = _read(files, offsets_name), _read(files, times_name)
+    except FileNotFoundError:
+        return  # made at the next checkpoint
+    name = offsets_name
+    try:
+        index = StoredIndex(segment.base, offsets, times, segment.file.size(), end_offset)
+        last_offsets = {position: header.last_offset for position, header, _ in batches(segment)}
+        for offset, position in index.offsets():
+            if last_offsets.get(position) != offset:
+                raise Unusable(f"no batch at byte {position} ends at offset {offset}")
+        _require_sum(offsets, sums.offsets * OFFSET_ENTRY_BYTES, sums.offsets_crc)
+        name = times_name
+        for _ in index.times():
+            pass
+        _require_sum(times, sums.times * TIME_ENTRY_BYTES, sums.times_crc)
+    except Unusable as error:
+        yield Finding(name, 0, str(error), _INDEX_REMEDY)
+
+
+def _require_sum(data: bytes, size: int, crc: int) -> None:
+    if len(data) < size or crc32c(data[:size]) != crc:
+        raise Unusable("the checksum does not match")
+
+
+def _verify_companions(files: Files, folder: str) -> Iterator[Finding]:
+    """What has a format of its own that shows damage."""
+    for name in files.names(folder):
+        decode = next((decode for suffix, decode in _DECODERS.items() if name.endswith(suffix)), None)
+        if decode is not None:
+            try:
+                decode(_read(files, f"{folder}/{name}"))
+            except Unusable as error:
+                yield Finding(f"{folder}/{name}", 0, str(error), _COMPANION_REMEDY)
+
+
+def _verify_tables(files: Files) -> Iterator[Finding]:
+    """What a start would refuse, and tails that it would cut."""
+    refused = set()
+    for table in dict.fromkeys(name.partition(".")[0] for name in files.names(TABLES)):
+        try:
+            read_table(files, table, Any)
+        except DamagedTable as damage:
+            refused.add(table)
+            yield Finding(damage.file, damage.position, damage.problem, _REFUSED_REMEDY)
+        except (Damage, StartMistake) as error:
+            refused.add(table)
+            yield Finding(f"{TABLES}/{table}", 0, str(error), _REFUSED_REMEDY)
+    for name in files.names(TABLES):
+        data = _read(files, f"{TABLES}/{name}")
+        position = 0
+        for frame in iterate_frames(data):
+            position = frame.end
+        if position < len(data) and name.partition(".")[0] not in refused:
+            yield Finding(f"{TABLES}/{name}", position, "no whole record is here", _TABLE_REMEDY)
+
+
+def _read(files: Files, name: str) -> bytes:
+    file = files.open(name)
+    data = file.read(0, file.size())
+    file.close()
+    return data
+
+
+_DECODERS: dict[str, Callable[[bytes], object]] = {
+    TRANSACTION_INDEX: aborted_index.decode,
+    PRODUCER_SNAPSHOT: ProducerStates.decode,
+    LEADER_EPOCHS: parse_epochs,
+    PARTITION_METADATA: parse_partition_metadata,
+}

@@ -1,0 +1,234 @@
+"""Looks through the queue logs of a stopped broker's folder without changing them: every message, every shared body,
+every record of what was settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from trimq.formats.content import (
+    FOOTER,
+    FOOTER_BYTES,
+    NO_BLOB,
+    SHARED,
+    TRANSIENT,
+    Footer,
+    Head,
+    Stored,
+    blob_of,
+    check,
+    read_footer,
+    read_references,
+    read_stored,
+)
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.segment import base_of, is_room, segment_name
+from trimq.storage.guards.quarantine import is_set_aside
+from trimq.storage.inspection.partitions import Finding, Progress, find_checkpoints
+from trimq.storage.io.files import File, Files
+from trimq.storage.queue_log.acks import replay
+from trimq.storage.queue_log.segment import ACKS, CONTENTS
+from trimq.storage.queue_log.shared_bodies import VOLATILE
+from trimq.storage.queue_log.store import BLOBS, ROOT
+
+_REMEDY = "Put it back from a copy, or remove the folder to go on without the messages of this queue."
+_BODY_REMEDY = "Put it back from a copy: the messages whose bodies these are cannot be delivered without."
+_TAIL_REMEDY = "Start the broker: it cuts what was never acknowledged."
+_ACKS_REMEDY = "Start the broker: it cuts the rest, and delivers again what was settled there."
+_REFERENCE_REMEDY = "Start the broker: it leaves out the message, which was never acknowledged, or settled by all."
+
+
+@dataclass(slots=True)
+class FoundSegment:
+    """A segment of a queue's folder. `is_last`: nothing follows it; `settled` has a byte for each message that anything
+    was said of, 1 when it is settled; `acks_bytes` is where what is whole of that ends."""
+
+    folder: str
+    base: int
+    file: File
+    is_last: bool
+    messages: int = 0
+    end: int = 0
+    settled: bytearray = field(default_factory=bytearray)
+    acks_bytes: int = 0
+
+    def is_settled(self, offset: int) -> bool:
+        message = offset - self.base
+        return message < len(self.settled) and self.settled[message] == 1
+
+
+def names(files: Files) -> list[str]:
+    """The folders of the logs, but for that of the shared bodies."""
+    return [name for name in files.names(ROOT) if name != BLOBS and not is_set_aside(name)]
+
+
+def segments(files: Files, folder: str) -> list[FoundSegment]:
+    """With what was settled of them."""
+    bases = [base for name in files.names(folder) if (base := base_of(name, CONTENTS)) is not None]
+    found = []
+    for base in bases:
+        file = files.open(f"{folder}/{segment_name(base, CONTENTS)}")
+        segment = FoundSegment(folder, base, file, base == bases[-1])
+        for head in message_heads(segment):
+            segment.messages += 1
+            segment.end = head.offset + 1
+        segment.end = max(segment.end, base)
+        _read_acks(files, segment)
+        found.append(segment)
+    return found
+
+
+def _read_acks(files: Files, segment: FoundSegment) -> None:
+    short = segment_name(segment.base, ACKS)
+    if short in files.names(segment.folder):
+        file = files.open(f"{segment.folder}/{short}")
+        found = replay(file.read(0, file.size()), segment.end - segment.base)
+        file.close()
+        segment.settled, segment.acks_bytes = found.flags, found.size
+
+
+def heads(segment: FoundSegment) -> Iterator[tuple[int, Head]]:
+    """Position and head of each whole record, footers too, up to the first that is damaged or torn."""
+    size = segment.file.size()
+    view = segment.file.view(0, size)
+    position = 0
+    while position < size and (head := check(view, position)) is not None:
+        yield position, head
+        position = head.end
+
+
+def message_heads(segment: FoundSegment) -> Iterator[Head]:
+    return (head for _, head in heads(segment) if not head.flags & FOOTER)
+
+
+class SharedBodies:
+    """Where the bodies are that several queues refer to."""
+
+    def __init__(self, files: Files) -> None:
+        self._places: dict[int, tuple[FoundSegment, int]] = {}
+        self._unreadable: list[range] = []
+        found = segments(files, f"{ROOT}/{BLOBS}")
+        for segment, following in zip(found, [*(each.base for each in found[1:]), VOLATILE], strict=False):
+            end = 0
+            for position, head in heads(segment):
+                end = head.end
+                if not head.flags & FOOTER:
+                    self._places[head.offset] = (segment, position)
+            rest = segment.file.view(end, segment.file.size() - end)
+            if rest and not (segment.is_last and is_room(rest)):
+                self._unreadable.append(range(segment.end, following))
+
+    def is_missing(self, blob: int) -> bool:
+        """It is not there. What may stand behind a damage, which is told where it is, is not counted."""
+        return blob not in self._places and not any(blob in each for each in self._unreadable)
+
+    def read(self, blob: int) -> bytes | None:
+        """None: it is not there, or damaged."""
+        if blob not in self._places:
+            return None
+        segment, position = self._places[blob]
+        found = read_stored(segment.file.view(0, segment.file.size()), position)
+        return None if found is None else found[0].content.body
+
+
+def messages(files: Files, name: str) -> Iterator[tuple[Stored, bytes | None, bool]]:
+    """Each that stands in a queue's log, its body, wherever that is, and whether it was settled; up to the first that
+    is damaged in each segment."""
+    bodies = SharedBodies(files)
+    for segment in segments(files, f"{ROOT}/{name}"):
+        view = segment.file.view(0, segment.file.size())
+        for position, head in heads(segment):
+            found = None if head.flags & FOOTER else read_stored(view, position)
+            if found is not None:
+                stored = found[0]
+                body = bodies.read(blob_of(stored)) if stored.flags & SHARED else stored.content.body
+                yield stored, body, segment.is_settled(stored.offset)
+
+
+def verify(files: Files, progress: Progress, expected: Iterable[str] = ()) -> Iterator[Finding]:
+    """Everything that does not fit together. `expected`: the folders that must be there if anything of them is known to
+    be on disk."""
+    checkpoints = find_checkpoints(files)
+    folders = sorted({*expected, *(f"{ROOT}/{name}" for name in files.names(ROOT) if not is_set_aside(name))})
+    bodies = SharedBodies(files)
+    for done, folder in enumerate(folders):
+        found = segments(files, folder)
+        yield from _verify_marks(folder, found, checkpoints)
+        for segment in found:
+            yield from _verify_segment(segment, checkpoints)
+            yield from _verify_acks(files, segment)
+            if folder != f"{ROOT}/{BLOBS}":
+                yield from _verify_references(segment, bodies)
+            segment.file.close()
+        progress(done + 1, len(folders))
+
+
+def _remedy(folder: str) -> str:
+    return _BODY_REMEDY if folder == f"{ROOT}/{BLOBS}" else _REMEDY
+
+
+def _verify_marks(folder: str, found: list[FoundSegment], checkpoints: Checkpoints) -> Iterator[Finding]:
+    there = {segment.base for segment in found}
+    for base in checkpoints.marked(folder):
+        if base not in there:
+            yield Finding(f"{folder}/{segment_name(base, CONTENTS)}", 0, "it is missing", _remedy(folder))
+
+
+def _verify_segment(segment: FoundSegment, checkpoints: Checkpoints) -> Iterator[Finding]:
+    """The first damage, as what stands behind it cannot be trusted."""
+    name, size = segment.file.name, segment.file.size()
+    mark = checkpoints.sealed(segment.folder, segment.base)
+    if mark is not None and mark.size != size:
+        yield Finding(name, size, f"it has {size} bytes, but was sealed with {mark.size}", _remedy(segment.folder))
+        return
+    position, expected = 0, segment.base
+    for at, head in heads(segment):
+        if not head.flags & FOOTER:
+            if head.offset < expected:
+                yield Finding(name, at, f"offset {head.offset} is out of order", _remedy(segment.folder))
+                return
+            expected = head.offset + 1
+        position = head.end
+    is_sealed = mark is not None or any(base > segment.base for base in checkpoints.marked(segment.folder))
+    if position < size:
+        has_room = not is_sealed and is_room(segment.file.view(position, size - position))
+        if has_room and segment.is_last:
+            return  # that a broker has made for what it would append
+        # Or it died while it began the next segment, and did not come to give it back.
+        advice = _TAIL_REMEDY if has_room or (segment.is_last and not is_sealed) else _remedy(segment.folder)
+        yield Finding(name, position, "no whole message is here, or it does not match its checksum", advice)
+    elif mark is not None and (problem := _footer_problem(segment)) is not None:
+        yield Finding(name, size - FOOTER_BYTES, problem, _remedy(segment.folder))
+
+
+def _footer_problem(segment: FoundSegment) -> str | None:
+    size = segment.file.size()
+    footer: Footer | None = read_footer(segment.file.read(max(size - FOOTER_BYTES, 0), FOOTER_BYTES))
+    if footer is None:
+        return "it was sealed, but has no footer"
+    if footer.records != segment.messages:
+        return f"it holds {segment.messages} messages, but its footer says {footer.records}"
+    shared = [(head.offset - segment.base, head.blob) for _, head in heads(segment) if head.blob != NO_BLOB]
+    listed: list[tuple[int, int]] | None = []
+    for at, head in heads(segment):
+        if head.flags == FOOTER | SHARED:
+            listed = read_references(segment.file.read(at, head.end - at))
+    return None if listed == shared else "its list of shared bodies is not that of its messages"
+
+
+def _verify_acks(files: Files, segment: FoundSegment) -> Iterator[Finding]:
+    short = segment_name(segment.base, ACKS)
+    if short in files.names(segment.folder):
+        file = files.open(f"{segment.folder}/{short}")
+        if segment.acks_bytes < file.size():
+            yield Finding(file.name, segment.acks_bytes, "no whole record of settled messages is here", _ACKS_REMEDY)
+        file.close()
+
+
+def _verify_references(segment: FoundSegment, bodies: SharedBodies) -> Iterator[Finding]:
+    for at, head in heads(segment):
+        is_passing = head.flags & TRANSIENT or head.blob & VOLATILE
+        if head.blob == NO_BLOB or is_passing or segment.is_settled(head.offset) or not bodies.is_missing(head.blob):
+            continue
+        problem = f"the shared body {head.blob} of message {head.offset} is not in {ROOT}/{BLOBS}"
+        yield Finding(segment.file.name, at, problem, _REFERENCE_REMEDY)

@@ -1,0 +1,371 @@
+"""Every file-system call of the broker, and the one place to inject faults. Names are relative to one root folder."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from trimq.model import Buffer
+from trimq.storage.io.system_calls import Memory, lock_pages, memory_of_process, syncfs
+
+__all__ = ["DiskFiles", "File", "Files", "Memory", "Space", "is_folder", "is_out_of_descriptors", "split_path"]
+
+# The kernel takes at most this many parts in one call (IOV_MAX on Linux).
+_MAX_PARTS = 1024
+
+# A mapped file is mapped anew when a view reaches past the map; shorter reads there are copied instead. So is what lies
+# near the beginning of a file that is not mapped: a map costs as much as a copy of this.
+_COPY_BELOW = 128 * 1024
+_UNMAPPED_BELOW = 32 * 1024
+
+_WARM_BYTES = 1024 * 1024
+
+# What Linux reads ahead at a time: where one byte of it is in memory the rest nearly always is.
+_PROBE_BYTES = 128 * 1024
+_PROBE = [bytearray(1)]
+
+
+# The process, or the whole system, has no descriptor left. That says nothing about what was written.
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+
+T = TypeVar("T")
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    return error.errno in _NO_DESCRIPTOR
+
+
+class Space(NamedTuple):
+    free_bytes: int
+    total_bytes: int
+
+
+class File(Protocol):
+    """One file, opened when used. Called on the event loop only, but for what `begin_sync` gives back."""
+
+    @property
+    def name(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        """Write all parts from `position` on, or raise OSError with an unknown share of them written."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def view(self, position: int, length: int) -> memoryview:
+        """Bytes that were written before, without a copy where that is cheaper. Valid as long as it is held."""
+
+    def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
+        """What to call, once, off the event loop, so that reading these bytes does not wait for the disk. None: it
+        would not wait now."""
+
+    def begin_sync(self) -> Callable[[], None]:
+        """What to call, once, off the event loop: it returns when all that was written before survives a power cut."""
+
+    def begin_reserve(self, size: int) -> Callable[[], None]:
+        """What to call, once, off the event loop: the disk has room for so many bytes then, which are zeros. OSError:
+        it has not."""
+
+    def begin_fill(self, position: int, length: int) -> Callable[[], None]:
+        """What to call, once, off the event loop: zeros are here then, in the page cache and on disk."""
+
+    def begin_lock(self, length: int) -> Callable[[], Callable[[], None]]:
+        """What to call, once, off the event loop: the first bytes, which must be there, stay in memory until what it
+        gives back is called. OSError: the system does not allow it."""
+
+    def resize(self, size: int) -> None: ...
+
+    def close(self) -> None:
+        """Give back the descriptor. The file opens again when it is next used."""
+
+
+class Files(Protocol):
+    def open(self, name: str, create: bool = False) -> File:
+        """The file, which must exist unless it is created here. A new name is durable after `sync_folder`."""
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, sorted; empty when there is no such folder."""
+
+    def make_folder(self, name: str) -> None: ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file or an empty folder. Views of it stay valid."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomically, replacing a file of the new name."""
+
+    def sync_folder(self, name: str) -> None:
+        """Return when the names in this folder survive a power cut."""
+
+    def sync_all(self) -> None:
+        """Return when everything under the root survives a power cut: files, names, removals."""
+
+    def space(self) -> Space: ...
+
+    def memory(self) -> Memory: ...
+
+
+class _Descriptors:
+    """A bound on the files that are open at once: the one opened longest ago is closed first, but one that was used
+    since then gets another turn. So a use costs no more than a mark on the file."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: OrderedDict[DiskFile, None] = OrderedDict()
+
+    def opened(self, file: DiskFile) -> None:
+        while len(self._open) >= self._limit:
+            oldest = next(iter(self._open))
+            if oldest.is_used:
+                oldest.is_used = False
+                self._open.move_to_end(oldest)
+            else:
+                oldest.close()
+        self._open[file] = None
+
+    def closed(self, file: DiskFile) -> None:
+        self._open.pop(file, None)
+
+    def insist(self, file: DiskFile, take: Callable[[], T]) -> T:
+        """What `take` gives, which needs a descriptor for `file`: where there is none left, others give theirs."""
+        while True:
+            try:
+                return take()
+            except OSError as error:
+                other = next((other for other in self._open if other is not file), None)
+                if other is None or not is_out_of_descriptors(error):
+                    raise
+                other.close()
+
+    def close_all(self) -> None:
+        for file in list(self._open):
+            file.close()
+
+
+class DiskFile:
+    __slots__ = ("_access", "_descriptors", "_fd", "_map", "_path", "is_used", "name")
+
+    def __init__(self, name: str, path: str, descriptors: _Descriptors, access: int = os.O_RDWR) -> None:
+        self.name = name
+        self._access = access
+        self._path = path
+        self._descriptors = descriptors
+        self._fd = -1
+        self._map: mmap.mmap | None = None
+        self.is_used = False
+
+    def _open(self, flags: int = 0) -> int:
+        if self._fd >= 0:
+            self.is_used = True
+        else:
+            self._fd = self._descriptors.insist(
+                self, lambda: os.open(self._path, self._access | os.O_CLOEXEC | flags, 0o640)
+            )
+            self._descriptors.opened(self)
+        return self._fd
+
+    def create(self) -> None:
+        self._open(os.O_CREAT)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size if self._fd >= 0 else os.stat(self._path).st_size
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        fd = self._fd if self._fd >= 0 else self._open()
+        self.is_used = True
+        if len(parts) == 1:
+            part = parts[0]
+            written = os.pwrite(fd, part, position)
+            if written < len(part):
+                _write_rest(fd, bytes(part)[written:], position + written)
+            return
+        for first in range(0, len(parts), _MAX_PARTS):
+            chunk = parts[first : first + _MAX_PARTS]
+            expected = sum(map(len, chunk))
+            written = os.pwritev(fd, chunk, position)
+            if written < expected:
+                _write_rest(fd, b"".join(chunk)[written:], position + written)
+            position += expected
+
+    def read(self, position: int, length: int) -> bytes:
+        return os.pread(self._open(), length, position)
+
+    def view(self, position: int, length: int) -> memoryview:
+        end = position + length
+        if not length:
+            return memoryview(b"")  # an empty file cannot be mapped
+        if self._map is None or end > len(self._map):
+            if end < _UNMAPPED_BELOW or (length < _COPY_BELOW and self._map is not None):
+                return memoryview(self.read(position, length))
+            self._remap()
+        assert self._map is not None
+        return memoryview(self._map)[position:end]
+
+    def _remap(self) -> None:
+        # The old map is left to the views that hold it.
+        fd = self._open()
+        self._map = self._descriptors.insist(self, lambda: mmap.mmap(fd, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED))
+
+    def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
+        if self._is_cached(position, length):
+            return None
+
+        def warm(fd: int) -> None:
+            for at in range(position, position + length, _WARM_BYTES):
+                os.pread(fd, min(_WARM_BYTES, position + length - at), at)
+
+        return self._off_the_loop(warm)
+
+    def _is_cached(self, position: int, length: int) -> bool:
+        fd = self._open()
+        last = position + max(length - 1, 0)
+        for at in (*range(position, last, _PROBE_BYTES), last):
+            try:
+                os.preadv(fd, _PROBE, at, os.RWF_NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                    return True  # this file system cannot tell
+                raise
+        return True
+
+    def begin_sync(self) -> Callable[[], None]:
+        def sync(fd: int) -> None:
+            os.fdatasync(fd)
+
+        return self._off_the_loop(sync)
+
+    def begin_reserve(self, size: int) -> Callable[[], None]:
+        return self._off_the_loop(lambda fd: os.posix_fallocate(fd, 0, size))
+
+    def begin_fill(self, position: int, length: int) -> Callable[[], None]:
+        def fill(fd: int) -> None:
+            _write_rest(fd, bytes(length), position)
+            os.fdatasync(fd)
+
+        return self._off_the_loop(fill)
+
+    def begin_lock(self, length: int) -> Callable[[], Callable[[], None]]:
+        return self._off_the_loop(lambda fd: lock_pages(fd, length))
+
+    def _off_the_loop(self, work: Callable[[int], T]) -> Callable[[], T]:
+        # A descriptor of its own: the bound may close the shared one while the work is under way.
+        own = self._open()
+        fd = self._descriptors.insist(self, lambda: os.dup(own))
+
+        def run() -> T:
+            try:
+                return work(fd)
+            finally:
+                os.close(fd)
+
+        return run
+
+    def resize(self, size: int) -> None:
+        fd = self._open()
+        # ext4 flushes a file that was cut to nothing when it is closed, even if there was nothing in it.
+        if os.fstat(fd).st_size != size:
+            os.ftruncate(fd, size)
+        if self._map is not None and len(self._map) > size:
+            self._map = None
+
+    def close(self) -> None:
+        self._descriptors.closed(self)
+        self._map = None
+        self.is_used = False
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _write_rest(fd: int, rest: bytes, position: int) -> None:
+    while rest:
+        written = os.pwrite(fd, rest, position)
+        position += written
+        rest = rest[written:]
+
+
+class DiskFiles:
+    """The files below one folder of the machine, which is made unless it is only read."""
+
+    def __init__(self, root: str, open_files: int = 512, is_read_only: bool = False) -> None:
+        self.root = root
+        self._descriptors = _Descriptors(open_files)
+        self._access = os.O_RDONLY if is_read_only else os.O_RDWR
+        if not is_read_only:
+            os.makedirs(root, exist_ok=True)
+        # Held, so that a sync of everything needs none, and hears of whatever the disk failed to write meanwhile.
+        self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def open(self, name: str, create: bool = False) -> DiskFile:
+        file = DiskFile(name, self._path(name), self._descriptors, self._access)
+        if create:
+            file.create()
+        return file
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._path(folder)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def make_folder(self, name: str) -> None:
+        os.makedirs(self._path(name), exist_ok=True)
+
+    def remove(self, name: str) -> None:
+        path = self._path(name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self._path(old), self._path(new))
+
+    def sync_folder(self, name: str) -> None:
+        try:
+            fd = os.open(self._path(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            if not is_out_of_descriptors(error):
+                raise
+            self.sync_all()
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self) -> None:
+        syncfs(self._root_fd)
+
+    def space(self) -> Space:
+        found = os.statvfs(self.root)
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+    def memory(self) -> Memory:
+        return memory_of_process()
+
+    def close(self) -> None:
+        self._descriptors.close_all()
+        if self._root_fd >= 0:
+            os.close(self._root_fd)
+            self._root_fd = -1
+
+
+def is_folder(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """The folder of a path, and the name in it."""
+    return os.path.split(os.path.abspath(path))

@@ -1,0 +1,322 @@
+"""Files in memory with a page cache of their own: what was not synced is lost when `crash` is called, but for what its
+`Survivors` keep. Knows no faults; a double that has some overrides `_file` and what else it needs."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import Lock
+from typing import NamedTuple, Protocol
+
+from trimq.model import Buffer
+from trimq.storage.io.files import Memory, Space
+
+_SMALLEST_BUFFER = 4096
+
+
+class _Change(NamedTuple):
+    """How to go back over one unsynced change: the size before it, and the bytes that it replaced or cut off."""
+
+    serial: int
+    position: int
+    old: bytes
+    old_size: int
+
+
+class Node:
+    """The contents of one file: what is written, and the way back to what was synced."""
+
+    __slots__ = ("_changes", "_data", "_lock", "_run", "_serial", "size")
+
+    def __init__(self, data: bytes = b"") -> None:
+        self._data = bytearray(data)
+        self.size = len(data)
+        self._changes: deque[_Change] = deque()
+        self._serial = 0
+        self._run = 0  # the change that further appends belong to, so that a file never synced stays cheap
+        self._lock = Lock()  # a sync comes from another thread
+
+    def write(self, position: int, part: Buffer) -> None:
+        end = position + len(part)
+        if end == position:
+            return  # which does not make a file longer, wherever it points
+        with self._lock:
+            self._note(position, min(end, self.size), is_append=position == self.size)
+            if end > len(self._data):
+                self._move(max(end, 2 * len(self._data), _SMALLEST_BUFFER), self.size)
+            self._data[position:end] = part
+            self.size = max(self.size, end)
+
+    def resize(self, size: int) -> None:
+        with self._lock:
+            self._note(min(size, self.size), self.size, is_append=size > self.size)
+            self._move(max(size, _SMALLEST_BUFFER), min(size, self.size))
+            self.size = size
+
+    def _note(self, position: int, end: int, is_append: bool) -> None:
+        if is_append and self._changes and self._changes[-1].serial == self._run:
+            return
+        self._serial += 1
+        self._run = self._serial if is_append else 0
+        self._changes.append(_Change(self._serial, position, bytes(self._data[position:end]), self.size))
+
+    def _move(self, length: int, keep: int) -> None:
+        # Views hold the old buffer, which therefore cannot be resized; what they show never changes.
+        moved = bytearray(length)
+        moved[:keep] = memoryview(self._data)[:keep]
+        self._data = moved
+
+    def read(self, position: int, length: int) -> memoryview:
+        return memoryview(self._data)[position : min(position + length, self.size)].toreadonly()
+
+    def mark(self) -> int:
+        """What is written by now: `sync` of it makes that durable and nothing later."""
+        with self._lock:
+            self._run = 0
+            return self._serial
+
+    def sync(self, mark: int) -> None:
+        with self._lock:
+            while self._changes and self._changes[0].serial <= mark:
+                self._changes.popleft()
+
+    def versions(self) -> list[bytes]:
+        """The contents that a power cut may find: first what was synced, last what is written now."""
+        version = bytearray(self._data[: self.size])
+        versions = [bytes(version)]
+        for change in reversed(self._changes):
+            version = version[: change.old_size].ljust(change.old_size, b"\0")
+            version[change.position : change.position + len(change.old)] = change.old
+            versions.append(bytes(version))
+        return versions[::-1]
+
+
+class Folder:
+    """The names in one folder: as they are, as they were synced, and the changes between."""
+
+    __slots__ = ("_synced", "_unsynced", "entries")
+
+    def __init__(self, entries: dict[str, Node | Folder] | None = None) -> None:
+        self.entries = entries or {}
+        self._synced = dict(self.entries)
+        self._unsynced: list[NameChange] = []
+
+    def change(self, change: NameChange) -> None:
+        change.apply(self.entries)
+        self._unsynced.append(change)
+
+    def sync(self) -> None:
+        self._synced = dict(self.entries)
+        self._unsynced = []
+
+    def after_crash(self, path: str, survivors: Survivors) -> Folder:
+        names = dict(self._synced)
+        for change in survivors.names(path, self._unsynced) if self._unsynced else ():
+            change.apply(names)
+        # New nodes: whatever still holds the old ones writes into the void.
+        entries: dict[str, Node | Folder] = {}
+        for name, entry in sorted(names.items()):
+            inside = f"{path}/{name}" if path else name
+            if isinstance(entry, Folder):
+                entries[name] = entry.after_crash(inside, survivors)
+            else:
+                versions = entry.versions()
+                entries[name] = Node(versions[0] if len(versions) == 1 else survivors.contents(inside, versions))
+        return Folder(entries)
+
+
+class NameChange(NamedTuple):
+    """One atomic change of the names in a folder: a removal, an addition, or both for a rename."""
+
+    removed: str | None
+    added: str | None
+    entry: Node | Folder | None
+
+    def apply(self, names: dict[str, Node | Folder]) -> None:
+        if self.removed is not None:
+            names.pop(self.removed, None)
+        if self.added is not None and self.entry is not None:
+            names[self.added] = self.entry
+
+
+class Survivors(Protocol):
+    """What a power cut leaves of what was not synced."""
+
+    def names(self, folder: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
+        """Which of the unsynced changes of a folder's names are kept, in their order."""
+
+    def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
+        """What a file holds: the first version was synced, the last is the newest."""
+
+
+class _NoSurvivors:
+    def names(self, folder: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
+        return ()
+
+    def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
+        return versions[0]
+
+
+class MemoryFile:
+    __slots__ = ("_node", "name")
+
+    def __init__(self, name: str, node: Node) -> None:
+        self.name = name
+        self._node = node
+
+    def size(self) -> int:
+        return self._node.size
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        for part in parts:
+            self._node.write(position, part)
+            position += len(part)
+
+    def read(self, position: int, length: int) -> bytes:
+        return bytes(self._node.read(position, length))
+
+    def view(self, position: int, length: int) -> memoryview:
+        return self._node.read(position, length)
+
+    def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
+        return None
+
+    def begin_sync(self) -> Callable[[], None]:
+        mark = self._node.mark()
+        return lambda: self._node.sync(mark)
+
+    def begin_reserve(self, size: int) -> Callable[[], None]:
+        return lambda: self._node.resize(max(size, self._node.size))
+
+    def begin_fill(self, position: int, length: int) -> Callable[[], None]:
+        def fill() -> None:
+            self._node.write(position, bytes(length))
+            self._node.sync(self._node.mark())
+
+        return fill
+
+    def begin_lock(self, length: int) -> Callable[[], Callable[[], None]]:
+        return lambda: lambda: None
+
+    def resize(self, size: int) -> None:
+        self._node.resize(size)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class MemoryFiles:
+    """A file system in memory. Names, too, are durable only once their folder is synced."""
+
+    def __init__(self, total_bytes: int = 1 << 40) -> None:
+        self._total_bytes = total_bytes
+        self.taken = Memory(0, 1 << 40)
+        """What the process is said to take."""
+        self._root = Folder()
+
+    def _file(self, name: str, node: Node) -> MemoryFile:
+        return MemoryFile(name, node)
+
+    def open(self, name: str, create: bool = False) -> MemoryFile:
+        folder, short = self._place(name)
+        node = folder.entries.get(short)
+        if isinstance(node, Folder):
+            raise _failure(errno.EISDIR, name)
+        if node is None:
+            if not create:
+                raise _failure(errno.ENOENT, name)
+            node = Node()
+            folder.change(NameChange(None, short, node))
+        return self._file(name, node)
+
+    def names(self, folder: str) -> list[str]:
+        found = self._find(folder)
+        return sorted(found.entries) if isinstance(found, Folder) else []
+
+    def make_folder(self, name: str) -> None:
+        folder = self._root
+        for short in name.split("/") if name else ():
+            inside = folder.entries.get(short)
+            if inside is None:
+                inside = Folder()
+                folder.change(NameChange(None, short, inside))
+            if not isinstance(inside, Folder):
+                raise _failure(errno.ENOTDIR, name)
+            folder = inside
+
+    def remove(self, name: str) -> None:
+        folder, short = self._place(name)
+        entry = folder.entries.get(short)
+        if entry is None:
+            raise _failure(errno.ENOENT, name)
+        if isinstance(entry, Folder) and entry.entries:
+            raise _failure(errno.ENOTEMPTY, name)
+        folder.change(NameChange(short, None, None))
+
+    def rename(self, old: str, new: str) -> None:
+        (source, old_short), (target, new_short) = self._place(old), self._place(new)
+        entry, replaced = source.entries.get(old_short), target.entries.get(new_short)
+        if entry is None:
+            raise _failure(errno.ENOENT, old)
+        if isinstance(replaced, Folder) and replaced.entries:
+            raise _failure(errno.ENOTEMPTY, new)
+        if source is target:
+            source.change(NameChange(old_short, new_short, entry))
+        else:  # each folder is synced on its own, so a crash may show both names or neither
+            target.change(NameChange(None, new_short, entry))
+            source.change(NameChange(old_short, None, None))
+
+    def sync_folder(self, name: str) -> None:
+        found = self._find(name)
+        if not isinstance(found, Folder):
+            raise _failure(errno.ENOENT, name)
+        found.sync()
+
+    def sync_all(self) -> None:
+        for entry in list(_walk(self._root)):
+            if isinstance(entry, Folder):
+                entry.sync()
+            else:
+                entry.sync(entry.mark())
+
+    def space(self) -> Space:
+        used = sum(entry.size for entry in _walk(self._root) if isinstance(entry, Node))
+        return Space(max(self._total_bytes - used, 0), self._total_bytes)
+
+    def memory(self) -> Memory:
+        return self.taken
+
+    def crash(self, survivors: Survivors | None = None) -> None:
+        """Lose the page cache, as a power cut would: unsynced names and bytes but for what `survivors` keep."""
+        self._root = self._root.after_crash("", survivors or _NoSurvivors())
+
+    def close(self) -> None:
+        """Nothing to give back: the contents stay for a restart."""
+
+    def _find(self, name: str) -> Node | Folder | None:
+        entry: Node | Folder | None = self._root
+        for short in name.split("/") if name else ():
+            entry = entry.entries.get(short) if isinstance(entry, Folder) else None
+        return entry
+
+    def _place(self, name: str) -> tuple[Folder, str]:
+        path, _, short = name.rpartition("/")
+        folder = self._find(path)
+        if not isinstance(folder, Folder):
+            raise _failure(errno.ENOENT, name)
+        return folder, short
+
+
+def _walk(folder: Folder) -> Iterator[Node | Folder]:
+    yield folder
+    for entry in list(folder.entries.values()):  # a copy: files come and go while another thread syncs
+        if isinstance(entry, Folder):
+            yield from _walk(entry)
+        else:
+            yield entry
+
+
+def _failure(number: int, name: str) -> OSError:
+    return OSError(number, os.strerror(number), name)

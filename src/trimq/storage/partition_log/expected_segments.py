@@ -1,0 +1,83 @@
+"""What the checkpoints say must be in a partition folder. Shared by the start, which refuses what is not, and by the
+inspection of a stopped broker's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from trimq.errors import Damage
+from trimq.storage.checkpoints.file_names import LOG
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints, RecoveryPoint
+from trimq.storage.group_commit.segment import segment_name
+
+GIVEN_UP = ".lost"
+
+
+class Breach(NamedTuple):
+    """A segment that is not as it was left, and where that shows."""
+
+    file: str
+    position: int
+    problem: str
+
+
+def remedy(path: str) -> str:
+    """What to do about a segment that is damaged or missing."""
+    return f"restore it from a copy, or, to give up its records, create a file {path.removesuffix(LOG)}{GIVEN_UP}"
+
+
+def require_expected(
+    folder: str, sizes: Mapping[int, int], checkpoints: Checkpoints, given_up: Collection[int] = ()
+) -> None:
+    """Damage: the first breach."""
+    for breach in breaches(folder, sizes, checkpoints, given_up):
+        raise Damage(f"{breach.file} {breach.problem}: {remedy(breach.file)}")
+
+
+def breaches(
+    folder: str, sizes: Mapping[int, int], checkpoints: Checkpoints, given_up: Collection[int] = ()
+) -> Iterator[Breach]:
+    """Everything that is missing of the segments, or shorter than it was. `sizes` are those that are there by their
+    bases, in order; the records of `given_up` are not expected any more."""
+    point = checkpoints.point(folder)
+    if point is None:
+        return
+    bases = list(sizes)
+    if not bases:
+        yield _missing(folder, point.base, point)
+        return
+    if bases[0] > point.start:
+        yield _missing(folder, point.start, point)
+    first = first_kept(bases, point)
+    if point.base not in sizes:
+        yield _missing(folder, point.base, point)
+    elif sizes[point.base] < point.position and point.base not in given_up:
+        size = sizes[point.base]
+        yield Breach(_path(folder, point.base), size, f"ends at byte {size}, but {point.position} bytes were durable")
+    for base in checkpoints.marked(folder):
+        mark = checkpoints.sealed(folder, base)
+        if base >= point.base or mark is None:
+            continue
+        if base not in sizes:
+            if base > first:
+                yield _missing(folder, base, point)
+        elif sizes[base] != mark.size and base not in given_up:
+            problem = f"has {sizes[base]} bytes, but was sealed with {mark.size}"
+            yield Breach(_path(folder, base), sizes[base], problem)
+
+
+def first_kept(bases: list[int], point: RecoveryPoint) -> int:
+    """The base of the first segment that holds what may be read: the removal of those before it was cut short, of which
+    a crash may bring back any, and not its neighbours."""
+    reached = min(point.start, point.base)
+    return max((base for base in bases if base <= reached), default=bases[0])
+
+
+def _path(folder: str, base: int) -> str:
+    return f"{folder}/{segment_name(base, LOG)}"
+
+
+def _missing(folder: str, base: int, point: RecoveryPoint) -> Breach:
+    held = f"of a stream that held the offsets from {point.start} to {point.offset - 1} at least"
+    return Breach(_path(folder, base), 0, f"is missing, {held}")

@@ -1,0 +1,378 @@
+"""The partition log: one stream in Kafka's own files. Owns its offsets, ends, roll and checkpoints; what the records
+are for is decided above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trimq.errors import OffsetOutOfRange, UnknownTopic
+from trimq.formats.batch import LENGTH_ENDS_AT, PREFIX, BatchHeader, stamped_prefix
+from trimq.model import Buffer
+from trimq.storage.checkpoints.file_names import LOG, OF_A_SEGMENT
+from trimq.storage.checkpoints.leader_epochs import EpochStart
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints, RecoveryPoint
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.group_commit.journal import Journal
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.group_commit.segment import Segment
+from trimq.storage.io.files import File, Files
+from trimq.storage.partition_log.checkpointing import LogCheckpoint, Tail
+from trimq.storage.partition_log.index import SegmentIndex, StoredIndex
+from trimq.storage.partition_log.index_cache import LoadedIndexes
+from trimq.storage.partition_log.producers import ProducerStates
+from trimq.storage.partition_log.segment import PartitionSegment, Place
+from trimq.storage.partition_log.settings import LogSettings
+from trimq.storage.partition_log.tail import NO_PARTS, NO_ROOM, LogTail, Written
+from trimq.storage.partition_log.transaction_markers import apply_batch
+
+_stamp = PREFIX.pack_into
+
+
+class PartitionLog(LogTail):
+    __slots__ = (
+        "_checkpoints",
+        "_durable",
+        "_loaded",
+        "_new",
+        "_passes",
+        "checkpointing",
+        "durable_end",
+        "epochs",
+        "files",
+        "folder",
+        "has_point",
+        "journal",
+        "needs_point",
+        "now_ms",
+        "places",
+        "producers",
+        "segments",
+        "settled",
+        "start",
+        "undecided_from",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        folder: str,
+        passes: Passes,
+        settings: LogSettings,
+        checkpoints: Checkpoints,
+        now_ms: Callable[[], int],
+        loaded: LoadedIndexes | None = None,
+    ) -> None:
+        super().__init__(settings)
+        self.files = files
+        self.folder = folder
+        self._passes = passes
+        self._checkpoints = checkpoints
+        self.now_ms = now_ms
+        self._loaded = LoadedIndexes() if loaded is None else loaded
+        self.journal = Journal(files, folder, LOG, passes, self)
+        self.segments: list[PartitionSegment] = []
+        self.producers = ProducerStates()
+        self.epochs: list[EpochStart] = []
+        self.start = 0
+        self.durable_end = 0
+        self.undecided_from: int | None = None  # where the oldest transaction begins without a durable marker
+        self.needs_point = False  # what was adopted is not one of ours before a point of it is on disk
+        self.has_point: Callable[[], None] | None = None
+        self.settled: Callable[[], None] | None = None
+        self._durable: Written
+        self.places: dict[int, Place] = {}
+        self._new: Dirty | None = None
+        self.checkpointing = LogCheckpoint(files, folder, passes, checkpoints, self._drop_head)
+
+    def change_settings(self, settings: LogSettings) -> None:
+        self.settings = settings
+        self._aim_at(self.segments[-1])
+
+    @property
+    def active(self) -> PartitionSegment:
+        return self.segments[-1]
+
+    @property
+    def durable_place(self) -> Place:
+        return Place(*self._durable[:3])
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.segment.size for segment in self.segments)
+
+    # -- beginning
+
+    def begin(self, metadata: File | None) -> None:
+        """A new log, in a folder that may hold new `metadata`. Durable with the pass that this takes part in."""
+        segment = self.journal.roll(self.start)
+        self.segments.append(PartitionSegment.fresh(segment, self.settings.index_interval_bytes, self.now_ms()))
+        self.note_new(metadata)
+        self._durable = (self.start, self.segments[0], 0, None)
+        self._aim_at(self.segments[-1])
+
+    def note_new(self, metadata: File | None) -> None:
+        """The names of this log may be in the page cache alone: they are synced with the next pass."""
+        self._new = self._new or Dirty()
+        if metadata is not None:
+            self._new.files.add(metadata)
+        self._new.folders.update((self.folder, self.folder.rpartition("/")[0]))
+
+    def resume(self, end: int, undurable: PartitionSegment | None) -> None:
+        """An existing log was opened: it goes on at `end`. From `undurable` on it is synced before it is read."""
+        active = self.segments[-1]
+        self.end = end
+        self._has_producers = len(self.producers) > 0
+        self.undecided_from = self.producers.keep_pass()
+        self._aim_at(self.segments[-1])
+        if undurable is None:
+            self.durable_end = end
+            self._durable = (end, active, active.segment.size, None)
+        else:
+            self.durable_end = self.start
+            self._durable = (self.start, active, 0, None)
+            self.journal.resync(undurable.segment)
+
+    # -- appending
+
+    def append(self, batch: Buffer, header: BatchHeader, leader_epoch: int) -> Ticket:
+        """Give `batch`, which is exactly one and checked, the offsets from `end` on, and collect it for this pass."""
+        size = len(batch)
+        base_offset = self.end
+        last_offset = base_offset + header.last_offset_delta
+        segment = self._tail
+        position = segment.size
+        if position + size > self._room_to or last_offset > self._roll_offset:
+            segment = self._make_room(size, last_offset)
+            position = segment.size
+        try:
+            _stamp(batch, 0, base_offset, size - LENGTH_ENDS_AT, leader_epoch)
+            self._parts.append(batch)
+        except TypeError:  # it cannot be written to
+            self._parts += (stamped_prefix(batch, base_offset, leader_epoch), memoryview(batch)[PREFIX.size :])
+        segment.size = position + size
+        self.end = last_offset + 1
+        index = self._tail_index
+        if position > index.due_after or header.max_timestamp_ms > index.largest_ms:
+            if self._index_mark is None:
+                self._index_mark = index.mark()
+            index.note(last_offset, position, header.max_timestamp_ms)
+        if leader_epoch > self._newest_epoch:
+            self.note_epoch(leader_epoch, base_offset)
+        if header.producer_id >= 0:
+            self.apply_producer(header._replace(base_offset=base_offset), batch)
+        return self._ticket
+
+    def latest_ticket(self) -> Ticket:
+        """For an answer that says again what was said, or is about to be said, of an earlier append."""
+        return self.journal.latest_ticket()
+
+    def _make_room(self, size: int, last_offset: int) -> Segment:
+        """Where the next batch goes: for the first one of a pass, and one that the active segment may not take."""
+        if self._mark is None:
+            self._begin_pass()
+        end = self._tail.size + size
+        # One that is larger than a segment may be gets a segment of its own.
+        if (end > self._roll_bytes or last_offset > self._roll_offset) and end > size:
+            self.roll()
+        # Have at hand where this pass collects its batches: asking the journal for each costs as much again.
+        self._parts, self._ticket = self.journal.collect(self._tail)
+        self._room_to = self._roll_bytes
+        return self._tail
+
+    def roll(self) -> PartitionSegment:
+        """Seal the active segment and begin the next, which takes its name from the next offset."""
+        if self._mark is None:
+            self._begin_pass()
+        sealed = self.segments[-1]
+        if not sealed.segment.size:
+            return sealed  # the next would have the same name: the pass began with a roll by age
+        segment = self.journal.roll(self.end)
+        self._rolls += 1
+        self._index_mark = self._index_mark or self._tail_index.mark()
+        sealed.seal(self.end)
+        self.checkpointing.note_sealed(sealed)
+        self.checkpointing.note_snapshot(self.end, self.producers)
+        active = PartitionSegment.fresh(segment, self.settings.index_interval_bytes, self.now_ms())
+        self.segments.append(active)
+        self._aim_at(self.segments[-1])
+        return active
+
+    def index_of(self, segment: PartitionSegment) -> SegmentIndex | StoredIndex:
+        """Where to look for offsets and times in one of the segments."""
+        index = segment.index(self.files)
+        if segment.is_stored:
+            self._loaded.use(segment)
+        return index
+
+    def note_epoch(self, epoch: int, start_offset: int) -> None:
+        self.epochs.append(EpochStart(epoch, start_offset))
+        self._newest_epoch = epoch
+        self.checkpointing.note_epochs()
+
+    def take_epochs(self, epochs: list[EpochStart]) -> None:
+        """Those that were saved with a checkpoint."""
+        self.epochs = epochs
+        self.checkpointing.are_epochs_saved = True
+        self._newest_epoch = epochs[-1].epoch if epochs else -1
+
+    def apply_producer(self, header: BatchHeader, batch: Buffer) -> None:
+        """Keep the state of the batch's producer, and of its transaction, in step with the log."""
+        self._has_producers = True
+        ended = apply_batch(self.producers, header, batch)
+        if ended is not None and ended.is_aborted:
+            self.segments[-1].note_aborted(ended)
+
+    def _begin_pass(self) -> None:
+        if self.is_removed:
+            raise UnknownTopic(self.folder)
+        self._mark = (self.end, self._newest_epoch)
+        now_ms = self.now_ms()
+        if not self._tail.size:
+            self._active.created_ms = now_ms  # it ages from its first record on
+            self._roll_at_ms = now_ms + self.settings.segment_ms
+        elif now_ms >= self._roll_at_ms:
+            self.roll()
+
+    # -- the journal's side: passes end
+
+    def pass_written(self, number: int, dirty: Dirty) -> None:
+        self._mark = self._index_mark = None
+        self._rolls = 0
+        self._room_to = NO_ROOM
+        self._parts = NO_PARTS  # what is written must not keep alive the buffers that it was received in
+        if self.is_removed:
+            return
+        active, size = self._active, self._tail.size
+        written = (self.end, active, size, self.producers.keep_pass() if self._has_producers else None)
+        if self._awaited is None:
+            self._awaited = written
+        else:
+            self._await(written)
+        if self._new is not None:
+            dirty.merge(self._new)
+            self._new = None
+        if self.checkpointing.has_work or size >= self._checkpoint_at:
+            # Where the head was before it was cut, which may be refused yet: a cut saves its start itself.
+            tail = Tail(self.segments[0].segment.base, self.end, active, self.producers, self.epochs)
+            self.checkpointing.write_pass(number, tail, self.settings.checkpoint_bytes, dirty)
+            self._aim_checkpoint()
+
+    def pass_undone(self) -> None:
+        mark, index_mark, rolls = self._mark, self._index_mark, self._rolls
+        self._mark = self._index_mark = None
+        self._rolls = 0
+        self._parts = NO_PARTS
+        if mark is None:
+            return
+        self.end, self._newest_epoch = mark
+        del self.segments[len(self.segments) - rolls :]
+        active = self.segments[-1]
+        active.back_to(index_mark or active.growing.mark(), self.end)
+        self._aim_at(self.segments[-1])
+        while self.epochs and self.epochs[-1].epoch > self._newest_epoch:
+            self.epochs.pop()
+        self.producers.undo_pass()
+        self.checkpointing.back_to(active.segment.base)
+
+    def pass_settled(self, number: int) -> None:
+        if self.is_removed:
+            return
+        assert self._awaited is not None, "only what was written is settled"
+        self._durable = self._awaited
+        self._awaited = self._later.popleft() if self._later else None
+        self.durable_end, _, _, self.undecided_from = self._durable
+        if self.settled is not None:
+            self.settled()
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint with the pass that this takes part in."""
+        self.checkpointing.ask()
+        self.journal.touch()
+
+    def close(self) -> None:
+        """Checkpoint everything. The log is closed when the pass that this begins is durable."""
+        active = self.segments[-1]
+        if active.checkpointed_to < active.segment.size or self.checkpointing.has_work:
+            self.checkpoint()
+        self.journal.give_back_room()
+
+    # -- the head
+
+    def cut_head(self, offset: int) -> Ticket:
+        """Records before `offset` are gone. Segments that hold nothing else are removed when that is on disk: a restart
+        must not look for them."""
+        if not self.start <= offset <= self.durable_end:
+            raise OffsetOutOfRange(offset, self.start, self.durable_end)
+        if offset == self.start and self._checkpoints.point(self.folder) is None:
+            return self.latest_ticket()  # nothing to save, of a log whose own folder may not be on disk yet
+        self.start = offset
+        if self._passes.is_all_on_disk:
+            return self._save_head()
+        # A restart must not find the new start without the records before it, which are in the page cache alone.
+        ticket = self.journal.touch()
+        self._passes.when_on_disk(ticket, lambda done: self._take_back_head() if done.refusal else self._save_head())
+        return ticket
+
+    def _save_head(self) -> Ticket:
+        if self.is_removed:
+            return Ticket(0)
+        if self.checkpointing.has_work:
+            self.journal.touch()  # segments stay until it is made
+        point = self._point_now()
+        ticket = self._checkpoints.save(self.folder, point)
+        self._passes.when_on_disk(
+            ticket, lambda done: self._take_back_head() if done.refusal else self._drop_head(point)
+        )
+        return ticket
+
+    def _point_now(self) -> RecoveryPoint:
+        """The last checkpoint, with the head where it is now: what came after it is still needed for the producers."""
+        known = self._checkpoints.point(self.folder)
+        if known is not None:
+            return known._replace(start=self.start)
+        base = self.segments[0].segment.base
+        return RecoveryPoint(base, base, 0, self.start, -1)
+
+    def _take_back_head(self) -> None:
+        known = self._checkpoints.point(self.folder)
+        self.start = max(self.segments[0].segment.base, 0 if known is None else known.start)
+
+    def _drop_head(self, point: RecoveryPoint) -> None:
+        """What a restart, which finds this point, can do without."""
+        if self.is_removed:
+            return
+        if self.needs_point:
+            self.needs_point = False
+            if self.has_point is not None:
+                self.has_point()
+        while len(self.segments) > 1 and self.segments[1].segment.base <= min(point.start, point.base):
+            self.remove(self.segments[0])
+        while len(self.epochs) > 1 and self.epochs[1].start_offset <= point.start:
+            del self.epochs[0]
+            self.checkpointing.note_epochs()
+
+    def exchange(self, old: Sequence[PartitionSegment], new: PartitionSegment) -> None:
+        """`new` holds what is left of `old`, which are neighbours, and takes their place. No file is touched."""
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = [new]
+        first = self.journal.segments.index(old[0].segment)
+        self.journal.segments[first : first + len(old)] = [new.segment]
+        self.places.clear()
+        for segment in old:
+            segment.is_gone = True
+            self._loaded.forget(segment)
+
+    def remove(self, segment: PartitionSegment) -> None:
+        """Remove a sealed segment and its companions."""
+        self.segments.remove(segment)
+        segment.is_gone = True
+        self._loaded.forget(segment)
+        self.places = {offset: place for offset, place in self.places.items() if place.segment is not segment}
+        self.journal.remove(segment.segment, OF_A_SEGMENT)
+        self._checkpoints.forget_sealed(self.folder, segment.segment.base)
+
+    def abandon(self) -> None:
+        """Its folder goes, and may belong to another log soon: nothing more is written or said."""
+        self.is_removed = True
+        self.checkpointing.stop()
+        self.journal.abandon(UnknownTopic(self.folder))

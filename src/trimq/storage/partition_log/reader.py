@@ -1,0 +1,293 @@
+"""Finding and reading in a partition log: by offset, by time, and as whole batches up to a byte limit."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from trimq.errors import DamagedSegment
+from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader
+from trimq.formats.records import find_max_timestamp, find_timestamp, iterate
+from trimq.storage.checkpoints.file_names import Unusable
+from trimq.storage.io.page_cache import find_cold
+from trimq.storage.partition_log.aborted_index import AbortedTransaction
+from trimq.storage.partition_log.index import OffsetPosition, TimestampOffset
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.producers import ProducerStates
+from trimq.storage.partition_log.segment import PartitionSegment, Place
+from trimq.storage.partition_log.transaction_markers import apply_batch
+
+logger = logging.getLogger(__name__)
+
+# A consumer usually goes on where it, or another, has stopped: the places of so many ends are remembered.
+_REMEMBERED_PLACES = 16
+
+
+class Slice(NamedTuple):
+    """Whole batches as they are stored, and the offset that follows them."""
+
+    parts: Sequence[memoryview]
+    size: int
+    next_offset: int
+
+
+class Found(NamedTuple):
+    offset: int
+    timestamp_ms: int
+
+
+def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int, may_wait: bool = True) -> Slice:
+    """Batches from the one that holds `offset` on, of one segment, none of them at or beyond `limit`; the first even
+    if it is larger than `max_bytes`. What is damaged is refused, not served. Unless it may wait for the disk, bytes
+    that are not in memory are a ColdRead."""
+    place = _find(log, offset, limit, may_wait)
+    if place is None:
+        return Slice((), 0, max(offset, limit))  # compaction may have left nothing up to there
+    segment, start, stop = place
+    if not may_wait:
+        _require_warm(segment, start, min(start + max_bytes + HEADER_BYTES, stop))
+    end, next_offset = _end(log, segment, start, stop, max_bytes, limit)
+    if not may_wait and end > start + max_bytes:
+        _require_warm(segment, start + max_bytes, end)
+    segment.require_sound(start, end, next_offset)
+    _remember(log, next_offset, segment, end)
+    return Slice((segment.segment.view(start, end - start),), end - start, next_offset)
+
+
+def _require_way(log: PartitionLog, segment: PartitionSegment, offset: int) -> None:
+    """ColdRead: the headers that are read on the way to `offset` are on disk only."""
+    remembered = log.places.get(offset)
+    if remembered is None or remembered.segment is not segment:
+        start = log.index_of(segment).lookup(offset).position
+        _require_warm(segment, start, min(start + log.settings.index_interval_bytes, segment.segment.size))
+
+
+def _require_warm(segment: PartitionSegment, start: int, end: int) -> None:
+    if (cold := find_cold(segment.segment.file, start, end - start)) is not None:
+        raise cold
+
+
+def _find(
+    log: PartitionLog, offset: int, limit: int, may_wait: bool = True
+) -> tuple[PartitionSegment, int, int] | None:
+    """The segment of the first batch that ends at or after `offset`, its position, and where `limit` is."""
+    if offset >= limit:
+        return None
+    number = max(bisect_right(log.segments, offset, key=_base) - 1, 0)
+    for segment in log.segments[number:]:
+        if not may_wait:
+            _require_way(log, segment, offset)
+        stop = _stop(log, segment, limit)
+        start = _position(log, segment, offset, stop)
+        if start < stop:
+            return segment, start, stop
+        if segment.end_offset < 0 or segment.end_offset >= limit:
+            return None
+    return None
+
+
+def _stop(log: PartitionLog, segment: PartitionSegment, limit: int) -> int:
+    """Where the batches of this segment before `limit` end. `limit` is the beginning of a batch, or past the last."""
+    if limit >= log.durable_end:
+        durable = log.durable_place
+        return durable.position if segment is durable.segment else segment.segment.size
+    if 0 <= segment.end_offset <= limit:
+        return segment.segment.size
+    durable = log.durable_place
+    stop = durable.position if segment is durable.segment else segment.segment.size
+    return _first(log, segment, limit, stop, lambda header: header.base_offset >= limit)
+
+
+def _position(log: PartitionLog, segment: PartitionSegment, offset: int, stop: int) -> int:
+    remembered = log.places.get(offset)
+    if remembered is not None and remembered.segment is segment:
+        return _require_beginning(segment, remembered.position, offset, stop)
+    return _first(log, segment, offset, stop, lambda header: header.last_offset >= offset)
+
+
+def _first(
+    log: PartitionLog, segment: PartitionSegment, offset: int, stop: int, is_wanted: Callable[[BatchHeader], bool]
+) -> int:
+    """The position of the first batch that is wanted, not far behind the index entry for `offset`; or `stop`."""
+    entry = log.index_of(segment).lookup(offset)
+    found, next_offset, has_gap = stop, -1, False
+    for position, header in _walk_from(segment, entry, stop):
+        has_gap = has_gap or (0 <= next_offset != header.base_offset)
+        if is_wanted(header):
+            found = position
+            break
+        next_offset = header.next_offset
+    else:  # the segment ends before what was to be in it
+        has_gap = has_gap or next_offset >= 0
+    if has_gap:  # by compaction, or by a damaged length or offset that led past a batch
+        segment.require_sound(entry.position, found)
+    return found
+
+
+def _require_beginning(segment: PartitionSegment, position: int, offset: int, stop: int) -> int:
+    """The batch at `position` must not begin before `offset`, where another one has ended."""
+    if position < segment.trusted_from:
+        for at, header in segment.walk(position, stop):
+            if header.base_offset < offset:
+                raise DamagedSegment(segment.segment.file.name, at)
+            break
+    return position
+
+
+def _end(
+    log: PartitionLog, segment: PartitionSegment, start: int, stop: int, max_bytes: int, limit: int
+) -> tuple[int, int]:
+    """Where to stop so that whole batches fit into `max_bytes`, and the offset there."""
+    if start + max_bytes < stop:
+        near = log.index_of(segment).boundary_before(start + max_bytes)
+        batches = _walk_from(segment, near, stop) if near.position > start else segment.walk(start, stop)
+        next_offset = -1
+        for position, header in batches:
+            if position > start and position + header.size > start + max_bytes:
+                # Nothing but the index stands for the beginning of the next batch, which is not checked.
+                return position, header.base_offset if next_offset < 0 else next_offset
+            next_offset = header.next_offset
+    return stop, limit if segment.end_offset < 0 else min(limit, segment.end_offset)
+
+
+def _walk_from(segment: PartitionSegment, entry: OffsetPosition, stop: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Walk from an index entry, whose checksum holds: when there is no such batch, the log is damaged."""
+    return segment.walk(entry.position, stop, entry.offset if entry.position else None)
+
+
+def _remember(log: PartitionLog, offset: int, segment: PartitionSegment, position: int) -> None:
+    places = log.places
+    places[offset] = Place(offset, segment, position)
+    if len(places) > _REMEMBERED_PLACES:
+        del places[next(iter(places))]
+
+
+def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_bytes: int) -> Found | None:
+    """The first record, before `limit`, that is not older than `timestamp_ms`: to the record, inside its batch."""
+    for segment in log.segments:
+        if segment.segment.base >= limit:
+            return None
+        if 0 <= segment.end_offset <= log.start or largest_timestamp(log, segment) < timestamp_ms:
+            continue
+        entry = log.index_of(segment).lookup_timestamp(timestamp_ms - 1)
+        for position, header in _walk_time(log, segment, entry, limit):
+            if header.max_timestamp_ms < timestamp_ms or header.last_offset < log.start:
+                continue
+            with _damage_at(segment, position):
+                found = find_timestamp(
+                    segment.segment.view(position, header.size),
+                    timestamp_ms,
+                    from_offset=log.start,
+                    max_expanded_bytes=max_expanded_bytes,
+                )
+            if found is not None:
+                return Found(*found)
+    return None
+
+
+def _walk_time(
+    log: PartitionLog, segment: PartitionSegment, entry: TimestampOffset, limit: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches before `limit` that may be later than an entry of the time index, and its own: each is sound."""
+    place = log.index_of(segment).lookup(entry.offset)
+    last: tuple[int, BatchHeader] | None = None
+    for found in _walk_from(segment, place, _stop(log, segment, limit)):
+        if last is not None:  # the next begins behind it, which its checksum does not say
+            yield _sound(segment, *last, limit)
+        last = found
+    if last is not None:
+        yield _sound(segment, *last, limit)
+
+
+def _sound(segment: PartitionSegment, position: int, header: BatchHeader, limit: int) -> tuple[int, BatchHeader]:
+    segment.require_sound(position, position + header.size, limit)
+    return position, header
+
+
+def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> Found | None:
+    """The record with the largest timestamp before `limit`; the lowest offset among equals."""
+    best: Found | None = None
+    for segment in log.segments:
+        largest_ms = largest_timestamp(log, segment)
+        if segment.segment.base >= limit or (best is not None and largest_ms <= best.timestamp_ms):
+            continue
+        index = log.index_of(segment)
+        entry = index.lookup_timestamp(largest_ms - 1)
+        while entry.offset >= limit and entry.timestamp_ms >= 0:  # what is not readable yet is indexed already
+            entry = index.lookup_timestamp(entry.timestamp_ms - 1)
+        for position, header in _walk_time(log, segment, entry, limit):
+            if header.last_offset < log.start or (best is not None and header.max_timestamp_ms <= best.timestamp_ms):
+                continue
+            found = _latest_of(segment, position, header, log.start, max_expanded_bytes)
+            if found is not None and (best is None or found.timestamp_ms > best.timestamp_ms):
+                best = found
+    return best
+
+
+def _latest_of(
+    segment: PartitionSegment, position: int, header: BatchHeader, start: int, max_expanded_bytes: int
+) -> Found | None:
+    """The latest record of one batch that is not before `start`."""
+    view = segment.segment.view(position, header.size)
+    with _damage_at(segment, position):
+        if header.base_offset >= start:
+            found = find_max_timestamp(view, max_expanded_bytes=max_expanded_bytes)
+            return None if found is None else Found(*found)
+        readable = [record for record in iterate(view, 0, max_expanded_bytes) if record.offset >= start]
+    latest = max(readable, key=lambda record: record.timestamp_ms, default=None)
+    return None if latest is None or latest.timestamp_ms < 0 else Found(latest.offset, latest.timestamp_ms)
+
+
+def collect_aborted(log: PartitionLog, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions with records between `from_offset` and, exclusively, `to_offset`, in the order of their
+    markers."""
+    found: list[AbortedTransaction] = []
+    first = max(bisect_right(log.segments, from_offset, key=_base) - 1, 0)
+    for segment in log.segments[first:]:
+        for aborted in find_aborted(log, segment):
+            if aborted.last_offset >= from_offset and aborted.first_offset < to_offset:
+                found.append(aborted)
+            if aborted.last_stable_offset >= to_offset:
+                return found  # what is aborted later has begun later, too
+    return found
+
+
+def find_aborted(log: PartitionLog, segment: PartitionSegment) -> list[AbortedTransaction]:
+    """The aborted transactions whose markers stand in a segment: as its index says, or, when that cannot be believed,
+    as all batches up to there say."""
+    try:
+        return segment.aborted_transactions(log.files)
+    except Unusable as error:
+        logger.warning("%s: its aborted transactions are looked for: %s", segment.segment.file.name, error)
+    producers = ProducerStates()
+    found: list[AbortedTransaction] = []
+    for each in log.segments[: log.segments.index(segment) + 1]:
+        found = []
+        for position, header in each.walk_sound(0, each.segment.size):
+            if header.producer_id >= 0:
+                with _damage_at(each, position):
+                    ended = apply_batch(producers, header, each.segment.view(position, header.size))
+                if ended is not None and ended.is_aborted:
+                    found.append(AbortedTransaction(*ended[:4]))
+    segment.aborted = found
+    return found
+
+
+@contextmanager
+def _damage_at(segment: PartitionSegment, position: int) -> Iterator[None]:
+    try:
+        yield
+    except BadBatch:
+        raise DamagedSegment(segment.segment.file.name, position) from None
+
+
+def largest_timestamp(log: PartitionLog, segment: PartitionSegment) -> int:
+    """The newest time of a segment's records; -1 if none has one."""
+    return segment.newest_timestamp(log.files)
+
+
+def _base(segment: PartitionSegment) -> int:
+    return segment.segment.base

@@ -1,0 +1,326 @@
+"""One segment of a partition log with its indexes: where an offset, a time or a byte limit falls in it, and whether its
+bytes are sound."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from trimq.errors import DamagedSegment
+from trimq.formats.batch import BadBatch, BatchHeader, check_bounds, check_stored
+from trimq.formats.checksum import crc32c
+from trimq.model import Buffer
+from trimq.storage.checkpoints.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, Unusable
+from trimq.storage.checkpoints.log_checkpoints import IndexSums
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.group_commit.segment import Segment, segment_name
+from trimq.storage.io.files import Files
+from trimq.storage.partition_log import aborted_index
+from trimq.storage.partition_log.aborted_index import ENTRY_BYTES as ABORTED_BYTES
+from trimq.storage.partition_log.aborted_index import AbortedTransaction
+from trimq.storage.partition_log.index import (
+    MAX_RELATIVE_OFFSET,
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexMark,
+    SegmentIndex,
+    StoredIndex,
+)
+from trimq.storage.partition_log.producers import EndedTransaction
+
+log = logging.getLogger(__name__)
+
+_INTERVAL_BYTES = 4096  # of an index that is built anew for reading
+_COPIED_BYTES = 64 * 1024
+
+
+class PartitionSegment:
+    __slots__ = (
+        "_index",
+        "aborted",
+        "checked_to",
+        "checkpointed_to",
+        "created_ms",
+        "end_offset",
+        "is_gone",
+        "is_stored",
+        "segment",
+        "trusted_from",
+        "written",
+    )
+
+    def __init__(self, segment: Segment, created_ms: int, index: SegmentIndex | None) -> None:
+        self.segment = segment
+        self.created_ms = created_ms
+        self._index: SegmentIndex | StoredIndex | None = index
+        self.aborted: list[AbortedTransaction] | None = None if index is None else []
+        self.end_offset = -1  # of a sealed one: the base of the next
+        self.is_stored = False  # its index files are whole and durable, and their checksums saved
+        self.is_gone = False  # it is no longer part of its log
+        # Bytes from here on were written or checked by this process; those before, up to `checked_to`, were read once.
+        self.trusted_from = segment.size
+        self.checked_to = 0
+        self.checkpointed_to = segment.size
+        # What the index files hold. None: nothing is known of them, they are not to be believed.
+        self.written: IndexSums | None = IndexSums()
+
+    @classmethod
+    def fresh(cls, segment: Segment, interval_bytes: int, created_ms: int) -> PartitionSegment:
+        """A new one, for appending."""
+        return cls(segment, created_ms, SegmentIndex(segment.base, interval_bytes))
+
+    @classmethod
+    def stored(cls, segment: Segment, end_offset: int, index: IndexSums | None) -> PartitionSegment:
+        """One that was sealed in an earlier run."""
+        stored = cls(segment, 0, None)
+        stored.end_offset = end_offset
+        stored.written = index
+        stored.is_stored = True
+        return stored
+
+    @property
+    def is_index_loaded(self) -> bool:
+        return self._index is not None
+
+    def release(self) -> None:
+        """Forget what can be read from the files again."""
+        self._index = self.aborted = None
+
+    @property
+    def growing(self) -> SegmentIndex:
+        """The index of a segment that is, or was in this run, appended to."""
+        assert isinstance(self._index, SegmentIndex)
+        return self._index
+
+    # -- growing
+
+    def note(self, header: BatchHeader, last_offset: int, position: int) -> None:
+        self.growing.note(last_offset, position, header.max_timestamp_ms if header.record_count else -1)
+
+    def note_aborted(self, ended: EndedTransaction) -> None:
+        """The marker of an aborted transaction stands here. Of a segment that was sealed earlier, its file knows."""
+        if self.aborted is not None:
+            self.aborted.append(AbortedTransaction(*ended[:4]))
+
+    def back_to(self, mark: IndexMark, end: int) -> None:
+        """Where the indexes were before anything from the offset `end` on was appended."""
+        self.growing.back_to(mark)
+        if self.aborted:
+            self.aborted = [aborted for aborted in self.aborted if aborted.last_offset < end]
+        self.end_offset = -1
+
+    def seal(self, end_offset: int) -> None:
+        self.growing.seal()
+        self.end_offset = end_offset
+
+    # -- companion files
+
+    def write_indexes(self, files: Files, dirty: Dirty) -> IndexSums:
+        """Bring the index files up to what is known in memory. Gives back what they hold."""
+        index, written, aborted = self.growing, self.written or IndexSums(), self.aborted or []
+        offsets = index.encode_offsets(written.offsets)
+        times = index.encode_times(written.times)
+        markers = b"".join(map(aborted_index.encode, aborted[written.aborted :]))
+        _extend(files, self.path(OFFSET_INDEX), written.offsets * OFFSET_ENTRY_BYTES, offsets, dirty)
+        _extend(files, self.path(TIME_INDEX), written.times * TIME_ENTRY_BYTES, times, dirty)
+        if markers or self._file_size(files, TRANSACTION_INDEX):
+            _extend(files, self.path(TRANSACTION_INDEX), written.aborted * ABORTED_BYTES, markers, dirty)
+        self.written = IndexSums(
+            index.offset_entries,
+            crc32c(offsets, written.offsets_crc),
+            index.time_entries,
+            crc32c(times, written.times_crc),
+            len(aborted),
+            crc32c(markers, written.aborted_crc),
+            index.largest.timestamp_ms,
+        )
+        return self.written
+
+    def has_leftovers(self, files: Files, names: Collection[str], sums: IndexSums | None) -> bool:
+        """Whether an index file goes on behind what is known of it: a crash came while it was written. `names` is what
+        is in the folder: to ask the disk for files that are not there takes a fifth of the time to open a log."""
+        known = sums or IndexSums()
+        sizes = {
+            OFFSET_INDEX: known.offsets * OFFSET_ENTRY_BYTES,
+            TIME_INDEX: known.times * TIME_ENTRY_BYTES,
+            TRANSACTION_INDEX: known.aborted * ABORTED_BYTES,
+        }
+        return any(
+            segment_name(self.segment.base, suffix) in names and self._file_size(files, suffix) > size
+            for suffix, size in sizes.items()
+        )
+
+    def _file_size(self, files: Files, suffix: str) -> int:
+        try:
+            return files.open(self.path(suffix)).size()
+        except FileNotFoundError:
+            return 0
+
+    def path(self, suffix: str) -> str:
+        return self.segment.file.name[: -len(LOG)] + suffix
+
+    def index(self, files: Files) -> SegmentIndex | StoredIndex:
+        """The indexes, from memory, from their files, or built anew from the log if the files are not what was
+        written."""
+        if self._index is None:
+            try:
+                self._index = self._load_index(files)
+            except (Unusable, OSError) as error:
+                log.warning("%s: its index is built anew: %s", self.segment.file.name, error)
+                self._index = self._build_index()
+        return self._index
+
+    def _load_index(self, files: Files) -> StoredIndex:
+        known = self.written
+        if known is None:
+            raise Unusable("nothing is known of its files")
+        offsets = self._contents(files, OFFSET_INDEX, known.offsets * OFFSET_ENTRY_BYTES, known.offsets_crc)
+        times = self._contents(files, TIME_INDEX, known.times * TIME_ENTRY_BYTES, known.times_crc)
+        return StoredIndex(self.segment.base, offsets, times, self.segment.size, self.end_offset)
+
+    def _contents(self, files: Files, suffix: str, size: int, crc: int) -> Buffer:
+        """The bytes that were written. Unusable: they are no longer there."""
+        if size == 0:
+            return b""
+        file = files.open(self.path(suffix))
+        if file.size() < size:
+            raise Unusable(f"{suffix}: {file.size()} bytes are there, {size} were written")
+        # A copy of what is small: a map keeps a descriptor open for as long as it is used.
+        data = file.read(0, size) if size <= _COPIED_BYTES else file.view(0, size)
+        file.close()
+        if crc32c(data) != crc:
+            raise Unusable(f"{suffix}: the checksum does not match")
+        return data
+
+    def _build_index(self) -> SegmentIndex:
+        index = SegmentIndex(self.segment.base, _INTERVAL_BYTES)
+        for position, header in self.walk(0, self.segment.size):
+            index.note(header.last_offset, position, header.max_timestamp_ms if header.record_count else -1)
+        index.seal()
+        return index
+
+    def newest_timestamp(self, files: Files) -> int:
+        """The newest time of the records; -1: none has one."""
+        if self.is_stored and self.written is not None:
+            return self.written.newest_ms
+        return self.index(files).largest.timestamp_ms
+
+    def aborted_transactions(self, files: Files) -> list[AbortedTransaction]:
+        """Those whose markers stand in this segment. Unusable: the file is not what was written."""
+        if self.aborted is None:
+            known = self.written
+            if known is None:
+                raise Unusable(f"{TRANSACTION_INDEX}: nothing is known of it")
+            try:
+                data = self._contents(files, TRANSACTION_INDEX, known.aborted * ABORTED_BYTES, known.aborted_crc)
+            except OSError as error:
+                raise Unusable(f"{TRANSACTION_INDEX}: {error}") from error
+            self.aborted = aborted_index.decode(data)
+        return self.aborted
+
+    def resume(self, files: Files, interval_bytes: int, trusted_bytes: int, known: IndexSums | None) -> int:
+        """Take the indexes up for appending again, for the batches of the trusted bytes, of which the files hold what
+        is `known`. Gives the position from which batches must be noted anew. `aborted` is None when the markers in the
+        trusted bytes must be found anew, too."""
+        try:
+            if known is None and trusted_bytes:
+                raise Unusable("nothing is known of its files")
+            return self._resume(files, interval_bytes, trusted_bytes, known or IndexSums())
+        except (Unusable, OSError) as error:
+            log.warning("%s: its index is built anew: %s", self.segment.file.name, error)
+            self._resume(files, interval_bytes, 0, IndexSums())
+            self.aborted = None
+            return 0
+
+    def _resume(self, files: Files, interval_bytes: int, trusted_bytes: int, known: IndexSums) -> int:
+        offsets = self._contents(files, OFFSET_INDEX, known.offsets * OFFSET_ENTRY_BYTES, known.offsets_crc)
+        times = self._contents(files, TIME_INDEX, known.times * TIME_ENTRY_BYTES, known.times_crc)
+        markers = self._contents(files, TRANSACTION_INDEX, known.aborted * ABORTED_BYTES, known.aborted_crc)
+        index, position = SegmentIndex.resume(self.segment.base, interval_bytes, offsets, times, trusted_bytes)
+        self._index = index
+        self.aborted = aborted_index.decode(markers)
+        self.written = IndexSums(
+            index.offset_entries,
+            crc32c(offsets[: index.offset_entries * OFFSET_ENTRY_BYTES]),
+            index.time_entries,
+            crc32c(times[: index.time_entries * TIME_ENTRY_BYTES]),
+            known.aborted,
+            known.aborted_crc,
+        )
+        self.end_offset = -1
+        self.is_stored = False
+        return position
+
+    def forget_markers(self, first_offset: int) -> None:
+        """Those from `first_offset` on will be noted again."""
+        kept = [aborted for aborted in self.aborted or () if aborted.last_offset < first_offset]
+        assert self.written is not None
+        crc = crc32c(b"".join(map(aborted_index.encode, kept)))
+        self.written = self.written._replace(aborted=len(kept), aborted_crc=crc)
+        self.aborted = kept
+
+    # -- reading
+
+    def walk(self, position: int, end: int, first_ends_at: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches that begin between two bytes, which are boundaries of batches: in order, their records unchecked.
+        DamagedSegment: they are not, or the first one does not end at the offset that was told."""
+        if end <= position:
+            return
+        view = self.segment.view(position, end - position)
+        at, length, least_offset = 0, len(view), self.segment.base
+        limit = least_offset + MAX_RELATIVE_OFFSET + 1 if self.end_offset < 0 else self.end_offset
+        while at < length:
+            try:
+                header = check_bounds(view, at)
+            except BadBatch:
+                raise DamagedSegment(self.segment.file.name, position + at) from None
+            last_offset = header.last_offset
+            is_in_order = least_offset <= header.base_offset <= last_offset < limit
+            if not is_in_order or first_ends_at not in (None, last_offset):
+                raise DamagedSegment(self.segment.file.name, position + at)
+            first_ends_at = None
+            yield position + at, header
+            least_offset = last_offset + 1
+            at += header.size
+
+    def walk_sound(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As `walk`, and each batch matches its checksum. What this process wrote or has checked is not read again."""
+        view = self.segment.view(position, end - position) if end > position else b""
+        for at, header in self.walk(position, end):
+            if at < self.trusted_from and at + header.size > self.checked_to:
+                try:
+                    check_stored(view, at - position)
+                except BadBatch:
+                    raise DamagedSegment(self.segment.file.name, at) from None
+            yield at, header
+
+    def require_sound(self, position: int, end: int, next_offset: int | None = None) -> None:
+        """Refuse bytes that do not match their checksums, or that do not end before `next_offset`."""
+        if position >= self.trusted_from or end <= self.checked_to:
+            return
+        for at, header in self.walk_sound(position, end):
+            if next_offset is not None and header.next_offset > next_offset:
+                raise DamagedSegment(self.segment.file.name, at)
+        if position <= self.checked_to:
+            self.checked_to = max(self.checked_to, end)
+
+
+class Place(NamedTuple):
+    """An offset and where its bytes begin."""
+
+    offset: int
+    segment: PartitionSegment
+    position: int
+
+
+def _extend(files: Files, name: str, position: int, data: bytes, dirty: Dirty) -> None:
+    file = files.open(name, create=True)
+    size, end = file.size(), position + len(data)
+    if data:
+        file.write(position, [data])
+    if size > end:
+        file.resize(end)  # what a pass that was undone, or another run, left behind
+    dirty.files.add(file)
+    if size == 0:
+        dirty.folders.add(name.rpartition("/")[0])

@@ -1,0 +1,251 @@
+"""The folders of partition logs: which there are, which topic each belongs to, and how they come and go."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from uuid import UUID
+
+from trimq.errors import Damage, Refusal, WriteFailed
+from trimq.storage.checkpoints.file_names import OFFSET_INDEX, PARTITION_METADATA, Unusable
+from trimq.storage.checkpoints.leader_epochs import format_partition_metadata, parse_partition_metadata
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.guards.quarantine import set_aside
+from trimq.storage.io.files import File, Files
+from trimq.storage.partition_log.expected_segments import require_expected
+from trimq.storage.partition_log.index_cache import LoadedIndexes
+from trimq.storage.partition_log.log import PartitionLog
+from trimq.storage.partition_log.recovery import open_log
+from trimq.storage.partition_log.settings import LogSettings
+
+log = logging.getLogger(__name__)
+
+ROOT = "partitions"
+_LEAVING = ".leaving"
+
+# So many folders are emptied, or written to, in one turn of the loop: others want theirs.
+_FOLDERS_PER_TURN = 50
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+class PartitionStore:
+    def __init__(self, files: Files, passes: Passes, checkpoints: Checkpoints, now_ms: Callable[[], int]) -> None:
+        self._files = files
+        self._passes = passes
+        self._checkpoints = checkpoints
+        self._now_ms = now_ms
+        self._loaded = LoadedIndexes()
+        self._ticket: Ticket | None = None
+        self._doomed: deque[str] = deque()
+        self._is_removing = False
+
+    def open(
+        self, topic: str, index: int, id: UUID, settings: LogSettings, is_new: bool = False, is_adopted: bool = False
+    ) -> PartitionLog:
+        """The log of one stream, recovered if it is there, made if it is not."""
+        folder = f"{ROOT}/{topic}-{index}"
+        opened = PartitionLog(
+            self._files, folder, self._passes, settings, self._checkpoints, self._now_ms, self._loaded
+        )
+        if is_new:
+            self._make(folder, None, opened)
+            self._checkpoints.take(folder, id)
+            return opened
+        self._checkpoints.take(folder, id)
+        if names := self._files.names(folder):
+            metadata = self._claim(folder, id, is_adopted)
+            open_log(self._files, opened, self._checkpoints, is_adopted, names)
+            if metadata is not None:
+                opened.note_new(metadata)
+        else:
+            require_expected(opened.folder, {}, self._checkpoints)
+            self._make(folder, id, opened)
+        return opened
+
+    # -- coming
+
+    def _make(self, folder: str, id: UUID | None, opened: PartitionLog) -> None:
+        """`id` None: `confirm` will say whose it is."""
+        try:
+            self._clear(folder)
+            self._files.make_folder(folder)
+            opened.begin(None if id is None else self._write_metadata(folder, id))
+        except (OSError, WriteFailed) as error:
+            opened.abandon()
+            with suppress(OSError):
+                self._remove_folder(folder)
+            raise WriteFailed(str(error)) from error
+
+    def confirm(self, id: UUID, logs: Iterable[PartitionLog]) -> None:
+        """The topic of these new logs is known on disk: now their folders may say whose they are. One that does not is
+        what a crash left of a creation, and is never taken for a topic's. Of many, some in each turn of the loop: what
+        a stop leaves is written at the next start."""
+        self._confirm_some(id, deque(logs))
+
+    def _confirm_some(self, id: UUID, left: deque[PartitionLog]) -> None:
+        for _ in range(min(_FOLDERS_PER_TURN, len(left))):
+            made = left.popleft()
+            if made.is_removed:
+                continue
+            try:
+                made.note_new(self._write_metadata(made.folder, id))
+            except OSError as error:
+                log.warning("%s/%s is written at the next start: %s", made.folder, PARTITION_METADATA, error)
+            else:
+                made.journal.touch()
+        if left:
+            self._passes.soon(partial(self._confirm_some, id, left))
+
+    def _clear(self, folder: str) -> None:
+        """What an earlier topic of this name, or the creation of one, has left behind."""
+        for name in self._files.names(folder):
+            self._files.remove(f"{folder}/{name}")
+        if self._checkpoints.knows(folder):
+            self._checkpoints.forget(folder)
+
+    def _write_metadata(self, folder: str, id: UUID) -> File:
+        metadata = self._files.open(f"{folder}/{PARTITION_METADATA}", create=True)
+        metadata.resize(0)
+        metadata.write(0, [format_partition_metadata(id)])
+        return metadata
+
+    def _claim(self, folder: str, id: UUID, is_adopted: bool) -> File | None:
+        """See that the folder is this topic's. Gives its metadata back if that may be in the page cache alone."""
+        owner = self._owner(folder)
+        if owner == id:
+            is_durable = self._checkpoints.point(folder) is not None
+            return None if is_durable else self._files.open(f"{folder}/{PARTITION_METADATA}")
+        if owner is not None and not is_adopted:
+            raise Damage(
+                f"{folder}/{PARTITION_METADATA} names the topic {owner}, but the folder should be that of {id}: move it"
+                " away, or remove this file if the records are those of the topic"
+            )
+        log.warning("%s: it is noted that the folder belongs to the topic %s", folder, id)
+        return self._write_metadata(folder, id)
+
+    # -- going
+
+    def remove(self, id: UUID, logs: Sequence[PartitionLog]) -> Ticket | None:
+        """Take the folders of these logs away. With the ticket they cannot come back; None: one could not be taken
+        away, which `finish_removals` tries again."""
+        for removed in logs:
+            removed.abandon()
+            if self._checkpoints.knows(removed.folder):
+                self._checkpoints.forget(removed.folder)
+        return self._take_away([(removed.folder, id) for removed in logs])
+
+    def finish_removals(self, deleted: Collection[UUID]) -> Ticket | None:
+        """Remove what is left of topics that were deleted before a crash. As of `remove`."""
+        names = self._files.names(ROOT)
+        self._remove_left([f"{ROOT}/{name}" for name in names if name.endswith(_LEAVING)])
+        folders = [f"{ROOT}/{name}" for name in names if deleted and not name.endswith(_LEAVING)]
+        gone = [(folder, owner) for folder in folders if (owner := self._owner(folder)) in deleted and owner]
+        for folder, _ in gone:
+            if self._checkpoints.knows(folder):
+                self._checkpoints.forget(folder)
+        return self._take_away(gone)
+
+    def _take_away(self, folders: Sequence[tuple[str, UUID]]) -> Ticket | None:
+        """Move folders out of their names, by which alone they are known, and empty them once that is on disk: a crash
+        must not find one that is half emptied under its name."""
+        left = []
+        is_whole = True
+        for folder, id in folders:
+            leaving = f"{ROOT}/{id.hex}-{folder.rpartition('-')[2]}{_LEAVING}"
+            self._remove_left([leaving])
+            try:
+                self._files.rename(folder, leaving)
+            except OSError as error:
+                log.warning("the folder %s could not be removed, the next start tries again: %s", folder, error)
+                is_whole = False
+            else:
+                left.append(leaving)
+        ticket = self._ticket = self._ticket or self._passes.join(self)
+        self._passes.when_on_disk(ticket, lambda _: self._remove_soon(left))
+        return ticket if is_whole else None
+
+    def _remove_soon(self, folders: Iterable[str]) -> None:
+        """Some in each turn of the loop. What a stop leaves of them goes with the next start."""
+        self._doomed.extend(folders)
+        if not self._is_removing:
+            self._is_removing = True
+            self._remove_some()
+
+    def _remove_some(self) -> None:
+        self._remove_left([self._doomed.popleft() for _ in range(min(_FOLDERS_PER_TURN, len(self._doomed)))])
+        self._is_removing = len(self._doomed) > 0
+        if self._is_removing:
+            self._passes.soon(self._remove_some)
+
+    def _remove_left(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            try:
+                self._remove_folder(folder)
+            except OSError as error:
+                log.warning("the folder %s could not be removed, the next start tries again: %s", folder, error)
+
+    def _remove_folder(self, folder: str) -> None:
+        for name in self._files.names(folder):
+            self._files.remove(f"{folder}/{name}")
+        with suppress(FileNotFoundError):
+            self._files.remove(folder)
+
+    # -- passes: names that go are synced like bytes that come
+
+    def write_pass(self, dirty: Dirty) -> None:
+        self._ticket = None
+        dirty.folders.add(ROOT)
+
+    def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
+        """Nothing was collected that could be refused."""
+
+    def settle_pass(self, number: int) -> None:
+        """Whoever waits for it has the ticket."""
+
+    # -- strangers
+
+    def strangers(self, known: Collection[str], sets_aside: bool = False) -> Iterator[tuple[str, UUID, int]]:
+        """Topics whose folders are here although nobody knows them: name, id, number of partitions. What a crash left
+        of a creation is no stranger, and goes. `sets_aside`: nobody is certain what is known, so that it is kept under
+        another name."""
+        found: dict[str, dict[int, str]] = {}
+        for name in self._files.names(ROOT):
+            topic, dash, number = name.rpartition("-")
+            if dash and _NUMBER.fullmatch(number) and topic not in known:
+                found.setdefault(topic, {})[int(number)] = f"{ROOT}/{name}"
+        for topic, folders in sorted(found.items()):
+            if all(map(self._is_unborn, folders.values())):
+                if sets_aside:
+                    self._set_aside(folders.values())
+                    continue
+                self._take_away([(folder, self._owner(folder) or UUID(int=0)) for folder in folders.values()])
+                continue
+            owner = next((owner for owner in map(self._owner, folders.values()) if owner is not None), None)
+            if owner is None:
+                log.warning("%s-*: not taken for a topic, because no %s says whose it is", topic, PARTITION_METADATA)
+            else:
+                yield topic, owner, max(folders) + 1
+
+    def _set_aside(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            set_aside(self._files, folder)
+        self._ticket = self._ticket or self._passes.join(self)
+
+    def _is_unborn(self, folder: str) -> bool:
+        """It does not say whose it is: nothing of it was acknowledged. One that has an index, which Kafka makes with
+        every log, is left alone all the same: it may be of an old Kafka, which did not say whose it was."""
+        names = self._files.names(folder)
+        return self._owner(folder) is None and not any(name.endswith(OFFSET_INDEX) for name in names)
+
+    def _owner(self, folder: str) -> UUID | None:
+        try:
+            file = self._files.open(f"{folder}/{PARTITION_METADATA}")
+            return parse_partition_metadata(file.read(0, 4096))
+        except (OSError, Unusable):
+            return None

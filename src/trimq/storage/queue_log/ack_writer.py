@@ -1,0 +1,123 @@
+"""Writes what was settled, once in each turn of the loop for all queues, without a sync. Knows segments and their files
+of acks; a lost ack is a redelivery, so a failed write is only tried again."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Protocol
+
+from trimq.errors import Refusal
+from trimq.storage.group_commit.flusher import Dirty
+from trimq.storage.group_commit.passes import Passes
+from trimq.storage.group_commit.segment import segment_name
+from trimq.storage.io.atomic_file import TEMPORARY
+from trimq.storage.io.files import Files
+from trimq.storage.queue_log.acks import encode_attempts, encode_bitmap, encode_runs
+from trimq.storage.queue_log.segment import ACKS, QueueSegment
+
+log = logging.getLogger(__name__)
+
+# A file of acks that is longer than this, and than two bits for each message, is replaced by a bitmap.
+_BITMAP_ABOVE_BYTES = 4096
+
+
+class AckedLog(Protocol):
+    folder: str
+    segments: list[QueueSegment]
+    is_removed: bool
+
+    def drop_if_dead(self, segment: QueueSegment) -> None: ...
+
+
+class AckWriting:
+    def __init__(self, files: Files, passes: Passes) -> None:
+        self._files = files
+        self._passes = passes
+        self._touched: dict[AckedLog, None] = {}
+        self._closing: list[AckedLog] = []
+
+    def touch(self, queue: AckedLog) -> None:
+        """Something of this log was settled."""
+        if not self._touched:
+            self._passes.soon(self.write)
+        self._touched[queue] = None
+
+    def write(self) -> None:
+        touched, self._touched = self._touched, {}
+        for queue in touched:
+            if not queue.is_removed:
+                self._write_log(queue)
+
+    def _write_log(self, queue: AckedLog) -> None:
+        for segment in tuple(queue.segments):
+            if segment.is_sealed and not segment.live and segment.is_marked:
+                queue.drop_if_dead(segment)  # no need to write what goes
+            elif segment.unwritten or segment.unwritten_attempts:
+                self._write_segment(queue.folder, segment)
+
+    def _write_segment(self, folder: str, segment: QueueSegment) -> None:
+        name = f"{folder}/{segment_name(segment.base, ACKS)}"
+        record = encode_runs(segment.unwritten) if segment.unwritten else b""
+        if segment.unwritten_attempts:
+            record += encode_attempts(segment.unwritten_attempts)
+        try:
+            if segment.acks_file is None:
+                segment.acks_file = self._files.open(name, create=True)
+            segment.acks_file.write(segment.acks_bytes, [record])
+        except OSError as error:
+            log.warning("%s could not be written, which is tried again: %s", name, error)
+            self._cut_back(segment)
+            return
+        segment.acks_bytes += len(record)
+        segment.unwritten = []
+        segment.unwritten_attempts = {}
+        if segment.acks_bytes > max(_BITMAP_ABOVE_BYTES, segment.records // 4):
+            self._replace(name, segment)
+
+    def _cut_back(self, segment: QueueSegment) -> None:
+        if segment.acks_file is not None:
+            with suppress(OSError):  # what is torn is not believed, and the next write covers it
+                segment.acks_file.resize(segment.acks_bytes)
+
+    def _replace(self, name: str, segment: QueueSegment) -> None:
+        """By a bitmap, which says the same in less. If a power cut loses it, that is a redelivery."""
+        record = encode_bitmap(segment.flags or b"")
+        if segment.attempts:
+            record += encode_attempts(segment.attempts)
+        if len(record) * 2 > segment.acks_bytes:
+            return
+        try:
+            file = self._files.open(name + TEMPORARY, create=True)
+            file.resize(0)
+            file.write(0, [record])
+            file.close()
+            self._files.rename(name + TEMPORARY, name)
+        except OSError as error:
+            log.warning("%s could not be replaced by a shorter one: %s", name, error)
+        else:
+            segment.close_acks()
+            segment.acks_bytes = len(record)
+
+    # -- an orderly end: what was settled is on disk
+
+    def close(self, queue: AckedLog) -> None:
+        if not self._closing:
+            self._passes.join(self)
+        self._closing.append(queue)
+
+    def write_pass(self, dirty: Dirty) -> None:
+        closing, self._closing = self._closing, []
+        for queue in closing:
+            for segment in () if queue.is_removed else queue.segments:
+                if segment.unwritten or segment.unwritten_attempts:
+                    self._write_segment(queue.folder, segment)
+                if segment.acks_file is not None:
+                    dirty.files.add(segment.acks_file)
+            dirty.folders.add(queue.folder)
+
+    def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
+        """What is not written is a redelivery."""
+
+    def settle_pass(self, number: int) -> None:
+        """Nobody waits for it."""

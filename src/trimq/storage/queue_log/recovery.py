@@ -1,0 +1,158 @@
+"""Opens a queue log after a stop or a crash: reads footers and acks, scans the tail, cuts what is torn. What a crash
+does not explain is Damage."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from trimq.errors import Damage
+from trimq.formats.content import (
+    FOOTER,
+    FOOTER_BYTES,
+    TRANSIENT,
+    iterate,
+    read_footer,
+    read_references,
+    references_bytes,
+)
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.group_commit.segment import Segment, base_of, is_room, segment_name
+from trimq.storage.io.atomic_file import TEMPORARY, replace_file
+from trimq.storage.io.files import Files
+from trimq.storage.queue_log.acks import encode_attempts, encode_bitmap, replay
+from trimq.storage.queue_log.log import QueueLog
+from trimq.storage.queue_log.reader import first_damage, scan
+from trimq.storage.queue_log.segment import ACKS, CONTENTS, QueueSegment
+
+log = logging.getLogger(__name__)
+
+
+def open_queue_log(files: Files, opened: QueueLog, checkpoints: Checkpoints, names: list[str]) -> None:
+    """`names` are those of the files in its folder."""
+    opened.journal.load(names)
+    _require_marked(opened, checkpoints)
+    if not opened.journal.segments:
+        opened.begin()
+        return
+    found = _find_segments(opened, checkpoints)
+    for segment in found:
+        _read_acks(files, opened, segment, names)
+    _remove_stray_acks(files, opened, names)
+    undurable = next((segment for segment in found if not segment.is_marked), found[-1])
+    opened.resume(found, undurable)
+    opened.recover_references()
+    if found[-1].is_sealed:  # a crash kept the footer, and lost the name of the segment after it
+        opened.begin_tail()
+    for segment in found:
+        if segment.is_marked:
+            opened.drop_if_dead(segment)
+        elif segment.is_sealed:
+            opened.mark_when_on_disk(segment)
+
+
+def _require_marked(opened: QueueLog, checkpoints: Checkpoints) -> None:
+    """What was sealed and is not to be gone must be there."""
+    there = {segment.base for segment in opened.journal.segments}
+    for base in checkpoints.marked(opened.folder):
+        if base not in there:
+            raise Damage(
+                f"{opened.folder}/{segment_name(base, CONTENTS)} is missing: put it back from a copy, or remove the"
+                " folder to go on without the messages of this queue"
+            )
+
+
+def _find_segments(opened: QueueLog, checkpoints: Checkpoints) -> list[QueueSegment]:
+    found: list[QueueSegment] = []
+    for segment in list(opened.journal.segments):
+        entry = QueueSegment(segment)
+        found.append(entry)
+        mark = checkpoints.sealed(opened.folder, segment.base)
+        if mark is not None and mark.size != segment.size:
+            raise Damage(f"{segment.file.name} has {segment.size} bytes instead of {mark.size}: {_REMEDY}")
+        # A footer may be on disk and not all that stands before it, unless its mark is there too.
+        if (mark is not None or first_damage(entry) is None) and _take_footer(segment, entry):
+            entry.is_marked = mark is not None
+        elif mark is not None or any(base > segment.base for base in checkpoints.marked(opened.folder)):
+            raise Damage(f"{segment.file.name} is damaged at byte {segment.size - FOOTER_BYTES}: {_REMEDY}")
+        else:
+            _scan_tail(opened, entry)
+            break  # nothing behind it was acknowledged
+    return found
+
+
+_REMEDY = "put it back from a copy, or remove the folder to go on without the messages of this queue"
+
+
+def _take_footer(segment: Segment, entry: QueueSegment) -> bool:
+    """Whether it is sealed. Then only the transient messages of it, which are gone now, have to be looked for."""
+    if segment.size < FOOTER_BYTES:
+        return False
+    footer = read_footer(segment.read(segment.size - FOOTER_BYTES, FOOTER_BYTES))
+    if footer is None:
+        return False
+    entry.take_footer(footer)
+    if footer.shared:
+        length = references_bytes(footer.shared)
+        references = read_references(segment.read(segment.size - FOOTER_BYTES - length, length))
+        if references is None:
+            raise Damage(f"{segment.file.name} is damaged at byte {segment.size - FOOTER_BYTES - length}: {_REMEDY}")
+        for message, blob in references:
+            entry.refer(entry.base + message, blob)
+    if footer.transient or footer.records != footer.last + 1 - footer.first:
+        flags = bytearray(b"\1" * (footer.last + 1 - segment.base))
+        for _, head in scan(entry):
+            flags[head.offset - segment.base] = head.flags & TRANSIENT
+        entry.take_flags(flags)
+    return True
+
+
+def _scan_tail(opened: QueueLog, entry: QueueSegment) -> None:
+    segment = entry.segment
+    size = 0
+    for position, head in iterate(segment.view(0, segment.size)):
+        if head.flags & FOOTER or head.offset < entry.end:
+            break
+        entry.note_found(head, position)
+        if head.flags & TRANSIENT:
+            entry.transient += 1
+            entry.take_out(head.offset, head.offset + 1)
+            entry.live -= 1
+        size = head.end
+    is_last = segment is opened.journal.segments[-1]
+    if size < segment.size or not is_last:
+        if not is_last or not is_room(segment.view(size, segment.size - size)):
+            log.warning("%s: the last %d bytes are torn and cut off", segment.file.name, segment.size - size)
+        opened.journal.truncate(segment, size, (ACKS,))
+
+
+def _read_acks(files: Files, opened: QueueLog, segment: QueueSegment, names: list[str]) -> None:
+    short = segment_name(segment.base, ACKS)
+    if short not in names:
+        return
+    file = files.open(f"{opened.folder}/{short}")
+    size = file.size()
+    found = replay(file.read(0, size), segment.end - segment.base)
+    if found.size < size:
+        file.resize(found.size)  # or what lies behind a hole would be read again once the hole is filled
+    file.close()
+    segment.acks_file = file  # an orderly stop syncs it: a process that died may have left it to the page cache
+    segment.acks_bytes = found.size
+    segment.attempts = found.attempts
+    segment.take_flags(bytearray(found.flags))
+    if found.beyond:
+        # Messages that a crash took were settled. Those that get their offsets must not be taken for them.
+        record = encode_bitmap(found.flags) + (encode_attempts(found.attempts) if found.attempts else b"")
+        segment.close_acks()
+        replace_file(files, f"{opened.folder}/{short}", record)
+        segment.acks_bytes = len(record)
+
+
+def _remove_stray_acks(files: Files, opened: QueueLog, names: list[str]) -> None:
+    """Contents go first: acks without them are what a crash left of a removal."""
+    there = {segment.base for segment in opened.journal.segments}
+    for name in names:
+        base = base_of(name, ACKS)
+        if (base is not None and base not in there) or name.endswith(TEMPORARY):
+            with suppress(FileNotFoundError):  # it went with its contents
+                files.remove(f"{opened.folder}/{name}")

@@ -1,0 +1,281 @@
+"""One segment of a queue: which of its messages are live, and where to look for one. Knows its own file and that of its
+acks; when it is sealed, read or removed is decided by the log."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from trimq.formats.content import NEVER, NO_BLOB, Footer, Head
+from trimq.storage.group_commit.segment import Segment
+from trimq.storage.io.files import File
+from trimq.storage.queue_log.body_references import References
+
+CONTENTS = ".contents"
+ACKS = ".acks"
+
+# Between two entries of the index at least so many bytes of contents are.
+_INDEX_EVERY_BYTES = 32 * 1024
+
+TailMark = tuple[int, int, int, int, int, int, int, int, int, int]
+
+
+class QueueSegment:
+    """Its messages have the offsets from `base` to `end`, but for those that compaction took out."""
+
+    __slots__ = (
+        "_entry_offsets",
+        "_entry_positions",
+        "acks_bytes",
+        "acks_file",
+        "attempts",
+        "body_bytes",
+        "earliest_expiry_ms",
+        "end",
+        "flags",
+        "indexed_to",
+        "is_marked",
+        "is_sealed",
+        "live",
+        "newest_ms",
+        "oldest_ms",
+        "records",
+        "references",
+        "segment",
+        "transient",
+        "unwritten",
+        "unwritten_attempts",
+    )
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.end = segment.base
+        self.records = 0
+        self.live = 0
+        self.transient = 0
+        self.body_bytes = 0
+        self.earliest_expiry_ms = self.oldest_ms = self.newest_ms = NEVER
+        self.flags: bytearray | None = None  # a byte for each message, as far as one was settled: 1 when it is
+        self.unwritten: list[int] = []  # settled, and not in the file of acks yet
+        self.attempts: dict[int, int] = {}
+        self.unwritten_attempts: dict[int, int] = {}
+        self.acks_bytes = 0
+        self.acks_file: File | None = None
+        self.is_sealed = False
+        self.is_marked = False  # its sealing is on disk
+        self.references: References | None = None  # most have none
+        self.indexed_to = 0
+        self._entry_offsets = array("q")
+        self._entry_positions = array("q")
+
+    @property
+    def base(self) -> int:
+        return self.segment.base
+
+    # -- growing
+
+    def note(
+        self, offset: int, position: int, body_bytes: int, expires_ms: int, published_ms: int, count: int = 1
+    ) -> None:
+        """A message begins at `position`; or several, which have the rest in common."""
+        self.end = offset + count
+        self.records += count
+        self.live += count
+        self.body_bytes += body_bytes
+        if expires_ms >= 0 and (self.earliest_expiry_ms < 0 or expires_ms < self.earliest_expiry_ms):
+            self.earliest_expiry_ms = expires_ms
+        if self.oldest_ms < 0:
+            self.oldest_ms = published_ms
+        if published_ms > self.newest_ms:
+            self.newest_ms = published_ms
+        if position >= self.indexed_to:
+            self.index(offset, position)
+
+    def index(self, offset: int, position: int) -> None:
+        self._entry_offsets.append(offset)
+        self._entry_positions.append(position)
+        self.indexed_to = position + _INDEX_EVERY_BYTES
+
+    def note_found(self, head: Head, position: int) -> None:
+        """A message that a restart found."""
+        gap_from = self.end
+        self.note(head.offset, position, head.body_bytes, head.expires_ms, head.published_ms)
+        if head.blob != NO_BLOB:
+            self.refer(head.offset, head.blob)
+        if head.offset > gap_from:
+            self.take_out(gap_from, head.offset)
+
+    def take_out(self, first: int, end: int) -> None:
+        """There are no messages from `first` on up to `end`: compaction took them out."""
+        flags = self._flags_up_to(end - self.base)
+        flags[first - self.base : end - self.base] = b"\1" * (end - first)
+
+    def mark(self) -> TailMark:
+        """To go back to when a pass is undone."""
+        return (
+            self.end,
+            self.records,
+            self.live,
+            self.transient,
+            self.body_bytes,
+            self.earliest_expiry_ms,
+            self.oldest_ms,
+            self.newest_ms,
+            len(self._entry_offsets),
+            self.shared,
+        )
+
+    def back_to(self, mark: TailMark) -> None:
+        """Messages of a pass that is undone were never readable, so none of them was settled."""
+        settled = self.records - self.live
+        self.end, self.records, _, self.transient, self.body_bytes = mark[:5]
+        self.earliest_expiry_ms, self.oldest_ms, self.newest_ms, entries, references = mark[5:]
+        if self.references is not None:
+            self.references.cut(references)
+        self.live = self.records - settled
+        del self._entry_offsets[entries:], self._entry_positions[entries:]
+        self.indexed_to = self._entry_positions[-1] + _INDEX_EVERY_BYTES if entries else 0
+        self.is_sealed = False
+
+    def footer(self) -> Footer:
+        return Footer(
+            self.records,
+            self.transient,
+            self.shared,
+            self.base,
+            self.end - 1,
+            self.body_bytes,
+            self.earliest_expiry_ms,
+            self.oldest_ms,
+            self.newest_ms,
+        )
+
+    def take_footer(self, footer: Footer) -> None:
+        self.records = self.live = footer.records
+        self.transient = footer.transient
+        self.end = footer.last + 1
+        self.body_bytes = footer.body_bytes
+        self.earliest_expiry_ms = footer.earliest_expiry_ms
+        self.oldest_ms, self.newest_ms = footer.oldest_ms, footer.newest_ms
+        self.is_sealed = True
+
+    @property
+    def shared(self) -> int:
+        """How many of its messages have their bodies elsewhere."""
+        return 0 if self.references is None else len(self.references)
+
+    def refer(self, offset: int, blob: int) -> None:
+        """The body of a message is in a blob."""
+        if self.references is None:
+            self.references = References()
+        self.references.add(offset - self.base, blob)
+
+    def live_blobs(self) -> list[tuple[int, int]]:
+        """Offsets and blobs of the live messages that have one."""
+        found = self.references or ()
+        return [(self.base + message, blob) for message, blob in found if self.is_live(self.base + message)]
+
+    # -- settling
+
+    def settle(self, offset: int) -> bool:
+        """False: it was settled already."""
+        message = offset - self.base
+        flags = self.flags
+        if flags is None or message >= len(flags):
+            flags = self._flags_up_to(message + 1)
+        elif flags[message]:
+            return False
+        flags[message] = 1
+        self.live -= 1
+        self.unwritten.append(message)
+        if self.attempts:
+            self.attempts.pop(message, None)
+        return True
+
+    def settle_each(self, offsets: Sequence[int], last: int) -> int:
+        """As `settle` of each, the highest of which is `last`. How many were not settled before."""
+        base, unwritten = self.segment.base, self.unwritten
+        flags = self._flags_up_to(last - base + 1)
+        before = len(unwritten)
+        for offset in offsets:
+            message = offset - base
+            if not flags[message]:
+                flags[message] = 1
+                unwritten.append(message)
+        for message in unwritten[before:] if self.attempts else ():
+            self.attempts.pop(message, None)
+        settled = len(unwritten) - before
+        self.live -= settled
+        return settled
+
+    def settle_range(self, first: int, end: int, but: AbstractSet[int]) -> int:
+        """As `settle` of each from `first` up to `end`, but for some. How many that were."""
+        low, high = first - self.base, end - self.base
+        flags = self._flags_up_to(high)
+        kept = [offset - self.base for offset in but if first <= offset < end and not flags[offset - self.base]]
+        settled = flags.count(0, low, high) - len(kept)
+        flags[low:high] = b"\1" * (high - low)
+        for message in kept:
+            flags[message] = 0
+        self.live -= settled
+        if self.live or not self.is_marked:  # else it goes as a whole
+            self.unwritten += [message for message in range(low, high) if flags[message]] if kept else range(low, high)
+        return settled
+
+    def close_acks(self) -> None:
+        if self.acks_file is not None:
+            self.acks_file.close()
+            self.acks_file = None
+
+    def take_flags(self, flags: bytearray) -> None:
+        """What a restart found: messages that are settled or gone."""
+        if self.flags is not None:
+            for message, flag in enumerate(self.flags):
+                flags[message] |= flag
+        if any(flags):
+            self.flags = flags
+            self.live = self.end - self.base - sum(flags)
+
+    def _flags_up_to(self, messages: int) -> bytearray:
+        if self.flags is None:
+            self.flags = bytearray(messages)
+        elif messages > len(self.flags):
+            self.flags.extend(bytes(messages - len(self.flags)))
+        return self.flags
+
+    def is_live(self, offset: int) -> bool:
+        message = offset - self.base
+        flags = self.flags
+        return flags is None or message >= len(flags) or not flags[message]
+
+    def next_live(self, offset: int) -> int:
+        """The first live message from `offset` on; `end`, if there is none."""
+        flags = self.flags
+        if flags is None or offset - self.base >= len(flags):
+            return offset
+        found = flags.find(0, offset - self.base)
+        return self.base + (len(flags) if found < 0 else found)
+
+    def next_settled(self, offset: int) -> int:
+        """The first from `offset` on that is settled; `end`, if there is none."""
+        flags = self.flags
+        found = -1 if flags is None else flags.find(1, offset - self.base)
+        return self.end if found < 0 else self.base + found
+
+    def compacted(self, records: int, body_bytes: int) -> None:
+        """Its file holds fewer records than before."""
+        self.records = records
+        self.body_bytes = body_bytes
+        self.indexed_to = 0
+        del self._entry_offsets[:], self._entry_positions[:]
+
+    # -- looking
+
+    def position_before(self, offset: int) -> tuple[int, int]:
+        """An offset not after this one, and where its bytes begin."""
+        entry = bisect_right(self._entry_offsets, offset) - 1
+        if entry < 0:
+            return self.base, 0
+        return self._entry_offsets[entry], self._entry_positions[entry]

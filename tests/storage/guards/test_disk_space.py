@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from trimq.clock import ManualTime
+from trimq.errors import DiskFull
+from trimq.storage.guards.disk_space import REFRESH_MS, SpaceGuard
+from trimq.storage.io.files import Space
+from trimq.storage.io.memory_files import MemoryFiles
+
+TOTAL = 10_000
+LOW_WATER = 1_000
+
+
+class Disk(MemoryFiles):
+    """A disk whose free space others change; it counts how often it is asked."""
+
+    def __init__(self, free_bytes: int) -> None:
+        super().__init__()
+        self.free_bytes = free_bytes
+        self.asked = 0
+        self.is_failing = False
+
+    def space(self) -> Space:
+        self.asked += 1
+        if self.is_failing:
+            raise OSError(errno.EIO, "input/output error")
+        return Space(self.free_bytes, TOTAL)
+
+
+class Bench:
+    def __init__(self, free_bytes: int, disk_pressure_percent: int = 95) -> None:
+        self.disk = Disk(free_bytes)
+        self.time = ManualTime(5)
+        self.guard = SpaceGuard(self.disk, self.time, LOW_WATER, disk_pressure_percent)
+
+    def is_accepting(self) -> bool:
+        try:
+            self.guard.check()
+        except DiskFull:
+            return False
+        return True
+
+    def wait(self) -> None:
+        while self.time.step(self.time.now_ms() + REFRESH_MS):
+            pass
+
+
+@pytest.mark.parametrize(("free_bytes", "is_accepting"), [(999, False), (1_000, True), (0, False), (10_000, True)])
+def test_writes_are_refused_below_the_low_water_mark(free_bytes: int, is_accepting: bool) -> None:
+    assert Bench(free_bytes).is_accepting() is is_accepting
+
+
+def test_a_refusal_says_how_much_room_there_is() -> None:
+    with pytest.raises(DiskFull) as caught:
+        Bench(999).guard.check()
+    assert (caught.value.free_bytes, caught.value.retriable) == (999, True)
+    assert str(caught.value) == "the disk has 999 bytes free; writes are accepted again from 1101 on"
+
+
+def test_no_less_than_nothing_is_said_to_be_free(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(5_000)
+    bench.guard.check()
+    bench.guard.spend(6_000)
+    with pytest.raises(DiskFull, match="the disk has 0 bytes free"):
+        bench.guard.check()
+    assert "writes are refused: 0 bytes are free" in caplog.text
+
+
+def test_what_is_spent_counts_at_once() -> None:
+    bench = Bench(1_100)
+    assert bench.is_accepting()
+    bench.guard.spend(100)
+    assert bench.is_accepting()
+    bench.guard.spend(1)
+    assert not bench.is_accepting()
+    assert bench.disk.asked == 1
+
+
+def test_the_disk_is_asked_once_a_second() -> None:
+    bench = Bench(9_000)
+    for _ in range(3):
+        for _ in range(1_000):
+            bench.guard.check()
+            bench.guard.spend(1)
+        bench.wait()
+    assert bench.disk.asked == 3
+
+
+def test_a_broker_at_rest_is_not_woken() -> None:
+    bench = Bench(9_000)
+    bench.guard.check()
+    bench.wait()
+    assert bench.time.next_due_ms() is None
+
+
+def test_after_a_rest_the_disk_is_asked_before_the_first_write() -> None:
+    bench = Bench(9_000)
+    assert bench.is_accepting()
+    bench.wait()
+    bench.disk.free_bytes = 10
+    assert not bench.is_accepting()
+
+
+def test_the_disk_knows_better_than_what_was_spent() -> None:
+    bench = Bench(5_000)
+    bench.guard.check()
+    bench.guard.spend(4_500)  # of a sparse file, say
+    assert not bench.is_accepting()
+    bench.wait()
+    assert bench.is_accepting()
+
+
+@pytest.mark.parametrize(("free_bytes", "is_accepting"), [(1_001, False), (1_100, False), (1_101, True)])
+def test_writes_are_accepted_again_well_above_the_mark(free_bytes: int, is_accepting: bool) -> None:
+    bench = Bench(999)
+    assert not bench.is_accepting()
+    bench.disk.free_bytes = free_bytes
+    assert not bench.is_accepting(), "the disk is not asked by every write"
+    bench.wait()
+    assert bench.is_accepting() is is_accepting
+
+
+def test_after_it_recovered_the_low_water_mark_counts_again() -> None:
+    bench = Bench(999)
+    assert not bench.is_accepting()
+    for free_bytes, is_accepting in [(1_101, True), (1_000, True), (999, False), (1_050, False), (2_000, True)]:
+        bench.disk.free_bytes = free_bytes
+        bench.wait()
+        assert bench.is_accepting() is is_accepting, free_bytes
+
+
+def test_without_a_mark_all_room_may_be_used() -> None:
+    disk = Disk(10)
+    guard = SpaceGuard(disk, ManualTime(0), 0, 100)
+    guard.check()
+    guard.spend(10)
+    guard.check()
+    guard.spend(1)
+    with pytest.raises(DiskFull):
+        guard.check()
+
+
+def test_a_disk_that_does_not_answer_is_taken_to_be_as_it_was() -> None:
+    bench = Bench(1_500)
+    bench.guard.check()
+    bench.guard.spend(400)
+    bench.disk.is_failing = True
+    bench.wait()
+    assert bench.is_accepting()
+    bench.guard.spend(200)
+    assert not bench.is_accepting()
+
+
+def test_a_guard_that_is_stopped_leaves_no_timer() -> None:
+    bench = Bench(9_000)
+    bench.guard.check()
+    bench.guard.stop()
+    assert bench.time.next_due_ms() is None
+    bench.guard.stop()
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "percent", "excess_bytes"),
+    [(500, 95, 0), (499, 95, 1), (0, 95, 500), (10_000, 95, 0), (0, 100, 0), (2_000, 75, 500)],
+)
+def test_pressure_is_what_must_go_to_come_down_to_the_mark(free_bytes: int, percent: int, excess_bytes: int) -> None:
+    assert Bench(free_bytes, percent).guard.pressure() == excess_bytes

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from trimq.clock import ManualTime
+from trimq.errors import MemoryFull
+from trimq.storage.guards.memory import REFRESH_MS, MemoryGuard
+from trimq.storage.io.files import Memory
+from trimq.storage.io.memory_files import MemoryFiles
+
+
+def is_accepting(guard: MemoryGuard) -> bool:
+    try:
+        guard.check()
+    except MemoryFull:
+        return False
+    return True
+
+
+def test_writes_are_refused_above_the_limit_until_memory_is_well_below_it() -> None:
+    files, time = MemoryFiles(), ManualTime(5)
+    guard = MemoryGuard(files, time, 60)
+    seen = []
+    for used in (600, 601, 600, 571, 570, 600, 601):
+        files.taken = Memory(used, 1000)
+        seen.append(is_accepting(guard))
+        while time.step(time.now_ms() + REFRESH_MS):
+            pass
+    assert seen == [True, False, False, False, True, True, False]
+
+
+def test_the_system_is_asked_once_a_second_and_not_when_nobody_writes() -> None:
+    files, time = MemoryFiles(), ManualTime(5)
+    guard = MemoryGuard(files, time, 60)
+    assert is_accepting(guard)
+    files.taken = Memory(999, 1000)
+    assert is_accepting(guard)  # it is not looked at again yet
+    while time.step(time.now_ms() + REFRESH_MS):
+        pass
+    assert time.next_due_ms() is None
+    with pytest.raises(MemoryFull, match="takes 999 bytes of memory; writes are accepted again from 570 downwards"):
+        guard.check()
+
+
+def test_what_a_process_takes_is_known_without_the_files_that_it_maps(tmp_path) -> None:
+    # In a process of its own: one that has freed much takes nothing more when it fills it again.
+    ended = subprocess.run([sys.executable, "-c", _TAKING, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "sound\n"), ended.stderr
+
+
+_TAKING = """
+import sys
+from trimq.storage.io.files import DiskFiles
+files = DiskFiles(sys.argv[1])
+before = files.memory()
+assert 0 < before.used_bytes < before.total_bytes
+file = files.open("large", create=True)
+file.resize(64 << 20)
+view = file.view(0, 64 << 20)
+assert sum(view[::4096]) == 0
+assert files.memory().used_bytes < before.used_bytes + (32 << 20)
+taken = bytearray(b"x") * (64 << 20)
+assert files.memory().used_bytes > before.used_bytes + (60 << 20)
+print("sound")
+"""

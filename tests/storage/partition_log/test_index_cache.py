@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from trimq.storage.partition_log.index_cache import LoadedIndexes
+
+
+class Index:
+    def __init__(self) -> None:
+        self.is_released = False
+
+    def release(self) -> None:
+        self.is_released = True
+
+
+def test_the_one_used_longest_ago_is_released() -> None:
+    loaded = LoadedIndexes(most=2)
+    first, second, third = Index(), Index(), Index()
+    for index in (first, second, first, third):
+        loaded.use(index)
+    assert [index.is_released for index in (first, second, third)] == [False, True, False]
+    assert len(loaded) == 2
+
+
+def test_one_that_is_forgotten_is_not_released() -> None:
+    loaded = LoadedIndexes(most=1)
+    first, second = Index(), Index()
+    loaded.use(first)
+    loaded.forget(first)
+    loaded.forget(first)
+    loaded.use(second)
+    assert not first.is_released

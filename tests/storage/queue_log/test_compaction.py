@@ -1,0 +1,140 @@
+"""Segments that a few live messages pin."""
+
+from __future__ import annotations
+
+import pytest
+from storage.queue_logs import QueueLogs, bodies
+
+from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_it
+from trimq.storage.queue_log.log import QueueLog
+from trimq.storage.queue_log.segment import QueueSegment
+
+
+def numbered(first: int, end: int) -> list[bytes]:
+    return [b"%d " % number + b"." * 40 for number in range(first, end)]
+
+
+def pinned() -> tuple[QueueLogs, QueueLog, QueueSegment]:
+    """A machine whose first segment has two live messages, the second of them transient."""
+    machine = QueueLogs(segment_bytes=3000)
+    log = machine.make()
+    machine.append(log, *numbered(0, 5))
+    machine.append(log, *numbered(5, 6), is_transient=True)
+    machine.append(log, *numbered(6, 100))
+    segment = log.segments[0]
+    machine.settle(log, *[offset for offset in range(segment.end) if offset not in (3, 5)])
+    return machine, log, segment
+
+
+def compact(machine: QueueLogs, log: QueueLog, segment: QueueSegment) -> SegmentCompaction:
+    work = SegmentCompaction(
+        machine.files, machine.runner.passes, machine.checkpoints, log, segment, machine.runner.offload
+    )
+    work.start()
+    machine.runner.settle()
+    return work
+
+
+def expected(segment_end: int) -> list[bytes]:
+    every = numbered(0, 100)
+    return [every[3], every[5], *every[segment_end:]]
+
+
+def test_what_is_live_is_kept_in_less_room() -> None:
+    machine, log, segment = pinned()
+    assert is_worth_it(segment)
+    before = segment.segment.size
+    assert compact(machine, log, segment).is_over
+    assert segment.segment.size < before / 5
+    assert segment.is_marked
+    assert not is_worth_it(segment)
+    assert bodies(log) == expected(segment.end)
+    machine.settle(log, 3)
+    assert bodies(log) == expected(segment.end)[1:]
+
+
+def test_a_restart_finds_what_was_compacted() -> None:
+    machine, log, segment = pinned()
+    compact(machine, log, segment)
+    machine.stop()
+    every = numbered(0, 100)
+    assert bodies(machine.logs["q"]) == [every[3], *every[segment.end :]]
+    machine.settle(machine.logs["q"], 3)
+    machine.stop()
+    assert bodies(machine.logs["q"]) == every[segment.end :]
+    assert machine.logs["q"].segments[0].base > 0
+
+
+@pytest.mark.parametrize("steps", range(14))
+def test_a_power_cut_at_any_step_loses_nothing(steps: int) -> None:
+    machine, log, segment = pinned()
+    end = segment.end
+    SegmentCompaction(
+        machine.files, machine.runner.passes, machine.checkpoints, log, segment, machine.runner.offload
+    ).start()
+    for _ in range(steps):
+        machine.runner.end_pass()
+        machine.runner.offload.run_one()
+    machine.crash()
+    found = bodies(machine.logs["q"])
+    every = numbered(0, 100)
+    assert every[3] in found
+    assert found[-len(every[end:]) :] == every[end:]
+    assert not [name for name in machine.files.names("queues/q") if name.endswith(".tmp")]
+    machine.append(machine.logs["q"], b"goes on")
+    assert bodies(machine.logs["q"])[-1] == b"goes on"
+
+
+def test_what_is_settled_meanwhile_stays_settled() -> None:
+    machine, log, segment = pinned()
+    work = SegmentCompaction(
+        machine.files, machine.runner.passes, machine.checkpoints, log, segment, machine.runner.offload
+    )
+    work.start()
+    machine.runner.end_pass()
+    log.settle(3)
+    machine.runner.settle()
+    assert bodies(log) == expected(segment.end)[1:]
+    machine.stop()
+    assert numbered(3, 4)[0] not in bodies(machine.logs["q"])
+
+
+def test_a_segment_that_dies_meanwhile_is_not_compacted() -> None:
+    machine, log, segment = pinned()
+    work = SegmentCompaction(
+        machine.files, machine.runner.passes, machine.checkpoints, log, segment, machine.runner.offload
+    )
+    work.start()
+    machine.settle(log, 3, 5)
+    assert work.is_over
+    assert segment not in log.segments
+    assert [name for name in machine.files.names("queues/q") if name.startswith("0" * 20)] == []
+
+
+def test_a_full_disk_leaves_the_segment_as_it_is() -> None:
+    machine, log, segment = pinned()
+    machine.files.room_bytes = 10
+    work = compact(machine, log, segment)
+    machine.files.room_bytes = None
+    assert work.is_over
+    assert bodies(log) == expected(segment.end)
+
+
+def test_a_damaged_segment_is_not_compacted() -> None:
+    machine, log, segment = pinned()
+    machine.memory.open(segment.segment.file.name).write(50, [b"damage"])
+    size = segment.segment.size
+    assert compact(machine, log, segment).is_over
+    assert segment.segment.size == size
+
+
+def test_only_sealed_and_nearly_dead_segments_are_worth_it() -> None:
+    machine = QueueLogs(segment_bytes=3000)
+    log = machine.make()
+    machine.append(log, *numbered(0, 60))
+    first = log.segments[0]
+    assert not is_worth_it(first)
+    machine.settle(log, *range(first.end - 1))
+    assert is_worth_it(first)
+    machine.settle(log, *range(log.segments[-1].base, log.end - 1))
+    assert not is_worth_it(log.segments[-1])

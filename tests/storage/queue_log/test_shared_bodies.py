@@ -1,0 +1,274 @@
+"""Bodies that several queues share: held, let go, found again after stops and crashes."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+
+import pytest
+from doubles import TornTails
+from storage.queue_logs import QueueLogs, bodies, content
+
+from trimq.formats.content import NO_BLOB, seal_reference
+from trimq.storage.queue_log.compaction import SegmentCompaction
+from trimq.storage.queue_log.log import QueueLog
+from trimq.storage.queue_log.shared_bodies import VOLATILE, Counts
+
+BIG = b"a body that is long enough to be worth sharing " * 10
+
+
+class Sharing(QueueLogs):
+    """Two queues, and bodies that both of them get."""
+
+    def __init__(self, segment_bytes: int = 2000) -> None:
+        super().__init__(segment_bytes=segment_bytes)
+        self.make("a")
+        self.make("b")
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Until it is on disk from which number on this life counts, nothing is shared."""
+        assert self.store.blobs.put(b"", False, 1) == NO_BLOB
+        self.runner.settle()
+
+    @property
+    def a(self) -> QueueLog:
+        return self.logs["a"]
+
+    @property
+    def b(self) -> QueueLog:
+        return self.logs["b"]
+
+    def share(self, *bodies: bytes, is_volatile: bool = False) -> list[int]:
+        blobs = []
+        for body in bodies:
+            blob = self.store.blobs.put(body, is_volatile, 1)
+            for log in (self.a, self.b):
+                log.append(seal_reference(content(body), blob))
+            blobs.append(blob)
+        self.runner.settle()
+        return blobs
+
+    def stored_blobs(self) -> int:
+        return sum(log.live for log in self.store.blobs.logs)
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d " % number + BIG for number in range(count)]
+
+
+def test_a_body_is_stored_once_and_read_by_each_queue() -> None:
+    machine = Sharing()
+    machine.share(*numbered(3))
+    assert bodies(machine.a) == bodies(machine.b) == numbered(3)
+    assert machine.stored_blobs() == len(machine.store.blobs) == 3
+    assert sum(segment.segment.size for segment in machine.a.segments) < len(BIG)
+    assert machine.a.live_bytes() == sum(map(len, numbered(3)))
+
+
+def test_a_body_goes_with_its_last_holder() -> None:
+    machine = Sharing()
+    machine.share(*numbered(3))
+    machine.settle(machine.a, 0, 1)
+    assert machine.stored_blobs() == 3
+    machine.settle(machine.b, 1)
+    assert machine.stored_blobs() == len(machine.store.blobs) == 2
+    assert bodies(machine.b) == [numbered(3)[0], numbered(3)[2]]
+    machine.settle(machine.a, 1)  # once more
+    assert machine.stored_blobs() == 2
+    assert machine.b.settle_all(0, 3) == 2
+    assert machine.a.settle_all(0, 3, [2]) == 0
+    assert machine.stored_blobs() == 1
+
+
+def test_files_of_bodies_that_nobody_holds_are_removed() -> None:
+    machine = Sharing()
+    machine.share(*numbered(40))
+    files = len(machine.files.names("queues/shared"))
+    machine.a.settle_all(0, 40)
+    machine.b.settle_all(0, 40)
+    machine.runner.settle()
+    assert files > 5
+    assert len([name for name in machine.files.names("queues/shared") if name.endswith(".contents")]) == 1
+
+
+@pytest.mark.parametrize("way", ["stop", "kill", "crash"])
+def test_who_holds_what_is_known_again_after_a_restart(way: str) -> None:
+    machine = Sharing()
+    machine.share(*numbered(30))
+    machine.settle(machine.a, *range(20))
+    machine.settle(machine.b, *range(10))
+    assert machine.stored_blobs() == 20
+    getattr(machine, way)()
+    assert bodies(machine.b)[-20:] == numbered(30)[10:]
+    machine.a.settle_all(0, 30)
+    machine.runner.settle()
+    assert bodies(machine.b)[-20:] == numbered(30)[10:]
+    machine.b.settle_all(0, 30)
+    machine.runner.settle()
+    assert machine.stored_blobs() == len(machine.store.blobs) == 0
+
+
+def test_bodies_of_queues_that_are_deleted_are_let_go_at_once_or_after_a_crash() -> None:
+    machine = Sharing()
+    machine.share(*numbered(2))
+    machine.remove("b")
+    assert machine.stored_blobs() == 2
+    machine._names.remove("a")
+    machine.logs.pop("a")
+    machine.kill()
+    machine.runner.settle()
+    assert machine.stored_blobs() == len(machine.store.blobs) == 0
+
+
+def test_numbers_are_never_given_out_twice() -> None:
+    machine = Sharing()
+    seen = machine.share(*numbered(2))
+    for way in ("stop", "kill", "crash"):
+        getattr(machine, way)()
+        machine.prepare()
+        (blob,) = machine.share(BIG)
+        assert blob >> 32 > seen[-1] >> 32
+        seen.append(blob)
+
+
+@pytest.mark.parametrize(("kept_percent", "keeps_names"), list(itertools.product((0, 30, 70, 100), (False, True))))
+def test_a_reference_whose_body_a_power_cut_took_is_gone_with_it(kept_percent: int, keeps_names: bool) -> None:
+    machine = Sharing()
+    machine.share(*numbered(2))
+    for body in numbered(12)[2:]:
+        blob = machine.store.blobs.put(body, False, 1)
+        for log in (machine.a, machine.b):
+            log.append(seal_reference(content(body), blob))
+    machine.runner.end_pass()
+    machine.crash(TornTails(kept_percent, keeps_names))
+    for found in (bodies(machine.a), bodies(machine.b)):
+        assert found[:2] == numbered(2)
+        assert set(found) <= set(numbered(12))
+    assert machine.a.live == len(bodies(machine.a))
+    held = {blob for log in (machine.a, machine.b) for segment in log.segments for _, blob in segment.live_blobs()}
+    assert len(held) == machine.stored_blobs() == len(machine.store.blobs)
+
+
+def test_what_refers_to_bodies_that_were_not_written_is_refused() -> None:
+    machine = Sharing()
+    machine.share(BIG)
+
+    def full(operation: str, name: str) -> None:
+        if operation == "write" and "shared" in name:
+            raise OSError(errno.ENOSPC, "full")
+
+    machine.a.append(seal_reference(content(BIG), (blob := machine.store.blobs.put(BIG, False, 1))))
+    ticket = machine.b.append(seal_reference(content(BIG), blob))
+    machine.files.before = full
+    machine.runner.settle()
+    machine.files.before = lambda operation, name: None
+    assert ticket.refusal is not None
+    assert machine.a.live == machine.b.live == machine.a.end == 1
+    assert len(machine.store.blobs) == machine.stored_blobs() == 1
+    machine.share(b"next" + BIG)
+    assert bodies(machine.a) == bodies(machine.b) == [BIG, b"next" + BIG]
+
+
+def test_a_body_that_nobody_held_and_that_was_not_written_leaves_nothing_to_the_one_that_gets_its_number() -> None:
+    machine = Sharing()
+    machine.share(BIG)
+    unheld = machine.store.blobs.put(b"unheld " + BIG, False, 1)
+    machine.store.blobs.drop_unheld(unheld)
+    machine.files.room_bytes = 0
+    machine.runner.end_pass()
+    machine.files.room_bytes = None
+    assert machine.share(b"held " + BIG) == [unheld]
+    for again in (machine.stop, machine.crash):
+        again()
+        assert bodies(machine.a) == bodies(machine.b) == [BIG, b"held " + BIG]
+
+
+def test_a_body_that_nobody_held_goes_when_it_is_written() -> None:
+    machine = Sharing()
+    machine.store.blobs.drop_unheld(machine.store.blobs.put(BIG, False, 1))
+    machine.runner.settle()
+    assert machine.stored_blobs() == len(machine.store.blobs) == 0
+
+
+def test_a_queue_that_was_not_written_lets_go() -> None:
+    machine = Sharing()
+
+    def full(operation: str, name: str) -> None:
+        if operation == "write" and name.startswith("queues/a/"):
+            raise OSError(errno.ENOSPC, "full")
+
+    machine.files.before = full
+    machine.share(BIG)
+    machine.files.before = lambda operation, name: None
+    assert bodies(machine.a) == []
+    assert bodies(machine.b) == [BIG]
+    machine.settle(machine.b, 0)
+    assert machine.stored_blobs() == 0
+
+
+def test_bodies_of_volatile_queues_are_never_synced_and_gone_after_a_restart() -> None:
+    machine = Sharing()
+    volatile = machine.make("v", is_volatile=True)
+    synced: list[str] = []
+    machine.files.before = lambda operation, name: synced.append(name) if operation.startswith("sync") else None
+    blob = machine.store.blobs.put(BIG, True, 1)
+    volatile.append(seal_reference(content(BIG), blob))
+    machine.runner.settle()
+    assert blob & VOLATILE
+    assert not [name for name in synced if "shared" in name]
+    assert bodies(volatile) == [BIG]
+    machine.settle(volatile, 0)
+    assert machine.stored_blobs() == 0
+    del machine.logs["v"]
+    machine.stop()
+    assert machine.files.names("volatile") == []
+
+
+def test_a_compacted_segment_keeps_its_references_over_a_restart() -> None:
+    machine = Sharing(segment_bytes=900)
+    machine.share(*numbered(40))
+    segment = machine.a.segments[0]
+    kept = segment.base + 1
+    assert segment.is_marked
+    machine.settle(machine.a, *(offset for offset in range(segment.end) if offset != kept))
+    SegmentCompaction(
+        machine.files, machine.runner.passes, machine.checkpoints, machine.a, segment, machine.runner.offload
+    ).start()
+    machine.runner.settle()
+    assert segment.records == 1
+    machine.stop()
+    assert machine.a.peek(kept).content.body == numbered(40)[kept]
+    machine.b.settle_all(0, 40)
+    machine.runner.settle()
+    assert bodies(machine.a) == [
+        body for place, body in enumerate(numbered(40)) if place in (kept, *range(segment.end, 40))
+    ]
+
+
+def test_bodies_are_compacted_as_messages_are() -> None:
+    machine = Sharing()
+    machine.share(*numbered(9))
+    (shared,) = machine.store.blobs.logs
+    segment = next(part for part in shared.segments if part.records > 1)
+    references = machine.a.segments[0].references
+    assert references is not None
+    kept = [offset for offset in range(9) if references.blob_of(offset) == segment.base]
+    for log in (machine.a, machine.b):
+        log.settle_all(0, 9, kept)
+    machine.runner.settle()
+    SegmentCompaction(
+        machine.files, machine.runner.passes, machine.checkpoints, shared, segment, machine.runner.offload
+    ).start()
+    machine.runner.settle()
+    assert segment.records == 1
+    assert bodies(machine.a) == [numbered(9)[kept[0]]]
+
+
+def test_counts_take_no_room_for_what_nobody_holds() -> None:
+    counts = Counts()
+    for blob in (5, 5, 1 << 40):
+        counts.add(blob)
+    assert (counts[5], counts[6], counts[1 << 40], len(counts)) == (2, 0, 1, 2)
+    assert [counts.take(5), counts.take(5), counts.take(1 << 40)] == [1, 0, 0]
+    assert (len(counts), counts._chunks) == (0, {})
