@@ -12,10 +12,10 @@ from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import Counter
 from trimq.model import Buffer
 from trimq.protocols.contract import IN_ORDER, Outlet, Parts, Reply
-from trimq.server.progress import Progress
-from trimq.server.rests import Rests
-from trimq.server.session import Session
-from trimq.server.session_limits import SessionLimits, SessionMetrics
+from trimq.server.connection.buffer_release import Rests
+from trimq.server.connection.durability import Progress
+from trimq.server.connection.limits import SessionLimits, SessionMetrics
+from trimq.server.connection.session import Session
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
 try:

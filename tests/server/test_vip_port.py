@@ -19,8 +19,8 @@ from tools.rocketmq_wire import Wire
 from trimq.clock import Clock, LoopTime, WallTime
 from trimq.config import Address, Settings, load
 from trimq.offload import ThreadOffload
+from trimq.server.connection.listener import is_free
 from trimq.server.front_ends import Planned, configured_front_ends
-from trimq.server.listener import is_free
 from trimq.server.node import Doors, Node
 from trimq.storage.io.memory_files import MemoryFiles
 

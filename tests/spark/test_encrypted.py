@@ -23,7 +23,7 @@ from pyspark_trimq.pipelines.administration import Administration
 from pyspark_trimq.ports import StreamKey, open_port
 from pyspark_trimq.sink_options import read_sink_options
 from tools.users import make_users
-from trimq.server.certificates import _self_signed
+from trimq.server.connection.certificates import _self_signed
 from trimq.testing import Broker
 
 USER, PASSWORD = "alice", "alice's"

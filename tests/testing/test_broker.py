@@ -398,7 +398,7 @@ def test_a_request_that_fails_unexpectedly_fails_the_test() -> None:
         try:
             raise LookupError("in a handler")
         except LookupError:
-            logging.getLogger("trimq.server.session").exception("a request failed unexpectedly")
+            logging.getLogger("trimq.server.connection.session").exception("a request failed unexpectedly")
 
     with pytest.raises(BrokerFailed, match="in a handler"), Broker() as broker:
         broker.on_loop(log_failure)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from trimq.cli.banner import compose_banner
 from trimq.clock import monotonic_seconds
 from trimq.config import Settings, declarations, load, suggest_flag
-from trimq.server.extras import missing_listeners
+from trimq.server.optional_packages import missing_listeners
 
 
 def declare(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from trimq.cli.output import print_json, print_json_line, print_table, progress_
 from trimq.config import declarations
 
 if TYPE_CHECKING:
-    from trimq.server.offline import Finding
+    from trimq.server.offline.data_folder import Finding
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -45,28 +45,28 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    from trimq.server import offline
+    from trimq.server.offline import data_folder
 
     with progress_bar("verifying") as progress:
-        return print_findings(offline.verify(arguments.data_dir, progress), arguments.json)
+        return print_findings(data_folder.verify(arguments.data_dir, progress), arguments.json)
 
 
 def dump(arguments: argparse.Namespace) -> int:
-    from trimq.server import offline
+    from trimq.server.offline import data_folder
 
     range_of = (arguments.from_offset, arguments.limit)
     if arguments.queue is not None:
-        records = offline.dump_queue(arguments.data_dir, arguments.vhost, arguments.queue, *range_of)
+        records = data_folder.dump_queue(arguments.data_dir, arguments.vhost, arguments.queue, *range_of)
     else:
-        records = offline.dump(arguments.data_dir, arguments.topic, arguments.stream, *range_of)
+        records = data_folder.dump(arguments.data_dir, arguments.topic, arguments.stream, *range_of)
     print_records(records, arguments.json)
     return 0
 
 
 def stats(arguments: argparse.Namespace) -> int:
-    from trimq.server import offline
+    from trimq.server.offline import data_folder
 
-    streams, queues = offline.stats(arguments.data_dir), offline.queue_stats(arguments.data_dir)
+    streams, queues = data_folder.stats(arguments.data_dir), data_folder.queue_stats(arguments.data_dir)
     if arguments.json:
         print_stats([*streams, *queues], as_json=True)
         return 0

@@ -14,7 +14,7 @@ from trimq.config import Settings
 from trimq.offload import Done, ThreadOffload, Work
 from trimq.server.front_ends import configured_front_ends
 from trimq.server.node import Doors, Node
-from trimq.server.watching import See, Watched
+from trimq.server.traffic_recorder import See, Watched
 from trimq.storage.io.files import DiskFiles, Files
 from trimq.storage.io.folder_lock import FolderLock
 from trimq.storage.io.memory_files import MemoryFiles

@@ -16,9 +16,9 @@ from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
-from trimq.server.extras import require_installed
-from trimq.server.http import HttpFrontEnd
-from trimq.server.shared_topics_api import SharedTopicsApi
+from trimq.server.http.commit_log_topics import SharedTopicsApi
+from trimq.server.http.front_end import HttpFrontEnd
+from trimq.server.optional_packages import require_installed
 
 if TYPE_CHECKING:
     from trimq.protocols.rocketmq.front_end import RocketMQDoors

@@ -10,7 +10,7 @@ from trimq.core.api.records import Reading
 from trimq.core.partitions.topics import Topics
 from trimq.metrics import LabelValues, Metrics
 from trimq.model import SYSTEM
-from trimq.server.listener import AnyListener
+from trimq.server.connection.listener import AnyListener
 from trimq.storage.group_commit.passes import Passes
 from trimq.storage.io.files import Files
 

@@ -18,7 +18,12 @@ from trimq.errors import StartMistake
 from trimq.metrics import Metrics
 from trimq.offload import Offload
 from trimq.protocols.client_counters import CountsOfAll
-from trimq.server.certificates import Certificates
+from trimq.server.connection.buffer_release import Rests
+from trimq.server.connection.certificates import Certificates
+from trimq.server.connection.durability import Progress
+from trimq.server.connection.limits import SessionLimits, SessionMetrics
+from trimq.server.connection.listener import AnyListener, Listener, is_free
+from trimq.server.connection.session import Session
 from trimq.server.front_ends import (
     LAST_TO_STOP,
     FrontEndParts,
@@ -31,11 +36,6 @@ from trimq.server.front_ends import (
     told_addresses,
 )
 from trimq.server.gauges import expose_disk, expose_lag, expose_listeners, expose_passes, expose_topics
-from trimq.server.listener import AnyListener, Listener, is_free
-from trimq.server.progress import Progress
-from trimq.server.rests import Rests
-from trimq.server.session import Session
-from trimq.server.session_limits import SessionLimits, SessionMetrics
 from trimq.server.timed_offload import TimedOffload
 from trimq.storage.group_commit.flusher import AsyncFlusher, SyncFlusher
 from trimq.storage.group_commit.passes import Passes

@@ -24,7 +24,7 @@ from trimq.protocols.amqp.front_end import AmqpFrontEnd
 from trimq.protocols.amqp.login import CAPABILITIES
 from trimq.protocols.amqp.method_codec import read_method
 from trimq.protocols.contract import Reply
-from trimq.server.owed_replies import OwedReplies
+from trimq.server.connection.pending_replies import OwedReplies
 from trimq.storage.io.memory_files import MemoryFiles
 
 ALL_CAPABILITIES: Table = dict.fromkeys(CAPABILITIES, True)

@@ -14,11 +14,11 @@ from trimq.metrics import Counter
 from trimq.protocols.contract import CallerFacts, Parts, Reply, Sink
 from trimq.protocols.grpc.connection import Limits
 from trimq.protocols.grpc.front_end import GrpcDoor
-from trimq.server.listener import Listener
-from trimq.server.progress import Progress
-from trimq.server.rests import Rests
-from trimq.server.session import Session
-from trimq.server.session_limits import SessionLimits, SessionMetrics
+from trimq.server.connection.buffer_release import Rests
+from trimq.server.connection.durability import Progress
+from trimq.server.connection.limits import SessionLimits, SessionMetrics
+from trimq.server.connection.listener import Listener
+from trimq.server.connection.session import Session
 
 PATIENCE_S = 10
 SMALL = Limits(streams=100, header_bytes=4096, message_bytes=4096, idle_frames=1000, unsent_bytes=1 << 20)

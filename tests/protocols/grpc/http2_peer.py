@@ -17,7 +17,7 @@ from trimq.protocols.grpc.conversation import GrpcConversation
 from trimq.protocols.grpc.frames import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame, window_update
 from trimq.protocols.grpc.front_end import GrpcDoor
 from trimq.protocols.grpc.hpack import HeaderDecoder, encode
-from trimq.server.owed_replies import OwedReplies
+from trimq.server.connection.pending_replies import OwedReplies
 
 HEAD = struct.Struct(">IBI")
 

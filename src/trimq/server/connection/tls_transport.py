@@ -1,0 +1,155 @@
+"""TLS between a session and its socket: a transport to the one, a protocol to the other. The bytes go through OpenSSL
+in memory, so that it runs on any event loop, a simulated one too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, cast
+
+from trimq.model import Buffer
+from trimq.server.connection.send_queue import send_end
+from trimq.server.connection.session import Session
+
+log = logging.getLogger(__name__)
+
+_RECORD_BYTES = 16 * 1024
+_BUFFER_BYTES = 64 * 1024
+
+
+class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
+    def __init__(self, socket: asyncio.Transport, session: Session, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._socket = socket
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._encrypted = bytearray(_BUFFER_BYTES)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._is_agreed = False
+        self._is_paused = False
+        self._has_said_goodbye = False
+        self._has_heard_goodbye = False
+
+    # -- the socket's side
+
+    def get_buffer(self, size_hint: int) -> bytearray:
+        return self._encrypted
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.receive(memoryview(self._encrypted)[:nbytes])
+
+    def receive(self, encrypted: Buffer) -> None:
+        if self._has_said_goodbye:
+            return  # what comes now was sent before the peer heard of the end
+        self._incoming.write(encrypted)
+        self._go_on()
+
+    def eof_received(self) -> bool:
+        return False if self._has_said_goodbye or not self._is_agreed else self._session.eof_received()
+
+    def pause_writing(self) -> None:
+        self._session.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._session.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._session.connection_lost(error)
+
+    def _go_on(self) -> None:
+        try:
+            if not self._is_agreed:
+                self._tls.do_handshake()
+                self._is_agreed = True
+            self._hand_over()
+        except ssl.SSLWantReadError:
+            self._send_encrypted()
+        except ssl.SSLError as error:
+            log.info("closing the connection of %s: %s", self._session.address, error.reason or error)
+            self._send_encrypted()  # why, in TLS's own words
+            self._socket.close()
+        else:
+            self._send_encrypted()
+
+    def _hand_over(self) -> None:
+        """Give the session what has come, as long as it takes it. SSLWantReadError: that was all."""
+        session = self._session
+        while not (self._is_paused or self._has_said_goodbye or self._has_heard_goodbye):
+            buffer = session.get_buffer(_RECORD_BYTES)
+            try:
+                size = cast(int, self._tls.read(len(buffer), cast(bytearray, buffer)))
+            except ssl.SSLZeroReturnError:
+                size = 0
+            if not size:
+                self._has_heard_goodbye = True
+                if not session.eof_received():
+                    self.close()
+                return
+            session.buffer_updated(size)
+
+    def _send_encrypted(self) -> None:
+        if (encrypted := self._outgoing.read()) and not self._socket.is_closing():
+            self._socket.write(encrypted)
+
+    # -- the session's side
+
+    def write(self, data: Buffer) -> None:
+        if not self._is_agreed or self._has_said_goodbye:
+            return  # there is nobody yet, or no more, who could read it
+        view = memoryview(data)
+        while view:
+            view = view[self._tls.write(view) :]
+        self._send_encrypted()
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._socket.resume_reading()
+            # Not from here, which is inside of a turn of the session: what OpenSSL holds comes with no further event.
+            self._loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        if not self._is_paused and not self._socket.is_closing():
+            self._go_on()
+
+    def can_write_eof(self) -> bool:
+        return self._socket.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._say_goodbye()
+        send_end(self._socket)
+
+    def _say_goodbye(self) -> None:
+        if self._is_agreed and not self._has_said_goodbye:
+            self._has_said_goodbye = True
+            with suppress(ssl.SSLError):  # the peer's own goodbye is not waited for
+                self._tls.unwrap()
+            self._send_encrypted()
+
+    def close(self) -> None:
+        self._say_goodbye()
+        self._socket.close()
+
+    def abort(self) -> None:
+        self._socket.abort()
+
+    def is_closing(self) -> bool:
+        return self._socket.is_closing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._socket.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._socket.get_extra_info(name, default)

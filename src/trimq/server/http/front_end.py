@@ -1,0 +1,338 @@
+"""HTTP/1.1 on the session loop: health, metrics and administration. The protocol is h11's; the routes are `api`'s."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, cast
+from urllib.parse import parse_qs
+
+import h11
+
+from trimq.core.api.broker import Broker
+from trimq.core.api.commit_log_groups import GroupRoll
+from trimq.core.api.records import Reading
+from trimq.core.security.authentication import Logins
+from trimq.errors import ProtocolError, Stopping
+from trimq.metrics import Metrics, content_type
+from trimq.model import Buffer, Caller
+from trimq.protocols.contract import Outlet, Parts, Reply
+from trimq.server.http.commit_log_topics import SharedTopicsApi
+from trimq.server.http.cross_origin import is_foreign
+from trimq.server.http.definitions import DefinitionsApi
+from trimq.server.http.groups import GroupsApi
+from trimq.server.http.queues import QueuesApi
+from trimq.server.http.records import StreamsApi
+from trimq.server.http.responses import Answer, Later, guarded, mistake_answer, not_allowed, refusal_answer
+from trimq.server.http.topics import Api
+from trimq.server.http.users import UsersApi
+
+log = logging.getLogger(__name__)
+
+_BUFFER_BYTES = 64 * 1024
+_MAX_BODY_BYTES = 1024 * 1024
+
+# What a peer may send before it has its answer: a body with the framing of its chunks, or requests in advance.
+_MAX_UNANSWERED_BYTES = 4 * _MAX_BODY_BYTES
+_MAX_QUERY_FIELDS = 100
+
+_ERRORS = {413: "TooLarge", 431: "TooLarge", 501: "NotImplemented", 505: "NotImplemented"}
+
+
+class HttpRequest(NamedTuple):
+    """`path` is as it was sent, not yet decoded; `login` is what the header Authorization says, empty if nothing."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: bytes
+    login: bytes = b""
+    is_foreign: bool = False
+    """A web page of somebody else sent it."""
+
+    @property
+    def asked(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class Unreadable(ProtocolError):
+    """What came is no request that could be answered otherwise than with this status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class HttpConversation:
+    """One connection. Requests are answered in their order; one that cannot be read is answered and closes it."""
+
+    def __init__(
+        self,
+        api: Api,
+        logins: Logins,
+        metrics: Metrics,
+        is_ready: Callable[[], bool],
+        caller: Caller,
+        outlet: Outlet,
+        why_refused: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`why_refused` says why nothing can be written now, if it cannot."""
+        self._why_refused = why_refused
+        self._api = api
+        self._logins = logins
+        self._metrics = metrics
+        self._is_ready = is_ready
+        self._caller = caller
+        self._outlet = outlet
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._http = h11.Connection(h11.SERVER)
+        self._head: h11.Request | None = None
+        self._body = bytearray()
+        self._unanswered_bytes = 0
+        self._is_answering = False
+
+    def get_buffer(self, size_hint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, count: int) -> None:
+        self._unanswered_bytes += count
+        self._http.receive_data(bytes(memoryview(self._buffer)[:count]))
+
+    # -- requests
+
+    def next_event(self) -> HttpRequest | None:
+        if self._unanswered_bytes > _MAX_UNANSWERED_BYTES:
+            raise Unreadable(413, "too much was sent before the answer")
+        try:
+            return self._next_request()
+        except h11.RemoteProtocolError as error:
+            raise Unreadable(error.error_status_hint, f"this is not HTTP/1.1: {error}") from None
+
+    def _next_request(self) -> HttpRequest | None:
+        while True:
+            if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+                self._http.start_next_cycle()
+            event = self._http.next_event()
+            if isinstance(event, h11.Request):
+                self._begin(event)
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+                self._check_length(len(self._body))
+            elif isinstance(event, h11.EndOfMessage):
+                self._unanswered_bytes = len(self._http.trailing_data[0])
+                return self._request()
+            else:  # NEED_DATA or PAUSED
+                if event is h11.PAUSED and self._is_answering:
+                    self._outlet.hold_intake()  # more was asked already: its turn comes with the answer
+                return None
+
+    def _begin(self, head: h11.Request) -> None:
+        self._head = head
+        self._body = bytearray()
+        if not head.http_version.startswith(b"1."):
+            raise Unreadable(505, f"HTTP/{head.http_version.decode()} is not served, only HTTP/1.1")
+        for name, value in head.headers:
+            if name == b"content-length":
+                self._check_length(int(value))
+        if self._http.they_are_waiting_for_100_continue:
+            self._outlet.send([self._http.send(h11.InformationalResponse(status_code=100, headers=[]))])
+
+    def _check_length(self, length: int) -> None:
+        if length > _MAX_BODY_BYTES:
+            raise Unreadable(413, f"a request body is longer than {_MAX_BODY_BYTES} bytes")
+
+    def _request(self) -> HttpRequest:
+        assert self._head is not None
+        path, query = _split(self._head.target.decode("ascii"))
+        try:
+            fields = parse_qs(query, max_num_fields=_MAX_QUERY_FIELDS)
+        except ValueError as error:
+            raise Unreadable(400, f"the query cannot be read: {error}") from None
+        last = {name: values[-1] for name, values in fields.items()}
+        login = next((value for name, value in self._head.headers if name == b"authorization"), b"")
+        foreign = is_foreign(self._head.method, self._head.headers)
+        return HttpRequest(self._head.method.decode("ascii"), path, last, bytes(self._body), login, foreign)
+
+    # -- answers
+
+    def handle(self, event: object) -> Reply:
+        assert isinstance(event, HttpRequest)
+        self._is_answering = True
+        answer = self._answer(event)
+        if isinstance(answer, Later):
+            return self._answer_later(event, answer)
+        if answer.ticket is None:
+            return Reply.now(self._encode(event, answer))
+        return Reply.when_durable(answer.ticket.number, partial(self._encode_durable, event, answer))
+
+    def _encode_durable(self, request: HttpRequest, answer: Answer) -> Parts:
+        refusal = None if answer.ticket is None else answer.ticket.refusal
+        return self._encode(request, answer if refusal is None else refusal_answer(refusal))
+
+    def _answer_later(self, request: HttpRequest, later: Later) -> Reply:
+        is_over = False
+
+        def abandon() -> None:
+            nonlocal is_over
+            is_over = True
+
+        def answered(answer: Answer) -> None:
+            nonlocal is_over
+            if is_over:
+                return  # nobody waits, or something failed after the answer
+            is_over = True
+            # Encoded when it leaves, not now: that may close the connection, which gives up what is not ready yet.
+            number = 0 if answer.ticket is None else answer.ticket.number
+            reply.resolve_when_durable(number, partial(self._encode_durable, request, answer))
+
+        reply = Reply.later(abandon=abandon)
+        reply.comes_soon = True
+        later.begin_guarded(request.asked, answered)
+        return reply
+
+    def _answer(self, request: HttpRequest) -> Answer | Later:
+        return guarded(request.asked, lambda: self._route(request))
+
+    def _route(self, request: HttpRequest) -> Answer | Later:
+        method = "GET" if request.method == "HEAD" else request.method
+        if request.path in ("/healthz", "/readyz", "/metrics") and method != "GET":
+            return not_allowed(method, "GET, HEAD")
+        if request.path == "/healthz":
+            return Answer.text(200, "ok\n")
+        if request.path == "/readyz":
+            return self._readiness()
+        if request.path == "/metrics":
+            return Answer(200, self._metrics.render(), content_type())
+        if request.is_foreign:
+            return mistake_answer(403, "ForeignPage", "a web page of another address may not change anything here")
+        if not self._logins.are_needed:
+            return self._api.answer(self._caller, method, request.path, request.query, request.body)
+        login = read_basic(request.login)
+        if login is None:
+            return mistake_answer(401, "LoginNeeded", "say who you are: a name and a password by Basic authentication")
+        return Later(partial(self._log_in, request, method, login))
+
+    def _log_in(
+        self, request: HttpRequest, method: str, login: tuple[str, str], done: Callable[[Answer], None]
+    ) -> None:
+        name, password = login
+
+        def checked(is_right: bool) -> None:
+            if not is_right:
+                done(mistake_answer(401, "WrongLogin", "there is no such user, or the password is another"))
+                return
+            caller = dataclasses.replace(self._caller, principal=name)
+            answer = guarded(
+                request.asked, lambda: self._api.answer(caller, method, request.path, request.query, request.body)
+            )
+            if isinstance(answer, Later):
+                answer.begin_guarded(request.asked, done)
+            else:
+                done(answer)
+
+        self._logins.check(name, password, self._caller.address, checked)
+
+    def _readiness(self) -> Answer:
+        """A broker that refuses writes is ready all the same: who cuts off its readers keeps it from getting room."""
+        if not self._is_ready():
+            return Answer.text(503, "not ready\n")
+        refused = self._why_refused()
+        return Answer.text(200, f"ready, but writes are refused: {refused}\n" if refused else "ready\n")
+
+    def _encode(self, request: HttpRequest, answer: Answer) -> Parts:
+        self._is_answering = False
+        parts = self._write(answer, has_body=request.method != "HEAD")
+        self._head = None
+        if self._http.our_state is h11.MUST_CLOSE:
+            self._outlet.close()
+        else:
+            self._outlet.resume_intake()
+        return parts
+
+    def _write(self, answer: Answer, has_body: bool = True, closes: bool = False) -> Parts:
+        headers = []
+        if answer.status != 204:  # which has no body, and so no length of it
+            headers = [("content-type", answer.content_type), ("content-length", str(answer.length))]
+        if answer.allow:
+            headers.append(("allow", answer.allow))
+        if answer.status == 401:
+            headers.append(("www-authenticate", 'Basic realm="trimq", charset="UTF-8"'))
+        if closes:
+            headers.append(("connection", "close"))
+        parts: list[Buffer | None] = [self._http.send(h11.Response(status_code=answer.status, headers=headers))]
+        for piece in (answer.body, *answer.parts) if has_body else ():
+            parts += (
+                self._http.send_with_data_passthrough(h11.Data(data=cast(bytes, piece))) or ()
+            )  # large ones are never copied
+        parts.append(self._http.send(h11.EndOfMessage()))
+        return [part for part in parts if part]
+
+    def rest(self) -> bool:
+        """What it receives into is small."""
+        return True
+
+    def congestion_ended(self) -> None:
+        """Nothing is delivered that was not asked for."""
+
+    def farewell(self, error: ProtocolError) -> Parts:
+        if isinstance(error, Stopping):
+            return ()  # nobody asked
+        if self._is_answering or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return ()  # it would come before the answer that is due
+        status = error.status if isinstance(error, Unreadable) else 400
+        has_body = self._head is None or self._head.method != b"HEAD"
+        answer = mistake_answer(status, _ERRORS.get(status, "BadRequest"), str(error))
+        return self._write(answer, has_body=has_body, closes=True)
+
+    def closed(self) -> None:
+        """A connection holds nothing beyond its replies."""
+
+
+def read_basic(header: bytes) -> tuple[str, str] | None:
+    """The name and the password that a header Authorization holds. None: it holds none."""
+    scheme, _, encoded = header.partition(b" ")
+    try:
+        name, colon, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
+    except ValueError:
+        return None
+    return (name, password) if scheme.lower() == b"basic" and colon else None
+
+
+def _split(target: str) -> tuple[str, str]:
+    """The path and the query of a request's target. Clients of proxies put scheme and host before it."""
+    for scheme in ("http://", "https://"):
+        if target.lower().startswith(scheme):
+            target = "/" + target[len(scheme) :].partition("/")[2]
+    path, _, query = target.partition("#")[0].partition("?")
+    return path, query
+
+
+class HttpFrontEnd:
+    def __init__(
+        self,
+        broker: Broker,
+        reading: Reading,
+        roll: GroupRoll | None,
+        logins: Logins,
+        metrics: Metrics,
+        is_ready: Callable[[], bool],
+        shared: SharedTopicsApi | None = None,
+        why_refused: Callable[[], str] = lambda: "",
+    ) -> None:
+        groups = GroupsApi(broker.membership, reading, roll, shared)
+        streams = StreamsApi(reading) if shared is None else StreamsApi(reading, shared.is_own)
+        others = (groups, streams, UsersApi(broker), QueuesApi(broker), DefinitionsApi(broker))
+        self._api = Api(broker, others, shared)
+        self._logins = logins
+        self._metrics = metrics
+        self._is_ready = is_ready
+        self._why_refused = why_refused
+
+    def converse(self, address: str, outlet: Outlet) -> HttpConversation:
+        caller = Caller(principal="anonymous", client_id="", address=address, protocol="http")
+        return HttpConversation(
+            self._api, self._logins, self._metrics, self._is_ready, caller, outlet, self._why_refused
+        )

@@ -1,0 +1,184 @@
+"""Consumer groups in JSON under /api/groups: those of Kafka and those of RocketMQ side by side. A name may be that of
+one of each: the query `protocol=rocketmq` asks for the latter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from trimq.core.api.commit_log_groups import Attendant, GroupRoll, RolledGroup, Word
+from trimq.core.api.groups import Membership
+from trimq.core.api.records import Reading
+from trimq.core.groups.group import NOBODY, CursorChange, GroupDescription
+from trimq.core.metadata.cursors import Cursor
+from trimq.errors import Refusal, UnknownGroup
+from trimq.model import Caller, StreamId
+from trimq.server.http.commit_log_topics import SharedTopicsApi
+from trimq.server.http.responses import JSON, Answer, mistake_answer, not_allowed
+from trimq.storage.group_commit.passes import Ticket
+
+ROCKETMQ = "rocketmq"
+
+
+class MovedCursor(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str
+    stream: int
+    offset: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class MovedCursors(msgspec.Struct, forbid_unknown_fields=True):
+    """How far a group has read, told by somebody who is no member of it; the note is shown beside each."""
+
+    cursors: list[MovedCursor]
+    note: Annotated[str, msgspec.Meta(max_length=4096)] = ""
+
+
+class NewGroup(msgspec.Struct, forbid_unknown_fields=True):
+    """`retries`: how often a message may come back before it is given up."""
+
+    name: str
+    orderly: bool = False
+    retries: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] = 16
+
+
+class GroupsApi:
+    """`roll`: the groups of RocketMQ, `shared` who makes them; None where it is not served."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        reading: Reading,
+        roll: GroupRoll | None = None,
+        shared: SharedTopicsApi | None = None,
+    ) -> None:
+        self._shared = shared
+        self._membership = membership
+        self._reading = reading
+        self._roll = roll
+
+    def answer(
+        self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
+    ) -> Answer | None:
+        match words:
+            case ["api", "groups"] if method == "GET":
+                return Answer.json(200, {"groups": self._list(caller)})
+            case ["api", "groups"] if method == "POST":
+                return self._create(caller, body)
+            case ["api", "groups", name] if method == "GET":
+                roll = self._roll_with(name, query)
+                return self._describe(caller, name) if roll is None else _describe_rolled(roll, caller, name)
+            case ["api", "groups", name] if method == "DELETE":
+                roll = self._roll_with(name, query)
+                ticket = self._membership.delete(caller, name) if roll is None else roll.delete(caller, name)
+                return Answer(204, b"", JSON, ticket)
+            case ["api", "groups", name, "cursors"] if method == "PUT":
+                return self._move_cursors(caller, name, body)
+            case ["api", "groups"]:
+                return not_allowed(method, "GET, HEAD, POST")
+            case ["api", "groups", _]:
+                return not_allowed(method, "GET, HEAD, DELETE")
+            case ["api", "groups", _, "cursors"]:
+                return not_allowed(method, "PUT")
+        return None
+
+    def _create(self, caller: Caller, body: bytes) -> Answer:
+        """A group of RocketMQ: those of Kafka are there as soon as somebody joins them."""
+        try:
+            asked = msgspec.json.decode(body, type=NewGroup)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return mistake_answer(400, "BadRequest", f"the group is not described as it should be: {error}")
+        if self._shared is None:
+            return mistake_answer(409, "NotServed", "no listener of RocketMQ is on")
+        ticket = self._shared.define_group(caller, asked.name, asked.orderly, asked.retries)
+        return Answer.json(201, msgspec.to_builtins(asked), ticket)
+
+    def _list(self, caller: Caller) -> list[dict[str, Any]]:
+        rolled = [] if self._roll is None else self._roll.groups(caller)
+        return [*map(_group, self._membership.groups(caller)), *map(_rolled_group, rolled)]
+
+    def _roll_with(self, name: str, query: Mapping[str, str]) -> GroupRoll | None:
+        """Whom to ask about a group, if not Kafka's. UnknownGroup: it cannot be of the protocol that is asked for."""
+        wanted = query.get("protocol")
+        if wanted == ROCKETMQ:
+            if self._roll is None:
+                raise UnknownGroup(name)
+            return self._roll
+        is_only_there = wanted is None and self._roll is not None and self._roll.has(name)
+        return self._roll if is_only_there and not self._membership.has(name) else None
+
+    def _describe(self, caller: Caller, name: str) -> Answer:
+        group = self._membership.describe(caller, name)
+        members = [
+            {"id": member.id, "instance": member.instance, "client_id": member.client_id, "host": member.host}
+            for member in group.members
+        ]
+        cursors, ticket = self._membership.cursors(caller, name)
+        rows = [row for at, cursor in cursors.items() if (row := self._cursor(caller, at, cursor)) is not None]
+        return Answer.json(200, _group(group) | {"members": members, "cursors": rows}, ticket)
+
+    def _cursor(self, caller: Caller, at: StreamId, cursor: Cursor) -> dict[str, Any] | None:
+        """None: the topic is being deleted, and the cursor goes with it."""
+        found = self._reading.find_stream(caller, at)
+        if found is None:
+            return None
+        name, span = found
+        lag = max(span.end - cursor.offset, 0)
+        row = {"topic": name, "stream": at.number, "offset": cursor.offset, "end": span.end, "lag": lag}
+        return row | {"note": cursor.metadata} if cursor.metadata else row
+
+    def _move_cursors(self, caller: Caller, name: str, body: bytes) -> Answer:
+        try:
+            asked = msgspec.json.decode(body, type=MovedCursors)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return mistake_answer(400, "BadRequest", f"the cursors are not described as they should be: {error}")
+        changes = []
+        for at in asked.cursors:
+            topic = self._reading.topic(caller, at.topic)
+            topic.span(at.stream)
+            changes.append(CursorChange(StreamId(topic.id, at.stream), at.offset, metadata=asked.note))
+        ticket: Ticket | None = None
+        for outcome in self._membership.commit(caller, name, NOBODY, changes):
+            if isinstance(outcome, Refusal):
+                raise outcome
+            ticket = outcome
+        return Answer(204, b"", JSON, ticket)
+
+
+def _group(group: GroupDescription) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "protocol": group.protocol_type,
+        "state": group.state.value,
+        "members": len(group.members),
+    }
+
+
+# -- RocketMQ's
+
+
+def _rolled_group(group: RolledGroup) -> dict[str, Any]:
+    members = len(group.gathering.members)
+    return {"name": group.name, "protocol": ROCKETMQ, "state": group.state.value, "members": members}
+
+
+def _describe_rolled(roll: GroupRoll, caller: Caller, name: str) -> Answer:
+    group = roll.describe(caller, name)
+    odd = group.gathering.odd_ones()
+    members = [_attendant(member, member.client_id in odd) for member in group.gathering.members]
+    rows = [
+        {"topic": at.topic, "stream": at.number, "offset": at.offset, "end": at.end, "lag": at.lag}
+        for at in roll.standings(caller, name)
+    ]
+    shown = {"members": members, "subscriptions": _subscriptions(group.gathering.word), "cursors": rows}
+    return Answer.json(200, _rolled_group(group) | shown, roll.latest)
+
+
+def _attendant(member: Attendant, is_odd: bool) -> dict[str, Any]:
+    shown = {"client_id": member.client_id, "host": member.host, "language": member.language}
+    return shown | {"version": member.version, "subscriptions": _subscriptions(member.word), "differs": is_odd}
+
+
+def _subscriptions(word: Word) -> list[dict[str, str]]:
+    return [{"topic": topic, "expression": expression} for topic, expression in sorted(word)]

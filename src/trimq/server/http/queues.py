@@ -1,0 +1,201 @@
+"""Queues, policies and messages that were given up, in JSON under /api/. Asks the broker's verbs; knows no socket."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from trimq.core.api.broker import Broker
+from trimq.core.failures.ledger import Failure
+from trimq.core.queues.policies import Policy
+from trimq.core.queues.queue import AnyQueue
+from trimq.core.queues.work_queue import Queue
+from trimq.formats.field_tables import Value
+from trimq.model import Caller
+from trimq.server.http.responses import JSON, Answer, Later, bad_request, guarded, mistake_answer, not_allowed
+from trimq.server.http.vhosts import DEFAULT_VHOST, namespace_of, vhost_of
+
+_FAILURES = 100
+_MOST_FAILURES = 1000
+_SHOWN_BYTES = 10_000
+
+
+class DefinedPolicy(msgspec.Struct, forbid_unknown_fields=True):
+    pattern: str
+    definition: dict[str, str | int | bool]
+    priority: int = 0
+    apply_to: str = "all"
+
+
+class QueuesApi:
+    def __init__(self, broker: Broker) -> None:
+        self._queueing = broker.queueing
+
+    def answer(
+        self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
+    ) -> Answer | Later | None:
+        """None: the path is not for us. Refusal: the broker's no."""
+        namespace = namespace_of(query.get("vhost", DEFAULT_VHOST))
+        caller = dataclasses.replace(caller, namespace=namespace)
+        match words:
+            case ["api", "queues"]:
+                rows = [_queue(queue) for queue in self._queueing.queues(caller)]
+                return Answer.json(200, {"queues": rows}) if method == "GET" else not_allowed(method, "GET, HEAD")
+            case ["api", "queues", name]:
+                return self._queue(caller, method, name)
+            case ["api", "queues", name, "messages"]:
+                return self._purge(caller, name) if method == "DELETE" else not_allowed(method, "DELETE")
+            case ["api", "policies"]:
+                found = [_policy(policy) for policy in self._queueing.policies(caller)]
+                return Answer.json(200, {"policies": found}) if method == "GET" else not_allowed(method, "GET, HEAD")
+            case ["api", "policies", name]:
+                return self._policy(caller, method, name, body)
+            case ["api", "failures"]:
+                return self._failures(caller, query) if method == "GET" else not_allowed(method, "GET, HEAD")
+            case ["api", "failures", number, "redrive"]:
+                return self._redrive(caller, number) if method == "POST" else not_allowed(method, "POST")
+        return None
+
+    # -- queues
+
+    def _queue(self, caller: Caller, method: str, name: str) -> Answer:
+        if method == "GET":
+            return Answer.json(200, _described(self._queueing.describe_queue(caller, name)))
+        if method == "DELETE":
+            self._queueing.describe_queue(caller, name)
+            _, ticket = self._queueing.delete_queue(caller, name, False, False, None)
+            return Answer(204, b"", JSON, ticket)
+        return not_allowed(method, "GET, HEAD, DELETE")
+
+    def _purge(self, caller: Caller, name: str) -> Answer:
+        return Answer.json(200, {"purged": self._queueing.purge_queue(caller, name, None)})
+
+    # -- policies
+
+    def _policy(self, caller: Caller, method: str, name: str, body: bytes) -> Answer:
+        if method == "PUT":
+            try:
+                asked = msgspec.json.decode(body, type=DefinedPolicy)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                return bad_request("policy", error)
+            self._queueing.require_namespace(caller.namespace)
+            definition = dict[str, Any](asked.definition)
+            policy = Policy(caller.namespace, name, asked.pattern, definition, asked.priority, asked.apply_to)
+            return Answer(204, b"", JSON, self._queueing.define_policy(caller, policy))
+        if method == "DELETE":
+            return Answer(204, b"", JSON, self._queueing.delete_policy(caller, name))
+        return not_allowed(method, "PUT, DELETE")
+
+    # -- messages that were given up
+
+    def _failures(self, caller: Caller, query: Mapping[str, str]) -> Answer | Later:
+        numbers = {}
+        for name, value in {"from": query.get("from", "0"), "limit": query.get("limit", str(_FAILURES))}.items():
+            if not (value.isascii() and value.isdigit()):
+                return mistake_answer(400, "BadRequest", f"{name} is not a number: {value!r}")
+            numbers[name] = int(value)
+        begin = partial(self._list_failures, caller, numbers["from"], min(numbers["limit"], _MOST_FAILURES))
+        return Later(begin)
+
+    def _list_failures(self, caller: Caller, from_id: int, limit: int, done: Callable[[Answer], None]) -> None:
+        """With those that were noted before it was asked, also if the disk has not answered yet."""
+
+        def make() -> Answer:
+            found = list(islice(self._queueing.failures(caller, from_id), limit))
+            next_id = found[-1].id + 1 if found else from_id
+            return Answer.json(200, {"failures": [_failure(failure) for failure in found], "next": next_id})
+
+        self._queueing.when_all_failures_are_listed(lambda: done(guarded("GET /api/failures", make)))
+
+    def _redrive(self, caller: Caller, number: str) -> Answer:
+        if not (number.isascii() and number.isdigit()):
+            return mistake_answer(400, "BadRequest", f"{number!r} is not the number of a failure")
+        return Answer(204, b"", JSON, self._queueing.redrive_failure(caller, int(number)))
+
+
+def _queue(queue: AnyQueue) -> dict[str, Any]:
+    return {
+        "name": queue.name,
+        "vhost": vhost_of(queue.namespace),
+        "type": queue.kind,
+        "durable": queue.definition.is_durable,
+        "exclusive": queue.owner is not None,
+        "auto_delete": queue.definition.is_auto_delete,
+        "ready": queue.ready_count,
+        "unacknowledged": len(queue.deliveries) if isinstance(queue, Queue) else 0,
+        "dead_letters": queue.kept_count if isinstance(queue, Queue) else 0,
+        "consumers": queue.consumer_count,
+    }
+
+
+def _described(queue: AnyQueue) -> dict[str, Any]:
+    consumers = [
+        {
+            "tag": consumer.tag,
+            "prefetch": consumer.prefetch,
+            "unacknowledged": consumer.in_flight,
+            "acknowledges": not consumer.no_ack,
+            "active": queue.consumers.is_active(consumer),
+            "priority": consumer.priority,
+        }
+        for consumer in queue.consumers
+    ]
+    return _queue(queue) | {
+        "id": str(queue.id),
+        "arguments": {name: _plain(value) for name, value in queue.arguments.items()},
+        "bytes": sum(segment.segment.size for log in queue.logs for segment in log.segments),
+        "consumer_details": consumers,
+    }
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    return {
+        "name": policy.name,
+        "vhost": vhost_of(policy.namespace),
+        "pattern": policy.pattern,
+        "definition": policy.definition,
+        "priority": policy.priority,
+        "apply_to": policy.apply_to,
+    }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    entry = failure.entry
+    body = entry.record.body or b""
+    return {
+        "id": failure.id,
+        "queue": entry.origin.topic.name,
+        "vhost": vhost_of(entry.origin.topic.namespace),
+        "group": entry.origin.group,
+        "stream": entry.origin.stream.number,
+        "offset": entry.origin.offset,
+        "reason": entry.reason.value,
+        "attempts": entry.attempts,
+        "time_ms": entry.time_ms,
+        "redriven": failure.is_redriven,
+        "bytes": len(body),
+        "body": base64.b64encode(body[:_SHOWN_BYTES]).decode(),
+    }
+
+
+def _plain(value: Value) -> Any:
+    """As JSON can say it."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return str(value)

@@ -1,0 +1,150 @@
+"""Streams of every home over HTTP: which there are, where they begin and end, and their messages in the home's own
+bytes. Asks `Reading`; knows no socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from trimq.core.api.records import Excerpt, Place, ReadableTopic, Reading, Span
+from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal
+from trimq.model import Caller, Home
+from trimq.server.http.responses import Answer, Later, mistake_answer, not_allowed, refusal_answer
+
+LOG_BYTES = "application/vnd.trimq.log"
+
+# What one answer holds, unless less is asked for, and the most that may be asked for. A single message may be larger.
+_DEFAULT_BYTES = 1 << 20
+_MOST_BYTES = 16 << 20
+
+# After so many looks at bytes that were read into memory and lost again, wait for the disk.
+_MOST_WARMINGS = 3
+
+
+class BadQuery(Exception):
+    """A field of the query is not what it should be."""
+
+
+class StreamsApi:
+    """`is_own`: names of RocketMQ topics that the broker has for itself."""
+
+    def __init__(self, reading: Reading, is_own: Callable[[str], bool] = lambda _: False) -> None:
+        self._reading = reading
+        self._is_own = is_own
+
+    def answer(
+        self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
+    ) -> Answer | Later | None:
+        """None: the path is not for us. Refusal: the broker's no."""
+        make: Callable[[], Answer | Later]
+        match words:
+            case ["api", "addresses"]:
+                make = self._addresses
+            case ["api", "streams"]:
+                make = partial(self._list, caller)
+            case ["api", "streams", name]:
+                make = partial(self._describe, caller, name, query)
+            case ["log", name, number]:
+                make = partial(self._read, caller, name, number, query)
+            case _:
+                return None
+        if method != "GET":
+            return not_allowed(method, "GET, HEAD")
+        try:
+            return make()
+        except BadQuery as error:
+            return mistake_answer(400, "BadRequest", str(error))
+
+    def _addresses(self) -> Answer:
+        found = self._reading.addresses()
+        return Answer.json(200, {"addresses": {name: f"{host}:{port}" for name, (host, port) in found.items()}})
+
+    def _list(self, caller: Caller) -> Answer:
+        found = [self._topic(topic) for topic in self._reading.topics(caller)]
+        return Answer.json(200, {"topics": sorted(found, key=lambda topic: str(topic["name"]))})
+
+    def _topic(self, topic: ReadableTopic) -> dict[str, Any]:
+        is_internal = topic.home is Home.COMMIT_LOG and self._is_own(topic.name)
+        told: dict[str, Any] = {"name": topic.name, "id": str(topic.id), "home": topic.home.value}
+        return told | {"gives_away": topic.gives_away, "internal": is_internal}
+
+    def _describe(self, caller: Caller, name: str, query: Mapping[str, str]) -> Answer:
+        topic = self._reading.topic(caller, name)
+        time_ms = _number(query, "time", None)
+        rows = [_span(topic, span, time_ms) for span in topic.spans()]
+        return Answer.json(200, self._topic(topic) | {"streams": rows})
+
+    def _read(self, caller: Caller, name: str, number: str, query: Mapping[str, str]) -> Later:
+        if not (number.isascii() and number.isdigit()):
+            raise BadQuery(f"{number!r} is not the number of a stream")
+        topic = self._reading.topic(caller, name)
+        offset = _number(query, "from", 0)
+        max_bytes = _number(query, "max_bytes", _DEFAULT_BYTES)
+        isolation = query.get("isolation", "read_uncommitted")
+        if isolation not in ("read_committed", "read_uncommitted"):
+            raise BadQuery(f"isolation is read_committed or read_uncommitted, not {isolation!r}")
+        assert offset is not None
+        assert max_bytes is not None
+        place = Place(int(number), offset, min(max_bytes, _MOST_BYTES), isolation == "read_committed")
+        return Later(_Look(self._reading, topic, place).begin)
+
+
+class _Look:
+    """One reading: again after what was on disk only was read into memory, off the loop."""
+
+    def __init__(self, reading: Reading, topic: ReadableTopic, place: Place) -> None:
+        self._reading = reading
+        self._topic = topic
+        self._place = place
+        self._warmings = 0
+
+    def begin(self, done: Callable[[Answer], None]) -> None:
+        try:
+            excerpt = self._topic.read(self._place, self._warmings >= _MOST_WARMINGS)
+        except ColdRead as cold:
+            self._warmings += 1
+            self._reading.warm(cold.warm, partial(self._warmed, cold, done))
+        except OffsetOutOfRange as refusal:
+            done(_out_of_range(refusal, self._topic, self._place))
+        except Refusal as refusal:
+            done(refusal_answer(refusal))
+        else:
+            done(self._tell(excerpt))
+
+    def _warmed(self, cold: ColdRead, done: Callable[[Answer], None], error: BaseException | None) -> None:
+        if error is None:
+            Later(self.begin).begin_guarded(f"GET /log/{self._topic.name}", done)
+        else:
+            # What the disk does not give would end the whole process if it were read from the mapped file.
+            done(refusal_answer(DamagedSegment(cold.file, cold.position)))
+
+    def _tell(self, excerpt: Excerpt) -> Answer:
+        head = {"home": self._topic.home.value, "next": excerpt.next_offset, "aborted": excerpt.aborted}
+        return Answer(200, msgspec.json.encode(head) + b"\n", LOG_BYTES, parts=excerpt.parts)
+
+
+def _out_of_range(refusal: OffsetOutOfRange, topic: ReadableTopic, place: Place) -> Answer:
+    """With where the stream begins and ends: who reads on may want to begin anew."""
+    span = topic.span(place.number)
+    told = {"error": type(refusal).__name__, "message": str(refusal), "start": span.start, "end": span.end}
+    return Answer.json(416, told)
+
+
+def _span(topic: ReadableTopic, span: Span, time_ms: int | None) -> dict[str, int]:
+    row = {"stream": span.number, "start": span.start, "end": span.end, "stable_end": span.stable_end}
+    row["bytes"] = span.bytes
+    if time_ms is not None:
+        row["at_time"] = topic.find_time(span.number, time_ms)
+    return row
+
+
+def _number(query: Mapping[str, str], name: str, default: int | None) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise BadQuery(f"{name} is a number, not {text!r}")
+    return int(text)

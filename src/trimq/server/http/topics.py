@@ -1,0 +1,151 @@
+"""Administration in JSON under /api/: topics. Asks the broker's verbs; knows no socket."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+from urllib.parse import unquote
+
+import msgspec
+
+from trimq.core.api.broker import Broker
+from trimq.core.partitions.topics import Topic
+from trimq.model import Caller, Home
+from trimq.server.http.commit_log_topics import SharedTopicsApi, shown
+from trimq.server.http.responses import JSON, Answer, Later, guarded, mistake_answer, not_allowed, not_found
+
+# A topic with more is made over several turns of the loop.
+_MANY_STREAMS = 25
+
+
+class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    namespace: str = ""
+    streams: int = 1
+    settings: dict[str, str] = {}
+    home: Literal["partition-log", "commit-log"] = "partition-log"
+
+
+class ChangedTopic(msgspec.Struct, forbid_unknown_fields=True):
+    """What is named is set; null gives back the broker's value; the rest stays."""
+
+    settings: dict[str, str | None]
+
+
+class OtherApi(Protocol):
+    def answer(
+        self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
+    ) -> Answer | Later | None:
+        """None: the path is not for this one."""
+
+
+class Api:
+    """`others` answer for what is not topics; `shared` for topics of RocketMQ, None where it is not served."""
+
+    def __init__(self, broker: Broker, others: Sequence[OtherApi] = (), shared: SharedTopicsApi | None = None) -> None:
+        self._broker = broker
+        self._others = others
+        self._shared = shared
+
+    def answer(self, caller: Caller, method: str, path: str, query: Mapping[str, str], body: bytes) -> Answer | Later:
+        """`path` as it was sent: a name in it may hold any character, percent-encoded. Refusal: the broker's no."""
+        words = [unquote(word) for word in path.split("/")[1:]]
+        caller = dataclasses.replace(caller, namespace=query.get("namespace", ""))
+        for other in self._others:
+            if (found := other.answer(caller, method, words, query, body)) is not None:
+                return found
+        match words:
+            case ["api", "topics"]:
+                return self._topics(caller, method, body)
+            case ["api", "topics", name]:
+                return self._topic(caller, method, name, body)
+        return not_found(path)
+
+    # -- topics
+
+    def _topics(self, caller: Caller, method: str, body: bytes) -> Answer | Later:
+        if method == "GET":
+            shared = [] if self._shared is None else self._shared.list(caller)
+            return Answer.json(200, {"topics": [*map(_topic, self._broker.topics(caller)), *shared]})
+        if method == "POST":
+            return self._create_topic(caller, body)
+        return not_allowed(method, "GET, HEAD, POST")
+
+    def _topic(self, caller: Caller, method: str, name: str, body: bytes) -> Answer:
+        if self._shared is not None and (shared := self._shared.find(caller, name)) is not None:
+            return self._shared.answer(caller, method, shared)
+        if method == "GET":
+            return Answer.json(200, _described(self._broker.topic(caller, name)))
+        if method == "PATCH":
+            return self._change_topic(caller, self._broker.topic(caller, name), body)
+        if method == "DELETE":
+            ticket = self._broker.delete_topic(caller, self._broker.topic(caller, name))
+            return Answer(204, b"", JSON, ticket)
+        return not_allowed(method, "GET, HEAD, PATCH, DELETE")
+
+    def _create_topic(self, caller: Caller, body: bytes) -> Answer | Later:
+        try:
+            asked = msgspec.json.decode(body, type=NewTopic)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return mistake_answer(400, "BadRequest", f"the topic is not described as it should be: {error}")
+        caller = dataclasses.replace(caller, namespace=asked.namespace)
+        if asked.home == Home.COMMIT_LOG.value:
+            return self._create_shared(caller, asked)
+        if asked.streams <= _MANY_STREAMS:
+            return self._create(caller, asked)
+        return Later(lambda done: self._prepare(caller, asked, done))
+
+    def _create(self, caller: Caller, asked: NewTopic) -> Answer:
+        topic, ticket = self._broker.create_topic(caller, asked.name, Home.PARTITION_LOG, asked.streams, asked.settings)
+        return Answer.json(201, _topic(topic), ticket)
+
+    def _prepare(self, caller: Caller, asked: NewTopic, done: Callable[[Answer], None]) -> None:
+        """A large one takes several turns of the loop."""
+
+        def prepared() -> None:
+            done(guarded("POST /api/topics", lambda: self._create(caller, asked)))
+
+        self._broker.prepare_topics(caller, [(asked.name, asked.streams, asked.settings)], prepared)
+
+    def _create_shared(self, caller: Caller, asked: NewTopic) -> Answer:
+        if self._shared is None:
+            return mistake_answer(409, "NotServed", "no listener of RocketMQ is on")
+        made, ticket = self._shared.create(caller, asked.name, asked.streams, asked.settings)
+        return Answer.json(201, shown(made), ticket)
+
+    def _change_topic(self, caller: Caller, topic: Topic, body: bytes) -> Answer:
+        try:
+            asked = msgspec.json.decode(body, type=ChangedTopic)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return mistake_answer(400, "BadRequest", f"the change is not described as it should be: {error}")
+        changed = {**topic.settings, **asked.settings}
+        settings = {name: value for name, value in changed.items() if value is not None}
+        ticket = self._broker.change_topic(caller, topic, settings)
+        return Answer.json(200, _topic(topic) | {"settings": settings}, ticket)
+
+
+def _topic(topic: Topic) -> dict[str, Any]:
+    return {
+        "name": topic.name.name,
+        "namespace": topic.name.namespace,
+        "id": str(topic.id),
+        "home": topic.home.value,
+        "streams": len(topic.streams),
+        "settings": dict(topic.settings),
+    }
+
+
+def _described(topic: Topic) -> dict[str, Any]:
+    offsets = [
+        {
+            "stream": stream.id.number,
+            "start": stream.start,
+            "end": stream.end,
+            "durable_end": stream.durable_end,
+            "readable_end": stream.readable_end,
+            "bytes": stream.log.size_bytes,
+        }
+        for stream in topic.streams
+    ]
+    return _topic(topic) | {"offsets": offsets}

@@ -1,0 +1,245 @@
+"""Front-ends that show somebody what they see: connections, requests with what became of them, new topics. Changes
+nothing of it; texts are made only when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from trimq.config import Settings
+from trimq.core.partitions.topics import Topics
+from trimq.errors import ProtocolError
+from trimq.protocols.contract import Conversation, FrontEnd, Outlet, Parts, Reply
+from trimq.protocols.grpc.calls import CallEvent
+from trimq.protocols.kafka import codec
+from trimq.protocols.kafka.apis import API_VERSIONS, APIS, response_class
+from trimq.protocols.kafka.codes import Code
+from trimq.protocols.kafka.connection import Request
+from trimq.protocols.kafka.schema import Struct
+from trimq.server.front_ends import FrontEndParts, MakeFrontEnd, Plan, Planned
+from trimq.server.http.front_end import HttpRequest
+
+See = Callable[[object], None]
+
+# A longer answer is only counted: it is full of records.
+_KEPT_BYTES = 4096
+
+
+class Watched:
+    """The front-ends of a plan, each telling `see` what happens. Called as the plan that they take the place of."""
+
+    def __init__(self, plan: Plan, see: See) -> None:
+        self._plan = plan
+        self._see = see
+        self._topics: Topics | None = None
+        self._known: set[str] = set()
+
+    def __call__(self, settings: Settings) -> dict[str, Planned]:
+        planned = self._plan(settings).items()
+        return {name: each._replace(make=partial(self._make, name, each.make)) for name, each in planned}
+
+    def _make(self, name: str, make: MakeFrontEnd, parts: FrontEndParts) -> FrontEnd:
+        if self._topics is None:
+            self._topics = parts.core.topics
+            self._known = {str(topic.name) for topic in self._topics}
+        return _WatchedFrontEnd(name, make(parts), self._see, self.look_for_topics)
+
+    def look_for_topics(self) -> None:
+        """Tell of topics that came. Told by their number whether there are any: cheap enough for every request."""
+        if self._topics is None or len(self._topics) == len(self._known):
+            return
+        for topic in self._topics:
+            if str(topic.name) not in self._known:
+                self._see(f"topic {topic.name} was created with {len(topic.streams)} streams")
+        self._known = {str(topic.name) for topic in self._topics}
+
+
+class _WatchedFrontEnd:
+    def __init__(self, name: str, inner: FrontEnd, see: See, handled: Callable[[], None]) -> None:
+        self._name = name
+        self._inner = inner
+        self._see = see
+        self._handled = handled
+
+    def converse(self, address: str, outlet: Outlet) -> Conversation:
+        where = f"{self._name} {address}"
+        self._see(f"{where}: connected")
+        return _WatchedConversation(where, self._inner.converse(address, outlet), self._see, self._handled)
+
+
+class _WatchedConversation:
+    def __init__(self, where: str, inner: Conversation, see: See, handled: Callable[[], None]) -> None:
+        self._where = where
+        self._inner = inner
+        self._see = see
+        self._handled = handled
+        self.get_buffer = inner.get_buffer
+        self.buffer_updated = inner.buffer_updated
+        self.next_event = inner.next_event
+        self.rest = inner.rest
+        self.congestion_ended = inner.congestion_ended
+
+    def handle(self, event: object) -> Reply | None:
+        exchange = Exchange(self._where, _describe(event))
+        self._see(exchange)
+        try:
+            reply = self._inner.handle(event)
+        except Exception as error:
+            exchange.end = f"{type(error).__name__}: {error}"
+            raise
+        self._handled()
+        if reply is None:
+            exchange.end = "no answer is wanted"
+            return None
+        return _WatchedReply(reply, exchange)
+
+    def farewell(self, error: ProtocolError) -> Parts:
+        return self._inner.farewell(error)
+
+    def closed(self) -> None:
+        self._see(f"{self._where}: disconnected")
+        self._inner.closed()
+
+
+class _WatchedReply(Reply):
+    """The reply itself in all but this: its bytes are noted when they are taken."""
+
+    __slots__ = ("_exchange", "_inner")
+
+    def __init__(self, inner: Reply, exchange: Exchange) -> None:
+        super().__init__(inner.lane)
+        self._inner = inner
+        self._exchange = exchange
+        self.abandon = self._abandon
+        self.hurry = inner.hurry
+        self.turn_away = inner.turn_away
+        self.comes_soon = inner.comes_soon
+
+    def _abandon(self) -> None:
+        self._exchange.end = "not answered: the connection ended first"
+        abandon, self._inner.abandon = self._inner.abandon, None
+        if abandon is not None:
+            abandon()
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        self._inner.watch(wake)
+
+    def is_ready(self, written: int, durable: int) -> bool:
+        return self._inner.is_ready(written, durable)
+
+    @property
+    def waits_for_pass(self) -> bool:
+        return self._inner.waits_for_pass
+
+    @property
+    def awaited(self) -> tuple[int, bool]:
+        return self._inner.awaited
+
+    @property
+    def is_open(self) -> bool:
+        return self._inner.is_open
+
+    def take(self) -> Parts:
+        parts = self._inner.take()
+        self._exchange.answered(parts)
+        return parts
+
+
+class Asked(Protocol):
+    """A request as a report shows it."""
+
+    def outcome(self, answer: bytes) -> str:
+        """What the bytes of its answer say."""
+
+
+class Exchange:
+    """One request and what became of it."""
+
+    __slots__ = ("_answer", "_asked", "_where", "end")
+
+    def __init__(self, where: str, asked: Asked) -> None:
+        self._where = where
+        self._asked = asked
+        self._answer: bytes | None = None
+        self.end = "not answered"
+
+    def answered(self, parts: Parts) -> None:
+        size = sum(map(len, parts))
+        self.end = f"answered with {size} bytes"
+        if size <= _KEPT_BYTES:
+            self._answer = b"".join(parts)
+
+    def __str__(self) -> str:
+        end = self.end if self._answer is None else self._asked.outcome(self._answer)
+        return f"{self._where}: {self._asked} -> {end}"
+
+
+def _describe(event: object) -> Asked:
+    if isinstance(event, Request):
+        return _KafkaAsked(event.api_key, event.api_version, event.client_id)
+    if isinstance(event, HttpRequest):
+        return _HttpAsked(event.method, event.path)
+    if isinstance(event, CallEvent):
+        return _OtherAsked(event.title)
+    return _OtherAsked(type(getattr(event, "method", event)).__name__)  # of what carries a method, that is its name
+
+
+class _OtherAsked(NamedTuple):
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def outcome(self, answer: bytes) -> str:
+        return f"answered with {len(answer)} bytes"
+
+
+class _HttpAsked(NamedTuple):
+    method: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    def outcome(self, answer: bytes) -> str:
+        return answer[:40].split()[1].decode("ascii", "replace") if b" " in answer[:40] else "?"
+
+
+class _KafkaAsked(NamedTuple):
+    api_key: int
+    version: int
+    client_id: str | None
+
+    def __str__(self) -> str:
+        client = f" by {self.client_id}" if self.client_id else ""
+        return f"{APIS[self.api_key].name} v{self.version}{client}"
+
+    def outcome(self, answer: bytes) -> str:
+        api = APIS[self.api_key]
+        is_newer = self.version >= api.flexible_from and self.api_key != API_VERSIONS
+        try:
+            response = codec.decode(response_class(self.api_key), self.version, answer, 9 if is_newer else 8)
+        except ProtocolError:  # a version that is not served is answered in another
+            return f"answered with {len(answer)} bytes"
+        return ", ".join(dict.fromkeys(_errors(response, ""))) or "ok"
+
+
+def _errors(found: object, subject: str) -> Iterator[str]:
+    """Every error of a response, each after the name of the topic or group that it is about."""
+    if isinstance(found, list):
+        for each in found:
+            yield from _errors(each, subject)
+    if not isinstance(found, Struct):
+        return
+    subject = next((name for key in _SUBJECTS if isinstance(name := getattr(found, key, None), str) and name), subject)
+    code = getattr(found, "error_code", 0)
+    if code:
+        known = Code(code).name if code in Code.__members__.values() else f"error {code}"
+        message = getattr(found, "error_message", None)
+        yield " ".join(filter(None, (subject, known, f"({message})" if message else "")))
+    for field in found.FIELDS:
+        yield from _errors(getattr(found, field.name), subject)
+
+
+_SUBJECTS = ("name", "topic", "group_id", "resource_name")

@@ -1,0 +1,218 @@
+"""Clients that encrypt, on every port, beside clients that do not."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pika
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from trimq.config import Settings, Tls
+from trimq.errors import StartMistake
+from trimq.server.connection.certificates import Certificates, _self_signed
+from trimq.testing import Broker
+
+NOW_MS = 1_800_000_000_000
+API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that clients can be told to trust: certificate and key in one file."""
+    import time
+
+    path = tmp_path_factory.mktemp("tls") / "broker.pem"
+    path.write_bytes(_self_signed(time.time_ns() // 1_000_000))
+    return path
+
+
+@pytest.fixture(scope="module")
+def broker(certificate: Path) -> Iterator[Broker]:
+    files = {"tls_certificate": str(certificate), "tls_key": str(certificate)}
+    with Broker(rocketmq_grpc_listen="127.0.0.1:0", **files) as running:
+        yield running
+
+
+def trusting(certificate: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate))
+
+
+@contextmanager
+def encrypted(address: str, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
+    host, port = address.rsplit(":", 1)
+    with (
+        socket.create_connection((host, int(port)), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname=host) as secured,
+    ):
+        yield secured
+
+
+def test_a_kafka_client_that_encrypts_produces_and_consumes(broker: Broker, certificate: Path) -> None:
+    common = {
+        "bootstrap.servers": broker.kafka,
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(certificate),
+    }
+    bodies = [bytes([n % 256]) * (n * 1000) for n in range(1, 101)]
+    producer = Producer(common)
+    for body in bodies:
+        producer.produce("sealed", body, partition=0)
+    assert producer.flush(20) == 0
+    consumer = Consumer({**common, "group.id": "readers", "enable.auto.commit": False})
+    consumer.assign([TopicPartition("sealed", 0, 0)])
+    assert [consumer.poll(10).value() for _ in bodies] == bodies
+    consumer.close()
+
+
+def test_a_plain_client_is_served_on_the_same_port(broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.kafka})
+    producer.produce("open", b"plain", partition=0)
+    assert producer.flush(20) == 0
+    assert [record.body for record in broker.records("open")] == [b"plain"]
+
+
+def test_an_amqp_client_that_encrypts_publishes_and_gets_large_bodies(broker: Broker, certificate: Path) -> None:
+    parameters = pika.URLParameters(broker.amqp)
+    parameters.ssl_options = pika.SSLOptions(trusting(certificate), parameters.host)
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.queue_declare("sealed-queue", durable=True)
+        channel.confirm_delivery()
+        body = bytes(range(256)) * 20_000
+        channel.basic_publish("", "sealed-queue", body)
+        assert channel.basic_get("sealed-queue", auto_ack=True)[2] == body
+
+
+def test_http_is_served_encrypted(broker: Broker, certificate: Path) -> None:
+    with encrypted(broker.http.removeprefix("http://"), trusting(certificate)) as secured:
+        secured.sendall(b"GET /readyz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: secured.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_of_grpc_is_told_that_it_speaks_http_2(broker: Broker, certificate: Path) -> None:
+    context = trusting(certificate)
+    context.set_alpn_protocols(["h2"])
+    with encrypted(broker.rocketmq_grpc, context) as secured:
+        assert secured.selected_alpn_protocol() == "h2"
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100])
+def test_however_the_bytes_are_cut_the_answer_is_the_same(broker: Broker, certificate: Path, piece: int) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = trusting(certificate).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    host, port = broker.kafka.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=10) as plain:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def exchange() -> None:
+            sent = outgoing.read()
+            for start in range(0, len(sent), piece):
+                plain.sendall(sent[start : start + piece])
+            incoming.write(plain.recv(65536))
+
+        def complete(step) -> object:
+            while True:
+                try:
+                    return step()
+                except ssl.SSLWantReadError:
+                    exchange()
+
+        complete(tls.do_handshake)
+        tls.write(API_VERSIONS)
+        answer = complete(lambda: tls.read(65536))
+    assert isinstance(answer, bytes)
+    assert struct.unpack_from(">i", answer, 4)[0] == 7
+
+
+def test_garbage_that_begins_like_a_handshake_closes_its_connection_only(broker: Broker, certificate: Path) -> None:
+    host, port = broker.kafka.rsplit(":", 1)
+    for garbage in (b"\x16\x03\x01\x00\x05hello", b"\x16" + b"\xff" * 5000, b"\x16\x03\x03\x40\x00" + b"\x01" * 16384):
+        with socket.create_connection((host, int(port)), timeout=10) as plain:
+            plain.sendall(garbage)
+            plain.shutdown(socket.SHUT_WR)
+            while plain.recv(65536):
+                pass
+    with encrypted(broker.kafka, trusting(certificate)) as secured:
+        secured.sendall(API_VERSIONS)
+        assert struct.unpack(">ii", secured.recv(8))[1] == 7
+
+
+def test_a_client_that_trusts_somebody_else_is_not_connected(broker: Broker) -> None:
+    with (
+        pytest.raises(ssl.SSLCertVerificationError),
+        encrypted(broker.kafka, ssl.create_default_context()),
+    ):
+        pass
+
+
+def test_without_a_certificate_the_broker_makes_its_own_for_those_who_do_not_ask() -> None:
+    with Broker(rocketmq_grpc_listen="127.0.0.1:0") as broker:
+        for address in (broker.rocketmq, broker.addresses["rocketmq_broker"], broker.rocketmq_grpc):
+            with encrypted(address, unasking()) as secured:
+                assert secured.version() in ("TLSv1.2", "TLSv1.3")
+        with pytest.raises((ssl.SSLError, ConnectionResetError)), encrypted(broker.kafka, unasking()):
+            pass
+
+
+def test_where_encryption_is_required_one_of_its_own_will_do() -> None:
+    with Broker(tls_mode="required") as broker, encrypted(broker.kafka, unasking()) as secured:
+        secured.sendall(API_VERSIONS)
+        assert secured.recv(8)
+
+
+def unasking() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def test_where_encryption_is_required_a_plain_client_is_closed(certificate: Path) -> None:
+    with Broker(tls_mode="required", tls_certificate=str(certificate), tls_key=str(certificate)) as broker:
+        host, port = broker.kafka.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=10) as plain:
+            plain.sendall(API_VERSIONS)
+            with pytest.raises(ConnectionResetError):
+                raise_end(plain.recv(100))
+        with encrypted(broker.kafka, trusting(certificate)) as secured:
+            secured.sendall(API_VERSIONS)
+            assert secured.recv(8)
+
+
+def raise_end(data: bytes) -> None:
+    """An end and a reset are both a closed connection."""
+    if not data:
+        raise ConnectionResetError
+
+
+def test_where_it_is_off_a_handshake_is_no_request(certificate: Path) -> None:
+    with (
+        Broker(tls_mode="off") as broker,
+        pytest.raises((ssl.SSLError, ConnectionResetError)),
+        encrypted(broker.kafka, trusting(certificate)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (Tls(certificate="here.pem"), "set together"),
+        (Tls(certificate="nowhere.pem", key="nowhere.key"), "is not there"),
+        (Tls(certificate=__file__, key=__file__), "cannot be used"),
+    ],
+)
+def test_a_certificate_that_cannot_be_used_is_a_mistake_at_the_start(settings: Tls, said: str) -> None:
+    with pytest.raises(StartMistake, match=said):
+        Certificates(settings, lambda: NOW_MS)
+
+
+def test_it_is_optional_unless_something_else_is_set() -> None:
+    assert Settings().tls.mode == "optional"

@@ -1,0 +1,36 @@
+"""Listeners whose packages are not installed: off by default, and a sentence for who asks for one."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import ModuleSpec
+
+import pytest
+
+from trimq.errors import StartMistake
+from trimq.server.optional_packages import missing_listeners, require_installed
+
+GRPC = "rocketmq.grpc_listen"
+
+
+class Absent:
+    """Finds nothing of protobuf."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name == "google.protobuf":
+            raise ModuleNotFoundError(name)
+        return None
+
+
+def test_what_is_installed_is_not_missing() -> None:
+    assert missing_listeners() == []
+    require_installed(GRPC)
+
+
+def test_what_is_not_installed_is_off_and_a_sentence_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("google.protobuf")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+    assert missing_listeners() == [GRPC]
+    with pytest.raises(StartMistake, match=r'needs google.protobuf: pip install "trimq\[grpc\]", or set it'):
+        require_installed(GRPC)
