@@ -32,13 +32,13 @@ def missing(codes: ModuleType) -> list[str]:
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_a_front_end_has_a_code_for_every_refusal(front_end: str) -> None:
-    codes = importlib.import_module(f"trimq.protocols.{front_end}.codes")
+    codes = importlib.import_module(CODES[front_end])
     assert missing(codes) == []
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_a_front_end_has_codes_for_refusals_only(front_end: str) -> None:
-    codes = importlib.import_module(f"trimq.protocols.{front_end}.codes")
+    codes = importlib.import_module(CODES[front_end])
     assert [key for key in codes.CODES if not (isinstance(key, type) and issubclass(key, Refusal))] == []
 
 

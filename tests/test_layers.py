@@ -92,7 +92,7 @@ PLANTED = [
     ("trimq.core.partitions.topics", "import os\nos.urandom(16)", "chance belongs to trimq.server"),
     ("trimq.formats.unit", "import logging", "a codec must not use logging"),
     ("trimq.formats.unit", "import os\nos.strerror(2)", "a codec must not use os"),
-    ("trimq.protocols.kafka.schema", "import asyncio", "a codec must not use asyncio"),
+    ("trimq.protocols.kafka.messages.schema", "import asyncio", "a codec must not use asyncio"),
     ("trimq.protocols.kafka.messages.fetch", "import logging", "a codec must not use logging"),
     ("trimq.protocols.amqp.connection", "async def receive(): ...", "a codec must not be async"),
 ]
@@ -123,7 +123,7 @@ LAWFUL = [
     ),
     ("trimq.core.partitions.stream", "files.open(name)\nmeter.time(now)"),
     ("trimq.protocols.kafka.fetch", "from trimq.core import broker\nfrom trimq.protocols.contract import Reply"),
-    ("trimq.protocols.kafka.apis", "import_module(f'trimq.protocols.kafka.messages.{family}')"),
+    ("trimq.protocols.kafka.wire.apis", "import_module(f'trimq.protocols.kafka.messages.{family}')"),
     (
         "trimq.server.connection.listener",
         "import socket, signal, os, secrets\nos.getpid()\nfrom trimq.protocols.kafka import x",

@@ -112,7 +112,7 @@ FREE = ("os.strerror", "os.fspath", "os.PathLike", "os.fsencode", "os.fsdecode",
 # --- which modules only turn bytes into values and back ---------------------------------------------------------------
 
 _SHARED = ("connection", "codes")
-_KAFKA = ("apis", "schema", "messages", "source", "wire", "codec", "reading", "writing")
+_KAFKA = ("messages", "wire", "names")
 _OTHERS = ("values", "methods", "channel", "remoting")
 _GRPC = ("frames", "huffman", "hpack", "streams", "intake", "outflow", "calm", "heads", "statuses", "calls")
 CODECS_AVOID = ("asyncio", "time", "logging", "os", "socket", "io", "pathlib")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from protocols.kafka import kafka_python_oracle, kio_oracle
 from protocols.kafka.strategies import comparable, examples, restricted, structs, versions_of
 
-from trimq.protocols.kafka.apis import APIS, request_class, response_class
-from trimq.protocols.kafka.codec import decode, encode
-from trimq.protocols.kafka.schema import Message
+from trimq.protocols.kafka.messages.schema import Message
+from trimq.protocols.kafka.wire.apis import APIS, request_class, response_class
+from trimq.protocols.kafka.wire.codec import decode, encode
 
 
 # One test per API, not one per oracle: drawing a message costs more than all that is done with it.

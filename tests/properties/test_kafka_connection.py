@@ -11,12 +11,12 @@ from protocols.kafka.frames import request_frame
 from protocols.kafka.strategies import comparable, examples, restricted, structs
 
 from trimq.errors import ProtocolError
-from trimq.protocols.kafka.apis import APIS, request_class
-from trimq.protocols.kafka.connection import KafkaConnection, Request
 from trimq.protocols.kafka.messages.classic_groups import HeartbeatRequest
 from trimq.protocols.kafka.messages.fetch import FetchRequest
 from trimq.protocols.kafka.messages.produce import ProduceRequest
-from trimq.protocols.kafka.schema import RequestMessage
+from trimq.protocols.kafka.messages.schema import RequestMessage
+from trimq.protocols.kafka.wire.apis import APIS, request_class
+from trimq.protocols.kafka.wire.connection import KafkaConnection, Request
 
 
 def framed_requests(kind: type[RequestMessage]) -> st.SearchStrategy[tuple[RequestMessage, int]]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from protocols.kafka.strategies import examples, full, versions_of
 
 from trimq.errors import ProtocolError
-from trimq.protocols.kafka.apis import APIS, request_class, response_class
-from trimq.protocols.kafka.codec import decode, encode
-from trimq.protocols.kafka.schema import Message
+from trimq.protocols.kafka.messages.schema import Message
+from trimq.protocols.kafka.wire.apis import APIS, request_class, response_class
+from trimq.protocols.kafka.wire.codec import decode, encode
 
 every_api = pytest.mark.parametrize("api_key", APIS, ids=lambda key: APIS[key].name)
 

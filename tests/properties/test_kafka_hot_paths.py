@@ -9,9 +9,6 @@ from hypothesis import strategies as st
 from protocols.kafka.frames import request_frame
 from protocols.kafka.strategies import comparable, examples, restricted, structs
 
-from trimq.protocols.kafka.codec import decode, encode
-from trimq.protocols.kafka.connection import KafkaConnection, Request, encode_response
-from trimq.protocols.kafka.fetch_path import write_fetch_response
 from trimq.protocols.kafka.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from trimq.protocols.kafka.messages.produce import (
     PartitionProduceResponse,
@@ -19,8 +16,11 @@ from trimq.protocols.kafka.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from trimq.protocols.kafka.produce_path import ProduceRequests, write_produce_response
-from trimq.protocols.kafka.wire import MalformedMessage
+from trimq.protocols.kafka.wire.codec import decode, encode
+from trimq.protocols.kafka.wire.connection import KafkaConnection, Request, encode_response
+from trimq.protocols.kafka.wire.fast_fetch import write_fetch_response
+from trimq.protocols.kafka.wire.fast_produce import ProduceRequests, write_produce_response
+from trimq.protocols.kafka.wire.primitives import MalformedMessage
 
 produce_versions = st.integers(3, 13)
 fetch_versions = st.integers(4, 18)

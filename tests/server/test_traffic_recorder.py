@@ -8,12 +8,12 @@ from protocols.grpc.http2_peer import Http2Peer, call, word
 from trimq.errors import ProtocolError
 from trimq.protocols.contract import Outlet, Parts, Reply
 from trimq.protocols.grpc.frames import Fault, Kind
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.messages.handshakes import ApiVersionsResponse
 from trimq.protocols.kafka.messages.metadata import MetadataResponse, MetadataResponseTopic
 from trimq.protocols.kafka.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from trimq.protocols.kafka.schema import ResponseMessage
+from trimq.protocols.kafka.messages.schema import ResponseMessage
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.server.http.front_end import HttpRequest
 from trimq.server.traffic_recorder import Exchange, _describe, _WatchedConversation, _WatchedReply
 

@@ -11,13 +11,13 @@ from session_clients import TOPICS, Partition
 from surroundings import Surroundings
 
 from trimq.core.groups.coordinator import SESSION_MS
-from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.messages.consumer_groups import (
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
 )
+from trimq.protocols.kafka.names.codes import Code
 
 # Longer than a session: a member is not taken for slow before it is taken for dead.
 _REBALANCE_MS = 600_000

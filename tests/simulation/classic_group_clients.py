@@ -13,7 +13,6 @@ from session_clients import ALL_PARTITIONS, NEWEST, TOPICS, Partition
 from simulated_trace import SimulationFailure
 from surroundings import Surroundings
 
-from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.messages.classic_groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -28,6 +27,7 @@ from trimq.protocols.kafka.messages.classic_groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from trimq.protocols.kafka.names.codes import Code
 
 _STRATEGY = "range"
 

@@ -13,7 +13,6 @@ from transaction_promises import TransactionPromises
 from trimq.formats.batch import walk
 from trimq.formats.markers import read_control
 from trimq.formats.records import iterate, to_records
-from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchRequest,
@@ -21,6 +20,7 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from trimq.protocols.kafka.names.codes import Code
 
 _READ_COMMITTED = 1
 

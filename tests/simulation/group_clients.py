@@ -11,7 +11,6 @@ from session_clients import TOPICS, Partition, SessionClient
 from simulated_trace import SimulationFailure
 from surroundings import Surroundings
 
-from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -22,6 +21,7 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from trimq.protocols.kafka.names.codes import Code
 
 SEED: Partition = (TOPICS[0], 0)
 

@@ -19,9 +19,6 @@ from trimq.formats.compression import Codec
 from trimq.formats.records import to_records
 from trimq.formats.sealing import from_records
 from trimq.model import Record
-from trimq.protocols.kafka import codec
-from trimq.protocols.kafka.apis import APIS
-from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from trimq.protocols.kafka.messages.logs import (
     ListOffsetsPartition,
@@ -36,7 +33,10 @@ from trimq.protocols.kafka.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from trimq.protocols.kafka.schema import RequestMessage, ResponseMessage
+from trimq.protocols.kafka.messages.schema import RequestMessage, ResponseMessage
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.wire import codec
+from trimq.protocols.kafka.wire.apis import APIS
 
 KAFKA_PORT = 9092
 AUTO_CREATED = ("berries", "nuts")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from kafka_clients import KafkaClient
 from simulated_trace import SimulationFailure
 
-from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from trimq.protocols.kafka.names.codes import Code
 
 TOPICS = ("orders", "payments")
 PARTITIONS = 3

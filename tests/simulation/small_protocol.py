@@ -14,7 +14,7 @@ import msgspec
 
 from trimq.errors import ProtocolError, Refusal
 from trimq.model import Buffer
-from trimq.protocols.kafka.frames import ReceiveBuffer
+from trimq.protocols.kafka.wire.frames import ReceiveBuffer
 
 FRAME_LIMIT = 4 << 20
 

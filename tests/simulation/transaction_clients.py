@@ -12,7 +12,6 @@ from transaction_promises import Deal, Outcome, TransactionPromises
 from trimq.formats.compression import Codec
 from trimq.formats.sealing import from_records
 from trimq.model import Record
-from trimq.protocols.kafka.codes import Code
 from trimq.protocols.kafka.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -34,6 +33,7 @@ from trimq.protocols.kafka.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from trimq.protocols.kafka.names.codes import Code
 
 OLDER = {**NEWEST, 0: 11, 26: 4, 28: 4}
 CURSOR: Partition = (TOPICS[0], 0)

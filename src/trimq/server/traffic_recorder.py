@@ -12,11 +12,11 @@ from trimq.core.partitions.topics import Topics
 from trimq.errors import ProtocolError
 from trimq.protocols.contract import Conversation, FrontEnd, Outlet, Parts, Reply
 from trimq.protocols.grpc.calls import CallEvent
-from trimq.protocols.kafka import codec
-from trimq.protocols.kafka.apis import API_VERSIONS, APIS, response_class
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request
-from trimq.protocols.kafka.schema import Struct
+from trimq.protocols.kafka.messages.schema import Struct
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.wire import codec
+from trimq.protocols.kafka.wire.apis import API_VERSIONS, APIS, response_class
+from trimq.protocols.kafka.wire.connection import Request
 from trimq.server.front_ends import FrontEndParts, MakeFrontEnd, Plan, Planned
 from trimq.server.http.front_end import HttpRequest
 

@@ -17,14 +17,14 @@ from trimq.core.metadata.cluster import Address
 from trimq.metrics import Metrics
 from trimq.model import Buffer, Caller
 from trimq.protocols.client_counters import CountsOfAll
-from trimq.protocols.kafka import codec
-from trimq.protocols.kafka.apis import APIS, response_class
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
 from trimq.protocols.kafka.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from trimq.protocols.kafka.messages.schema import RequestMessage
 from trimq.protocols.kafka.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from trimq.protocols.kafka.schema import RequestMessage
+from trimq.protocols.kafka.wire import codec
+from trimq.protocols.kafka.wire.apis import APIS, response_class
 from trimq.storage.io.memory_files import MemoryFiles
 
 NOW_MS = 1_700_000_000_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.fetch_sessions import Exchange, FetchSessions
+from trimq.protocols.kafka.handlers.fetch_sessions import Exchange, FetchSessions
 from trimq.protocols.kafka.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -16,6 +15,7 @@ from trimq.protocols.kafka.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from trimq.protocols.kafka.names.codes import Code
 
 
 def cache(**limits: int) -> FetchSessions:

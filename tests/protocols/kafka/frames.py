@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from trimq.protocols.kafka.codec import encode, is_flexible
-from trimq.protocols.kafka.schema import RequestMessage
+from trimq.protocols.kafka.messages.schema import RequestMessage
+from trimq.protocols.kafka.wire.codec import encode, is_flexible
 
 
 def request_frame(

@@ -11,8 +11,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from trimq.protocols.kafka.apis import APIS
-from trimq.protocols.kafka.schema import NO_ID, Field, Message, Struct, includes
+from trimq.protocols.kafka.messages.schema import NO_ID, Field, Message, Struct, includes
+from trimq.protocols.kafka.wire.apis import APIS
 
 
 @cache

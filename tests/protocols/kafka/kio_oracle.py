@@ -17,8 +17,8 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from trimq.protocols.kafka.apis import APIS
-from trimq.protocols.kafka.schema import Message, RequestMessage, Struct
+from trimq.protocols.kafka.messages.schema import Message, RequestMessage, Struct
+from trimq.protocols.kafka.wire.apis import APIS
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 ONE_MS = datetime.timedelta(milliseconds=1)

@@ -10,9 +10,9 @@ import msgspec
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from trimq.protocols.kafka import apis
-from trimq.protocols.kafka.apis import APIS
-from trimq.protocols.kafka.schema import NO_ID, Field, Message, Struct, includes, plain_default
+from trimq.protocols.kafka.messages.schema import NO_ID, Field, Message, Struct, includes, plain_default
+from trimq.protocols.kafka.wire import apis
+from trimq.protocols.kafka.wire.apis import APIS
 
 MORE = int(os.environ.get("TRIMQ_TEST_EXAMPLES_FACTOR", "1"))
 

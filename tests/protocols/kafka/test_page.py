@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from trimq.protocols.kafka.apis import APIS
 from trimq.protocols.kafka.handlers import HANDLERS
-from trimq.protocols.kafka.topic_configs import CONFIGS
+from trimq.protocols.kafka.names.topic_configs import CONFIGS
+from trimq.protocols.kafka.wire.apis import APIS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text()
 

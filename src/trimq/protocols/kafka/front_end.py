@@ -12,11 +12,11 @@ from trimq.errors import ProtocolError
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
-from trimq.protocols.kafka.apis import APIS
-from trimq.protocols.kafka.connection import KafkaConnection, Request
-from trimq.protocols.kafka.fetch_sessions import FetchSessions
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
+from trimq.protocols.kafka.wire.apis import APIS
+from trimq.protocols.kafka.wire.connection import KafkaConnection, Request
 
 log = logging.getLogger(__name__)
 

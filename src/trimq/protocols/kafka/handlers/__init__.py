@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.connection import Request
 from trimq.protocols.kafka.handlers import (
-    administration,
     api_versions,
     fetch,
-    groups,
     list_offsets,
     metadata,
     produce,
     sasl,
-    transactions,
+    table_admin,
+    table_groups,
+    table_transactions,
 )
 from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.wire.connection import Request
 
 Handler = Callable[[Context, Request], Reply | None]
 
@@ -26,9 +26,9 @@ HANDLERS: dict[int, Handler] = {
     1: fetch.handle,
     2: list_offsets.handle,
     3: metadata.handle,
-    **administration.HANDLERS,
-    **groups.HANDLERS,
+    **table_admin.HANDLERS,
+    **table_groups.HANDLERS,
     **sasl.HANDLERS,
-    **transactions.HANDLERS,
+    **table_transactions.HANDLERS,
 }
 HANDLERS[18] = lambda context, request: api_versions.handle(request, HANDLERS)

@@ -6,8 +6,6 @@ Not served: access control lists. Every call is answered with SECURITY_DISABLED,
 from __future__ import annotations
 
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.acls import (
     AclCreationResult,
@@ -19,6 +17,8 @@ from trimq.protocols.kafka.messages.acls import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _REASON = "no authorizer is configured"
 

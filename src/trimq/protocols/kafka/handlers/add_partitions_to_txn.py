@@ -12,18 +12,18 @@ from trimq.core.transactions.transaction import Producer
 from trimq.errors import Refusal
 from trimq.model import StreamId
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import Ticket, reply_after
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.internal_topics import INTERNAL
 from trimq.protocols.kafka.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from trimq.protocols.kafka.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.group_codes import Ticket, reply_after
+from trimq.protocols.kafka.names.internal_topics import INTERNAL
+from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _KNOWS_FENCING_SINCE = 2
 

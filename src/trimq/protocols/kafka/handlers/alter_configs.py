@@ -16,11 +16,6 @@ from typing import NamedTuple
 from trimq.core.partitions.topics import Topic
 from trimq.errors import InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.config_resources import ResourceType
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import require_group_id
-from trimq.protocols.kafka.group_configs import to_group_configs, to_group_settings
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.describe_configs import refuse_other_broker
 from trimq.protocols.kafka.handlers.tickets import Tickets
@@ -33,7 +28,11 @@ from trimq.protocols.kafka.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from trimq.protocols.kafka.topic_configs import (
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.config_resources import ResourceType
+from trimq.protocols.kafka.names.group_codes import require_group_id
+from trimq.protocols.kafka.names.group_configs import to_group_configs, to_group_settings
+from trimq.protocols.kafka.names.topic_configs import (
     current,
     in_kafka_words,
     is_list,
@@ -42,6 +41,7 @@ from trimq.protocols.kafka.topic_configs import (
     to_settings,
     without_words,
 )
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 class Operation(IntEnum):

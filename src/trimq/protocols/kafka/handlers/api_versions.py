@@ -10,9 +10,6 @@ import re
 from collections.abc import Iterable
 
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.apis import API_VERSIONS, APIS
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.messages.handshakes import (
     ApiVersion,
     ApiVersionsRequest,
@@ -20,6 +17,9 @@ from trimq.protocols.kafka.messages.handshakes import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.wire.apis import API_VERSIONS, APIS
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE = 0

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from trimq.core.security.quotas import Direction, Holder, Part, Quota
 from trimq.errors import AccessDenied, InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import Tickets
 from trimq.protocols.kafka.messages.quotas import (
@@ -29,6 +27,8 @@ from trimq.protocols.kafka.messages.quotas import (
     OpData,
     ValueData,
 )
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _USER, _CLIENT, _ADDRESS = "user", "client-id", "ip"
 _RATES = {"producer_byte_rate": Direction.IN, "consumer_byte_rate": Direction.OUT}

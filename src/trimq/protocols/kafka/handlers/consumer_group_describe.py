@@ -8,9 +8,6 @@ from trimq.core.groups.assigned_member import Streams
 from trimq.core.groups.group import GroupDescription, GroupKind, MemberDescription
 from trimq.errors import Refusal, UnknownGroup
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import group_code, require_group_id
-from trimq.protocols.kafka.group_states import state_name
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.consumer_groups import (
     ConsumerGroupDescribeAssignment,
@@ -20,7 +17,10 @@ from trimq.protocols.kafka.messages.consumer_groups import (
     DescribedGroup,
     Member,
 )
-from trimq.protocols.kafka.operations import group_operations
+from trimq.protocols.kafka.names.group_codes import group_code, require_group_id
+from trimq.protocols.kafka.names.group_states import state_name
+from trimq.protocols.kafka.names.operations import group_operations
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _OF_THE_NEWER_PROTOCOL = 1
 

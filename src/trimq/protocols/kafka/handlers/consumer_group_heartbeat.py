@@ -16,9 +16,6 @@ from trimq.core.groups.coordinator import HEARTBEAT_MS
 from trimq.errors import Refusal
 from trimq.model import Caller, StreamId
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import group_code, reply_after
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.consumer_groups import (
     ConsumerGroupHeartbeatAssignment,
@@ -26,7 +23,10 @@ from trimq.protocols.kafka.messages.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
 )
-from trimq.protocols.kafka.subscriptions import CONSUMER
+from trimq.protocols.kafka.names.codes import Code, Failure
+from trimq.protocols.kafka.names.group_codes import group_code, reply_after
+from trimq.protocols.kafka.wire.connection import Request, encode_response
+from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER
 
 
 def handle(context: Context, request: Request) -> Reply:

@@ -14,8 +14,8 @@ from trimq.errors import UnknownTopic
 from trimq.model import Caller, Home
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Outlet
-from trimq.protocols.kafka.codes import Code, Failure
-from trimq.protocols.kafka.fetch_sessions import FetchSessions
+from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
+from trimq.protocols.kafka.names.codes import Code, Failure
 
 
 @dataclass(slots=True)

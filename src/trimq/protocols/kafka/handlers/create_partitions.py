@@ -12,18 +12,18 @@ from contextlib import suppress
 from trimq.core.partitions.topics import Topic
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.create_topics import MANY_PARTITIONS, refuse_replicas
 from trimq.protocols.kafka.handlers.tickets import Tickets
-from trimq.protocols.kafka.internal_topics import INTERNAL
 from trimq.protocols.kafka.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.internal_topics import INTERNAL
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 def handle(context: Context, request: Request) -> Reply:

@@ -15,11 +15,8 @@ from uuid import UUID
 from trimq.errors import InvalidSetting, Refusal
 from trimq.model import Home
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import Tickets
-from trimq.protocols.kafka.internal_topics import INTERNAL
 from trimq.protocols.kafka.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -28,7 +25,10 @@ from trimq.protocols.kafka.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from trimq.protocols.kafka.topic_configs import describe, in_kafka_words, refused, to_settings
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.internal_topics import INTERNAL
+from trimq.protocols.kafka.names.topic_configs import describe, in_kafka_words, refused, to_settings
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _CHOOSE = -1  # leave the number to the broker
 MANY_PARTITIONS = 25  # in one request: they are made over several turns of the loop

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import group_code
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import Tickets
 from trimq.protocols.kafka.messages.classic_groups import (
@@ -14,6 +11,9 @@ from trimq.protocols.kafka.messages.classic_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.group_codes import group_code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 def handle(context: Context, request: Request) -> Reply:

@@ -12,17 +12,17 @@ from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topic_settings import may_lose_head, needs_keys
 from trimq.errors import OffsetOutOfRange, Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import Tickets
-from trimq.protocols.kafka.internal_topics import INTERNAL
 from trimq.protocols.kafka.messages.logs import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.internal_topics import INTERNAL
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _HIGH_WATERMARK = -1
 

@@ -9,13 +9,13 @@ from collections import Counter
 
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import Tickets
-from trimq.protocols.kafka.internal_topics import INTERNAL
+from trimq.protocols.kafka.messages.schema import NO_ID
 from trimq.protocols.kafka.messages.topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
-from trimq.protocols.kafka.schema import NO_ID
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.internal_topics import INTERNAL
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _BY_ID = 6
 

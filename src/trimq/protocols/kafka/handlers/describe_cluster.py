@@ -6,15 +6,15 @@ Not served: the endpoints of controllers, which a broker does not have.
 from __future__ import annotations
 
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from trimq.protocols.kafka.operations import UNKNOWN, cluster_operations
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.operations import UNKNOWN, cluster_operations
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _BROKERS, _CONTROLLERS = 1, 2
 

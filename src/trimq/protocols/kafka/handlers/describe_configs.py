@@ -9,11 +9,6 @@ from collections.abc import Iterable
 
 from trimq.errors import AccessDenied, Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.broker_configs import describe_broker
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.config_resources import ResourceType
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_configs import describe_group
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.configs import (
     DescribeConfigsRequest,
@@ -23,7 +18,12 @@ from trimq.protocols.kafka.messages.configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from trimq.protocols.kafka.topic_configs import Described, describe
+from trimq.protocols.kafka.names.broker_configs import describe_broker
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.config_resources import ResourceType
+from trimq.protocols.kafka.names.group_configs import describe_group
+from trimq.protocols.kafka.names.topic_configs import Described, describe
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _WITHOUT_SETTINGS = (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
 

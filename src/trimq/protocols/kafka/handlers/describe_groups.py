@@ -10,10 +10,6 @@ from trimq.core.api.groups import group_resource
 from trimq.core.groups.group import GroupDescription, GroupKind, MemberDescription
 from trimq.errors import Refusal, UnknownGroup
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import group_code
-from trimq.protocols.kafka.group_states import DEAD, state_name
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import (
     DescribedGroup,
@@ -21,7 +17,11 @@ from trimq.protocols.kafka.messages.classic_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from trimq.protocols.kafka.operations import group_operations
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.group_codes import group_code
+from trimq.protocols.kafka.names.group_states import DEAD, state_name
+from trimq.protocols.kafka.names.operations import group_operations
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _ERROR_SINCE = 6
 

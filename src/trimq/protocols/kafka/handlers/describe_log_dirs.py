@@ -9,8 +9,6 @@ from trimq.core.partitions.topics import Topic
 from trimq.errors import AccessDenied, Refusal
 from trimq.model import Home
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.logs import (
     DescribableLogDirTopic,
@@ -20,6 +18,8 @@ from trimq.protocols.kafka.messages.logs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 def handle(context: Context, request: Request) -> Reply:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import (
     DescribeProducersRequest,
@@ -14,6 +12,8 @@ from trimq.protocols.kafka.messages.transactions import (
     ProducerState,
     TopicResponse,
 )
+from trimq.protocols.kafka.names.codes import code_of
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 def handle(context: Context, request: Request) -> Reply:

@@ -9,8 +9,6 @@ from trimq.core.partitions.topics import Topic
 from trimq.errors import Refusal
 from trimq.model import Home
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.metadata import (
     Cursor,
@@ -19,7 +17,9 @@ from trimq.protocols.kafka.messages.metadata import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from trimq.protocols.kafka.operations import topic_operations
+from trimq.protocols.kafka.names.codes import Code, code_of
+from trimq.protocols.kafka.names.operations import topic_operations
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _MOST_PARTITIONS = 2000
 

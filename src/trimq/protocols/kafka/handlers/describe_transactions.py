@@ -7,7 +7,6 @@ from uuid import UUID
 from trimq.core.transactions.transaction import Transaction
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import (
     DescribeTransactionsRequest,
@@ -15,8 +14,9 @@ from trimq.protocols.kafka.messages.transactions import (
     DescribeTransactionsTransactionState,
     TopicData,
 )
-from trimq.protocols.kafka.transaction_codes import require_transactional_id, transaction_code
-from trimq.protocols.kafka.transaction_states import STATE_NAMES
+from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.names.transaction_states import STATE_NAMES
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 def handle(context: Context, request: Request) -> Reply:

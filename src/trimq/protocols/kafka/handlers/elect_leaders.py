@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.replicas import (
     ElectLeadersRequest,
@@ -15,6 +13,8 @@ from trimq.protocols.kafka.messages.replicas import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _PREFERRED, _UNCLEAN = 0, 1
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from trimq.core.transactions.transaction import Producer, Transaction
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import Ticket, resolve_after
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import EndTxnRequest, EndTxnResponse
-from trimq.protocols.kafka.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.names.group_codes import Ticket, resolve_after
+from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _KNOWS_FENCING_SINCE = 2
 _RAISES_EPOCH_SINCE = 5

@@ -16,10 +16,8 @@ from trimq.core.scheduling.waiters import Watch
 from trimq.core.security.quotas import Direction
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch
 from trimq.protocols.contract import Build, Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.fetch_sessions import Exchange, Place
 from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.fetch_sessions import Exchange, Place
 from trimq.protocols.kafka.handlers.offset_for_leader_epoch import find_end
 from trimq.protocols.kafka.messages.fetch import (
     AbortedTransaction,
@@ -32,6 +30,8 @@ from trimq.protocols.kafka.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _READ_COMMITTED = 1
 _BY_ID = 13

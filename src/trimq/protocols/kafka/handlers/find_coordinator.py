@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code, Failure
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import group_code
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from trimq.protocols.kafka.names.codes import Code, Failure
+from trimq.protocols.kafka.names.group_codes import group_code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _GROUP, _TRANSACTION = 0, 1
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import group_code, require_group_id
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.group_codes import group_code, require_group_id
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 def handle(context: Context, request: Request) -> Reply:

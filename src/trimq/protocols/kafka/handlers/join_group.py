@@ -13,15 +13,15 @@ from trimq.errors import Refusal
 from trimq.errors.groups import MemberNameNeeded
 from trimq.model import Caller
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import Ticket, group_code, require_group_id, resolve_after
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import (
     JoinGroupRequest,
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
+from trimq.protocols.kafka.names.codes import Code, Failure
+from trimq.protocols.kafka.names.group_codes import Ticket, group_code, require_group_id, resolve_after
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _LEAST_SESSION_MS, _MOST_SESSION_MS = 6_000, 1_800_000
 

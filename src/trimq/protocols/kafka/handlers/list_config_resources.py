@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 from trimq.model import Home
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.config_resources import ResourceType
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.configs import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.config_resources import ResourceType
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _BY_KIND = 1
 

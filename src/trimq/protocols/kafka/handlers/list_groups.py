@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_states import state_name, type_name
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.group_states import state_name, type_name
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 def handle(context: Context, request: Request) -> Reply:

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from trimq.core.partitions.stream import Stream
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.logs import (
     ListOffsetsPartition,
@@ -21,6 +19,8 @@ from trimq.protocols.kafka.messages.logs import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _SINCE_VERSION = {

@@ -8,15 +8,15 @@ from __future__ import annotations
 from trimq.core.groups.topic_patterns import Pattern
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import group_code
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     ListTransactionsTransactionState,
 )
-from trimq.protocols.kafka.transaction_states import PASSING_NAMES, STATE_NAMES
+from trimq.protocols.kafka.names.group_codes import group_code
+from trimq.protocols.kafka.names.transaction_states import PASSING_NAMES, STATE_NAMES
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 def handle(context: Context, request: Request) -> Reply:

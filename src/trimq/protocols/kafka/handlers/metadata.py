@@ -12,11 +12,8 @@ from trimq.core.partitions.topics import Topic
 from trimq.errors import InvalidName, NameTooLong, Refusal
 from trimq.model import Home
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.create_topics import refuse_alike
-from trimq.protocols.kafka.internal_topics import INTERNAL, PARTITIONS
 from trimq.protocols.kafka.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -25,8 +22,11 @@ from trimq.protocols.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from trimq.protocols.kafka.operations import cluster_operations, topic_operations
-from trimq.protocols.kafka.schema import NO_ID
+from trimq.protocols.kafka.messages.schema import NO_ID
+from trimq.protocols.kafka.names.codes import Code, code_of
+from trimq.protocols.kafka.names.internal_topics import INTERNAL, PARTITIONS
+from trimq.protocols.kafka.names.operations import cluster_operations, topic_operations
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _BY_ID = 12
 

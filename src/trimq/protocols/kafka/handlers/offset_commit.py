@@ -13,9 +13,6 @@ from typing import cast
 from trimq.core.groups.group import Claim, CursorChange
 from trimq.errors import Refusal, UnknownGroup, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import group_code
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import Ticket, Tickets
 from trimq.protocols.kafka.messages.group_offsets import (
@@ -26,6 +23,9 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.group_codes import group_code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _METADATA_CHARACTERS = 4096
 _EPOCHS_SINCE, _IDS_SINCE = 9, 10

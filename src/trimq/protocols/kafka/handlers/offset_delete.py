@@ -8,9 +8,6 @@ from __future__ import annotations
 from trimq.core.groups.group import GroupDescription, GroupKind, GroupState
 from trimq.errors import GroupNotEmpty, Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import group_code
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import Tickets
 from trimq.protocols.kafka.messages.group_offsets import (
@@ -20,7 +17,10 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from trimq.protocols.kafka.subscriptions import CONSUMER, read_topics
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.group_codes import group_code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
+from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER, read_topics
 
 
 def handle(context: Context, request: Request) -> Reply:

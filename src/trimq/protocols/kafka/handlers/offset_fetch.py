@@ -15,9 +15,6 @@ from trimq.core.partitions.topics import Topic
 from trimq.errors import AccessDenied, Refusal
 from trimq.model import StreamId
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import Ticket, group_code, reply_after
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchRequest,
@@ -30,6 +27,9 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.group_codes import Ticket, group_code, reply_after
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _GROUPS_SINCE, _IDS_SINCE = 8, 10
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 from trimq.core.partitions.stream import Stream
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.logs import (
     EpochEndOffset,
@@ -16,6 +14,8 @@ from trimq.protocols.kafka.messages.logs import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from trimq.protocols.kafka.names.codes import code_of
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _UNDEFINED = (-1, -1)
 _NOT_CHECKED = -1

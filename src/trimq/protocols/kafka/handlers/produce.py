@@ -17,10 +17,7 @@ from trimq.formats.compression import Codec
 from trimq.model import Buffer
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of, code_of_batch
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.internal_topics import INTERNAL
 from trimq.protocols.kafka.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -29,7 +26,10 @@ from trimq.protocols.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from trimq.protocols.kafka.produce_path import FLEXIBLE, write_one_appended
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of, code_of_batch
+from trimq.protocols.kafka.names.internal_topics import INTERNAL
+from trimq.protocols.kafka.wire.connection import Request, encode_response
+from trimq.protocols.kafka.wire.fast_produce import FLEXIBLE, write_one_appended
 
 _ACKS = (-1, 0, 1)
 _ZSTD_SINCE = 7

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.create_topics import refuse_replicas
 from trimq.protocols.kafka.messages.replicas import (
@@ -18,6 +16,8 @@ from trimq.protocols.kafka.messages.replicas import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 def handle_alter(context: Context, request: Request) -> Reply:

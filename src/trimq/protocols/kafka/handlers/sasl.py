@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.handshakes import (
     SaslAuthenticateRequest,
@@ -19,6 +17,8 @@ from trimq.protocols.kafka.messages.handshakes import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 PLAIN = "PLAIN"
 _FIRST_WITH_REQUESTS = 1

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from trimq.core.security.scram_credentials import Credential, derive
 from trimq.errors import AccessDenied, InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure, code_of
-from trimq.protocols.kafka.connection import Request, encode_response
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import Tickets
 from trimq.protocols.kafka.messages.credentials import (
@@ -27,6 +25,8 @@ from trimq.protocols.kafka.messages.credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _NUMBERS = {name: number for number, name in _MECHANISMS.items()}

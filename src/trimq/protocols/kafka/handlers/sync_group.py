@@ -9,11 +9,11 @@ from __future__ import annotations
 from trimq.core.groups.group import Joined, Synced, SyncRequest
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code, Failure
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import Ticket, group_code, require_group_id, resolve_after
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import SyncGroupRequest, SyncGroupResponse
+from trimq.protocols.kafka.names.codes import Code, Failure
+from trimq.protocols.kafka.names.group_codes import Ticket, group_code, require_group_id, resolve_after
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
 def handle(context: Context, request: Request) -> Reply:

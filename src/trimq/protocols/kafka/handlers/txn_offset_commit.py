@@ -9,9 +9,6 @@ from trimq.core.groups.group import Claim
 from trimq.core.transactions.transaction import PendingCursor, Producer
 from trimq.errors import Refusal, UnknownGroup
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.codes import Code
-from trimq.protocols.kafka.connection import Request, encode_response
-from trimq.protocols.kafka.group_codes import Ticket, reply_after, require_group_id
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import (
     TxnOffsetCommitRequest,
@@ -20,7 +17,10 @@ from trimq.protocols.kafka.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from trimq.protocols.kafka.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.group_codes import Ticket, reply_after, require_group_id
+from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _METADATA_CHARACTERS = 4096
 _JOINS_SINCE = 5

@@ -4,7 +4,7 @@ NOTICE)."""
 
 from __future__ import annotations
 
-from trimq.protocols.kafka.schema import (
+from trimq.protocols.kafka.messages.schema import (
     RequestMessage,
     ResponseMessage,
     Struct,

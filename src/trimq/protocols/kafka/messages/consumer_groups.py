@@ -3,7 +3,7 @@ Descriptions only, derived from the message definitions of Apache Kafka 4.3.1 (s
 
 from __future__ import annotations
 
-from trimq.protocols.kafka.schema import (
+from trimq.protocols.kafka.messages.schema import (
     RequestMessage,
     ResponseMessage,
     Struct,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimq.protocols.kafka.schema import (
+from trimq.protocols.kafka.messages.schema import (
     Records,
     RequestMessage,
     ResponseMessage,

@@ -3,7 +3,7 @@ DescribeLogDirs. Descriptions only, derived from the message definitions of Apac
 
 from __future__ import annotations
 
-from trimq.protocols.kafka.schema import (
+from trimq.protocols.kafka.messages.schema import (
     RequestMessage,
     ResponseMessage,
     Struct,

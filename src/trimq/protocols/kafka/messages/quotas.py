@@ -3,7 +3,7 @@ definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 
-from trimq.protocols.kafka.schema import (
+from trimq.protocols.kafka.messages.schema import (
     RequestMessage,
     ResponseMessage,
     Struct,

@@ -1,0 +1,69 @@
+"""Kafka's names for the settings of a group that the broker divides, and what they are in ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from trimq.core.groups.coordinator import HEARTBEAT_MS, SESSION_MS
+from trimq.core.groups.store import GroupSettings
+from trimq.errors import InvalidSetting
+from trimq.protocols.kafka.names.topic_configs import Described, Kind, Source
+
+
+class _Config(NamedTuple):
+    name: str
+    ours: str
+    default: int
+    least: int
+    most: int
+    documentation: str
+
+
+_CONFIGS = (
+    _Config(
+        "consumer.heartbeat.interval.ms",
+        "heartbeat_ms",
+        HEARTBEAT_MS,
+        5_000,
+        15_000,
+        "How often members of the group show that they are alive.",
+    ),
+    _Config(
+        "consumer.session.timeout.ms",
+        "session_ms",
+        SESSION_MS,
+        45_000,
+        60_000,
+        "After so long without a sign of life a member is removed.",
+    ),
+)
+_BY_NAME = {config.name: config for config in _CONFIGS}
+
+
+def describe_group(settings: GroupSettings) -> Iterator[Described]:
+    own = to_group_configs(settings)
+    for config in _CONFIGS:
+        source = Source.GROUP if config.name in own else Source.DEFAULT
+        value = own.get(config.name, str(config.default))
+        yield Described(config.name, value, Kind.INT, source, config.documentation)
+
+
+def to_group_configs(settings: GroupSettings) -> dict[str, str]:
+    """What was set, in Kafka's words."""
+    values = {config.name: getattr(settings, config.ours) for config in _CONFIGS}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def to_group_settings(configs: Mapping[str, str]) -> GroupSettings:
+    """The settings that Kafka's words mean; a refusal of those that a group does not have."""
+    values: dict[str, int] = {}
+    for name, text in configs.items():
+        config = _BY_NAME.get(name)
+        if config is None:
+            raise InvalidSetting(name, "a group has no such setting here")
+        value = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
+        if not config.least <= value <= config.most:
+            raise InvalidSetting(name, f"it is a whole number from {config.least} to {config.most}, not {text[:20]!r}")
+        values[config.ours] = value
+    return GroupSettings(**values)

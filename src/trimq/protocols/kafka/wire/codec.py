@@ -1,0 +1,81 @@
+"""Messages to bytes and back, for every API and version of `apis`. Readers and writers are compiled on first use."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import TypeVar
+
+from trimq.model import Buffer
+from trimq.protocols.kafka.messages.schema import Message, Struct
+from trimq.protocols.kafka.wire.apis import APIS, UnsupportedRequest
+from trimq.protocols.kafka.wire.primitives import MalformedMessage
+from trimq.protocols.kafka.wire.reader_compiler import ANY_NUMBER, Reader, compile_reader, holds_records
+from trimq.protocols.kafka.wire.writer_compiler import Writer, compile_writer
+
+M = TypeVar("M", bound=Message)
+Form = Callable[[Buffer], Buffer]
+
+
+def decode(kind: type[M], version: int, buffer: Buffer, position: int = 0, most_elements: int = ANY_NUMBER) -> M:
+    """Read the body of a message that begins at `position` and may end before the buffer does.
+
+    Record batches become views of `buffer`; everything else is copied out of it. Raises MalformedMessage if the bytes
+    are not such a message, or its arrays have more elements together than `most_elements`; UnsupportedRequest if there
+    is no such version.
+    """
+    reader, form = message_reader(kind, version)
+    try:
+        message: M = reader(form(buffer), position, most_elements)[0]
+    except (IndexError, struct.error):
+        raise MalformedMessage(f"{kind.__name__} version {version} ends too early") from None
+    return message
+
+
+def encode(message: Message, version: int) -> bytes:
+    """Write the body of a message. A value that does not fit its field is a ValueError: our own mistake."""
+    return b"".join(write_pieces(message, version))
+
+
+def write_pieces(message: Message, version: int) -> list[Buffer]:
+    """As `encode`, in many pieces; records are the caller's own buffers."""
+    kind = type(message)
+    writer = message_writer(kind, version)
+    pieces: list[Buffer] = []
+    try:
+        writer(pieces.append, message)
+    except (TypeError, AttributeError, struct.error, UnicodeError) as mistake:
+        raise ValueError(f"{message!r} cannot be written as {kind.__name__} version {version}: {mistake}") from mistake
+    return pieces
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether a version has compact lengths and tagged fields, and with them the newer headers."""
+    return version >= APIS[api_key].flexible_from
+
+
+@cache
+def message_reader(kind: type[Message], version: int) -> tuple[Reader, Form]:
+    """The reader of a message, and the form in which it wants the bytes."""
+    check_version(kind.API_KEY, version)
+    reader = compile_reader(kind, version, is_flexible(kind.API_KEY, version))
+    return reader, memoryview if holds_records(kind) else bytes
+
+
+@cache
+def message_writer(kind: type[Message], version: int) -> Writer:
+    check_version(kind.API_KEY, version)
+    return compile_writer(kind, version, is_flexible(kind.API_KEY, version))
+
+
+@cache
+def struct_writer(kind: type[Struct], version: int, flexible: bool) -> Writer:
+    """The writer of a struct inside a message, for code that writes the message around it by hand."""
+    return compile_writer(kind, version, flexible)
+
+
+def check_version(api_key: int, version: int) -> None:
+    api = APIS[api_key]
+    if not api.min_version <= version <= api.max_version:
+        raise UnsupportedRequest(api_key, version)

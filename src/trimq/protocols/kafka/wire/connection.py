@@ -1,0 +1,191 @@
+"""One Kafka connection without IO: received bytes become requests, responses become bytes. Knows frames, headers and
+the codec; nothing of sockets, handlers, or the order in which responses are ready."""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeVar
+
+import msgspec
+
+from trimq.model import Buffer
+from trimq.protocols.contract import HeldBytes
+from trimq.protocols.kafka.messages.fetch import FetchResponse
+from trimq.protocols.kafka.messages.produce import ProduceRequest, ProduceResponse
+from trimq.protocols.kafka.messages.schema import RequestMessage, ResponseMessage
+from trimq.protocols.kafka.wire import codec
+from trimq.protocols.kafka.wire.apis import API_VERSIONS, APIS, Api, UnsupportedRequest
+from trimq.protocols.kafka.wire.fast_fetch import write_fetch_response
+from trimq.protocols.kafka.wire.fast_produce import ProduceRequests, read_legacy_string, write_produce_response
+from trimq.protocols.kafka.wire.frames import START_SIZE, InvalidFrame, ReceiveBuffer
+from trimq.protocols.kafka.wire.primitives import MalformedMessage, skip_tags
+
+R = TypeVar("R", bound=RequestMessage)
+
+DEFAULT_FRAME_LIMIT = 100 * 1024 * 1024
+DEFAULT_COMMAND_LIMIT = 4 * 1024 * 1024
+DEFAULT_ELEMENT_LIMIT = 100_000
+PRODUCE = 0
+HEADER_SIZE = 8  # up to the client id
+
+unpack_header = struct.Struct(">hhi").unpack_from
+pack_header = struct.Struct(">ii").pack  # length, correlation id
+pack_flexible_header = struct.Struct(">iix").pack  # and no tagged fields
+
+
+class Request(msgspec.Struct, gc=False):
+    """One request as it was framed, its body not yet read.
+
+    `is_supported` is False only for a version of ApiVersions that we do not have: the answer is a version 0 body.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    _frame: bytes = b""
+    _body: int = 0
+    _produce: ProduceRequest | None = None
+    _most_elements: int = DEFAULT_ELEMENT_LIMIT
+
+    @property
+    def is_supported(self) -> bool:
+        api = APIS[self.api_key]
+        return api.min_version <= self.api_version <= api.max_version
+
+    def decode(self, kind: type[R]) -> R:
+        """Read the body, which must be of the API of this request; raises MalformedMessage.
+
+        A produce request can be taken once: it holds views of the receive buffer, and a request that waits for its
+        answer must not keep that buffer from being used again.
+        """
+        if self.api_key != kind.API_KEY:
+            raise TypeError(f"a request of API {self.api_key} is not a {kind.__name__}")
+        if self.api_key == PRODUCE:
+            taken: R | None = self._produce  # type: ignore[assignment]  # a cast would be one more call
+            self._produce = None
+            if taken is None:
+                raise RuntimeError("a produce request can be taken only once")
+            return taken
+        return codec.decode(kind, self.api_version, self._frame, self._body, self._most_elements)
+
+
+class KafkaConnection:
+    """Turns received bytes into requests and responses into bytes.
+
+    For `asyncio.BufferedProtocol`: `get_buffer` and `buffer_updated` are its methods of that name. After each
+    `buffer_updated` call `next_event` until it gives None. A ProtocolError from it, or from `Request.decode`, means
+    that the connection must close, after the answers to earlier requests.
+
+    The record batches of a produce request are writable views of the receive buffer. They stay valid and unchanged for
+    as long as they are held; dropping them soon lets the buffer be used again.
+
+    `command_limit` is for requests without records, and `element_limit` for the arrays of one request together: they
+    become objects, many times as large as their bytes. `together` counts what all connections hold; call `drop` when
+    this one is gone.
+    """
+
+    def __init__(
+        self,
+        frame_limit: int = DEFAULT_FRAME_LIMIT,
+        buffer_size: int = START_SIZE,
+        command_limit: int = DEFAULT_COMMAND_LIMIT,
+        element_limit: int = DEFAULT_ELEMENT_LIMIT,
+        together: HeldBytes | None = None,
+    ) -> None:
+        self._received = ReceiveBuffer(frame_limit, buffer_size, together)
+        self._command_limit = command_limit
+        self._element_limit = element_limit
+        self._produce_requests = ProduceRequests(element_limit)
+        self._client_id: str | None = None
+        self._client_id_bytes = b"\xff\xff"  # null
+        self.get_buffer = self._received.get_buffer
+        self.buffer_updated = self._received.buffer_updated
+        self.shrink = self._received.shrink
+        self.drop = self._received.drop
+
+    def receive(self, data: Buffer) -> None:
+        """Take bytes from wherever they come, by copying them. For tests and transports without buffers."""
+        data = memoryview(data)
+        while data:
+            room = self.get_buffer(len(data))
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            room.release()
+            self.buffer_updated(count)
+            data = data[count:]
+
+    def next_event(self) -> Request | None:
+        """The next whole request, or None until more bytes arrive."""
+        received = self._received
+        frame = received.next_frame()
+        if frame is None:
+            return None
+        begin, end = frame
+        if end - begin < HEADER_SIZE:
+            raise MalformedMessage(f"a frame of {end - begin} bytes has no room for a header")
+        data = received.data
+        api_key, api_version, correlation_id = unpack_header(data, begin)
+        try:
+            if api_key == PRODUCE:
+                requests = self._produce_requests
+                if api_version != requests.version:
+                    find_api(api_key, api_version)
+                client_id, message = requests.read(data, begin + HEADER_SIZE, end, api_version)
+                return Request(api_key, api_version, correlation_id, client_id, b"", 0, message)
+            api = find_api(api_key, api_version)
+            if end - begin > self._command_limit:
+                raise InvalidFrame(f"{api.name} of {end - begin} bytes, where {self._command_limit} are allowed")
+            taken = bytes(memoryview(data)[begin:end])
+            client_id, body = self._read_client_id(taken)
+            if api_version >= api.flexible_from:
+                tags = taken[body]
+                body += 1
+                if tags:
+                    body = skip_tags(taken, body, tags, len(taken))
+            return Request(api_key, api_version, correlation_id, client_id, taken, body, None, self._element_limit)
+        except (IndexError, struct.error):
+            raise MalformedMessage(f"a request of API {api_key} version {api_version} ends too early") from None
+
+    def _read_client_id(self, taken: bytes) -> tuple[str | None, int]:
+        """The client id and the position after it. A client hardly ever changes its id, so it is compared first."""
+        if not taken.startswith(self._client_id_bytes, HEADER_SIZE):
+            self._client_id, position = read_legacy_string(taken, HEADER_SIZE, len(taken))
+            self._client_id_bytes = taken[HEADER_SIZE:position]
+        return self._client_id, HEADER_SIZE + len(self._client_id_bytes)
+
+
+def find_api(api_key: int, api_version: int) -> Api:
+    """The row of an API that has this version. ApiVersions has them all: an unknown one gets an answer too."""
+    api = APIS.get(api_key)
+    if api is None or not (api.min_version <= api_version <= api.max_version or api_key == API_VERSIONS):
+        raise UnsupportedRequest(api_key, api_version)
+    return api
+
+
+def encode_response(request: Request, response: ResponseMessage, version: int | None = None) -> list[Buffer]:
+    """The frame that answers a request, in buffers to be sent one after the other.
+
+    `version` is the request's own unless given; only the answer to an unknown version of ApiVersions differs.
+    """
+    api_key = response.API_KEY
+    if api_key != request.api_key:
+        raise TypeError(f"a request of API {request.api_key} is not answered by a {type(response).__name__}")
+    if version is None:
+        version = request.api_version
+    if type(response) is FetchResponse:
+        buffers = write_fetch_response(response, version)
+        size = sum(map(len, buffers))
+    else:
+        if type(response) is ProduceResponse:
+            body = write_produce_response(response, version)
+        else:
+            body = codec.encode(response, version)
+        buffers = [body]
+        size = len(body)
+    # Kafka answers ApiVersions with the oldest header, since a client may not yet know what the broker understands
+    if version >= APIS[api_key].flexible_from and api_key != API_VERSIONS:
+        buffers[0] = pack_flexible_header(size + 5, request.correlation_id) + buffers[0]
+    else:
+        buffers[0] = pack_header(size + 4, request.correlation_id) + buffers[0]
+    return buffers

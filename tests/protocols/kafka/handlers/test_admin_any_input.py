@@ -1,0 +1,56 @@
+"""Whatever an administrator asks, the broker answers, and goes on answering."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from protocols.kafka.desk import Desk
+from protocols.kafka.strategies import examples, restricted, structs, versions_of
+
+from trimq.formats.sealing import from_records
+from trimq.model import Record
+from trimq.protocols.kafka.handlers.table_admin import HANDLERS
+from trimq.protocols.kafka.messages.metadata import MetadataRequest
+from trimq.protocols.kafka.messages.schema import Struct
+from trimq.protocols.kafka.wire.apis import request_class
+
+# Words and numbers that mean something somewhere, so that more than the first check of a handler is met.
+WORDS = st.sampled_from(
+    ["t", "keyed", "u", "", "a b", "__consumer_offsets", "1", "retention.ms", "cleanup.policy", "compact", "-1", "100",
+     "producer_byte_rate", "user", "client-id", "ip", "preallocate", "x" * 300, "\ud7ff"]
+)  # fmt: skip
+NUMBERS = st.sampled_from([-2, -1, 0, 1, 2, 4, 9, 100])  # one byte each
+
+
+def bend(value: Any, draw: st.DataObject, id: bytes) -> Any:
+    """The same message with some of its words, numbers and ids exchanged for those that are known."""
+    if isinstance(value, Struct):
+        for field in value.FIELDS:
+            setattr(value, field.name, bend(getattr(value, field.name), draw, id))
+        return value
+    if isinstance(value, list):
+        return [bend(each, draw, id) for each in value]
+    if isinstance(value, bool | float) or value is None or not draw.draw(st.booleans()):
+        return value
+    if isinstance(value, bytes):
+        return id if len(value) == 16 else value
+    return draw.draw(WORDS) if isinstance(value, str) else draw.draw(NUMBERS)
+
+
+@pytest.mark.parametrize("api_key", [*HANDLERS, 2, 3])
+@examples(20)
+@given(draw=st.data())
+def test_every_request_is_answered(api_key: int, draw: st.DataObject) -> None:
+    desk = Desk(limits={"streams_per_topic": 20})
+    id = desk.create("t", 2).topic_id
+    desk.create("keyed", cleanup_policy="compact")
+    desk.produce("t", from_records([Record(b"x", b"k", timestamp_ms=5)]))
+    kind = request_class(api_key)
+    version = draw.draw(st.sampled_from(versions_of(kind)))
+    for _ in range(2):
+        message = bend(draw.draw(structs(kind)), draw, id)
+        desk.ask(restricted(message, version), version)
+    assert len(desk.ask(MetadataRequest(topics=None)).brokers) == 1

@@ -1,0 +1,278 @@
+"""Administration of clients: quotas, which throttle, and SCRAM credentials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from protocols.kafka.desk import NOW_MS, Desk
+
+from trimq.formats.sealing import from_records
+from trimq.model import Record
+from trimq.protocols.kafka.messages.credentials import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+    UserName,
+)
+from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from trimq.protocols.kafka.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    ComponentData,
+    DescribeClientQuotasRequest,
+    EntityData,
+    OpData,
+)
+from trimq.protocols.kafka.names.codes import Code
+
+EXACT, DEFAULT, ANY = 0, 1, 2
+Entity = list[tuple[str, str | None]]
+CLIENT: Entity = [("client-id", "client")]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def entry(entity: Entity, rates: dict[str, float | None]) -> AlterClientQuotasRequestEntryData:
+    parts = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+    operations = [OpData(key=key, value=rate or 0.0, remove=rate is None) for key, rate in rates.items()]
+    return AlterClientQuotasRequestEntryData(entity=parts, ops=operations)
+
+
+def alter(desk: Desk, entity: Entity, validate_only: bool = False, **rates: float | None) -> int:
+    request = AlterClientQuotasRequest(entries=[entry(entity, rates)], validate_only=validate_only)
+    (result,) = desk.ask(request).entries
+    assert [(part.entity_type, part.entity_name) for part in result.entity] == entity
+    assert (result.error_message is None) == (result.error_code == Code.NONE)
+    code: int = result.error_code
+    return code
+
+
+def described(desk: Desk, *components: tuple[str, int, str | None], strict: bool = False) -> Any:
+    asked = [ComponentData(entity_type=kind, match_type=match, match=name) for kind, match, name in components]
+    found = desk.ask(DescribeClientQuotasRequest(components=asked, strict=strict))
+    if found.error_code:
+        assert found.entries is None
+        return found.error_code
+    return {
+        tuple((part.entity_type, part.entity_name) for part in each.entity): {
+            value.key: value.value for value in each.values
+        }
+        for each in found.entries
+    }
+
+
+# -- definitions
+
+
+def test_quotas_are_set_described_and_removed(desk: Desk) -> None:
+    assert alter(desk, [("user", "u")], producer_byte_rate=1000.0, consumer_byte_rate=2000.0) == Code.NONE
+    assert alter(desk, [("user", None), ("client-id", "c")], producer_byte_rate=5.0) == Code.NONE
+    everything = {
+        (("user", "u"),): {"producer_byte_rate": 1000.0, "consumer_byte_rate": 2000.0},
+        (("user", None), ("client-id", "c")): {"producer_byte_rate": 5.0},
+    }
+    assert described(desk) == everything
+    desk = desk.restart()
+    assert described(desk) == everything
+    assert alter(desk, [("user", "u")], producer_byte_rate=None) == Code.NONE
+    assert described(desk, ("user", EXACT, "u")) == {(("user", "u"),): {"consumer_byte_rate": 2000.0}}
+    assert alter(desk, [("user", "u")], producer_byte_rate=None, consumer_byte_rate=None) == Code.NONE
+    assert described(desk, ("user", EXACT, "u")) == {}
+
+
+def test_components_choose_what_is_described(desk: Desk) -> None:
+    entities: list[Entity] = [
+        [("user", "u")],
+        [("user", None)],
+        [("user", "u"), ("client-id", "c")],
+        [("client-id", "c")],
+    ]
+    for entity in entities:
+        alter(desk, entity, producer_byte_rate=1.0)
+
+    def found(*components: tuple[str, int, str | None], strict: bool = False) -> set[tuple[Any, ...]]:
+        return set(described(desk, *components, strict=strict))
+
+    user, default, both, client = map(tuple, entities)
+    assert found(("user", EXACT, "u")) == {user, both}
+    assert found(("user", EXACT, "u"), strict=True) == {user}
+    assert found(("user", DEFAULT, None)) == {default}
+    assert found(("user", ANY, None)) == {user, default, both}
+    assert found(("client-id", ANY, None), strict=True) == {client}
+    assert found(("user", ANY, None), ("client-id", EXACT, "c")) == {both}
+    assert found(("ip", ANY, None)) == set()
+    assert found() == {user, default, both, client}
+
+
+@pytest.mark.parametrize(
+    ("components", "code"),
+    [
+        ([("planet", EXACT, "x")], Code.UNSUPPORTED_VERSION),
+        ([("user", 9, "x")], Code.INVALID_REQUEST),
+        ([("user", EXACT, None)], Code.INVALID_REQUEST),
+        ([("user", DEFAULT, "x")], Code.INVALID_REQUEST),
+        ([("user", ANY, None), ("user", ANY, None)], Code.INVALID_REQUEST),
+        ([("user", ANY, None), ("ip", ANY, None)], Code.INVALID_REQUEST),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(desk: Desk, components: list[Any], code: Code) -> None:
+    assert described(desk, *components) == code
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+@pytest.mark.parametrize(
+    ("entity", "rates"),
+    [
+        ([], {"producer_byte_rate": 1.0}),
+        ([("planet", "x")], {"producer_byte_rate": 1.0}),
+        ([("user", "")], {"producer_byte_rate": 1.0}),
+        ([("user", "a"), ("user", "b")], {"producer_byte_rate": 1.0}),
+        ([("ip", "10.0.0.1")], {"connection_creation_rate": 1.0}),
+        ([("user", "u")], {"producer_byte_rate": -1.0}),
+        ([("user", "u")], {"producer_byte_rate": 1.5}),
+        ([("user", "u")], {"producer_byte_rate": float("nan")}),
+        ([("user", "u")], {"producer_byte_rate": float("inf")}),
+        ([("user", "u")], {"nope": 1.0}),
+        ([("user", "u")], {"request_percentage": 50.0}),
+        ([("user", "u")], {"producer_byte_rate": 5.0, "controller_mutation_rate": 1.0}),
+    ],
+)
+def test_a_quota_that_is_not_enforced_is_refused(
+    desk: Desk, entity: Entity, rates: dict[str, float], validate_only: bool
+) -> None:
+    assert alter(desk, entity, validate_only, **rates) == Code.INVALID_REQUEST
+    assert described(desk) == {}
+
+
+def test_an_entity_that_stands_twice_is_refused_twice(desk: Desk) -> None:
+    entries = [entry([("user", "u")], {"producer_byte_rate": 1.0})] * 2
+    results = desk.ask(AlterClientQuotasRequest(entries=entries)).entries
+    assert [result.error_code for result in results] == [Code.INVALID_REQUEST] * 2
+
+
+def test_what_is_only_validated_is_not_set(desk: Desk) -> None:
+    assert alter(desk, CLIENT, True, producer_byte_rate=1.0) == Code.NONE
+    assert described(desk) == {}
+
+
+# -- use
+
+
+def batch(size: int = 1000) -> bytearray:
+    return from_records([Record(b"x" * size, timestamp_ms=NOW_MS)])
+
+
+def produce(desk: Desk, sent: bytearray) -> Any:
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=sent)])
+    return desk.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), 9)
+
+
+def test_a_producer_above_its_rate_is_told_to_wait_and_not_read(desk: Desk) -> None:
+    desk.create("t")
+    assert produce(desk, batch()).throttle_time_ms == 0
+    size = len(batch())
+    alter(desk, CLIENT, producer_byte_rate=float(size))
+    assert produce(desk, batch()).throttle_time_ms == 0  # a second's worth
+    answer = produce(desk, batch())
+    assert answer.responses[0].partition_responses[0].error_code == Code.NONE
+    assert answer.throttle_time_ms == 1000
+    assert desk.way.pauses_ms == [1000]
+    desk.let_pass(2000)
+    assert produce(desk, batch()).throttle_time_ms == 0
+
+
+def test_a_consumer_above_its_rate_gets_nothing_until_it_is_within_it(desk: Desk) -> None:
+    desk.create("t")
+    produce(desk, batch())
+    size = len(batch())
+    alter(desk, CLIENT, consumer_byte_rate=float(size))
+    for _ in range(2):
+        answer = desk.fetch("t")
+        assert answer.throttle_time_ms == 0
+        assert len(answer.responses[0].partitions[0].records) == size
+    answer = desk.fetch("t")
+    assert (answer.throttle_time_ms, answer.responses, answer.session_id) == (1000, [], 0)
+    assert desk.way.pauses_ms == [1000]
+    desk.let_pass(1000)
+    assert desk.fetch("t").throttle_time_ms == 0
+
+
+def test_a_quota_of_somebody_else_slows_nobody(desk: Desk) -> None:
+    desk.create("t")
+    alter(desk, [("client-id", "other")], producer_byte_rate=1.0)
+    assert produce(desk, batch()).throttle_time_ms == 0
+    alter(desk, [("user", "anonymous")], producer_byte_rate=1.0)
+    assert produce(desk, batch()).throttle_time_ms > 0
+
+
+# -- credentials
+
+
+def put(desk: Desk, *users: str, **fields: Any) -> dict[str, int]:
+    given = {"mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"p" * 32, **fields}
+    upsertions = [ScramCredentialUpsertion(name=user, **given) for user in users]
+    results = desk.ask(AlterUserScramCredentialsRequest(upsertions=upsertions)).results
+    return {result.user: result.error_code for result in results}
+
+
+def remove(desk: Desk, user: str, mechanism: int = 1) -> int:
+    deletion = ScramCredentialDeletion(name=user, mechanism=mechanism)
+    code: int = desk.ask(AlterUserScramCredentialsRequest(deletions=[deletion])).results[0].error_code
+    return code
+
+
+def known(desk: Desk, *users: str) -> dict[str, tuple[int, list[tuple[int, int]]]]:
+    asked = [UserName(name=user) for user in users] or None
+    found = desk.ask(DescribeUserScramCredentialsRequest(users=asked))
+    assert found.error_code == Code.NONE
+    return {
+        result.user: (result.error_code, [(each.mechanism, each.iterations) for each in result.credential_infos])
+        for result in found.results
+    }
+
+
+def test_credentials_are_kept_listed_and_removed(desk: Desk) -> None:
+    assert put(desk, "a", "b") == {"a": Code.NONE, "b": Code.NONE}
+    assert put(desk, "a", mechanism=2, iterations=5000) == {"a": Code.NONE}
+    everything = {"a": (Code.NONE, [(1, 4096), (2, 5000)]), "b": (Code.NONE, [(1, 4096)])}
+    assert known(desk) == everything
+    desk = desk.restart()
+    assert known(desk) == everything
+    assert remove(desk, "a") == Code.NONE
+    assert remove(desk, "a") == Code.RESOURCE_NOT_FOUND
+    assert remove(desk, "b", 2) == Code.RESOURCE_NOT_FOUND
+    assert known(desk, "a", "c") == {"a": (Code.NONE, [(2, 5000)]), "c": (Code.RESOURCE_NOT_FOUND, [])}
+    assert known(desk, "b", "b") == {"b": (Code.DUPLICATE_RESOURCE, [])}
+
+
+@pytest.mark.parametrize(
+    ("user", "fields", "code"),
+    [
+        ("", {}, Code.UNACCEPTABLE_CREDENTIAL),
+        ("a", {"iterations": 4095}, Code.UNACCEPTABLE_CREDENTIAL),
+        ("a", {"iterations": 16385}, Code.UNACCEPTABLE_CREDENTIAL),
+        ("a", {"salt": b""}, Code.UNACCEPTABLE_CREDENTIAL),
+        ("a", {"mechanism": 9}, Code.UNSUPPORTED_SASL_MECHANISM),
+    ],
+)
+def test_a_credential_that_cannot_be_kept_is_refused(desk: Desk, user: str, fields: dict[str, Any], code: Code) -> None:
+    assert put(desk, user, **fields) == {user: code}
+    assert known(desk) == {}
+
+
+def test_a_user_that_stands_twice_is_refused_once(desk: Desk) -> None:
+    assert put(desk, "a", "a") == {"a": Code.DUPLICATE_RESOURCE}
+    assert known(desk) == {}
+
+
+def test_a_credential_that_could_not_be_written_is_refused_and_taken_back(desk: Desk) -> None:
+    desk.fail_writes()
+    assert put(desk, "a") == {"a": Code.KAFKA_STORAGE_ERROR}
+    assert known(desk) == {}
+    assert alter(desk, CLIENT, producer_byte_rate=1.0) == Code.KAFKA_STORAGE_ERROR
+    assert described(desk) == {}

@@ -1,0 +1,131 @@
+"""Fetch of what is on disk only: the event loop never waits for it, and nobody gets less because of it."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from protocols.kafka.desk import Desk
+from protocols.kafka.handlers.test_fetch import Poll, asked, batch, request, waiting
+
+from trimq.protocols.kafka.names.codes import Code
+
+SIZE = len(batch())
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """With one batch in each of three partitions, all of them on disk only."""
+    desk = Desk()
+    desk.create("t", 3)
+    for partition in range(3):
+        desk.produce("t", batch(), partition)
+    desk.files.is_cold = True
+    return desk
+
+
+@pytest.mark.parametrize("wait_ms", [0, 5_000])
+def test_what_is_on_disk_only_is_read_off_the_loop_and_then_answered(desk: Desk, wait_ms: int) -> None:
+    poll = Poll(desk, request(asked(), wait_ms=wait_ms))
+    assert not poll.is_answered
+    desk.runner.settle()
+    assert poll.found() == [(0, 0, SIZE)]
+    assert desk.files.waits == 0
+    assert waiting(desk) == 0
+
+
+def test_all_that_is_on_disk_only_is_read_at_once(desk: Desk) -> None:
+    warmed: list[str] = []
+    desk.files.before = lambda operation, name: warmed.append(name) if operation == "warm" else None
+    poll = Poll(desk, request(asked(0), asked(1), asked(2)))
+    assert len(desk.runner.offload) == 1
+    desk.runner.settle()
+    assert poll.found() == [(0, 0, SIZE), (1, 0, SIZE), (2, 0, SIZE)]
+    assert len(warmed) == 3
+    assert desk.files.waits == 0
+
+
+def test_no_more_is_read_into_memory_than_fits_the_answer(desk: Desk) -> None:
+    warmed: list[str] = []
+    desk.files.before = lambda operation, name: warmed.append(name) if operation == "warm" else None
+    poll = Poll(desk, request(asked(0), asked(1), asked(2), max_bytes=SIZE))
+    desk.runner.settle()
+    assert poll.found() == [(0, 0, SIZE), (1, 0, 0), (2, 0, 0)]
+    assert len(warmed) == 1
+
+
+def test_the_end_of_the_wait_does_not_end_the_reading(desk: Desk) -> None:
+    poll = Poll(desk, request(asked(), wait_ms=10))
+    while desk.liveness.step(desk.liveness.now_ms() + 10):
+        pass
+    assert not poll.is_answered
+    desk.runner.settle()
+    assert poll.found() == [(0, 0, SIZE)]
+
+
+def test_too_little_on_disk_is_waited_for_like_too_little_in_memory(desk: Desk) -> None:
+    poll = Poll(desk, request(asked(), min_bytes=SIZE + 1))
+    desk.runner.settle()
+    assert not poll.is_answered
+    desk.produce("t", batch())
+    assert poll.found() == [(0, 0, 2 * SIZE)]
+
+
+def test_one_who_arrives_at_cold_bytes_while_it_waits_does_not_stop_the_loop_either(desk: Desk) -> None:
+    desk.files.is_cold = False
+    poll = Poll(desk, request(asked(), min_bytes=SIZE + 1))
+    desk.produce("t", batch(), 1)
+    desk.files.is_cold = True
+    desk.core.broker.topic(desk.caller, "t").stream(0)._log_settled()
+    assert not poll.is_answered
+    desk.runner.settle()
+    assert desk.files.waits == 0
+
+
+def test_who_cannot_wait_any_longer_gets_what_is_in_memory(desk: Desk) -> None:
+    poll = Poll(desk, request(asked()))
+    assert poll.reply.hurry is not None
+    poll.reply.hurry()
+    assert poll.found() == [(0, 0, 0)]
+    desk.runner.settle()
+    assert desk.files.waits == 0
+    assert waiting(desk) == 0
+
+
+def test_whoever_goes_away_meanwhile_leaves_nothing(desk: Desk) -> None:
+    poll = Poll(desk, request(asked()))
+    assert poll.reply.abandon is not None
+    poll.reply.abandon()
+    desk.runner.settle()
+    assert not poll.is_answered
+    assert waiting(desk) == 0
+
+
+def test_what_the_disk_does_not_give_is_told(desk: Desk) -> None:
+    def fail(operation: str, name: str) -> None:
+        if operation == "warm":
+            desk.files.is_cold = True
+            raise OSError(errno.EIO, "a bad sector")
+
+    desk.files.before = fail
+    poll = Poll(desk, request(asked()))
+    desk.runner.settle()
+    assert poll.found() == [(0, Code.KAFKA_STORAGE_ERROR, 0)]
+    assert desk.files.waits == 0
+
+
+def test_what_memory_does_not_keep_is_waited_for_in_the_end(desk: Desk) -> None:
+    warmings = 0
+
+    def forget(operation: str, name: str) -> None:
+        nonlocal warmings
+        if operation == "warm":
+            warmings += 1
+            desk.files.is_cold = True
+
+    desk.files.before = forget
+    poll = Poll(desk, request(asked()))
+    desk.runner.settle()
+    assert poll.found() == [(0, 0, SIZE)]
+    assert warmings == 3
+    assert desk.files.waits > 0

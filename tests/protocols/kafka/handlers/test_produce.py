@@ -1,0 +1,202 @@
+"""Produce: what is taken, what is refused, and when it is answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from protocols.kafka.desk import Desk
+from protocols.kafka.frames import request_frame
+
+from trimq.errors import ProtocolError
+from trimq.formats.compression import Codec
+from trimq.formats.sealing import from_records
+from trimq.model import SYSTEM, Record
+from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from trimq.protocols.kafka.names.codes import Code
+
+FIRST_BY_ID = 13
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk()
+    desk.create("t", 2)
+    return desk
+
+
+def batch(body: bytes = b"x") -> bytearray:
+    return bytearray(from_records([Record(body, timestamp_ms=1)]))
+
+
+def data(records: bytes | bytearray | None, partition: int = 0, topic: str = "t", id: bytes = bytes(16)) -> Any:
+    one = PartitionProduceData(index=partition, records=records)
+    return TopicProduceData(name=topic, topic_id=id, partition_data=[one])
+
+
+def ask(desk: Desk, *topics: TopicProduceData, acks: int = -1, version: int = 9) -> list[tuple[int, int]]:
+    """Error and base offset of every partition, in the order of the answer."""
+    response = desk.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=list(topics)), version)
+    return [
+        (partition.error_code, partition.base_offset)
+        for topic in response.responses
+        for partition in topic.partition_responses
+    ]
+
+
+def end(desk: Desk, partition: int = 0) -> int:
+    return desk.core.broker.topic(SYSTEM, "t").stream(partition).end
+
+
+def refused(desk: Desk) -> dict[str, int]:
+    family = desk._conversation._context.counts._refused_writes
+    return {reason: counter.value for (_, reason), counter in family.members.items()}
+
+
+def bend(records: bytearray, position: int) -> bytearray:
+    records[position] ^= 1
+    return records
+
+
+def with_length(records: bytearray, length: int) -> bytearray:
+    records[8:12] = length.to_bytes(4, "big", signed=True)
+    return records
+
+
+CRC = 17
+
+
+@pytest.mark.parametrize(
+    ("limits", "records"),
+    [
+        ({"batch_expansion_bytes": 10_000}, [Record(bytes(20_000), timestamp_ms=1)]),
+        ({"records_per_batch": 100}, [Record(b"", timestamp_ms=1)] * 101),
+        ({"records_per_batch": 100}, [Record(b"", timestamp_ms=1, headers=(("h", b""),) * 200)]),
+    ],
+)
+def test_a_batch_that_takes_long_to_look_through_is_too_large(limits: dict[str, int], records: list[Record]) -> None:
+    desk = Desk(limits=limits)
+    desk.create("t")
+    sent = bytearray(from_records(records, codec=Codec.ZSTD))
+    response = desk.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data(sent)]), 9)
+    (partition,) = response.responses[0].partition_responses
+    assert partition.error_code == Code.MESSAGE_TOO_LARGE
+    assert str(next(iter(limits.values()))) in partition.error_message
+    assert ask(desk, data(batch())) == [(Code.NONE, 0)]
+
+
+@pytest.mark.parametrize(
+    ("topics", "acks", "code", "reason"),
+    [
+        ([data(batch(), topic="none")], -1, Code.UNKNOWN_TOPIC_OR_PARTITION, "UnknownTopic"),
+        ([data(batch(), topic="")], -1, Code.UNKNOWN_TOPIC_OR_PARTITION, "UnknownTopic"),
+        ([data(batch(), topic="a b")], -1, Code.UNKNOWN_TOPIC_OR_PARTITION, "UnknownTopic"),
+        ([data(batch(), partition=2)], -1, Code.UNKNOWN_TOPIC_OR_PARTITION, "UnknownStream"),
+        ([data(batch(), partition=-1)], -1, Code.UNKNOWN_TOPIC_OR_PARTITION, "UnknownStream"),
+        ([data(batch(), topic="none")], 5, Code.UNKNOWN_TOPIC_OR_PARTITION, "UnknownTopic"),
+        ([data(batch())], 2, Code.INVALID_REQUIRED_ACKS, None),
+        ([data(batch())], -2, Code.INVALID_REQUIRED_ACKS, None),
+        ([data(None)], -1, Code.INVALID_RECORD, None),
+        ([data(b"")], -1, Code.INVALID_RECORD, None),
+        ([data(b"short")], -1, Code.INVALID_RECORD, "TruncatedBatch"),
+        ([data(batch()[:-1])], -1, Code.INVALID_RECORD, "TruncatedBatch"),
+        ([data(bend(batch(), CRC))], -1, Code.CORRUPT_MESSAGE, "BadChecksum"),
+        ([data(bend(batch(), len(batch()) - 1))], -1, Code.CORRUPT_MESSAGE, "BadChecksum"),
+        ([data(with_length(batch(), 20))], -1, Code.CORRUPT_MESSAGE, "BadLength"),
+        ([data(with_length(batch(), -1))], -1, Code.CORRUPT_MESSAGE, "BadLength"),
+        ([data(batch(b"x" * 2_000_000))], -1, Code.MESSAGE_TOO_LARGE, "MessageTooLong"),
+    ],
+)
+def test_what_is_not_taken_is_refused_with_its_code_and_counted(
+    desk: Desk, topics: list[TopicProduceData], acks: int, code: Code, reason: str | None
+) -> None:
+    before = (end(desk, 0), end(desk, 1))
+    assert ask(desk, *topics, acks=acks) == [(code, -1)]
+    assert (end(desk, 0), end(desk, 1)) == before
+    assert refused(desk) == ({reason: 1} if reason else {})
+
+
+def test_a_partition_that_is_refused_does_not_touch_the_others(desk: Desk) -> None:
+    partitions = [PartitionProduceData(index=index, records=batch()) for index in (0, 7, 1)]
+    topics = [TopicProduceData(name="t", partition_data=partitions), data(batch(), topic="none")]
+    unknown = (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert ask(desk, *topics) == [(0, 0), unknown, (0, 0), unknown]
+    assert (end(desk, 0), end(desk, 1)) == (1, 1)
+
+
+def test_topics_are_found_by_id_from_version_13_on(desk: Desk) -> None:
+    id = desk.core.broker.topic(SYSTEM, "t").id.bytes
+    assert ask(desk, data(batch(), topic="", id=id), version=FIRST_BY_ID) == [(0, 0)]
+    for unknown in (b"\x07" * 16, bytes(16)):
+        found = ask(desk, data(batch(), topic="", id=unknown), version=FIRST_BY_ID)
+        assert found == [(Code.UNKNOWN_TOPIC_ID, -1)]
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_every_version_is_answered(desk: Desk, version: int) -> None:
+    assert ask(desk, data(batch()), version=version) == [(0, 0)]
+
+
+class Sent:
+    """A request whose answer the test waits for by itself."""
+
+    def __init__(self, desk: Desk, acks: int, records: bytearray, topic: str = "t") -> None:
+        message = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data(records, topic=topic)])
+        desk._receive(request_frame(message, 9))
+        event = desk._conversation.next_event()
+        assert event is not None
+        self.reply = desk._conversation.handle(event)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_an_answer_waits_for_the_disk(desk: Desk, acks: int) -> None:
+    sent = Sent(desk, acks, batch())
+    passes = desk.runner.passes
+    assert sent.reply is not None
+    assert not sent.reply.is_ready(passes.written, passes.durable)
+    desk.runner.end_pass()
+    assert not sent.reply.is_ready(passes.written, passes.durable)
+    desk.runner.settle()
+    assert sent.reply.is_ready(passes.written, passes.durable)
+
+
+def test_nobody_waits_for_what_wants_no_answer(desk: Desk) -> None:
+    assert Sent(desk, 0, batch()).reply is None
+    assert end(desk) == 1
+
+
+@pytest.mark.parametrize(("records", "topic"), [(bend(batch(), CRC), "t"), (batch(), "none")])
+def test_who_wants_no_answer_notices_an_error_by_the_end_of_the_connection(
+    desk: Desk, records: bytearray, topic: str
+) -> None:
+    with pytest.raises(ProtocolError, match="with acks=0 failed"):
+        Sent(desk, 0, records, topic)
+
+
+def test_a_pass_that_could_not_be_written_is_refused_and_counted(desk: Desk) -> None:
+    desk.fail_writes()
+    assert ask(desk, data(batch())) == [(Code.KAFKA_STORAGE_ERROR, -1)]
+    assert refused(desk) == {"WriteFailed": 1}
+    desk.files.before = lambda operation, name: None
+    assert ask(desk, data(batch())) == [(0, 0)]
+
+
+def test_a_broker_that_stops_takes_nothing_more(desk: Desk) -> None:
+    desk.core.stop_writes()
+    assert ask(desk, data(batch())) == [(Code.NOT_LEADER_OR_FOLLOWER, -1)]
+    assert refused(desk) == {"NotRunning": 1}
+
+
+def test_a_disk_that_is_nearly_full_refuses_and_takes_again_when_there_is_room() -> None:
+    desk = Desk(storage={"low_water_bytes": 1 << 62})
+    assert desk.create("t").error_code == Code.KAFKA_STORAGE_ERROR
+    assert "writes are accepted again from" in str(desk.create("t").error_message)
+
+
+def test_nothing_is_kept_of_a_request_but_its_answer(desk: Desk) -> None:
+    """What waits for the disk must not hold the connection's receive buffer, or each request would get a new one."""
+    sent = [Sent(desk, -1, batch(b"x" * 500)) for _ in range(50)]
+    desk.runner.end_pass()
+    received = desk._conversation._connection._received
+    assert received._is_unseen()
+    assert all(each.reply is not None for each in sent)

@@ -1,0 +1,87 @@
+"""Logging in by SASL: who it is decides what may be done, and a wrong password ends the connection."""
+
+from __future__ import annotations
+
+import pytest
+from protocols.kafka.desk import Desk
+
+from trimq.core.security.access import Right
+from trimq.protocols.kafka.handlers.sasl import read_plain
+from trimq.protocols.kafka.messages.handshakes import SaslAuthenticateRequest, SaslHandshakeRequest
+from trimq.protocols.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
+from trimq.protocols.kafka.names.codes import Code
+
+
+class Closes:
+    """In place of a way that must not be closed."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk()
+    access = desk.core.broker._access
+    access.define_user("root", "secret", is_administrator=True)
+    access.define_user("alice", "hers")
+    access.grant(Right("alice", "", configure="^alice"))
+    desk.runner.settle()
+    return desk
+
+
+def closing(desk: Desk) -> Closes:
+    desk._conversation._context.outlet = found = Closes()  # type: ignore[assignment]
+    return found
+
+
+def handshake(desk: Desk, mechanism: str = "PLAIN", version: int = 1) -> tuple[int, list[str]]:
+    answer = desk.ask(SaslHandshakeRequest(mechanism=mechanism), version)
+    return answer.error_code, answer.mechanisms
+
+
+def log_in(desk: Desk, token: bytes) -> int:
+    code: int = desk.ask(SaslAuthenticateRequest(auth_bytes=token)).error_code
+    return code
+
+
+def create(desk: Desk, topic: str) -> int:
+    asked = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+    code: int = desk.ask(CreateTopicsRequest(topics=[asked], timeout_ms=1000)).topics[0].error_code
+    return code
+
+
+def test_who_logs_in_may_do_what_the_user_may(desk: Desk) -> None:
+    assert create(desk, "alice-1") == Code.TOPIC_AUTHORIZATION_FAILED
+    assert handshake(desk) == (Code.NONE, ["PLAIN"])
+    assert log_in(desk, b"\0alice\0hers") == Code.NONE
+    assert create(desk, "alice-1") == Code.NONE
+    assert create(desk, "bob-1") == Code.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("token", [b"\0alice\0his", b"\0nobody\0hers", b"\0guest\0guest", b"alice", b"\xff\0a\0b", b""])
+def test_a_wrong_login_ends_the_connection(desk: Desk, token: bytes) -> None:
+    way = closing(desk)
+    handshake(desk)
+    assert log_in(desk, token) == Code.SASL_AUTHENTICATION_FAILED
+    assert way.is_closed
+
+
+def test_what_is_not_served_is_said(desk: Desk) -> None:
+    assert handshake(desk, "SCRAM-SHA-256") == (Code.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+    assert handshake(desk, version=0) == (Code.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+    assert log_in(desk, b"\0alice\0hers") == Code.ILLEGAL_SASL_STATE
+
+
+def test_without_users_nobody_has_to_log_in() -> None:
+    desk = Desk()
+    assert handshake(desk) == (Code.ILLEGAL_SASL_STATE, [])
+    assert log_in(desk, b"\0alice\0hers") == Code.ILLEGAL_SASL_STATE
+
+
+def test_a_token_may_name_whom_to_act_for_only_if_that_is_oneself() -> None:
+    assert read_plain(b"alice\0alice\0a:b c") == ("alice", "a:b c")
+    assert read_plain(b"bob\0alice\0hers") is None
+    assert read_plain(b"\0\0hers") is None
