@@ -15,8 +15,8 @@ from bench.rocketmq_sizes import RocketMQSizes
 from bench.rocketmq_traffic import fill
 from bench.rocketmq_wire import Client
 from bench.turns import Outcome, take_turns, timed
-from trimq.protocols.rocketmq.grpc import wire
-from trimq.protocols.rocketmq.grpc.words import ClientType, Code, FilterType
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, Code, FilterType
 
 BODY_BYTES = 100
 BATCH = 32

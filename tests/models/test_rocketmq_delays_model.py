@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
 
 from trimq.core.scheduling import timers
-from trimq.protocols.rocketmq import earlier_runs, waiting_queues
+from trimq.protocols.rocketmq.schedule import progress, restart_scan
 
 SECOND = 1000
 QUEUES = (0, 1)
@@ -151,16 +151,16 @@ class DelaysMachine(RuleBasedStateMachine):
 def few(patch: pytest.MonkeyPatch) -> None:
     """So that rows, notes and looks end everywhere."""
     patch.setattr(timers, "FIRES_PER_TURN", 3)
-    patch.setattr(earlier_runs, "_FEW", 0)
-    patch.setattr(earlier_runs, "_AT_ONCE", 2)
-    patch.setattr(waiting_queues, "_UNNOTED_BYTES", 600)
-    patch.setattr(waiting_queues, "_UNNOTED_MESSAGES", 2)
+    patch.setattr(restart_scan, "_FEW", 0)
+    patch.setattr(restart_scan, "_AT_ONCE", 2)
+    patch.setattr(progress, "_UNNOTED_BYTES", 600)
+    patch.setattr(progress, "_UNNOTED_MESSAGES", 2)
 
 
 def none_looked_at(patch: pytest.MonkeyPatch) -> None:
     """The log is always too long to be looked at: what may have come is asked for one by one."""
     few(patch)
-    patch.setattr(earlier_runs, "_MOST_BYTES", -1)
+    patch.setattr(restart_scan, "_MOST_BYTES", -1)
 
 
 @pytest.mark.parametrize("change", [few, none_looked_at, lambda patch: None], ids=["few", "none looked at", "usual"])

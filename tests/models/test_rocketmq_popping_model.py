@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from protocols.rocketmq import rocketmq_desk
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, Phone, handle_of, message
-from protocols.rocketmq.grpc.test_settling import acked, forwarded
-from protocols.rocketmq.test_settling import ACK, CHANGE, receipts
+from protocols.rocketmq.grpc.handlers.test_ack import acked, forwarded
+from protocols.rocketmq.handlers.test_ack import ACK, CHANGE, receipts
 
 from trimq.model import SYSTEM
-from trimq.protocols.rocketmq.grpc.words import Code
+from trimq.protocols.rocketmq.grpc.wire.enums import Code
 
 POP = 200050
 SECOND = 1000

@@ -20,7 +20,7 @@ from trimq.protocols.amqp import methods
 from trimq.protocols.contract import SPARED_BYTES, HeldBytes
 from trimq.protocols.grpc.frames import END_HEADERS, END_STREAM, Fault, Kind, frame, window_update
 from trimq.protocols.grpc.hpack import encode
-from trimq.protocols.rocketmq.remoting import START_SIZE, RemotingConnection
+from trimq.protocols.rocketmq.wire.remoting import START_SIZE, RemotingConnection
 
 MANY = 1 << 40
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, Phone, bodies_of, message
 
-from trimq.protocols.rocketmq.grpc import wire
-from trimq.protocols.rocketmq.grpc.codes import Rejected
 from trimq.protocols.rocketmq.grpc.front_end import METHODS
-from trimq.protocols.rocketmq.grpc.words import Code
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.codes import Rejected
+from trimq.protocols.rocketmq.grpc.wire.enums import Code
 
 NAMES = st.sampled_from(["t", "g", "fifo", "", "nowhere", "a b", "%RETRY%g_t", "rmq_sys_x"]) | st.text(max_size=8)
 NUMBERS = st.sampled_from([-(2**31), -1, 0, 1, 2, 33, 2**31 - 1])

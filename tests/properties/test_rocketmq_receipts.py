@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimq.core.pop.receipts import Receipt
-from trimq.protocols.rocketmq.receipts import BadReceipt, read_receipt, write_receipt
+from trimq.protocols.rocketmq.wire.receipt_text import BadReceipt, read_receipt, write_receipt
 
 numbers = st.integers(0, 2**62)
 receipts = st.builds(Receipt, st.booleans(), st.integers(0, 2**31), numbers, numbers)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimq.errors import ProtocolError
-from trimq.protocols.rocketmq.headers import Pull, Send, SendV2
-from trimq.protocols.rocketmq.lenient_json import BadJson, read_json
-from trimq.protocols.rocketmq.remoting import BadHeader, Command, RemotingConnection, encode_command
+from trimq.protocols.rocketmq.wire.headers import Pull, Send, SendV2
+from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json
+from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command, RemotingConnection, encode_command
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(max_size=12)

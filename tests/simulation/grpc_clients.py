@@ -19,12 +19,12 @@ from simulated_trace import SimulationFailure
 from simulated_wires import Peer
 from surroundings import Surroundings
 
-from trimq.protocols.rocketmq import codes as remoting
-from trimq.protocols.rocketmq.codes import Request
-from trimq.protocols.rocketmq.grpc import wire
+from trimq.protocols.rocketmq.grpc.clients.message_view import set_ms
 from trimq.protocols.rocketmq.grpc.front_end import METHODS
-from trimq.protocols.rocketmq.grpc.presenting import set_ms
-from trimq.protocols.rocketmq.grpc.words import Code, MessageType
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.enums import Code, MessageType
+from trimq.protocols.rocketmq.wire import codes as remoting
+from trimq.protocols.rocketmq.wire.codes import Request
 
 GRPC_PORT = 8081
 INVISIBLE_MS = (10_000, 60_000)  # no less is taken by calls

@@ -13,7 +13,7 @@ from trimq.core.commit_log.retry_topics import OwnTopics
 from trimq.core.pop.acks import Settler
 from trimq.core.pop.in_flight import GroupQueue, GroupQueues, Kept
 from trimq.protocols.contract import Build, Reply
-from trimq.protocols.rocketmq.grpc.handlers import sending_runs
+from trimq.protocols.rocketmq.grpc.handlers import send_batch
 
 
 def returned_again(patch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def answered_too_soon(patch: pytest.MonkeyPatch) -> None:
         def when_durable(cls, number: int, build: Build, lane: object = None) -> Reply:
             return Reply.when_durable(0, build, lane)
 
-    patch.setattr(sending_runs, "Reply", Hasty)
+    patch.setattr(send_batch, "Reply", Hasty)
 
 
 def acknowledged_in_vain(patch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ import pytest
 from planted_bugs import replies_released_at_written
 
 from trimq.core.api.commit_log import Sharing
-from trimq.protocols.rocketmq.asking import Asking
-from trimq.protocols.rocketmq.delays import Delays
-from trimq.protocols.rocketmq.earlier_runs import EarlierRuns
-from trimq.protocols.rocketmq.handlers import sending
-from trimq.protocols.rocketmq.transactions import Transactions
-from trimq.protocols.rocketmq.waiting_queues import Progress
+from trimq.protocols.rocketmq.handlers import send
+from trimq.protocols.rocketmq.schedule.progress import Progress
+from trimq.protocols.rocketmq.schedule.restart_scan import EarlierRuns
+from trimq.protocols.rocketmq.schedule.scheduler import Delays
+from trimq.protocols.rocketmq.transactions.check_back import Asking
+from trimq.protocols.rocketmq.transactions.transactions import Transactions
 from trimq.storage.commit_log import recovery
 from trimq.storage.commit_log.consume_queue import ConsumeQueue
 from trimq.storage.commit_log.log import CommitLog
@@ -72,7 +72,7 @@ def room_not_made_for_batches(patch: pytest.MonkeyPatch) -> None:
 
 def new_topics_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     """Messages are acknowledged in a topic that may be refused."""
-    patch.setattr(sending, "_send_later", lambda context, command, topic: None)
+    patch.setattr(send, "_send_later", lambda context, command, topic: None)
 
 
 def delays_delivered_again(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from surroundings import Surroundings
 
 from trimq.formats.unit import read_unit, unit_size
 from trimq.formats.unit_properties import read_properties
-from trimq.protocols.rocketmq.codes import Code, Request
+from trimq.protocols.rocketmq.wire.codes import Code, Request
 
 INVISIBLE_MS = (1_000, 5_000, 60_000)
 

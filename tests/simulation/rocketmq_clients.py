@@ -19,7 +19,7 @@ from surroundings import Surroundings
 
 from trimq.formats.unit import Unit, read_unit, unit_size
 from trimq.formats.unit_batch import Batched, write_batch
-from trimq.protocols.rocketmq.codes import Code, Request
+from trimq.protocols.rocketmq.wire.codes import Code, Request
 
 BROKER_PORT = 10911
 TOPICS = ("fruits", "nuts")

@@ -15,7 +15,7 @@ from surroundings import Surroundings
 
 from trimq.config import Address, Amqp, Http, Kafka, RocketMQ, Settings, Storage
 from trimq.model import SYSTEM
-from trimq.protocols.rocketmq.system_topics import system_topics
+from trimq.protocols.rocketmq.state.system_topics import system_topics
 from trimq.server.front_ends import configured_front_ends
 from trimq.server.node import Node
 

@@ -18,7 +18,7 @@ from rocketmq_workload import RocketMQWorkload
 from simulated_trace import SimulationFailure
 from simulation import Outcome, Simulation
 
-from trimq.protocols.rocketmq import asking, halves
+from trimq.protocols.rocketmq.transactions import check_back, half_messages
 
 SEEDS_TO_CATCH_A_BUG = 600
 
@@ -65,8 +65,8 @@ def test_so_it_is_when_halves_are_moved_and_asked_about_a_few_at_a_time(
 ) -> None:
     """As with thousands of them."""
     for name, few in (("FAR_BEHIND", 3), ("NOTED_EVERY", 2), ("SHARE_COUNT", 2)):
-        monkeypatch.setattr(halves, name, few)
-    monkeypatch.setattr(asking, "SHARE_COUNT", 2)
+        monkeypatch.setattr(half_messages, name, few)
+    monkeypatch.setattr(check_back, "SHARE_COUNT", 2)
     record_property("simulation of RocketMQ clients whose halves are moved", covered(RocketMQWorkload, some_seeds))
 
 

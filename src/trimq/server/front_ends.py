@@ -146,7 +146,7 @@ def _http(parts: FrontEndParts) -> FrontEnd:
 def _shared_topics(parts: FrontEndParts) -> SharedTopicsApi | None:
     if parts.core.shared_log is None:
         return None
-    from trimq.protocols.rocketmq.system_topics import protected_topics  # as above
+    from trimq.protocols.rocketmq.state.system_topics import protected_topics
 
     given = parts.settings.rocketmq
     own = protected_topics(given.cluster_name, given.broker_name)

@@ -22,7 +22,7 @@ from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.front_end import RocketMQConversation, RocketMQDoors
-from trimq.protocols.rocketmq.remoting import Command, RemotingConnection
+from trimq.protocols.rocketmq.wire.remoting import Command, RemotingConnection
 from trimq.storage.io.memory_files import MemoryFiles
 
 NOW_MS = 1_700_000_000_000

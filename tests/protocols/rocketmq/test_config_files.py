@@ -15,7 +15,7 @@ from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
 from trimq.errors import StartMistake
 from trimq.formats.unit_properties import find_property
 from trimq.protocols.rocketmq import config_files
-from trimq.protocols.rocketmq.lenient_json import read_json
+from trimq.protocols.rocketmq.wire.lenient_json import read_json
 
 # When the genuine broker ran, to the minute; what it was sent is in the order of these tests.
 THEN_MS = 1_794_859_560_000

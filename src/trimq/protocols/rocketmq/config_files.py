@@ -17,10 +17,10 @@ from trimq.core.commit_log.topics import READABLE, SharedDefinition
 from trimq.errors import Refusal, StartMistake
 from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM
-from trimq.protocols.rocketmq.delays import GROUP as DELAY_GROUP
 from trimq.protocols.rocketmq.handlers import groups, topics
-from trimq.protocols.rocketmq.handlers.forbidding import forbidden_table, with_forbidden
-from trimq.protocols.rocketmq.lenient_json import BadJson, read_json, write_object_keyed
+from trimq.protocols.rocketmq.handlers.forbidden_topics import forbidden_table, with_forbidden
+from trimq.protocols.rocketmq.schedule.scheduler import GROUP as DELAY_GROUP
+from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json, write_object_keyed
 
 log = logging.getLogger(__name__)
 

@@ -21,33 +21,33 @@ from trimq.formats.unit_schedule import parse_levels
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
-from trimq.protocols.rocketmq.asking import patience_of
-from trimq.protocols.rocketmq.attendance import ClientsAttendance
-from trimq.protocols.rocketmq.broker_registry import BrokerRegistry
-from trimq.protocols.rocketmq.client_calls import ClientCalls
-from trimq.protocols.rocketmq.codes import Code
+from trimq.protocols.rocketmq.clients.group_listing import ClientsAttendance
+from trimq.protocols.rocketmq.clients.queue_locks import LockLimits, QueueLocks
+from trimq.protocols.rocketmq.clients.registry import Clients
+from trimq.protocols.rocketmq.clients.requests_to_clients import ClientCalls
 from trimq.protocols.rocketmq.config_files import ConfigFiles
-from trimq.protocols.rocketmq.consumers import Clients
-from trimq.protocols.rocketmq.delayed_shapes import DelayedShapes
-from trimq.protocols.rocketmq.delays import Delays
-from trimq.protocols.rocketmq.flush_watch import FlushWatch
 from trimq.protocols.rocketmq.handlers.context import Context, Handler, Shared
-from trimq.protocols.rocketmq.handlers.replies import reply, reply_refused
-from trimq.protocols.rocketmq.handlers.sending import SPECIAL_PROPERTIES, added_properties
-from trimq.protocols.rocketmq.handlers.sending_runs import BEGINS, SEND, SendRuns, decode_request
+from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_properties
+from trimq.protocols.rocketmq.handlers.send_batch import BEGINS, SEND, SendRuns, decode_request
 from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP, WITH_LARGE_BODIES
-from trimq.protocols.rocketmq.identity import Identity
-from trimq.protocols.rocketmq.own_routes import OwnRoutes
-from trimq.protocols.rocketmq.property_shapes import PropertyShapes
-from trimq.protocols.rocketmq.queue_locks import LockLimits, QueueLocks
-from trimq.protocols.rocketmq.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
-from trimq.protocols.rocketmq.repeats import Repeats
-from trimq.protocols.rocketmq.resets import Resets
-from trimq.protocols.rocketmq.searches import Searches
-from trimq.protocols.rocketmq.system_topics import system_topics
-from trimq.protocols.rocketmq.taking import Polls, PopServices
-from trimq.protocols.rocketmq.traffic import Traffic
-from trimq.protocols.rocketmq.transactions import Transactions
+from trimq.protocols.rocketmq.name_server.broker_registry import BrokerRegistry
+from trimq.protocols.rocketmq.name_server.own_routes import OwnRoutes
+from trimq.protocols.rocketmq.schedule.fast_path import DelayedShapes
+from trimq.protocols.rocketmq.schedule.scheduler import Delays
+from trimq.protocols.rocketmq.state.identity import Identity
+from trimq.protocols.rocketmq.state.incremental_search import Searches
+from trimq.protocols.rocketmq.state.offset_resets import Resets
+from trimq.protocols.rocketmq.state.sent_ids import Repeats
+from trimq.protocols.rocketmq.state.statistics import Traffic
+from trimq.protocols.rocketmq.state.system_topics import system_topics
+from trimq.protocols.rocketmq.transactions.check_back import patience_of
+from trimq.protocols.rocketmq.transactions.transactions import Transactions
+from trimq.protocols.rocketmq.waiting.flush_timeout import FlushWatch
+from trimq.protocols.rocketmq.waiting.pop_requests import Polls, PopServices
+from trimq.protocols.rocketmq.wire.codes import Code
+from trimq.protocols.rocketmq.wire.fast_properties import PropertyShapes
+from trimq.protocols.rocketmq.wire.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
+from trimq.protocols.rocketmq.wire.replies import reply, reply_refused
 
 if TYPE_CHECKING:
     from trimq.protocols.rocketmq.grpc.front_end import GrpcFrontEnd

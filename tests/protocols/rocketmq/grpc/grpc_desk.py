@@ -9,11 +9,11 @@ from protocols.rocketmq.rocketmq_desk import Desk
 
 from trimq.core.metadata.cluster import Address
 from trimq.protocols.contract import CallerFacts, Parts, Reply
-from trimq.protocols.rocketmq.grpc import wire
+from trimq.protocols.rocketmq.grpc.clients.message_view import set_ms
 from trimq.protocols.rocketmq.grpc.front_end import METHODS, GrpcFrontEnd
-from trimq.protocols.rocketmq.grpc.handlers.clients import Telemetry
-from trimq.protocols.rocketmq.grpc.presenting import set_ms
-from trimq.protocols.rocketmq.grpc.words import ClientType, MessageType
+from trimq.protocols.rocketmq.grpc.handlers.telemetry import Telemetry
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, MessageType
 
 _IDS = count(1)
 

@@ -13,24 +13,16 @@ from trimq.errors import Refusal
 from trimq.formats.unit_hosts import pack_host
 from trimq.model import Caller
 from trimq.protocols.contract import CallerFacts, CallRun, Parts, Reply, Sink
-from trimq.protocols.rocketmq.grpc import wire
-from trimq.protocols.rocketmq.grpc.calls import Call, Handler, refused, reply
-from trimq.protocols.rocketmq.grpc.codes import Denied, Rejected
-from trimq.protocols.rocketmq.grpc.declaration import PACKAGE, SERVICE
-from trimq.protocols.rocketmq.grpc.handlers import (
-    clients,
-    recalling,
-    receiving,
-    routes,
-    sending,
-    settling,
-    transactions,
-)
-from trimq.protocols.rocketmq.grpc.handlers.sending_runs import SendRuns
-from trimq.protocols.rocketmq.grpc.handlers.settling_runs import AckRuns
-from trimq.protocols.rocketmq.grpc.known_clients import ClientOutlet, KnownClients
-from trimq.protocols.rocketmq.grpc.renewals import Renewals
-from trimq.protocols.rocketmq.grpc.words import Code
+from trimq.protocols.rocketmq.grpc.clients.auto_renew import Renewals
+from trimq.protocols.rocketmq.grpc.clients.call import Call, Handler, refused, reply
+from trimq.protocols.rocketmq.grpc.clients.clients import ClientOutlet, KnownClients
+from trimq.protocols.rocketmq.grpc.handlers import ack, recall, receive, route, send, telemetry, transactions
+from trimq.protocols.rocketmq.grpc.handlers.ack_batch import AckRuns
+from trimq.protocols.rocketmq.grpc.handlers.send_batch import SendRuns
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.codes import Denied, Rejected
+from trimq.protocols.rocketmq.grpc.wire.declaration import PACKAGE, SERVICE
+from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.handlers.context import Shared
 
 PROTOCOL = "rocketmq-grpc"
@@ -48,23 +40,23 @@ class Method(NamedTuple):
 
 
 METHODS: Mapping[str, Method] = {
-    "QueryRoute": Method(wire.QueryRouteRequest, wire.QueryRouteResponse, routes.query_route),
-    "QueryAssignment": Method(wire.QueryAssignmentRequest, wire.QueryAssignmentResponse, routes.query_assignment),
-    "Heartbeat": Method(wire.HeartbeatRequest, wire.HeartbeatResponse, clients.heartbeat),
+    "QueryRoute": Method(wire.QueryRouteRequest, wire.QueryRouteResponse, route.query_route),
+    "QueryAssignment": Method(wire.QueryAssignmentRequest, wire.QueryAssignmentResponse, route.query_assignment),
+    "Heartbeat": Method(wire.HeartbeatRequest, wire.HeartbeatResponse, telemetry.heartbeat),
     "NotifyClientTermination": Method(
-        wire.NotifyClientTerminationRequest, wire.NotifyClientTerminationResponse, clients.terminate
+        wire.NotifyClientTerminationRequest, wire.NotifyClientTerminationResponse, telemetry.terminate
     ),
-    "SendMessage": Method(wire.SendMessageRequest, wire.SendMessageResponse, sending.send),
-    "ReceiveMessage": Method(wire.ReceiveMessageRequest, wire.ReceiveMessageResponse, receiving.receive),
-    "AckMessage": Method(wire.AckMessageRequest, wire.AckMessageResponse, settling.ack),
+    "SendMessage": Method(wire.SendMessageRequest, wire.SendMessageResponse, send.send),
+    "ReceiveMessage": Method(wire.ReceiveMessageRequest, wire.ReceiveMessageResponse, receive.receive),
+    "AckMessage": Method(wire.AckMessageRequest, wire.AckMessageResponse, ack.ack),
     "ChangeInvisibleDuration": Method(
-        wire.ChangeInvisibleDurationRequest, wire.ChangeInvisibleDurationResponse, settling.change_invisible
+        wire.ChangeInvisibleDurationRequest, wire.ChangeInvisibleDurationResponse, ack.change_invisible
     ),
     "ForwardMessageToDeadLetterQueue": Method(
-        wire.ForwardMessageToDeadLetterQueueRequest, wire.ForwardMessageToDeadLetterQueueResponse, settling.forward
+        wire.ForwardMessageToDeadLetterQueueRequest, wire.ForwardMessageToDeadLetterQueueResponse, ack.forward
     ),
     "EndTransaction": Method(wire.EndTransactionRequest, wire.EndTransactionResponse, transactions.end_transaction),
-    "RecallMessage": Method(wire.RecallMessageRequest, wire.RecallMessageResponse, recalling.recall),
+    "RecallMessage": Method(wire.RecallMessageRequest, wire.RecallMessageResponse, recall.recall),
 }
 
 
@@ -100,8 +92,8 @@ class GrpcFrontEnd:
     def runs(self) -> Mapping[str, CallRun]:
         return {"SendMessage": SendRuns(self._call, self._shared.is_synced), "AckMessage": AckRuns(self._call)}
 
-    def open(self, stream: str, facts: CallerFacts, sink: Sink) -> clients.Telemetry:
-        return clients.Telemetry(self._call(facts), sink)
+    def open(self, stream: str, facts: CallerFacts, sink: Sink) -> telemetry.Telemetry:
+        return telemetry.Telemetry(self._call(facts), sink)
 
     def failed(self, method: str) -> Parts:
         """The answer to a call that stumbled over a fault of ours."""

@@ -13,12 +13,12 @@ import msgspec
 
 from trimq.config import RocketMQ as RocketMQSettings
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.asking import patience_of
-from trimq.protocols.rocketmq.codes import Code, Failure
-from trimq.protocols.rocketmq.handlers.bodies import read_property_lines
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.replies import reply
-from trimq.protocols.rocketmq.remoting import Command
+from trimq.protocols.rocketmq.handlers.json_bodies import read_property_lines
+from trimq.protocols.rocketmq.transactions.check_back import patience_of
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.protocols.rocketmq.wire.replies import reply
 
 _PATHS = frozenset(("brokerConfigPath", "configBlackList", "rocketmqHome", "storePathRootDir", "storePathCommitLog"))
 _HOUR_MS = 3_600_000

@@ -13,24 +13,24 @@ from trimq.core.commit_log.groups import SharedGroup
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Outlet, Reply
-from trimq.protocols.rocketmq.broker_registry import BrokerRegistry
-from trimq.protocols.rocketmq.client_calls import ClientCalls
-from trimq.protocols.rocketmq.consumers import Clients
-from trimq.protocols.rocketmq.delayed_shapes import DelayedShapes
-from trimq.protocols.rocketmq.delays import Delays
-from trimq.protocols.rocketmq.flush_watch import FlushWatch
-from trimq.protocols.rocketmq.identity import Identity
-from trimq.protocols.rocketmq.own_routes import OwnRoutes
-from trimq.protocols.rocketmq.property_shapes import PropertyShapes
-from trimq.protocols.rocketmq.queue_locks import QueueLocks
-from trimq.protocols.rocketmq.remoting import Command
-from trimq.protocols.rocketmq.repeats import Repeats
-from trimq.protocols.rocketmq.resets import Resets
-from trimq.protocols.rocketmq.searches import Searches
-from trimq.protocols.rocketmq.subscriptions import FilterLimits
-from trimq.protocols.rocketmq.taking import PopServices
-from trimq.protocols.rocketmq.traffic import Traffic
-from trimq.protocols.rocketmq.transactions import Transactions
+from trimq.protocols.rocketmq.clients.queue_locks import QueueLocks
+from trimq.protocols.rocketmq.clients.registry import Clients
+from trimq.protocols.rocketmq.clients.requests_to_clients import ClientCalls
+from trimq.protocols.rocketmq.clients.subscriptions import FilterLimits
+from trimq.protocols.rocketmq.name_server.broker_registry import BrokerRegistry
+from trimq.protocols.rocketmq.name_server.own_routes import OwnRoutes
+from trimq.protocols.rocketmq.schedule.fast_path import DelayedShapes
+from trimq.protocols.rocketmq.schedule.scheduler import Delays
+from trimq.protocols.rocketmq.state.identity import Identity
+from trimq.protocols.rocketmq.state.incremental_search import Searches
+from trimq.protocols.rocketmq.state.offset_resets import Resets
+from trimq.protocols.rocketmq.state.sent_ids import Repeats
+from trimq.protocols.rocketmq.state.statistics import Traffic
+from trimq.protocols.rocketmq.transactions.transactions import Transactions
+from trimq.protocols.rocketmq.waiting.flush_timeout import FlushWatch
+from trimq.protocols.rocketmq.waiting.pop_requests import PopServices
+from trimq.protocols.rocketmq.wire.fast_properties import PropertyShapes
+from trimq.protocols.rocketmq.wire.remoting import Command
 
 
 @dataclass(slots=True)

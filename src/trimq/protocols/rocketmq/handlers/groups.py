@@ -12,16 +12,16 @@ from trimq.core.api.commit_log import Sharing
 from trimq.core.commit_log.groups import SharedGroup
 from trimq.model import Caller
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq import retry_policies
-from trimq.protocols.rocketmq.codes import Code, Failure
-from trimq.protocols.rocketmq.consumers import Client, ConsumerGroup, in_words
-from trimq.protocols.rocketmq.handlers.bodies import read_list, read_object
+from trimq.protocols.rocketmq.clients import retry_policies
+from trimq.protocols.rocketmq.clients.registry import Client, ConsumerGroup, in_words
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.forbidding import forbidden_table, forbidden_topics, with_forbidden
-from trimq.protocols.rocketmq.handlers.replies import done_when_durable, reply, reply_json
-from trimq.protocols.rocketmq.headers import Int32
-from trimq.protocols.rocketmq.lenient_json import write_object_keyed
-from trimq.protocols.rocketmq.remoting import Command
+from trimq.protocols.rocketmq.handlers.forbidden_topics import forbidden_table, forbidden_topics, with_forbidden
+from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.headers import Int32
+from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
+from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_json
 
 LEGAL_IN_GROUPS = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 LONGEST_GROUP = 120

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.broker_registry import Brokers
-from trimq.protocols.rocketmq.codes import Code, Failure
-from trimq.protocols.rocketmq.handlers.bodies import read_list, read_object
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.name_server_texts import ORDERS, is_on
-from trimq.protocols.rocketmq.handlers.replies import reply, reply_json
-from trimq.protocols.rocketmq.lenient_json import write_object_keyed
-from trimq.protocols.rocketmq.registrations import Queues, read_queues
-from trimq.protocols.rocketmq.remoting import STRICT_JSON_FROM, Command
+from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object
+from trimq.protocols.rocketmq.handlers.kv_config import ORDERS, is_on
+from trimq.protocols.rocketmq.name_server.broker_registry import Brokers
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
+from trimq.protocols.rocketmq.wire.registrations import Queues, read_queues
+from trimq.protocols.rocketmq.wire.remoting import STRICT_JSON_FROM, Command
+from trimq.protocols.rocketmq.wire.replies import reply, reply_json
 
 UNIT, HAS_UNIT_SUBSCRIBERS = 1, 2  # bits of a topic's flags
 

@@ -6,11 +6,11 @@ from trimq.core.commit_log.stream import SharedStream
 from trimq.core.commit_log.topics import SharedTopic
 from trimq.errors import OffsetOutOfRange, UnknownStream
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.replies import done_when_durable, reply
-from trimq.protocols.rocketmq.headers import OfQueue, QueryOffset, SearchOffset, UpdateOffset
-from trimq.protocols.rocketmq.remoting import BadHeader, Command
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.headers import OfQueue, QueryOffset, SearchOffset, UpdateOffset
+from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command
+from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply
 
 
 def query_offset(context: Context, command: Command) -> Reply:

@@ -12,13 +12,13 @@ import msgspec
 from trimq.core.commit_log.stream import SharedStream
 from trimq.core.commit_log.topics import SharedTopic
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.replies import reply, reply_json
-from trimq.protocols.rocketmq.handlers.resetting import known_topic, queue_key
-from trimq.protocols.rocketmq.lenient_json import write_object_keyed
-from trimq.protocols.rocketmq.remoting import Command
-from trimq.protocols.rocketmq.traffic import Flow, Sum
+from trimq.protocols.rocketmq.handlers.reset_offset import known_topic, queue_key
+from trimq.protocols.rocketmq.state.statistics import Flow, Sum
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
+from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.protocols.rocketmq.wire.replies import reply, reply_json
 
 _SECONDS = (60, 3600, 86_400)
 

@@ -11,15 +11,15 @@ from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
 from trimq.errors import UnknownTopic
 from trimq.formats.unit_expiry import read_limit
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.codes import Code, Failure
-from trimq.protocols.rocketmq.handlers.bodies import read_list, read_object
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.expiring import ATTRIBUTE as TTL_ATTRIBUTE
-from trimq.protocols.rocketmq.handlers.replies import Pending, done_when_durable, reply, reply_json
-from trimq.protocols.rocketmq.handlers.sending import check_topic_name
-from trimq.protocols.rocketmq.headers import Int32
-from trimq.protocols.rocketmq.remoting import Command
-from trimq.protocols.rocketmq.system_topics import protected_topics
+from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object
+from trimq.protocols.rocketmq.handlers.message_ttl import ATTRIBUTE as TTL_ATTRIBUTE
+from trimq.protocols.rocketmq.handlers.send import check_topic_name
+from trimq.protocols.rocketmq.state.system_topics import protected_topics
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.headers import Int32
+from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.protocols.rocketmq.wire.replies import Pending, done_when_durable, reply, reply_json
 
 
 class _Topic(msgspec.Struct):

@@ -8,11 +8,11 @@ import msgspec
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.unit_hosts import BadMessageId, read_message_id
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.codes import Code, Failure
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.replies import done_when_durable
-from trimq.protocols.rocketmq.headers import Int32, Int64
-from trimq.protocols.rocketmq.remoting import Command
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.headers import Int32, Int64
+from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.protocols.rocketmq.wire.replies import done_when_durable
 
 _UNKNOWN, _COMMIT, _ROLLBACK = 0, 8, 12
 

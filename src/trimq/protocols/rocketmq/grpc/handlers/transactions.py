@@ -11,12 +11,12 @@ from trimq.formats.unit_letters import PRODUCER_GROUP, REAL_TOPIC
 from trimq.formats.unit_properties import read_properties
 from trimq.model import SYSTEM
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.grpc import wire
-from trimq.protocols.rocketmq.grpc.calls import Call, refused, reply, reply_when_durable, status
-from trimq.protocols.rocketmq.grpc.codes import Denied
-from trimq.protocols.rocketmq.grpc.names import check_topic
-from trimq.protocols.rocketmq.grpc.words import Code, TransactionResolution, TransactionSource
-from trimq.protocols.rocketmq.system_topics import HALF_TOPIC
+from trimq.protocols.rocketmq.grpc.clients.call import Call, refused, reply, reply_when_durable, status
+from trimq.protocols.rocketmq.grpc.clients.name_rules import check_topic
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.enums import Code, TransactionResolution, TransactionSource
+from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC
 
 _FOR_EVER_MS = 2**62
 

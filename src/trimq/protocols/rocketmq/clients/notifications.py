@@ -1,0 +1,54 @@
+"""How a client is told what it did not ask for. What is said is the same for every client; each surface has its own
+bytes for it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from trimq.model import Buffer
+from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC
+from trimq.protocols.rocketmq.wire.codes import Request
+from trimq.protocols.rocketmq.wire.remoting import ONE_WAY, encode_command
+
+
+class Question(NamedTuple):
+    """Does this half count? `unit` shows it as the message that it will be; `position` and `queue_offset` are those of
+    the half itself."""
+
+    unit: bytes
+    unique: str
+    position: int
+    queue_offset: int
+    offset_id: str
+    broker_name: str
+
+
+class Dialect(Protocol):
+    def members_changed(self, group: str, opaque: int) -> list[Buffer]:
+        """Others share the group now. Empty: such a client need not know."""
+
+    def check_back(self, question: Question, opaque: int) -> list[Buffer]: ...
+
+
+class RemotingDialect:
+    def members_changed(self, group: str, opaque: int) -> list[Buffer]:
+        return [encode_command(Request.NOTIFY_CONSUMER_IDS_CHANGED, opaque, ONE_WAY, {"consumerGroup": group})]
+
+    def check_back(self, question: Question, opaque: int) -> list[Buffer]:
+        fields = {
+            "bname": question.broker_name,
+            "commitLogOffset": str(question.position),
+            "msgId": question.unique,
+            "offsetMsgId": question.offset_id,
+            "topic": HALF_TOPIC,
+            "tranStateTableOffset": str(question.queue_offset),
+            "transactionId": question.unique,
+        }
+        size = len(question.unit)
+        return [
+            encode_command(Request.CHECK_TRANSACTION_STATE, opaque, ONE_WAY, fields, size=size),
+            question.unit,
+        ]
+
+
+REMOTING = RemotingDialect()

@@ -1,0 +1,57 @@
+"""One call of a gRPC client: who makes it, what it may use, and how its answer is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from trimq.errors import Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.grpc.clients.auto_renew import Renewals
+from trimq.protocols.rocketmq.grpc.clients.clients import KnownClients
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.codes import code_of
+from trimq.protocols.rocketmq.grpc.wire.enums import Code
+from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.wire.replies import UNORDERED, Pending
+
+
+@dataclass(slots=True)
+class Call(Context):
+    """`remaining_ms` is how long its client waits for the answer; None: as long as it takes."""
+
+    known: KnownClients
+    renewals: Renewals
+    client_id: str
+    language: str
+    version: str
+    remaining_ms: int | None
+
+
+Handler = Callable[[Call, Any], Reply]
+
+
+def status(code: Code = Code.OK, message: str = "OK") -> Any:
+    return wire.Status(code=code, message=message)
+
+
+def refused(refusal: Refusal) -> Any:
+    return status(code_of(refusal), str(refusal))
+
+
+def reply(answer: Any) -> Reply:
+    return Reply.now([answer.SerializeToString()], UNORDERED)
+
+
+def reply_when_durable(pending: Iterable[Pending], build: Callable[[Refusal | None], Any]) -> Reply:
+    """What `build` makes once all of it is durable, or of the first refusal."""
+    found = list(pending)
+
+    def parts() -> Parts:
+        for each in found:
+            if (refusal := each.refusal) is not None:
+                return [build(refusal).SerializeToString()]
+        return [build(None).SerializeToString()]
+
+    return Reply.when_durable(max([each.number for each in found]), parts, UNORDERED)

@@ -1,0 +1,107 @@
+"""The clients that have told their settings, by their ids. Soft state: one that is silent for long, or says farewell,
+is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trimq.clock import Timeline, Timer
+from trimq.protocols.contract import Parts, Sink
+from trimq.protocols.rocketmq.clients.registry import SILENCE_MS, Client, Clients
+from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.enums import Code
+
+_LOOK_MS = 10_000
+
+
+class ClientOutlet:
+    """The way to a client, whichever of its streams is open. While none is, what would be sent is lost: all of it is
+    said again."""
+
+    def __init__(self) -> None:
+        self.sink: Sink | None = None
+
+    def send(self, parts: Parts) -> None:
+        if parts and self.sink is not None:
+            self.sink(parts)
+
+    @property
+    def is_congested(self) -> bool:
+        """Also while it is not there: what it is asked then it does not hear."""
+        return self.sink is None or self.sink.is_congested
+
+    def pause_intake(self, milliseconds: int) -> None:
+        """gRPC holds back what its peer cannot take."""
+
+    def hold_intake(self) -> None: ...
+
+    def resume_intake(self) -> None: ...
+
+    def expect_silence(self) -> None: ...
+
+    def close(self) -> None:
+        self.sink = None
+
+    def abort(self) -> None:
+        self.sink = None
+
+
+class KnownClient:
+    """`settings` is what it was told that counts."""
+
+    __slots__ = ("client", "outlet", "settings")
+
+    def __init__(self, client: Client, outlet: ClientOutlet, settings: Any) -> None:
+        self.client = client
+        self.outlet = outlet
+        self.settings = settings
+
+
+class KnownClients:
+    def __init__(self, liveness: Timeline, clients: Clients, limit: int) -> None:
+        self._liveness = liveness
+        self._clients = clients
+        self._limit = limit
+        self._by_id: dict[str, KnownClient] = {}
+        self._timer: Timer | None = None
+        self._forgotten: list[Callable[[str], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def on_forgotten(self, listener: Callable[[str], None]) -> None:
+        """Call with the id of each client that is gone."""
+        self._forgotten.append(listener)
+
+    def find(self, client_id: str) -> KnownClient | None:
+        return self._by_id.get(client_id)
+
+    def learn(self, client: Client, outlet: ClientOutlet, settings: Any) -> KnownClient:
+        """Of a client that is new, or has changed its mind."""
+        if client.id not in self._by_id and len(self._by_id) >= self._limit:
+            raise Denied(Code.TOO_MANY_REQUESTS, f"no more than {self._limit} clients are served at once")
+        known = self._by_id[client.id] = KnownClient(client, outlet, settings)
+        self.seen(known)
+        return known
+
+    def seen(self, known: KnownClient) -> None:
+        known.client.seen_ms = self._liveness.now_ms()
+        if self._timer is None:
+            self._timer = self._liveness.call_at(known.client.seen_ms + _LOOK_MS, self._drop_silent)
+
+    def forget(self, client_id: str) -> None:
+        known = self._by_id.pop(client_id, None)
+        if known is not None:
+            self._clients.gone(known.outlet)
+            for listener in self._forgotten:
+                listener(client_id)
+
+    def _drop_silent(self) -> None:
+        self._timer = None
+        now_ms = self._liveness.now_ms()
+        for id, known in list(self._by_id.items()):
+            if now_ms - known.client.seen_ms > SILENCE_MS:
+                self.forget(id)
+        if self._by_id:
+            self._timer = self._liveness.call_at(now_ms + _LOOK_MS, self._drop_silent)

@@ -1,0 +1,25 @@
+"""What gRPC clients are told unasked, over the stream that each of them keeps open."""
+
+from __future__ import annotations
+
+from trimq.formats.unit import read_unit
+from trimq.model import Buffer
+from trimq.protocols.rocketmq.clients.notifications import Question
+from trimq.protocols.rocketmq.grpc.clients.message_view import present
+from trimq.protocols.rocketmq.grpc.wire import wire
+
+
+class GrpcDialect:
+    def members_changed(self, group: str, opaque: int) -> list[Buffer]:
+        """These clients do not divide queues among themselves."""
+        return []
+
+    def check_back(self, question: Question, opaque: int) -> list[Buffer]:
+        unit = read_unit(question.unit)
+        asked = wire.RecoverOrphanedTransactionCommand(
+            message=present(unit, unit.topic.decode()), transaction_id=question.unique
+        )
+        return [wire.TelemetryCommand(recover_orphaned_transaction_command=asked).SerializeToString()]
+
+
+GRPC = GrpcDialect()

@@ -1,0 +1,44 @@
+"""Which names of topics and groups gRPC clients may use."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from trimq.errors import InvalidName, NameTooLong
+from trimq.protocols.rocketmq.grpc.clients.call import Call
+from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.enums import Code
+from trimq.protocols.rocketmq.handlers.groups import LEGAL_IN_GROUPS, LONGEST_GROUP
+from trimq.protocols.rocketmq.handlers.send import LONGEST_TOPIC
+from trimq.protocols.rocketmq.state.system_topics import system_topics
+
+_SYSTEM_PREFIX = "rmq_sys_"
+
+
+def check_topic(call: Call, name: str) -> None:
+    if not name.strip():
+        raise Denied(Code.ILLEGAL_TOPIC, "The specified topic is blank")
+    if len(name) > LONGEST_TOPIC:
+        raise Denied(Code.ILLEGAL_TOPIC, f"The specified topic is longer than topic max length {LONGEST_TOPIC}")
+    try:
+        call.sharing.check_name(name)
+    except (InvalidName, NameTooLong) as refusal:
+        raise Denied(Code.ILLEGAL_TOPIC, str(refusal)) from None
+    identity = call.shared.identity
+    if name.startswith(_SYSTEM_PREFIX) or name in _system_names(identity.cluster_name, identity.broker_name):
+        raise Denied(Code.ILLEGAL_TOPIC, "cannot access system topic")
+
+
+def check_group(name: str) -> None:
+    if not name.strip():
+        raise Denied(Code.ILLEGAL_CONSUMER_GROUP, "the specified group is blank")
+    if len(name) > LONGEST_GROUP:
+        raise Denied(Code.ILLEGAL_CONSUMER_GROUP, f"the specified group is longer than {LONGEST_GROUP} characters")
+    if not LEGAL_IN_GROUPS.issuperset(name):
+        reason = f"the specified group[{name}] has other characters than letters, digits, '%', '|', '_' and '-'"
+        raise Denied(Code.ILLEGAL_CONSUMER_GROUP, reason)
+
+
+@lru_cache(maxsize=16)
+def _system_names(cluster_name: str, broker_name: str) -> frozenset[str]:
+    return frozenset(each.name for each in system_topics(cluster_name, broker_name, 1, 1))

@@ -1,0 +1,133 @@
+"""AckMessage for calls that came together, on one connection: those that acknowledge one message each are read, settled
+and answered in one step. Whatever is special about one is left to `settling`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from trimq.errors import Refusal
+from trimq.protocols.contract import CallerFacts, Parts, Reply
+from trimq.protocols.rocketmq.grpc.clients.call import Call
+from trimq.protocols.rocketmq.grpc.handlers.ack import Settled, answer_settled, check_names, reply_settled, settle
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.fields import field, read_texts
+from trimq.protocols.rocketmq.grpc.wire.responses import answer_acked_entry
+
+# More than these are better shared out among the passes; longer ones are no receipts.
+_MOST_CALLS = 64
+_LONGEST_REQUEST = 2048
+
+# So many groups and topics are known by how their requests begin, if that is short.
+_MOST_BEGINNINGS = 16
+_LONGEST_BEGINNING = 512
+
+_ENTRY = b"\x1a"  # the field of a request that has one
+_ID, _HANDLE = b"\x0a", b"\x12"  # those of an entry, which has the same numbers in the answer
+
+read_request = wire.AckMessageRequest.FromString
+
+
+class _Beginning(NamedTuple):
+    """Of requests for one group and topic: what stands before the entry."""
+
+    raw: bytes
+    group: str
+    topic: str
+
+
+class _Asked(NamedTuple):
+    """One call. `entry` is what names the message, as it came."""
+
+    beginning: _Beginning
+    entry: bytes
+    id: str
+    handle: str
+
+
+class AckRuns:
+    """Of one connection: takes acknowledgements until there are no more, or one is special; then `finish` settles them.
+    `call_of` tells who makes a call."""
+
+    limit = _MOST_CALLS
+
+    def __init__(self, call_of: Callable[[CallerFacts], Call]) -> None:
+        self._call_of = call_of
+        self._call: Call | None = None
+        self._asked: list[_Asked] = []
+        self._beginnings: dict[bytes, _Beginning] = {}
+        self._last: _Beginning | None = None
+
+    def take(self, facts: CallerFacts, raw: bytes) -> bool:
+        """Whether the call is one of those that may be answered together."""
+        call = self._call_of(facts)
+        if not self._asked:
+            self._call = call
+        elif call is not self._call and (self._call is None or call.caller != self._call.caller):
+            return False
+        if not call.client_id or len(raw) > _LONGEST_REQUEST:
+            return False
+        last = self._last
+        if last is None or not raw.startswith(last.raw):
+            last = self._last = self._find_beginning(raw) or self._learn_beginning(call, raw)
+        return last is not None and self._take(last, raw)
+
+    def _take(self, beginning: _Beginning, raw: bytes) -> bool:
+        """Only what is written as everybody writes it: an id and a receipt, of characters that need no second look."""
+        found = read_texts(raw, len(beginning.raw), _ENTRY, _ID, _HANDLE)
+        if found is None:
+            return False
+        self._asked.append(_Asked(beginning, *found))
+        return True
+
+    def _find_beginning(self, raw: bytes) -> _Beginning | None:
+        return next((known for known in self._beginnings.values() if raw.startswith(known.raw)), None)
+
+    def _learn_beginning(self, call: Call, raw: bytes) -> _Beginning | None:
+        """None: it is no request that has one entry at its end and may name what it names."""
+        try:
+            request = read_request(raw)
+            group, topic = request.group.name, request.topic.name
+            check_names(call, group, topic)
+        except (DecodeError, Refusal):
+            return None  # `settling` will hear it too, and tell
+        entries = [field(_ENTRY, entry.SerializeToString()) for entry in request.entries]
+        if len(entries) != 1 or not raw.endswith(entries[0]):
+            return None
+        begins = raw[: -len(entries[0])]
+        if len(begins) > _LONGEST_BEGINNING or not _names(begins, group, topic):
+            return None
+        if len(self._beginnings) >= _MOST_BEGINNINGS:
+            self._beginnings.clear()
+        found = self._beginnings[begins] = _Beginning(begins, group, topic)
+        return found
+
+    def finish(self) -> Reply:
+        call, asked = self._call, self._asked
+        assert call is not None
+        self._asked = []
+        settled: list[Settled] = []
+        for beginning, row in groupby(asked, itemgetter(0)):
+            settled += settle(call, beginning.group, beginning.topic, [(each.id, each.handle) for each in row])
+
+        def build() -> Parts:
+            return [
+                answer_acked_entry(each.entry) if found.outcome is None else answer_settled([found])
+                for each, found in zip(asked, settled, strict=True)
+            ]
+
+        return reply_settled(settled, build)
+
+
+def _names(begins: bytes, group: str, topic: str) -> bool:
+    """Whether it is a request of its own that names these and has no entry: else what seemed to be the entry at the end
+    was the end of something longer."""
+    try:
+        request = read_request(begins)
+    except DecodeError:
+        return False
+    return (request.group.name, request.topic.name, len(request.entries)) == (group, topic, 0)

@@ -1,0 +1,82 @@
+"""QueryRoute and QueryAssignment: where the queues of a topic are, and which of them a consumer receives from."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from trimq.core.commit_log.topics import READABLE, WRITABLE, SharedDefinition, SharedTopic
+from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.grpc.clients.call import Call, reply, status
+from trimq.protocols.rocketmq.grpc.clients.name_rules import check_group, check_topic
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.enums import AddressScheme, Code, MessageType, Permission
+
+_ANY_HOST = ("0.0.0.0", "::", "")
+_TYPES = dict(MessageType.__members__)
+
+
+def query_route(call: Call, request: Any) -> Reply:
+    topic = _known_topic(call, request.topic.name)
+    accepted = [accepted_type(topic.definition)]
+    broker = _broker(call, request.endpoints)
+    queues = [
+        wire.MessageQueue(
+            topic=request.topic, id=number, permission=permission, broker=broker, accept_message_types=accepted
+        )
+        for number, permission in enumerate(_permissions(topic.definition))
+    ]
+    return reply(wire.QueryRouteResponse(status=status(), message_queues=queues))
+
+
+def query_assignment(call: Call, request: Any) -> Reply:
+    """One for all queues; of a group that consumes in order, each queue by itself."""
+    check_group(request.group.name)
+    topic = _known_topic(call, request.topic.name)
+    group = call.sharing.group(call.caller, request.group.name)
+    is_orderly = group is not None and group.is_orderly
+    numbers = range(topic.definition.read_streams) if is_orderly else [-1]
+    broker = _broker(call, request.endpoints)
+    permission = Permission.READ_WRITE
+    queues = [
+        wire.MessageQueue(topic=request.topic, id=number, permission=permission, broker=broker) for number in numbers
+    ]
+    assignments = [wire.Assignment(message_queue=queue) for queue in queues]
+    return reply(wire.QueryAssignmentResponse(status=status(), assignments=assignments))
+
+
+def _known_topic(call: Call, name: str) -> SharedTopic:
+    check_topic(call, name)
+    found = call.sharing.find(call.caller, name)
+    if found is None:
+        raise Denied(Code.TOPIC_NOT_FOUND, f"there is no topic {name}")
+    return found
+
+
+def accepted_type(definition: SharedDefinition) -> MessageType:
+    return _TYPES.get(definition.attributes.get("message.type", "NORMAL"), MessageType.MESSAGE_TYPE_UNSPECIFIED)
+
+
+def _permissions(definition: SharedDefinition) -> list[Permission]:
+    """As a genuine proxy numbers them: first those that are only read, then only written, then both."""
+    reads = definition.read_streams if definition.permissions & READABLE else 0
+    writes = definition.write_streams if definition.permissions & WRITABLE else 0
+    both = min(reads, writes)
+    return [Permission.READ] * (reads - both) + [Permission.WRITE] * (writes - both) + [Permission.READ_WRITE] * both
+
+
+def _broker(call: Call, asked: Any) -> Any:
+    identity = call.shared.identity
+    host, port = identity.grpc_address
+    if host in _ANY_HOST:  # it listens everywhere: the client knows best how it came here
+        return wire.Broker(name=identity.broker_name, endpoints=asked)
+    endpoints = wire.Endpoints(scheme=_scheme(host), addresses=[wire.Address(host=host, port=port)])
+    return wire.Broker(name=identity.broker_name, endpoints=endpoints)
+
+
+def _scheme(host: str) -> AddressScheme:
+    try:
+        return AddressScheme.IPv4 if ipaddress.ip_address(host).version == 4 else AddressScheme.IPv6
+    except ValueError:
+        return AddressScheme.DOMAIN_NAME

@@ -1,0 +1,323 @@
+"""SendMessage: one message, or several of one topic.
+
+A message gets its place now and is answered when that is durable. The broker chooses the queue: by the message's group,
+else any, which is one for all that are sent together. Of several messages all are stored or none; each has its own
+entry in the answer. As many may come as a message may have bytes; neither delayed ones nor halves, as at the genuine
+proxy, which says 50001 to whatever it does not take together.
+Not served: lite topics, priorities."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from trimq.core.api.commit_log import Outgoing
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import WRITABLE, SharedTopic
+from trimq.errors import Refusal, UnknownTopic
+from trimq.formats.unit import COMPRESSED, Draft
+from trimq.formats.unit_hosts import offset_message_id
+from trimq.formats.unit_letters import PRODUCER_GROUP, TRANSACTIONAL
+from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, java_hash, tags_code
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.grpc.clients.call import Call, refused, reply, reply_when_durable, status
+from trimq.protocols.rocketmq.grpc.clients.message_view import (
+    BORN_HOST,
+    BORN_MS,
+    DELIVER_MS,
+    MESSAGE_GROUP,
+    RESERVED,
+    TRACE_CONTEXT,
+    kind_of,
+    read_ms,
+)
+from trimq.protocols.rocketmq.grpc.clients.name_rules import check_topic
+from trimq.protocols.rocketmq.grpc.handlers.route import accepted_type
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.enums import Code, DigestType, Encoding, MessageType
+from trimq.protocols.rocketmq.handlers.message_ttl import limit_life
+from trimq.protocols.rocketmq.handlers.send import Batched, full_properties, packed, store_batch
+from trimq.protocols.rocketmq.handlers.send_deduplication import find_sent
+from trimq.protocols.rocketmq.state.sent_ids import Sent
+from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
+from trimq.protocols.rocketmq.transactions.check_back import IMMUNITY_S
+
+_OK = status()
+_MOST_PROPERTIES = 128
+_MOST_PROPERTY_BYTES = 16 * 1024
+_LONGEST_GROUP = 64
+_LONGEST_RECOVERY_S = 3600
+LATEST_MS = 253_402_300_799_999  # what protobuf calls a time ends with the year 9999
+
+
+class _Checked(NamedTuple):
+    """A message that may be stored, if there is room."""
+
+    message: Any
+    properties: dict[str, str]
+
+
+def send(call: Call, request: Any) -> Reply:
+    try:
+        topic, checked = _check(call, request.messages)
+        stored = [_store_once(call, topic, checked[0])] if len(checked) == 1 else _store_together(call, topic, checked)
+    except Refusal as refusal:
+        call.shared.counts.refused_write(type(refusal).__name__)
+        raise
+    sent = [(each.properties[UNIQUE_KEY], answered) for each, answered in zip(checked, stored, strict=True)]
+    pending = [each.pending for each in stored if each.pending is not None]
+
+    def build(refusal: Refusal | None) -> Any:
+        if refusal is not None:
+            return wire.SendMessageResponse(status=refused(refusal))
+        answer = wire.SendMessageResponse(status=_OK)
+        for id, each in sent:
+            answer.entries.add(
+                status=_OK,
+                message_id=id,
+                transaction_id=id,
+                offset=each.queue_offset,
+                recall_handle=each.recall_handle,
+            )
+        return answer
+
+    if not pending:
+        return reply(build(None))
+    latest = pending[0] if len(pending) == 1 else max(pending, key=lambda each: each.number)
+    return call.shared.flushes.join(latest, reply_when_durable(pending, build), lambda: late(len(sent)))
+
+
+def late(count: int) -> Parts:
+    """What was sent is not on disk in time. It stays; its ids are not told, as the genuine proxy does not either."""
+    code = Code.MASTER_PERSISTENCE_TIMEOUT
+    reason = "send message failed, sendStatus=FLUSH_DISK_TIMEOUT"
+    entries = [wire.SendResultEntry(status=status(code, reason)) for _ in range(count)]
+    return [wire.SendMessageResponse(status=status(code, code.name), entries=entries).SerializeToString()]
+
+
+def _check(call: Call, messages: Any) -> tuple[SharedTopic, list[_Checked]]:
+    if not messages:
+        raise Denied(Code.MESSAGE_CORRUPTED, "no message to send")
+    name = messages[0].topic.name
+    if len(messages) > 1 and any(message.topic.name != name for message in messages):
+        raise Denied(Code.MESSAGE_CORRUPTED, "topic in message is not same")
+    check_topic(call, name)
+    if name.startswith(RETRY_PREFIX):
+        raise Denied(Code.INTERNAL_SERVER_ERROR, "only the broker itself sends to topics of messages to try again")
+    checked = [_Checked(message, _properties_of(call, message)) for message in messages]
+    topic = call.sharing.find(call.caller, name)
+    if topic is None:
+        with suppress(UnknownTopic):  # which is answered as the genuine proxy does, below
+            call.sharing.topic(call.caller, name)
+    expected = MessageType.MESSAGE_TYPE_UNSPECIFIED if topic is None else accepted_type(topic.definition)
+    for each in checked:
+        kind = kind_of(each.properties)
+        if kind is not expected:
+            reason = f"the topic takes messages of type {expected.name}, but this one is of type {kind.name}"
+            raise Denied(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, reason)
+    assert topic is not None, "no kind of message is unspecified"
+    if not topic.definition.write_streams or not topic.definition.permissions & WRITABLE:
+        raise Denied(Code.FORBIDDEN, f"the topic {name} has no queue that may be written")
+    return topic, checked
+
+
+def _store_once(call: Call, topic: SharedTopic, checked: _Checked) -> Sent:
+    """One that was sent before under its id is not stored again, where that was asked for."""
+    repeats, name, id = call.shared.repeats, topic.name.name, checked.properties[UNIQUE_KEY]
+    known = find_sent(call, name, id, checked.properties) if repeats.is_on else None
+    if known is not None:
+        return known
+    sent = _store(call, topic, checked)
+    if repeats.is_on:
+        repeats.remember(name, id, sent)
+    return sent
+
+
+def _store(call: Call, topic: SharedTopic, checked: _Checked) -> Sent:
+    message, properties = checked
+    shared = call.shared
+    stream = topic.stream(_choose_queue(call, topic, properties.get(MESSAGE_GROUP)))
+    queue_id = stream.id.number
+    properties = full_properties(call, properties)
+    limit_life(call, topic, properties)
+    code, handle, target = tags_code(properties.get(TAGS, "")), "", topic
+    if TRANSACTIONAL in properties:
+        target, stream = shared.transactions.prepare(topic, queue_id, properties)
+    elif DELIVER_MS in properties and (waiting := shared.delays.postpone(topic, queue_id, properties)) is not None:
+        target, stream, code, handle = waiting
+    draft = _draft(call, target, stream, message, properties)
+    placed = call.sharing.append(call.caller, topic, stream, draft, code, shared.identity.store_host)
+    shared.traffic.count_sent(topic.name.name, placed.store_ms, len(message.body))
+    shared.flushes.begin(placed.ticket)
+    id = offset_message_id(shared.identity.store_host, placed.position)
+    return Sent(id, queue_id, placed.queue_offset, handle, placed.ticket)
+
+
+def _draft(call: Call, target: SharedTopic, stream: SharedStream, message: Any, properties: dict[str, str]) -> Draft:
+    return Draft(
+        target.raw_name,
+        stream.id.number,
+        message.body,
+        packed(properties),
+        0,
+        COMPRESSED if message.system_properties.body_encoding == Encoding.GZIP else 0,
+        int(properties[BORN_MS]),
+        call.host,
+    )
+
+
+def _store_together(call: Call, topic: SharedTopic, checked: list[_Checked]) -> list[Sent]:
+    """Stored as remoting's batches are: the broker adds nothing to what they carry."""
+    limit = call.shared.settings.message_bytes
+    if sum(len(each.message.body) for each in checked) > limit:
+        raise Denied(Code.INTERNAL_SERVER_ERROR, f"messages sent together cannot exceed {limit} bytes")
+    any_queue = call.shared.chance.randrange(topic.definition.write_streams)
+    batched = []
+    for message, properties in checked:
+        if TRANSACTIONAL in properties or DELIVER_MS in properties:
+            reason = "a message that is delayed, or decided on later, cannot be sent together with others"
+            raise Denied(Code.INTERNAL_SERVER_ERROR, reason)
+        limit_life(call, topic, properties)
+        group = properties.get(MESSAGE_GROUP)
+        stream = topic.stream(any_queue if group is None else queue_of_group(group, topic.definition.write_streams))
+        draft = _draft(call, topic, stream, message, properties)
+        outgoing = Outgoing(topic, stream, draft, tags_code(properties.get(TAGS, "")))
+        batched.append(Batched(outgoing, properties[UNIQUE_KEY]))
+    return store_batch(call, topic.name.name, batched)
+
+
+def _choose_queue(call: Call, topic: SharedTopic, group: str | None) -> int:
+    count = topic.definition.write_streams
+    return int(call.shared.chance.random() * count) if group is None else queue_of_group(group, count)
+
+
+def queue_of_group(group: str, count: int) -> int:
+    """Guava's consistent hash of Java's hash of the name, as a genuine proxy has it: messages of one group meet in one
+    queue whichever of the two they were sent to."""
+    state = java_hash(group)
+    chosen = 0
+    while True:
+        state = (2862933555777941757 * state + 1) & 0xFFFFFFFFFFFFFFFF
+        following = int((chosen + 1) / (((state >> 33) + 1) / 2147483648.0))
+        if not 0 <= following < count:
+            return chosen
+        chosen = following
+
+
+# -- what a message carries
+
+
+def _properties_of(call: Call, message: Any) -> dict[str, str]:
+    system = message.system_properties
+    _check_body(call, message)
+    if not system.message_id.strip():
+        raise Denied(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+    properties = user_properties(message)
+    properties[UNIQUE_KEY] = system.message_id
+    properties[PRODUCER_GROUP] = message.topic.name
+    properties["RECONSUME_TIME"] = str(system.delivery_attempt)
+    now_ms = call.shared.clock.message.now_ms()
+    born_ms = max(read_ms(system.born_timestamp), 0) or now_ms
+    if born_ms > LATEST_MS:
+        raise Denied(Code.BAD_REQUEST, f"no message is born at {born_ms}")
+    properties[BORN_MS] = str(born_ms)
+    if system.born_host:
+        properties[BORN_HOST] = system.born_host
+    if system.trace_context:
+        properties[TRACE_CONTEXT] = system.trace_context
+    add_labels(properties, system)
+    _add_kind(call, properties, system, now_ms)
+    return properties
+
+
+def _check_body(call: Call, message: Any) -> None:
+    limit = call.shared.settings.message_bytes
+    if not message.body:
+        raise Denied(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+    if len(message.body) > limit:
+        raise Denied(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed {limit} bytes")
+    check_digest(message.system_properties.body_digest, message.body)
+
+
+def check_digest(digest: Any, body: bytes) -> None:
+    if digest.checksum and digest.checksum.upper() not in _checksums(digest.type, body):
+        raise Denied(Code.MESSAGE_CORRUPTED, "the body has another checksum than its digest says")
+
+
+def _checksums(kind: int, body: bytes) -> tuple[str, ...]:
+    """As clients write it: they disagree on CRC32."""
+    if kind == DigestType.MD5:
+        return (hashlib.md5(body, usedforsecurity=False).hexdigest().upper(),)
+    if kind == DigestType.SHA1:
+        return (hashlib.sha1(body, usedforsecurity=False).hexdigest().upper(),)
+    if kind == DigestType.CRC32:
+        number = zlib.crc32(body)
+        return (f"{number:08X}", f"{number:X}", str(number))
+    raise Denied(Code.MESSAGE_CORRUPTED, f"digests of kind {kind} are not known")
+
+
+def user_properties(message: Any) -> dict[str, str]:
+    if not message.user_properties:
+        return {}
+    properties: dict[str, str] = dict(message.user_properties)
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+    if len(properties) > _MOST_PROPERTIES or size > _MOST_PROPERTY_BYTES:
+        reason = f"a message has {_MOST_PROPERTIES} properties of {_MOST_PROPERTY_BYTES} bytes at most"
+        raise Denied(Code.MESSAGE_PROPERTIES_TOO_LARGE, reason)
+    for name, value in properties.items():
+        if name in RESERVED:
+            raise Denied(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name} is used by the system")
+        if not name or _has_control(name) or _has_control(value):
+            raise Denied(
+                Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name[:80]!r} has no name, or a control character"
+            )
+    return properties
+
+
+def _has_control(text: str) -> bool:
+    return not text.isprintable() and any(character < " " or character == "\x7f" for character in text)
+
+
+def add_labels(properties: dict[str, str], system: Any) -> None:
+    tag = system.tag
+    if tag:
+        if "|" in tag or not tag.strip() or _has_control(tag):
+            raise Denied(Code.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:80]!r} is blank, or has a | or a control character")
+        properties[TAGS] = tag
+    if keys := system.keys:
+        for key in keys:
+            if not key.strip() or _has_control(key):
+                raise Denied(Code.ILLEGAL_MESSAGE_KEY, f"the key {key[:80]!r} is blank or has a control character")
+        properties[KEYS] = " ".join(keys)
+    if system.HasField("message_group"):
+        _check_message_group(system.message_group)
+        properties[MESSAGE_GROUP] = system.message_group
+
+
+def _check_message_group(group: str) -> None:
+    if not group.strip() or _has_control(group):
+        raise Denied(Code.ILLEGAL_MESSAGE_GROUP, "message group cannot be blank or have control characters")
+    if len(group.encode()) >= _LONGEST_GROUP:
+        raise Denied(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_LONGEST_GROUP}")
+
+
+def _add_kind(call: Call, properties: dict[str, str], system: Any, now_ms: int) -> None:
+    """Which kind a message is, is judged by what it carries; only a half says so itself."""
+    if system.HasField("lite_topic") or system.HasField("priority"):
+        raise Denied(Code.UNSUPPORTED, "messages of lite topics or with a priority are not served")
+    if system.message_type == MessageType.TRANSACTION:
+        properties[TRANSACTIONAL] = "true"
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            seconds = read_ms(system.orphaned_transaction_recovery_duration) // 1000
+            if not 0 <= seconds <= _LONGEST_RECOVERY_S:
+                raise Denied(Code.BAD_REQUEST, f"a transaction is recovered after {_LONGEST_RECOVERY_S} s at most")
+            properties[IMMUNITY_S] = str(seconds)
+    if system.HasField("delivery_timestamp"):
+        due_ms, limit_ms = read_ms(system.delivery_timestamp), call.shared.settings.max_delay_ms
+        if due_ms - now_ms > limit_ms:
+            reason = f"the max delay time of message is too large, max is {limit_ms}"
+            raise Denied(Code.ILLEGAL_DELIVERY_TIME, reason)
+        properties[DELIVER_MS] = str(due_ms)

@@ -1,0 +1,234 @@
+"""SendMessage for messages that came together, on one connection: those that ask for nothing but to be stored are read,
+stored and answered in one step. Whatever is special about one is left to `sending`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import WRITABLE, SharedTopic
+from trimq.errors import Refusal
+from trimq.formats.unit import COMPRESSED, LONGEST_SENT_PROPERTIES
+from trimq.formats.unit_letters import PRODUCER_GROUP
+from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, tags_code, write_properties
+from trimq.formats.unit_runs import Lane, Message, checksum
+from trimq.protocols.contract import CallerFacts, Parts, Reply
+from trimq.protocols.rocketmq.grpc.clients.call import Call, refused
+from trimq.protocols.rocketmq.grpc.clients.message_view import BORN_HOST, BORN_MS, MESSAGE_GROUP, TRACE_CONTEXT
+from trimq.protocols.rocketmq.grpc.clients.name_rules import check_topic
+from trimq.protocols.rocketmq.grpc.handlers.route import accepted_type
+from trimq.protocols.rocketmq.grpc.handlers.send import (
+    LATEST_MS,
+    add_labels,
+    check_digest,
+    late,
+    queue_of_group,
+    user_properties,
+)
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.enums import Encoding, MessageType
+from trimq.protocols.rocketmq.grpc.wire.responses import LONGEST_TEXT, answer_sent
+from trimq.protocols.rocketmq.handlers.message_ttl import limits_all
+from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_properties
+from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
+from trimq.protocols.rocketmq.wire.replies import UNORDERED
+
+# More than these are better shared out among the passes; longer ones gain nothing. Where no sync is waited for, the
+# first are answered while the next are worked on; where one is, each part would wait for a sync of its own.
+_MOST_MESSAGES = 32
+_MOST_SYNCED_MESSAGES = 64
+_LONGEST_BODY = 16 * 1024
+_LONGEST_REQUEST = 2 * _LONGEST_BODY
+
+# What is known of so many topics is kept for the next turn.
+_MOST_WAYS = 64
+
+_V4_BYTES = 8
+_TRANSACTION, _GZIP = int(MessageType.TRANSACTION), int(Encoding.GZIP)
+
+read_request = wire.SendMessageRequest.FromString
+
+
+class _Way(NamedTuple):
+    """Where the messages for one topic go: which kind it takes, and its queues. `told` stands in their properties."""
+
+    kind: MessageType
+    queues: Sequence[tuple[SharedTopic, SharedStream, Lane]]
+    told: str
+
+
+class SendRuns:
+    """Of one connection: takes messages until there are no more, or one is special; then `finish` stores them.
+    `call_of` tells who makes a call, `is_synced` whether answers wait for the disk."""
+
+    def __init__(self, call_of: Callable[[CallerFacts], Call], is_synced: bool) -> None:
+        self._call_of = call_of
+        self.limit = _MOST_SYNCED_MESSAGES if is_synced else _MOST_MESSAGES
+        self._ways: dict[str, _Way] = {}
+        self._revision = -1
+        self._call: Call | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._used: dict[SharedStream, tuple[SharedTopic, SharedStream, Lane]] = {}
+        self._messages: list[Message] = []
+        self._topics: list[str] = []
+        self._ids: list[str] = []
+        self._more_keys: dict[int, str] = {}
+
+    def take(self, facts: CallerFacts, raw: bytes) -> bool:
+        """Whether the message is one of those that may be stored together."""
+        call = self._call_of(facts)
+        if not self._ids:
+            self._start(call)
+        elif call is not self._call and (self._call is None or call.caller != self._call.caller):
+            return False
+        if not call.client_id or len(raw) > _LONGEST_REQUEST:
+            return False
+        try:
+            messages = read_request(raw).messages
+            return len(messages) == 1 and self._take(call, messages[0])
+        except (DecodeError, Refusal):
+            return False  # `sending` will hear it too, and tell
+
+    def _start(self, call: Call) -> None:
+        shared = call.shared
+        self._call = call
+        self._longest = min(_LONGEST_BODY, shared.sharing.message_bytes, shared.settings.message_bytes)
+        self._now_ms = shared.clock.message.now_ms()
+        self._added = added_properties(shared.identity.cluster_name)
+        if self._revision != shared.sharing.revision or len(self._ways) > _MOST_WAYS:
+            self._revision = shared.sharing.revision
+            self._ways.clear()
+
+    def _take(self, call: Call, message: Any) -> bool:
+        system, body, topic = message.system_properties, message.body, message.topic.name
+        id = system.message_id
+        if (
+            not 0 < len(body) <= self._longest
+            or not _is_plain(id)
+            or system.message_type == _TRANSACTION
+            or system.HasField("delivery_timestamp")
+            or system.HasField("lite_topic")
+            or system.HasField("priority")
+        ):
+            return False
+        way = self._ways.get(topic) or self._find_way(call, topic)
+        if way is None:
+            return False
+        if system.HasField("body_digest"):
+            check_digest(system.body_digest, body)
+        labels: dict[str, str] = {}
+        add_labels(labels, system)
+        born_ms = self._born_ms(system)
+        properties = self._properties(message, system, way, id, born_ms, labels)
+        group = labels.get(MESSAGE_GROUP)
+        kind = MessageType.NORMAL if group is None else MessageType.FIFO
+        if properties is None or kind is not way.kind or born_ms > LATEST_MS:
+            return False
+        queues = way.queues
+        number = int(call.shared.chance.random() * len(queues)) if group is None else queue_of_group(group, len(queues))
+        queue = queues[number]
+        flags = COMPRESSED if system.body_encoding == _GZIP else 0
+        self._used[queue[1]] = queue
+        code = tags_code(labels[TAGS]) if TAGS in labels else 0
+        if KEYS in labels:
+            self._more_keys[len(self._ids)] = labels[KEYS]
+        self._messages.append((queue[2], body, properties, 0, flags, born_ms, 0, code, checksum(body), call.host))
+        self._topics.append(topic)
+        self._ids.append(id)
+        return True
+
+    def _born_ms(self, system: Any) -> int:
+        born = system.born_timestamp
+        return max(born.seconds * 1000 + born.nanos // 1_000_000, 0) or self._now_ms
+
+    def _properties(
+        self, message: Any, system: Any, way: _Way, id: str, born_ms: int, labels: dict[str, str]
+    ) -> bytes | None:
+        """As `sending` has them stored. None: they must be looked at more closely."""
+        host, trace = system.born_host, system.trace_context
+        if not (host.isprintable() and trace.isprintable()):
+            return None
+        text = f"{UNIQUE_KEY}\x01{id}\x02{way.told}\x01{system.delivery_attempt}\x02{BORN_MS}\x01{born_ms}\x02"
+        if host:
+            text += f"{BORN_HOST}\x01{host}\x02"
+        if trace:
+            text += f"{TRACE_CONTEXT}\x01{trace}\x02"
+        for name, value in labels.items():
+            text += f"{name}\x01{value}\x02"
+        written = f"{text}{self._added}".encode()
+        given = user_properties(message)
+        if given:
+            if MESSAGE_GROUP in given or not SPECIAL_PROPERTIES.isdisjoint(given):
+                return None
+            written = write_properties(given) + written
+        return written if len(written) <= LONGEST_SENT_PROPERTIES else None
+
+    def _find_way(self, call: Call, name: str) -> _Way | None:
+        """None: something must be looked at or refused first."""
+        shared, sharing = call.shared, call.sharing
+        if not len(call.host) == len(shared.identity.store_host) == _V4_BYTES or shared.repeats.is_on:
+            return None
+        check_topic(call, name)
+        topic = None if name.startswith(RETRY_PREFIX) else sharing.find(call.caller, name)
+        if topic is None or topic.creation is not None or not sharing.may_write(call.caller, topic):
+            return None
+        definition = topic.definition
+        if not definition.permissions & WRITABLE or not definition.write_streams or limits_all(definition):
+            return None
+        streams = [topic.stream(number) for number in range(definition.write_streams)]
+        queues = [(topic, stream, stream.lane) for stream in streams]
+        way = _Way(accepted_type(definition), queues, f"{PRODUCER_GROUP}\x01{name}\x02RECONSUME_TIME")
+        self._ways[name] = way
+        return way
+
+    def finish(self) -> Reply:
+        call, ids, topics, messages = self._call, self._ids, self._topics, self._messages
+        assert call is not None
+        shared = call.shared
+        ways, more_keys = self._used.values(), self._more_keys
+        self._begin()
+        try:
+            placed = call.sharing.append_run(call.caller, ways, messages, ids, more_keys, shared.identity.store_host)
+        except Refusal as refusal:
+            return Reply.now(_refuse(call, len(ids), refusal), UNORDERED)
+        ticket, offsets = placed.ticket, [offset for offset, _ in placed.places]
+        rest: Parts = () if placed.refusal is None else _refuse(call, len(ids) - len(offsets), placed.refusal)
+        _count(call, topics, [len(message[1]) for message in messages[: len(offsets)]], placed.store_ms)
+
+        def build() -> Parts:
+            if ticket.refusal is not None:
+                return _refusals(len(ids), ticket.refusal)
+            return [*answer_sent(ids, offsets), *rest]
+
+        def build_late() -> Parts:
+            return [*late(1)] * len(offsets) + [*rest]
+
+        return shared.flushes.watch(ticket, Reply.when_durable(ticket.number, build, UNORDERED), build_late)
+
+
+def _is_plain(id: str) -> bool:
+    """Whether it stands in properties and answers as it is."""
+    return 0 < len(id) <= LONGEST_TEXT and id.isascii() and (id.isalnum() or (id.isprintable() and not id.isspace()))
+
+
+def _refuse(call: Call, count: int, refusal: Refusal) -> Parts:
+    for _ in range(count):
+        call.shared.counts.refused_write(type(refusal).__name__)
+    return _refusals(count, refusal)
+
+
+def _refusals(count: int, refusal: Refusal) -> Parts:
+    return [wire.SendMessageResponse(status=refused(refusal)).SerializeToString()] * count
+
+
+def _count(call: Call, topics: Iterable[str], sizes: Sequence[int], store_ms: int) -> None:
+    by_topic: dict[str, list[int]] = {}
+    for topic, size in zip(topics, sizes, strict=False):
+        by_topic.setdefault(topic, []).append(size)
+    for topic, each in by_topic.items():
+        call.shared.traffic.count_sent(topic, store_ms, sum(each), len(each))

@@ -1,0 +1,141 @@
+"""Telemetry, Heartbeat and NotifyClientTermination: clients tell what they are, hear what counts, and give signs of
+life.
+
+A client's settings are answered with those that the broker wants it to have. What a client says of its threads, or of
+a message that it was told to verify, is taken note of by nobody: it is never asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from trimq.core.commit_log.groups import SharedGroup
+from trimq.errors import Refusal
+from trimq.protocols.contract import Parts, Reply, Sink
+from trimq.protocols.rocketmq.clients.registry import Client, ConsumerGroup
+from trimq.protocols.rocketmq.clients.subscriptions import Subscription
+from trimq.protocols.rocketmq.grpc.clients.call import Call, reply, status
+from trimq.protocols.rocketmq.grpc.clients.clients import ClientOutlet, KnownClient
+from trimq.protocols.rocketmq.grpc.clients.dialect import GRPC
+from trimq.protocols.rocketmq.grpc.clients.name_rules import check_group
+from trimq.protocols.rocketmq.grpc.clients.settings import settings_of_consumer, settings_of_producer
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.codes import Denied, Rejected
+from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, Code, FilterType
+from trimq.protocols.rocketmq.wire.remoting import VERSION
+
+_CONSUMERS = {
+    ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
+    ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
+}
+
+
+class Telemetry:
+    """One stream of a client, from its opening to its end."""
+
+    def __init__(self, call: Call, sink: Sink) -> None:
+        self._call = call
+        self._sink = sink
+        self._known: KnownClient | None = None
+
+    def receive(self, raw: bytes) -> Parts:
+        """What to send for what has come. Rejected: the stream ends."""
+        try:
+            command = wire.TelemetryCommand.FromString(raw)
+        except DecodeError as error:
+            raise Rejected("INVALID_ARGUMENT", f"the command cannot be read: {error}") from None
+        if command.WhichOneof("command") != "settings":
+            return []
+        if not self._call.client_id:
+            raise Rejected("INVALID_ARGUMENT", "client id cannot be empty")
+        try:
+            settings = self._settle(command.settings)
+        except Refusal as refusal:
+            raise Rejected("INVALID_ARGUMENT", str(refusal)) from None
+        return [wire.TelemetryCommand(status=status(), settings=settings).SerializeToString()]
+
+    def _settle(self, asked: Any) -> Any:
+        call = self._call
+        which = asked.WhichOneof("pub_sub")
+        if which is None:
+            raise Rejected("INVALID_ARGUMENT", "there is no publishing or subscription data in settings")
+        if which == "publishing":
+            settings = settings_of_producer(asked, call.shared.settings.message_bytes)
+        else:
+            group = _known_group(call, asked)
+            settings = settings_of_consumer(asked, group, call.shared.delays.levels_ms)
+        self._known = known = _learn(call, settings, self._sink)
+        _enlist(call, known)
+        return settings
+
+    def closed(self) -> None:
+        """The client may open another one; until it does, or is forgotten, it is known."""
+        if self._known is not None and self._known.outlet.sink is self._sink:
+            self._known.outlet.close()
+
+
+def _known_group(call: Call, asked: Any) -> SharedGroup:
+    """As a genuine proxy has it, a group must be there before its consumers come."""
+    if asked.client_type not in _CONSUMERS:
+        raise Rejected("INTERNAL", f"clients of type {asked.client_type} are not served as consumers")
+    name = asked.subscription.group.name
+    check_group(name)
+    found = call.sharing.group(call.caller, name)
+    if found is None:
+        raise Denied(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
+    return found
+
+
+def _learn(call: Call, settings: Any, sink: Sink) -> KnownClient:
+    known = call.known.find(call.client_id)
+    outlet = ClientOutlet() if known is None else known.outlet
+    client = Client(
+        call.client_id, call.caller.address, call.language, VERSION, outlet, dialect=GRPC, release=call.version
+    )
+    known = call.known.learn(client, outlet, settings)
+    outlet.sink = sink
+    return known
+
+
+def _enlist(call: Call, known: KnownClient) -> None:
+    """Among the producers of each topic, or the members of its group: where remoting's tools see it too."""
+    settings, clients = known.settings, call.shared.clients
+    if settings.WhichOneof("pub_sub") == "publishing":
+        for topic in settings.publishing.topics:
+            clients.produce(known.client, topic.name)
+        return
+    name = settings.subscription.group.name
+    group = ConsumerGroup(name, _CONSUMERS.get(settings.client_type), is_told_of_members=False)
+    wanted = [
+        Subscription(
+            entry.topic.name,
+            entry.expression.expression or "*",
+            call.shared.clock.message.now_ms(),
+            "SQL92" if entry.expression.type == FilterType.SQL else "TAG",
+        )
+        for entry in settings.subscription.subscriptions
+    ]
+    clients.consume(known.client, group, wanted)
+
+
+def heartbeat(call: Call, request: Any) -> Reply:
+    known = _recognise(call)
+    if request.HasField("group") and request.client_type in _CONSUMERS:
+        check_group(request.group.name)
+    call.known.seen(known)
+    _enlist(call, known)
+    return reply(wire.HeartbeatResponse(status=status()))
+
+
+def terminate(call: Call, request: Any) -> Reply:
+    _recognise(call)
+    call.known.forget(call.client_id)
+    return reply(wire.NotifyClientTerminationResponse(status=status()))
+
+
+def _recognise(call: Call) -> KnownClient:
+    known = call.known.find(call.client_id)
+    if known is None:
+        raise Denied(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+    return known

@@ -1,0 +1,86 @@
+"""Codes 28 (how the broker does), 306, 316 and 329 (what may go, goes now)."""
+
+from __future__ import annotations
+
+from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.wire.remoting import VERSION, Command
+from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_json
+
+_VERSION_NAME = "V5_5_0"  # whose answers these are
+
+
+def runtime_info(context: Context, command: Command) -> Reply:
+    shared = context.shared
+    now_ms = shared.clock.message.now_ms()
+    sent, read = shared.traffic.all_sent(), shared.traffic.all_read()
+    start, durable_end, end = context.sharing.log_ends()
+    space = context.sharing.space()
+    ratio = (space.total_bytes - space.free_bytes) / max(space.total_bytes, 1)
+    put_rates = " ".join(f"{sent.since(now_ms, 0, steps).messages / (steps * 10):.3f}" for steps in (1, 6, 60))
+    get_rates = " ".join(f"{read.since(now_ms, 0, steps).messages / (steps * 10):.3f}" for steps in (1, 6, 60))
+    total = sent.total()
+    table = {
+        "bootTimestamp": shared.started_ms,
+        "brokerActive": "true",
+        "brokerVersion": VERSION,
+        "brokerVersionDesc": _VERSION_NAME,
+        "commitLogDiskRatio": round(ratio, 4),
+        "commitLogMaxOffset": end,
+        "commitLogMinOffset": start,
+        "consumeQueueDiskRatio": round(ratio, 4),
+        "dispatchBehindBytes": 0,  # queues are written with the log
+        "earliestMessageTimeStamp": context.sharing.unit_at(context.caller, start).store_ms if end > start else -1,
+        "getTransferredTps": get_rates,
+        "msgGetTotalTodayMorning": read.before_today(now_ms, 0),
+        "msgGetTotalTodayNow": read.total().messages,
+        "msgGetTotalYesterdayMorning": read.before_today(now_ms, 1),
+        "msgPutTotalTodayMorning": sent.before_today(now_ms, 0),
+        "msgPutTotalTodayNow": total.messages,
+        "msgPutTotalYesterdayMorning": sent.before_today(now_ms, 1),
+        "pageCacheLockTimeMills": 0,
+        "putMessageAverageSize": round(total.bytes / max(total.messages, 1), 3),
+        "putMessageSizeTotal": total.bytes,
+        "putMessageTimesTotal": total.messages,
+        "putTps": put_rates,
+        "remainHowManyDataToFlush": f"{end - durable_end} B",
+        "runtime": _lasted(now_ms - shared.started_ms),
+        "startAcceptSendRequestTimeStamp": 0,
+        **_QUEUES,
+        **_timers(context),
+    }
+    return reply_json(command, {"table": {name: str(value) for name, value in sorted(table.items())}})
+
+
+# One thread serves all requests as they come: none waits in a queue of its own.
+_QUEUES = {
+    f"{kind}ThreadPoolQueue{what}": 0
+    for kind in ("send", "pull", "query", "ack", "litePull")
+    for what in ("Size", "HeadWaitTimeMills")
+}
+
+
+def _timers(context: Context) -> dict[str, object]:
+    """Messages that wait for their time; each comes at its millisecond, so that nothing is behind."""
+    waiting = context.shared.delays.count_waiting()
+    return {"timerCongestNum": waiting, "timerOffsetBehind": 0, "timerReadBehind": 0}
+
+
+def _lasted(milliseconds: int) -> str:
+    seconds = milliseconds // 1000
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"
+
+
+# -- what may go
+
+
+def clean_expired(context: Context, command: Command) -> Reply:
+    """Files of the log that were kept long enough, and with them their part of the queues."""
+    ticket = context.sharing.expire(context.caller, context.shared.clock.message.now_ms())
+    return done_when_durable(command, ticket)
+
+
+def clean_unused_topics(context: Context, command: Command) -> Reply:
+    context.sharing.drop_strays(context.caller)
+    return reply(command)

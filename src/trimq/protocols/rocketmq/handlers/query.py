@@ -1,0 +1,127 @@
+"""Codes 33 (a message by its place in the commit log), 12 (messages by key) and 321 (the entries of a queue)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from trimq.errors import OffsetOutOfRange
+from trimq.formats.unit import Draft, Unit, encode_unit
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.reset_offset import known_topic
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.headers import Int32, Int64
+from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.protocols.rocketmq.wire.replies import refused_parts, reply, reply_json
+from trimq.protocols.rocketmq.wire.responses import answer
+
+_MOST_FOUND = 64
+_MOST_ENTRIES = 1000
+
+
+class _View(msgspec.Struct):
+    offset: Int64
+
+
+class _Query(msgspec.Struct):
+    topic: str
+    key: str
+    maxNum: Int32
+    beginTimestamp: Int64
+    endTimestamp: Int64
+
+
+def view_message(context: Context, command: Command) -> Reply:
+    header = command.read(_View)
+    try:
+        unit = context.sharing.unit_at(context.caller, header.offset)
+    except OffsetOutOfRange:
+        raise Failure(Code.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}") from None
+    return reply(command, body=encoded_unit(unit))
+
+
+def query_message(context: Context, command: Command) -> Reply:
+    """The newest that were asked for, oldest first. Many may have the key, and be too new: a search may go on for some
+    turns of the loop."""
+    found = _find(context, command.opaque, command.read(_Query))
+    return context.shared.searches.begin(found, partial(refused_parts, command))
+
+
+def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | None]:
+    """None after each step, then the answer."""
+    most, units = min(max(header.maxNum, 1), _MOST_FOUND), []
+    for unit in context.sharing.search_key(
+        context.caller, header.topic, header.key, header.beginTimestamp, header.endTimestamp
+    ):
+        if unit is None:
+            yield None
+            continue
+        units.append(unit)
+        if len(units) == most:
+            break
+    fields = {
+        "indexLastUpdateTimestamp": str(units[0].store_ms if units else 0),
+        "indexLastUpdatePhyoffset": str(units[0].position if units else 0),
+    }
+    if not units:
+        raise Failure(Code.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", fields)
+    yield answer(opaque, Code.SUCCESS, fields, body=b"".join(encoded_unit(unit) for unit in reversed(units)))
+
+
+def encoded_unit(unit: Unit) -> bytes:
+    draft = Draft(
+        unit.topic,
+        unit.queue_id,
+        unit.body,
+        unit.properties,
+        unit.flag,
+        unit.sys_flag,
+        unit.born_ms,
+        unit.born_host,
+        unit.reconsume_times,
+        unit.prepared_position,
+    )
+    return encode_unit(draft, unit.queue_offset, unit.position, unit.store_ms, unit.store_host)
+
+
+# -- the entries of a queue
+
+
+class _Queue(msgspec.Struct):
+    topic: str
+    queueId: Int32
+    index: Int64
+    count: Int32
+    consumerGroup: str = ""
+
+
+def query_queue(context: Context, command: Command) -> Reply:
+    """Of a group that is there it is also told which of them it wants."""
+    header = command.read(_Queue)
+    topic = known_topic(context, header.topic)
+    if not 0 <= header.queueId < max(topic.definition.read_streams, topic.definition.write_streams):
+        raise Failure(Code.SYSTEM_ERROR, f"consume queue not exist. topic={header.topic} queueId={header.queueId}")
+    stream = topic.stream(header.queueId)
+    shown: dict[str, Any] = {"maxQueueIndex": stream.readable_end, "minQueueIndex": stream.start, "filterData": ""}
+    interest, is_judged = None, False
+    group = context.shared.clients.group(header.consumerGroup)
+    subscription = None if group is None else group.subscriptions.get(header.topic)
+    if subscription is not None:
+        interest, is_judged = subscription.interest(context.filter_limits), True
+        shown |= {"subscriptionData": subscription.described(), "filterData": subscription.expression}
+    elif header.consumerGroup:
+        shown["filterData"] = f"{header.consumerGroup}@{header.topic} is not online!"
+    shown["queueData"] = [
+        {
+            "eval": is_judged and stream.is_wanted(entry, interest),
+            "physicOffset": entry.position,
+            "physicSize": entry.size,
+            "tagsCode": entry.code,
+        }
+        for entry in stream.entries(header.index, min(max(header.count, 0), _MOST_ENTRIES))
+    ]
+    return reply_json(command, shown)

@@ -1,0 +1,29 @@
+"""Code 370: a message that waits for its time is taken back by the handle that its sender was given."""
+
+from __future__ import annotations
+
+from trimq.errors import Refusal, UnknownTopic
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.protocols.rocketmq.wire.replies import reply_refused, reply_when_durable
+from trimq.protocols.rocketmq.wire.responses import REGION, answer
+
+_FIELDS = {"MSG_REGION": REGION}
+
+
+def recall(context: Context, command: Command) -> Reply:
+    fields = command.fields
+    try:
+        topic = context.sharing.topic(context.caller, fields.get("topic", ""))
+        unique, placed = context.shared.delays.recall(topic, fields.get("recallHandle", ""))
+    except UnknownTopic as refusal:
+        return reply_refused(command, Failure(Code.TOPIC_NOT_EXIST, str(refusal)), _FIELDS)
+    except Refusal as refusal:
+        return reply_refused(command, refusal, _FIELDS)
+
+    def build() -> Parts:
+        return answer(command.opaque, Code.SUCCESS, {**_FIELDS, "msgId": unique})
+
+    return reply_when_durable(command, placed.ticket, build)

@@ -1,0 +1,109 @@
+"""Codes 103 and 104 (a broker registers with the name server, and goes), 322 and 904 (it is still there), 901 (the
+brokers of one name)."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+
+from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.kv_config import ORDERS, is_on
+from trimq.protocols.rocketmq.name_server.broker_registry import MASTER, SILENCE_MS, Place
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.headers import Int32, Int64
+from trimq.protocols.rocketmq.wire.registrations import BadRegistration, read_registration, read_version
+from trimq.protocols.rocketmq.wire.remoting import NO_FIELDS, Command
+from trimq.protocols.rocketmq.wire.replies import reply, reply_json
+
+
+class _Broker(msgspec.Struct):
+    brokerName: str
+    brokerAddr: str
+    clusterName: str
+    brokerId: Int64 = 0
+
+
+class _Register(_Broker):
+    haServerAddr: str = ""
+    compressed: bool = False
+    bodyCrc32: Int32 = 0
+    heartbeatTimeoutMillis: Int64 | None = None
+    enableActingMaster: bool | None = None
+
+
+def register(context: Context, command: Command) -> Reply:
+    context.sharing.require_administrator(context.caller)
+    header = command.read(_Register)
+    if header.bodyCrc32 and zlib.crc32(command.body) & 0x7FFFFFFF != header.bodyCrc32:
+        raise Failure(Code.SYSTEM_ERROR, "crc32 not match")
+    own = context.shared.own_routes.broker
+    if own is not None and header.brokerName == own.name:
+        reason = f"{own.name} is the broker in this process: take another brokerName, or set rocketmq.broker_name here"
+        raise Failure(Code.SYSTEM_ERROR, reason)
+    try:
+        told = read_registration(command.body, header.compressed, context.shared.settings.frame_bytes)
+    except BadRegistration as error:
+        raise Failure(Code.SYSTEM_ERROR, str(error)) from None
+    place = Place(header.clusterName, header.brokerName, header.brokerAddr, header.brokerId)
+    registry = context.shared.registry
+    registry.register(
+        place,
+        context.outlet,
+        header.haServerAddr,
+        told,
+        header.heartbeatTimeoutMillis or SILENCE_MS,
+        bool(header.enableActingMaster),
+    )
+    master = registry.master(header.brokerName) if header.brokerId != MASTER else None
+    fields = NO_FIELDS if master is None else {"masterAddr": master[0], "haServerAddr": master[1]}
+    return reply(command, fields=fields, body=_orders(context))
+
+
+def _orders(context: Context) -> bytes:
+    found = context.sharing.notes(context.caller, ORDERS)
+    if found is None or not is_on(context, "returnOrderTopicConfigToBroker"):
+        return b""
+    return msgspec.json.encode({"table": dict(found)})
+
+
+def unregister(context: Context, command: Command) -> Reply:
+    context.sharing.require_administrator(context.caller)
+    header = command.read(_Broker)
+    context.shared.registry.unregister(header.clusterName, header.brokerAddr)
+    return reply(command)
+
+
+def query_version(context: Context, command: Command) -> Reply:
+    """A sign of life too, if nothing has changed."""
+    header = command.read(_Broker)
+    try:
+        told = read_version(command.body)
+    except BadRegistration as error:
+        raise Failure(Code.SYSTEM_ERROR, str(error)) from None
+    known = context.shared.registry.version(header.clusterName, header.brokerAddr)
+    if known is None:
+        return reply(command, fields={"changed": "true"})
+    if known == told:
+        context.shared.registry.seen(header.clusterName, header.brokerAddr)
+    fields = {"changed": "false" if known == told else "true"}
+    return reply(command, fields=fields, body=msgspec.json.encode(known))
+
+
+def heartbeat(context: Context, command: Command) -> Reply:
+    header = command.read(_Broker)
+    context.shared.registry.seen(header.clusterName, header.brokerAddr)
+    return reply(command)
+
+
+def member_group(context: Context, command: Command) -> Reply:
+    fields = command.fields
+    cluster, name = fields.get("clusterName", ""), fields.get("brokerName", "")
+    own = context.shared.own_routes.broker
+    found = own if own is not None and own.name == name else context.shared.registry.broker(name)
+    members: dict[str, Any] = {"brokerAddrs": {}, "brokerName": name, "cluster": cluster}
+    if found is not None and found.cluster == cluster:
+        members["brokerAddrs"] = found.addresses
+    return reply_json(command, {"brokerMemberGroup": members})

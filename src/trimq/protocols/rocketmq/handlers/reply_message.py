@@ -1,0 +1,101 @@
+"""Codes 324 and 325: the answer to a request that came as a message. It is kept in the topic of replies and handed to
+the client that asked, over the connection on which that client produces (code 326).
+
+The answer leaves when the reply is durable and the client has taken it, refused it, or said nothing for ten seconds."""
+
+from __future__ import annotations
+
+from trimq.errors import Refusal
+from trimq.formats.unit_hosts import offset_message_id
+from trimq.formats.unit_properties import TAGS, read_properties, tags_code, write_properties
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.clients.requests_to_clients import Waiting
+from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.send import find_stream, full_properties, make_draft, packed
+from trimq.protocols.rocketmq.wire.codes import Code, Failure, Request
+from trimq.protocols.rocketmq.wire.headers import Send, SendV2
+from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts, reply_refused
+from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, answer, answer_sent
+
+ASKER = "REPLY_TO_CLIENT"
+PATIENCE_MS = 10_000
+
+
+def send_reply(context: Context, command: Command) -> Reply:
+    header = command.read(Send) if command.code == Request.SEND_REPLY_MESSAGE else command.read(SendV2)
+    try:
+        return _send_reply(context, command, header)
+    except Refusal as refusal:
+        context.shared.counts.refused_write(type(refusal).__name__)
+        return reply_refused(command, refusal, SENT_FIELDS)
+
+
+def _send_reply(context: Context, command: Command, header: Send) -> Reply:
+    topic, stream = find_stream(context, header)
+    if not command.body:
+        raise Failure(Code.MESSAGE_ILLEGAL, "a message has a body")
+    properties = full_properties(context, read_properties(header.properties))
+    draft = make_draft(context, header, topic, stream, command.body, header.flag, packed(properties))
+    store_host = context.shared.identity.store_host
+    placed = context.sharing.append(
+        context.caller, topic, stream, draft, tags_code(properties.get(TAGS, "")), store_host
+    )
+    queue_id, queue_offset = stream.id.number, placed.queue_offset
+    id = offset_message_id(store_host, placed.position)
+
+    def build(failure: str) -> Parts:
+        if placed.ticket.refusal is not None:
+            return refused_parts(command, placed.ticket.refusal, SENT_FIELDS)
+        if not failure:
+            return answer_sent(command.opaque, id, queue_id, queue_offset, "")
+        kept = {**SENT_FIELDS, "msgId": id, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
+        return answer(command.opaque, Code.SYSTEM_ERROR, kept, failure)
+
+    waiting: Waiting[str] = Waiting(
+        lambda failure: reply.resolve_when_durable(placed.ticket.number, lambda: build(failure))
+    )
+    reply = Reply.later(UNORDERED, abandon=waiting.end, hurry=lambda: waiting.settle("the broker stops"))
+    _push(context, header, command.body, {**properties}, queue_id, waiting)
+    return reply
+
+
+def _push(
+    context: Context, header: Send, body: bytes, properties: dict[str, str], queue_id: int, waiting: Waiting[str]
+) -> None:
+    """`waiting` is told why the client that asked did not take it; empty: it did."""
+    asker = properties.get(ASKER)
+    client = None if asker is None else context.shared.clients.producer(asker)
+    if asker is None or client is None:
+        waiting.settle(f"push reply message fail, channel of <{str(asker)[:200]}> not found.")
+        return
+
+    def taken(answer: Command | None) -> None:
+        is_taken = answer is not None and answer.code == Code.SUCCESS
+        waiting.settle("" if is_taken else f"push reply message to {asker[:200]} fail.")
+
+    fields = _fields(context, header, properties, queue_id)
+    code = Request.PUSH_REPLY_MESSAGE_TO_CLIENT
+    context.shared.calls.ask(client.outlet, code, fields, body, PATIENCE_MS, taken)
+
+
+def _fields(context: Context, header: Send, properties: dict[str, str], queue_id: int) -> dict[str, str]:
+    now_ms = context.shared.clock.message.now_ms()
+    del properties["CLUSTER"]
+    properties["PUSH_REPLY_TIME"] = str(now_ms)
+    return {
+        "bornHost": context.caller.address,
+        "bornTimestamp": str(header.bornTimestamp),
+        "defaultTopic": header.defaultTopic,
+        "defaultTopicQueueNums": str(header.defaultTopicQueueNums),
+        "flag": str(header.flag),
+        "producerGroup": header.producerGroup,
+        "properties": write_properties(properties).decode(),
+        "queueId": str(queue_id),
+        "reconsumeTimes": str(header.reconsumeTimes),
+        "storeHost": context.shared.identity.address,
+        "storeTimestamp": str(now_ms),
+        "sysFlag": str(header.sysFlag),
+        "topic": header.topic,
+        "unitMode": "false",
+    }

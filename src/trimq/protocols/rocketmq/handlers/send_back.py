@@ -1,0 +1,139 @@
+"""Code 36: a message that could not be consumed comes back, later each time, and after its last try is set aside.
+
+It is stored again for the retry topic of its group, with one try more; that topic's delay is its level's. At the end of
+the road it goes to the dead letters of the group. The same end awaits what a client itself sends to a retry topic."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
+from trimq.core.failures.ledger import Reason
+from trimq.errors import OffsetOutOfRange
+from trimq.formats.unit import Draft, Unit
+from trimq.formats.unit_copies import OF_THE_BROKER, WAIT, copied_properties
+from trimq.formats.unit_expiry import EXPIRES_MS, keep_expiry
+from trimq.formats.unit_hosts import offset_message_id
+from trimq.formats.unit_popping import OPTIONAL_IN_DEAD, ORIGIN_ID, RETRY_TOPIC
+from trimq.formats.unit_properties import TAGS, read_properties, tags_code
+from trimq.formats.unit_schedule import DELAY
+from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.topic_creation import when_made
+from trimq.protocols.rocketmq.state.system_topics import DLQ_PREFIX, RETRY_PREFIX
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.headers import Int32, Int64, Send
+from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_refused
+
+_FIRST_LEVEL = 3
+_OPTIONAL = (*OF_THE_BROKER, WAIT, ORIGIN_ID, EXPIRES_MS)
+_KNOWS_OF_LIMITS_FROM = 121  # version of a client that says how often it wants to try
+
+
+class _SendBack(msgspec.Struct):
+    offset: Int64
+    group: str
+    delayLevel: Int32
+    maxReconsumeTimes: Int32 | None = None
+
+
+def send_back(context: Context, command: Command) -> Reply:
+    header = command.read(_SendBack)
+    group = context.known_group(header.group)
+    if group.retry_streams <= 0:
+        return reply(command)  # this group wants nothing back
+    try:
+        unit = context.sharing.unit_at(context.caller, header.offset)
+    except OffsetOutOfRange:
+        raise Failure(Code.SYSTEM_ERROR, f"look message by offset failed, {header.offset}") from None
+    properties = read_properties(unit.properties)
+    keep_expiry(properties, unit.store_ms)
+    properties.setdefault(RETRY_TOPIC, unit.topic.decode())
+    properties.setdefault(ORIGIN_ID, offset_message_id(unit.store_host, unit.position))
+    properties[WAIT] = "false"
+    limit = try_limit(command, header.maxReconsumeTimes, group)
+    is_dead = header.delayLevel < 0 or unit.reconsume_times >= limit
+    if is_dead:
+        properties[DELAY] = "0"
+        topic = dead_letters(context, group.name)
+        if (later := _send_back_later(context, command, topic)) is not None:
+            return later
+        stream = topic.stream(0)
+        code = tags_code(properties.get(TAGS, ""))
+    else:
+        level = header.delayLevel or _FIRST_LEVEL + unit.reconsume_times
+        properties[DELAY] = str(level)
+        retries = _group_topic(context, RETRY_PREFIX, group.name, group.retry_streams)
+        if (later := _send_back_later(context, command, retries)) is not None:
+            return later
+        if EXPIRES_MS in properties:
+            context.sharing.let_expire(retries)
+        waiting = context.shared.delays.postpone(retries, _draw(context, retries), properties)
+        assert waiting is not None, "its level is above 0"
+        topic, stream, code = waiting.topic, waiting.stream, waiting.code
+    written = copied_properties(properties, OPTIONAL_IN_DEAD if is_dead else _OPTIONAL)
+    draft = _again(unit, topic, stream, written)
+    placed = context.sharing.append(context.caller, topic, stream, draft, code, context.shared.identity.store_host)
+    if is_dead:
+        reason = Reason.DELIVERY_LIMIT if unit.reconsume_times >= limit else Reason.REJECTED
+        context.sharing.failures.note(context.caller, topic, placed, draft, reason)
+    context.shared.traffic.count_returned(unit.topic.decode(), group.name, placed.store_ms)
+    return done_when_durable(command, placed.ticket)
+
+
+def _send_back_later(context: Context, command: Command, topic: SharedTopic) -> Reply | None:
+    return when_made(
+        context, topic, lambda: send_back(context, command), lambda refusal: reply_refused(command, refusal)
+    )
+
+
+def try_limit(command: Command, asked: int | None, group: SharedGroup) -> int:
+    if asked is not None and command.version >= _KNOWS_OF_LIMITS_FROM:
+        return asked
+    return group.retry_limit
+
+
+def dead_letters(context: Context, group: str) -> SharedTopic:
+    return _group_topic(context, DLQ_PREFIX, group, 1)
+
+
+def is_given_up(context: Context, command: Command, header: Send) -> bool:
+    """Whether what a client sends to a retry topic has been tried often enough, or would come out of order."""
+    name = header.topic.removeprefix(RETRY_PREFIX)
+    group = context.sharing.group(context.caller, name) or SharedGroup(name)
+    if context.shared.locks.has_any(name) and header.reconsumeTimes > 0:
+        return True
+    return header.reconsumeTimes > try_limit(command, header.maxReconsumeTimes, group)
+
+
+def _group_topic(context: Context, prefix: str, group: str, count: int) -> SharedTopic:
+    """The topic of this kind that the group has; it is made when it is first needed."""
+    name = f"{prefix}{group}"
+    found = context.sharing.find(context.caller, name)
+    if found is None:
+        found, _ = context.sharing.create(
+            context.caller, SharedDefinition(context.caller.namespace, name, count, count)
+        )
+    return found
+
+
+def _draw(context: Context, topic: SharedTopic) -> int:
+    return context.shared.chance.randrange(max(topic.definition.write_streams, 1))
+
+
+def _again(unit: Unit, topic: SharedTopic, stream: SharedStream, properties: bytes) -> Draft:
+    """The same message with one try more."""
+    return Draft(
+        topic.raw_name,
+        stream.id.number,
+        unit.body,
+        properties,
+        unit.flag,
+        unit.sys_flag,
+        unit.born_ms,
+        unit.born_host,
+        unit.reconsume_times + 1,
+    )

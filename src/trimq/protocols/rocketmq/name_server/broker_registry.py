@@ -1,0 +1,195 @@
+"""The brokers that have registered with the name server, beside the one in this process, and the topics that each has.
+Soft state: a broker that says nothing for long is forgotten, and so is one whose connection ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from trimq.clock import Timeline, Timer
+from trimq.core.commit_log.topics import WRITABLE
+from trimq.protocols.contract import Outlet
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.registrations import DataVersion, Queues, Registration
+
+SILENCE_MS = 120_000
+_LOOK_MS = 1_000
+MASTER = 0
+
+
+class Place(NamedTuple):
+    """Which broker: of a name there may be several, each with a number of its own; the master has 0."""
+
+    cluster: str
+    name: str
+    address: str
+    id: int
+
+
+@dataclass(slots=True)
+class _Live:
+    place: Place
+    outlet: Outlet
+    ha_address: str
+    patience_ms: int
+    version: DataVersion
+    seen_ms: int
+
+
+@dataclass(slots=True)
+class Brokers:
+    """All brokers of one name, by their numbers."""
+
+    cluster: str
+    name: str
+    acts_as_master: bool = False
+    addresses: dict[int, str] = field(default_factory=dict)
+
+
+class BrokerRegistry:
+    def __init__(self, liveness: Timeline, max_brokers: int, max_topics: int) -> None:
+        self._liveness = liveness
+        self._max_brokers = max_brokers
+        self._max_topics = max_topics
+        self._brokers: dict[str, Brokers] = {}
+        self._live: dict[tuple[str, str], _Live] = {}
+        self._topics: dict[str, dict[str, Queues]] = {}
+        self._timer: Timer | None = None
+
+    # -- what is known
+
+    def brokers(self) -> Iterator[Brokers]:
+        return iter(self._brokers.values())
+
+    def broker(self, name: str) -> Brokers | None:
+        return self._brokers.get(name)
+
+    def topics(self) -> Iterator[tuple[str, dict[str, Queues]]]:
+        return iter(self._topics.items())
+
+    def topic(self, name: str) -> dict[str, Queues]:
+        """What each broker has of it, by the broker's name."""
+        return self._topics.get(name, {})
+
+    def version(self, cluster: str, address: str) -> DataVersion | None:
+        found = self._live.get((cluster, address))
+        return None if found is None else found.version
+
+    def master(self, name: str) -> tuple[str, str] | None:
+        """Its address, and the one that its slaves follow it at."""
+        known = self._brokers.get(name)
+        address = None if known is None else known.addresses.get(MASTER)
+        found = None if known is None or address is None else self._live.get((known.cluster, address))
+        return None if found is None else (found.place.address, found.ha_address)
+
+    # -- coming
+
+    def register(
+        self,
+        place: Place,
+        outlet: Outlet,
+        ha_address: str,
+        told: Registration,
+        patience_ms: int = SILENCE_MS,
+        acts_as_master: bool = False,
+    ) -> None:
+        """A first registration, or the next one of a broker that is known."""
+        known = self._brokers.get(place.name)
+        live = self._live.get((place.cluster, place.address))
+        self._require_room(live is None, told)
+        if len(told.topics) == 1 and (known is None or place.id not in known.addresses):
+            raise Failure(Code.SYSTEM_ERROR, "register broker failed: one topic of a broker that is not known")
+        if known is None:
+            known = self._brokers[place.name] = Brokers(place.cluster, place.name)
+        known.acts_as_master = acts_as_master
+        for number in [number for number, address in known.addresses.items() if address == place.address]:
+            del known.addresses[number]  # it may have become the master
+        known.addresses[place.id] = place.address
+        is_news = live is None or live.version != told.version or live.place.id != place.id
+        if is_news and (place.id == MASTER or (acts_as_master and place.id == min(known.addresses))):
+            self._learn_topics(place, told)
+        now_ms = self._liveness.now_ms()
+        entry = _Live(place, outlet, ha_address, patience_ms, told.version, now_ms)
+        self._live[place.cluster, place.address] = entry
+        if self._timer is None:
+            self._timer = self._liveness.call_at(now_ms + _LOOK_MS, self._drop_silent)
+
+    def _require_room(self, is_new: bool, told: Registration) -> None:
+        if is_new and len(self._live) >= self._max_brokers:
+            raise Failure(Code.SYSTEM_BUSY, f"{self._max_brokers} brokers have registered, no more are allowed")
+        if len(self._topics.keys() | told.topics.keys()) > self._max_topics:
+            raise Failure(Code.SYSTEM_BUSY, f"more than {self._max_topics} topics are not allowed")
+
+    def _learn_topics(self, place: Place, told: Registration) -> None:
+        """What it does not tell of any more stays: somebody may still read it."""
+        for name, queues in told.topics.items():
+            if place.id != MASTER:
+                queues = queues._replace(permissions=queues.permissions & ~WRITABLE)
+            self._topics.setdefault(name, {})[place.name] = queues
+
+    def put_topic(self, topic: str, told: dict[str, Queues]) -> None:
+        """Somebody says that brokers have this topic. One that none has is not known."""
+        self._require_room(False, Registration({topic: Queues(0, 0, 0)}, DataVersion()))
+        if told:
+            self._topics.setdefault(topic, {}).update(told)
+
+    def seen(self, cluster: str, address: str) -> None:
+        found = self._live.get((cluster, address))
+        if found is not None:
+            found.seen_ms = self._liveness.now_ms()
+
+    # -- changing
+
+    def set_writable(self, broker: str, is_writable: bool) -> int:
+        """All topics of a broker; how many there are."""
+        count = 0
+        for known in self._topics.values():
+            queues = known.get(broker)
+            if queues is not None:
+                bits = queues.permissions | WRITABLE if is_writable else queues.permissions & ~WRITABLE
+                known[broker] = queues._replace(permissions=bits)
+                count += 1
+        return count
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """None: of all clusters."""
+        known = self._topics.get(topic, {})
+        for name in list(known):
+            broker = self._brokers.get(name)
+            if cluster is None or (broker is not None and broker.cluster == cluster):
+                del known[name]
+        if not known:
+            self._topics.pop(topic, None)
+
+    # -- going
+
+    def unregister(self, cluster: str, address: str) -> None:
+        entry = self._live.pop((cluster, address), None)
+        if entry is None:
+            return
+        place = entry.place
+        known = self._brokers.get(place.name)
+        if known is None or known.addresses.get(place.id) != place.address:
+            return
+        del known.addresses[place.id]
+        if known.addresses:
+            return
+        del self._brokers[place.name]
+        for topic in [topic for topic, brokers in self._topics.items() if place.name in brokers]:
+            del self._topics[topic][place.name]
+            if not self._topics[topic]:
+                del self._topics[topic]
+
+    def gone(self, outlet: Outlet) -> None:
+        for key in [key for key, entry in self._live.items() if entry.outlet is outlet]:
+            self.unregister(*key)
+
+    def _drop_silent(self) -> None:
+        self._timer = None
+        now_ms = self._liveness.now_ms()
+        for key, entry in list(self._live.items()):
+            if now_ms - entry.seen_ms > entry.patience_ms:
+                self.unregister(*key)
+        if self._live:
+            self._timer = self._liveness.call_at(now_ms + _LOOK_MS, self._drop_silent)

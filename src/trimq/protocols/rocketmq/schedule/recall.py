@@ -1,0 +1,76 @@
+"""Taking a message back before its time: the handle that names it, and what was taken back since the start. Knows no
+queue and no timer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from trimq.errors import Refusal
+from trimq.formats.unit_letters import REAL_TOPIC
+from trimq.formats.unit_properties import UNIQUE_KEY, write_properties
+from trimq.formats.unit_schedule import TIMER_OUT_MS, read_time
+from trimq.protocols.rocketmq.schedule.batch_delivery import RECALLED
+from trimq.protocols.rocketmq.schedule.restart_scan import recall_word
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+
+
+def write_handle(broker: str, topic: str, due_ms: int, unique: str) -> str:
+    """What recalls a message that waits until then."""
+    return base64.urlsafe_b64encode(f"v1 {topic} {broker} {due_ms} {unique}".encode()).decode()
+
+
+def read_handle(handle: str, broker: str, topic: str, now_ms: int) -> tuple[int, str]:
+    """When the message is due, and its unique key. Failure: it is no handle of this topic, or too late."""
+    try:
+        version, name, where, due, unique = base64.urlsafe_b64decode(handle).decode().split(" ", 4)
+    except (binascii.Error, ValueError):
+        raise _invalid() from None
+    if (version, name, where) != ("v1", topic, broker) or not unique:
+        raise _invalid()
+    if (due_ms := read_time(due)) <= now_ms:
+        raise Failure(Code.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+    return due_ms, unique
+
+
+def write_word(topic: str, unique: str, due_ms: int) -> tuple[str, bytes]:
+    """What takes the message back, and the properties of the message that says so."""
+    word = recall_word(topic, unique)
+    properties = {UNIQUE_KEY: unique, RECALLED: word, TIMER_OUT_MS: str(due_ms), REAL_TOPIC: topic}
+    try:
+        return word, write_properties(properties)
+    except ValueError:
+        raise _invalid() from None
+
+
+def _invalid() -> Failure:
+    return Failure(Code.ILLEGAL_OPERATION, "recall handle is invalid")
+
+
+class Recalled:
+    """`words`: what takes a message back, and where in the wheel that is said."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, int] = {}
+        self._spent: list[tuple[str, int]] = []
+
+    def note(self, word: str, offset: int, refusal: Refusal | None) -> None:
+        """It is durable, or was refused."""
+        if refusal is None:
+            self.words[word] = max(offset, self.words.get(word, offset))
+
+    def has(self, topic: str, unique: str, offset: int) -> bool:
+        """Whether a message that waits at `offset` was taken back."""
+        return self.words.get(recall_word(topic, unique), -1) > offset
+
+    def spend(self, word: str, offset: int, is_held_up: bool) -> None:
+        """The word is due, and whatever it took back was due no later: it is forgotten. But not while anything is tried
+        again (`is_held_up`), which may be just that."""
+        if self.words.get(word) == offset:
+            self._spent.append((word, offset))
+        if is_held_up:
+            return
+        for spent, at in self._spent:
+            if self.words.get(spent) == at:
+                del self.words[spent]
+        self._spent.clear()

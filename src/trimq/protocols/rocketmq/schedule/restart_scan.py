@@ -1,0 +1,182 @@
+"""What runs before this one may have delivered without a note of it, or were told to take back: found out once, in
+small steps after the start. Of most messages that waited it is known then that they did not come; of the rest, and
+until then, the key index is asked for each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+from trimq.clock import Timeline, Timer
+from trimq.core.api.commit_log import Sharing
+from trimq.errors import Refusal
+from trimq.formats.unit import Unit, read_unit
+from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
+from trimq.formats.unit_properties import NAME_ENDS, UNIQUE_KEY, find_property, read_properties
+from trimq.formats.unit_schedule import SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
+from trimq.model import SYSTEM, StreamId
+from trimq.protocols.rocketmq.schedule.batch_delivery import RECALLED, units_at
+from trimq.protocols.rocketmq.schedule.progress import Progress
+
+log = logging.getLogger(__name__)
+
+# A message is delivered when it is due, and stored with the time at which the pass began that stores it: no pass, which
+# is a turn of the loop, takes so long.
+_LONGEST_PASS_MS = 10_000
+
+# What one turn looks at, which takes it a millisecond or two: so many, or so much.
+_AT_ONCE = 256
+_BYTES_AT_ONCE = 1 << 20
+
+# So few are asked for one by one, and so much log is not looked at: that would take longer.
+_FEW = 256
+_MOST_BYTES = 256 << 20
+
+_FOR_EVER_MS = 2**62
+_WAITING = (SCHEDULE_TOPIC.encode(), WHEEL_TOPIC.encode())
+_WORD = f"{RECALLED}{NAME_ENDS}".encode()
+_DELIVERED = f"{REAL_TOPIC}{NAME_ENDS}".encode()
+
+
+class EarlierRuns:
+    """`suspects` are the unique keys of messages that may have come already, or have been taken back: of all that have,
+    and of a few others."""
+
+    def __init__(self, sharing: Sharing, timeline: Timeline, queues: Mapping[StreamId, Progress]) -> None:
+        self._sharing = sharing
+        self._timeline = timeline
+        self._queues = queues
+        self.stored_ms = sharing.last_store_ms
+        self.last_ms = self.stored_ms + _LONGEST_PASS_MS
+        """Nothing was delivered that was due later."""
+        self.suspects: set[str] = set()
+        self._steps: Iterator[None] = iter(())
+        self._timer: Timer | None = None
+
+    # -- finding out
+
+    def look(self) -> None:
+        """All that was found is in the queues."""
+        self._steps = self._look()
+        self._go_on()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _go_on(self) -> None:
+        self._timer = None
+        try:
+            for _ in self._steps:
+                self._timer = self._timeline.call_at(self._timeline.now_ms(), self._go_on)
+                return
+        except (Refusal, OSError) as error:
+            log.warning("of each delayed message it is asked by itself whether it has come already: %s", error)
+
+    def _look(self) -> Iterator[None]:
+        for queue in self._queues.values():
+            if not queue.knows_words:
+                yield from self._find_words(queue)
+        many = [queue for queue in self._queues.values() if len(queue.doubtful) > _FEW]
+        start, end, _ = self._sharing.log_ends()
+        near = [queue for queue in many if end - max(queue.note.log_position, start) <= _MOST_BYTES]
+        if near:
+            yield from self._find_deliveries(min(queue.note.log_position for queue in near))
+            for queue in near:
+                queue.doubtful.clear()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Nobody is suspected any more where all that was found is done with. To be called now and then."""
+        if self.suspects and all(queue.next_offset >= queue.found_to for queue in self._queues.values()):
+            self.suspects.clear()
+
+    def _find_words(self, queue: Progress) -> Iterator[None]:
+        """The messages that take others back."""
+        words: list[tuple[int, int]] = []
+        offset = max(queue.note.words_from, queue.next_offset)
+        while offset < queue.found_to:
+            count = min(_AT_ONCE, queue.found_to - offset)
+            seen = size = 0
+            for unit in units_at(queue.stream, offset, count):
+                if _WORD in bytes(unit):
+                    properties = read_properties(read_unit(unit).properties)
+                    self.suspects.add(properties.get(UNIQUE_KEY, ""))
+                    words.append((read_time(properties.get(TIMER_OUT_MS)), offset + seen))
+                seen += 1
+                size += len(unit)
+                if size >= _BYTES_AT_ONCE:
+                    count = seen
+                    break
+            if seen < count and offset + seen >= queue.stream.start:
+                log.warning("%s: offset %d cannot be read", queue.topic.name.name, offset + seen)
+                return  # whether it takes another back is not known
+            offset = max(offset + seen, queue.stream.start)
+            yield
+        queue.found_words(words)
+
+    def _find_deliveries(self, position: int) -> Iterator[None]:
+        """The messages that have waited, from there on."""
+        seen = size = 0
+        for unit in self._sharing.units_from(SYSTEM, position):
+            if _DELIVERED in unit.properties and unit.topic not in _WAITING:
+                self.suspects.add(find_property(unit.properties, UNIQUE_KEY) or "")
+            seen += 1
+            size += len(unit.body)
+            if seen >= _AT_ONCE or size >= _BYTES_AT_ONCE:
+                seen = size = 0
+                yield
+
+    # -- asking for one
+
+    def is_asked(self, progress: Progress, offset: int, unique: str) -> bool:
+        """Whether the key index has to be asked what became of this message."""
+        if offset >= progress.found_to:
+            return False
+        return unique in self.suspects or progress.certain_to(offset, offset + 1) == offset
+
+    def was_delivered(self, progress: Progress, unit: Unit, properties: Mapping[str, str]) -> bool:
+        """Whether a run before this one has delivered it and ended before it said so: firing twice appends once. A
+        message may wait several times, if its group wanted it back several times: then their number decides."""
+        unique = properties.get(UNIQUE_KEY)
+        if unique is None or not self.is_asked(progress, unit.queue_offset, unique):
+            return False
+        mark = _mark(unit, properties)
+        delivered = sum(
+            _mark(each, read_properties(each.properties)) == mark
+            for each in self._sharing.find_key(SYSTEM, properties[REAL_TOPIC], unique, 0, _FOR_EVER_MS)
+        )
+        if not delivered:
+            return False
+        waiting = self._sharing.find_key(SYSTEM, progress.topic.name.name, unique, 0, _FOR_EVER_MS)
+        others = [
+            each
+            for each in waiting
+            if each.position != unit.position and _mark(each, read_properties(each.properties)) == mark
+        ]
+        return delivered > sum(self._is_dealt_with(progress, each) for each in others)
+
+    def _is_dealt_with(self, waited: Progress, unit: Unit) -> bool:
+        progress = self._queues.get(waited.topic.stream(unit.queue_id).id)
+        return progress is not None and progress.is_dealt_with(unit.queue_offset)
+
+    def is_recalled(self, progress: Progress, unit: Unit, unique: str, properties: Mapping[str, str]) -> bool:
+        """Whether it was taken back before this run."""
+        if not self.is_asked(progress, unit.queue_offset, unique):
+            return False
+        wanted = recall_word(properties.get(REAL_TOPIC, ""), unique)
+        found = self._sharing.find_key(SYSTEM, WHEEL_TOPIC, unique, unit.store_ms, _FOR_EVER_MS)
+        return any(read_properties(each.properties).get(RECALLED) == wanted for each in found)
+
+
+def recall_word(topic: str, unique: str) -> str:
+    """What takes a message back."""
+    return f"{topic}+{unique}"
+
+
+def _mark(unit: Unit, properties: Mapping[str, str]) -> tuple[object, ...]:
+    """What a message that waits has in common with the one that it becomes, and with none that it could be taken
+    for."""
+    recalled = properties.get(RECALLED)
+    names = (REAL_TOPIC, REAL_QUEUE, TIMER_OUT_MS)
+    return (unit.reconsume_times, recalled, *(properties.get(name) for name in names))

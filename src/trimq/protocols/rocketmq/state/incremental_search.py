@@ -1,0 +1,78 @@
+"""Searches that may take longer than one turn of the event loop: each is answered at once if its first step finds the
+answer; of those that go on, one takes one step in each turn, so that nobody waits for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from trimq.clock import Timeline, Timer
+from trimq.errors import NotRunning, Refusal
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.wire.codes import Code, Failure
+
+log = logging.getLogger(__name__)
+
+Steps = Iterator[Parts | None]
+"""None after each step but the last, then the answer."""
+
+Refuse = Callable[[Refusal], Parts]
+
+
+class Searches:
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._waiting: dict[Reply, tuple[Steps, Refuse]] = {}
+        """Whose turn is next comes first."""
+        self._timer: Timer | None = None
+        self._is_stopped = False
+
+    def __len__(self) -> int:
+        """How many go on."""
+        return len(self._waiting)
+
+    def begin(self, steps: Steps, refuse: Refuse) -> Reply:
+        """`refuse` makes the answer to one that is refused later. Refusal: it is now."""
+        parts = next(steps)
+        if parts is not None:
+            return Reply.now(parts, None)
+        if self._is_stopped:
+            raise NotRunning
+        reply = Reply.later(None, abandon=lambda: self._end(reply))
+        reply.comes_soon = True  # a stop refuses it
+        self._waiting[reply] = steps, refuse
+        self._arm()
+        return reply
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for reply, (_, refuse) in list(self._waiting.items()):
+            self._end(reply)
+            reply.resolve(refuse(NotRunning()))
+
+    def _end(self, reply: Reply) -> None:
+        self._waiting.pop(reply, None)
+        if not self._waiting and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        if self._waiting and self._timer is None:
+            self._timer = self._timeline.call_at(self._timeline.now_ms(), self._go_on)
+
+    def _go_on(self) -> None:
+        self._timer = None
+        reply = next(iter(self._waiting))
+        steps, refuse = self._waiting.pop(reply)
+        try:
+            parts = next(steps)
+        except Refusal as refusal:
+            parts = refuse(refusal)
+        except OSError as error:
+            log.warning("a search could not go on: %s", error)
+            parts = refuse(Failure(Code.SYSTEM_ERROR, f"what was looked for could not be read: {error}"))
+        if parts is None:
+            self._waiting[reply] = steps, refuse
+        else:
+            reply.resolve(parts)
+        self._arm()

@@ -1,0 +1,267 @@
+"""Producers that left a transaction undecided are asked what became of it, a bounded share in each turn of the loop;
+what is asked for in vain too often is set aside."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+from typing import NamedTuple
+
+from trimq.clock import Timeline, Timer
+from trimq.config import RocketMQ as RocketMQSettings
+from trimq.core.api.commit_log import Sharing
+from trimq.core.commit_log.stream import Appended
+from trimq.core.failures.ledger import Reason
+from trimq.core.scheduling.timers import RETRY_MS, TURN_MS
+from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
+from trimq.formats.unit import Draft, Unit, encode_unit
+from trimq.formats.unit_copies import WAIT, copied_properties
+from trimq.formats.unit_hosts import offset_message_id
+from trimq.formats.unit_letters import CHECK_MAX_TOPIC, CHECKED_TIMES, PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
+from trimq.formats.unit_properties import UNIQUE_KEY
+from trimq.formats.unit_schedule import read_time
+from trimq.model import SYSTEM
+from trimq.protocols.rocketmq.clients.notifications import Question
+from trimq.protocols.rocketmq.clients.registry import Client, Clients
+from trimq.protocols.rocketmq.state.identity import Identity
+from trimq.protocols.rocketmq.transactions.half_messages import (
+    OPTIONAL,
+    SHARE_BYTES,
+    SHARE_COUNT,
+    Halves,
+    copy_of,
+    read_half,
+)
+
+log = logging.getLogger(__name__)
+
+IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+
+class Patience(NamedTuple):
+    """How long a half is left alone, how often is looked, how often its producer is asked, and after what time it is
+    given up though nobody could be."""
+
+    timeout_ms: int
+    interval_ms: int
+    max_checks: int
+    longest_ms: int
+
+
+def patience_of(settings: RocketMQSettings) -> Patience:
+    return Patience(
+        settings.transaction_timeout_ms,
+        settings.transaction_check_interval_ms,
+        settings.transaction_check_max,
+        settings.retention_ms,
+    )
+
+
+class _Share:
+    """What is done in one turn of the loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes = 0
+        self.last: Appended | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= SHARE_COUNT or self.bytes >= SHARE_BYTES
+
+    def add(self, placed: Appended) -> None:
+        self.bytes += placed.size
+        self.last = placed
+
+
+class Asking:
+    def __init__(
+        self,
+        sharing: Sharing,
+        timeline: Timeline,
+        identity: Identity,
+        halves: Halves,
+        clients: Clients,
+        chance: random.Random,
+        patience: Patience,
+    ) -> None:
+        self._sharing = sharing
+        self._timeline = timeline
+        self._identity = identity
+        self._halves = halves
+        self._clients = clients
+        self._chance = chance
+        self.patience = patience
+        self._timer: Timer | None = None
+        self._round: deque[int] | None = None  # those that are still to be looked at, while there is a look
+        self._put_off: deque[int] = deque()  # those of them whose producers have not read what they were sent before
+        self._next_ms = 0
+        self._refusals: list[Refusal] = []
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Ask nobody any more; the next start goes on."""
+        self._is_stopped = True
+        self._cancel()
+
+    def be_patient(self, patience: Patience) -> None:
+        """From now on; the next look is an interval away."""
+        self.patience = patience
+        if self._round is None and self._timer is not None:
+            self._cancel()
+            self.arm()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def arm(self) -> None:
+        """See that there will be a look if anything is undecided."""
+        self._arm_at(self._timeline.now_ms() + self.patience.interval_ms)
+
+    def _arm_at(self, due_ms: int) -> None:
+        if self._timer is None and self._round is None and len(self._halves) and not self._is_stopped:
+            self._timer = self._timeline.call_at(due_ms, self._check)
+
+    # -- looking at all that are undecided
+
+    def _check(self) -> None:
+        self._round = deque(self._halves)
+        self._next_ms = self._timeline.now_ms() + self.patience.interval_ms
+        self._look()
+
+    def _look(self) -> None:
+        """At as many as a turn of the loop can bear. The rest follows when these are durable and their producers were
+        asked: no more questions wait than one share has."""
+        self._timer = None
+        if self._is_stopped or self._round is None:
+            return
+        share, began_ms = _Share(), self._timeline.now_ms()
+        while self._round and not share.is_full and self._timeline.now_ms() - began_ms < TURN_MS:
+            self._look_at(self._round.popleft(), share)
+        if not self._round:
+            self._end_round()
+        elif share.last is None:
+            self._look_in(0)
+        else:
+            self._sharing.afterwards(share.last.ticket, lambda done: self._look_in(0))
+
+    def _look_in(self, milliseconds: int) -> None:
+        if not self._is_stopped:
+            self._timer = self._timeline.call_at(self._timeline.now_ms() + milliseconds, self._look)
+
+    def _end_round(self) -> None:
+        """All were looked at. Long questions take a reader a while: who is asked them is asked the rest a little
+        later, rather than at the next look."""
+        now_ms = self._timeline.now_ms()
+        if self._put_off and now_ms + RETRY_MS < self._next_ms:
+            self._round, self._put_off = self._put_off, deque()
+            self._look_in(RETRY_MS)
+            return
+        self._round = None
+        self._put_off.clear()
+        if self._refusals:
+            count, last = len(self._refusals), self._refusals[-1]
+            log.warning("%d undecided transactions are looked at again later: %s", count, last)
+            self._refusals = []
+        self._halves.tidy()
+        self._arm_at(max(self._next_ms, now_ms))
+
+    def _look_at(self, offset: int, share: _Share) -> None:
+        since_ms = self._halves.since_ms(offset)
+        age_ms = 0 if since_ms is None else self._timeline.now_ms() - since_ms
+        if since_ms is None or age_ms < self.patience.timeout_ms:
+            return
+        share.count += 1
+        try:
+            placed = self._act_on(offset, age_ms)
+        except OffsetOutOfRange:
+            self._halves.forget((offset,))
+        except Refusal as refusal:
+            self._refusals.append(refusal)
+        except Exception:  # the others must be looked at all the same
+            log.exception("the undecided transaction %d could not be looked at", offset)
+        else:
+            if placed is not None:
+                share.add(placed)
+
+    def _act_on(self, offset: int, age_ms: int) -> Appended | None:
+        """Where the half stands now. None: it is left alone."""
+        unit = self._halves.unit(offset)
+        properties = read_half(unit)
+        times = read_time(properties.get(CHECKED_TIMES))
+        if times >= self.patience.max_checks or age_ms >= self.patience.longest_ms:
+            return self._set_aside(offset, unit)
+        if age_ms < read_time(properties.get(IMMUNITY_S)) * 1000 and not times:
+            return None
+        group = properties.get(PRODUCER_GROUP, "")
+        producer = self._choose(group)
+        if producer is None:
+            if self._clients.producers(group):
+                self._put_off.append(offset)
+            return None
+        properties[CHECKED_TIMES], properties[WAIT] = str(times + 1), "false"
+        try:
+            placed = self._halves.close(offset, self._halves.renewed(unit, properties))[0]
+        except PropertiesTooLong:
+            return self._set_aside(offset, unit)  # there is no room to count how often it was asked for
+        self._sharing.afterwards(
+            placed.ticket, lambda done: None if done.refusal else self._ask(producer, group, placed)
+        )
+        return placed
+
+    def _set_aside(self, offset: int, unit: Unit) -> Appended:
+        topic, stream = self._halves.stream(CHECK_MAX_TOPIC)
+        properties = read_half(unit)
+        properties.pop(WAIT, None)
+        becomes = copy_of(topic, stream, unit, properties, 0)
+        placed = self._halves.close(offset, becomes)[0]
+        self._sharing.failures.note(SYSTEM, topic, placed, becomes.draft, Reason.UNDECIDED)
+        return placed
+
+    # -- asking
+
+    def _choose(self, group: str) -> Client | None:
+        """One that is there. Who reads too slowly is not asked: questions carry whole messages."""
+        producers = self._clients.producers(group)
+        if not producers:
+            return None
+        chosen = self._chance.choice(producers)
+        if not chosen.outlet.is_congested:
+            return chosen
+        free = [each for each in producers if not each.outlet.is_congested]
+        return self._chance.choice(free) if free else None
+
+    def _ask(self, producer: Client, group: str, placed: Appended) -> None:
+        """About the half in its new place. The producer may have been sent much since it was chosen: then another is
+        asked, and if none can be, all of them are spared until the next look."""
+        asked = self._choose(group) if producer.outlet.is_congested else producer
+        if asked is None:
+            return
+        question = self._question(self._halves.unit(placed.queue_offset), placed)
+        asked.outlet.send(asked.dialect.check_back(question, self._clients.next_opaque()))
+
+    def _question(self, unit: Unit, placed: Appended) -> Question:
+        """Shown as the message that it will be."""
+        host, properties = self._identity.store_host, read_half(unit)
+        draft = Draft(
+            properties.get(REAL_TOPIC, "").encode(),
+            read_time(properties.get(REAL_QUEUE)),
+            bytes(unit.body),
+            copied_properties(properties, OPTIONAL),
+            unit.flag,
+            unit.sys_flag,
+            unit.born_ms,
+            unit.born_host,
+            unit.reconsume_times,
+        )
+        return Question(
+            encode_unit(draft, placed.queue_offset, placed.position, placed.store_ms, host),
+            properties.get(UNIQUE_KEY, ""),
+            placed.position,
+            placed.queue_offset,
+            offset_message_id(host, placed.position),
+            self._identity.broker_name,
+        )

@@ -1,0 +1,114 @@
+"""What a broker tells the name server when it registers, as JSON or packed: its topics and the version of all that.
+Pure: bytes in, values out."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trimq.protocols.rocketmq.wire.headers import Int32, Int64
+from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json
+
+_LENGTH = struct.Struct(">i")
+_LEAST_WORDS = 4  # of a topic that is packed: name, queues to read and to write, permissions
+
+
+class BadRegistration(ValueError):
+    """It cannot be read."""
+
+
+_UNREADABLE = (BadJson, msgspec.MsgspecError, UnicodeDecodeError)
+
+
+class DataVersion(msgspec.Struct, frozen=True):
+    """Of what a broker tells of its topics; another version means that something has changed."""
+
+    counter: Int64 = 0
+    stateVersion: Int64 = 0
+    timestamp: Int64 = 0
+
+
+class Queues(NamedTuple):
+    """A topic as one broker has it."""
+
+    read: Int32
+    write: Int32
+    permissions: Int32
+    flags: Int32 = 0
+
+
+class Registration(NamedTuple):
+    topics: dict[str, Queues]
+    version: DataVersion
+
+
+def read_registration(body: bytes, is_packed: bool, max_bytes: int) -> Registration:
+    """An empty body tells of nothing. `max_bytes` bounds what a packed one may become."""
+    if not body:
+        return Registration({}, DataVersion())
+    try:
+        return _read_packed(body, max_bytes) if is_packed else _read_plain(body)
+    except (*_UNREADABLE, zlib.error, struct.error, KeyError, TypeError) as error:
+        raise BadRegistration(f"a registration that cannot be read: {error}") from None
+
+
+def read_version(body: bytes) -> DataVersion:
+    try:
+        return _version(read_json(body))
+    except _UNREADABLE as error:
+        raise BadRegistration(f"no version: {error}") from None
+
+
+def _version(data: Any) -> DataVersion:
+    return msgspec.convert(data or {}, DataVersion, strict=False)
+
+
+def _read_plain(body: bytes) -> Registration:
+    data = read_json(body)
+    wrapper = _object(_object(data).get("topicConfigSerializeWrapper"))
+    table = _object(wrapper.get("topicConfigTable"))
+    topics = {name: read_queues(_object(row)) for name, row in table.items()}
+    return Registration(topics, _version(wrapper.get("dataVersion")))
+
+
+def _object(data: Any) -> dict[str, Any]:
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise BadRegistration(f"a registration that cannot be read: {data!r:.40} is no object")
+    return data
+
+
+def read_queues(row: dict[str, Any]) -> Queues:
+    given = (row["readQueueNums"], row["writeQueueNums"], row["perm"], row.get("topicSysFlag", 0))
+    return msgspec.convert(given, Queues, strict=False)
+
+
+def _read_packed(body: bytes, max_bytes: int) -> Registration:
+    inflater = zlib.decompressobj()
+    data = inflater.decompress(body, max_bytes)
+    if inflater.unconsumed_tail:
+        raise BadRegistration(f"a registration that is larger than {max_bytes} bytes")
+    version, at = _take(data, 0)
+    (count,) = _LENGTH.unpack_from(data, at)
+    at += 4
+    topics = {}
+    for _ in range(count):  # each takes bytes that are there, or ends it
+        text, at = _take(data, at)
+        words = text.decode().split(" ")
+        if len(words) < _LEAST_WORDS:
+            raise BadRegistration(f"a topic of {len(words)} words")
+        name, read, write, permissions = words[:_LEAST_WORDS]
+        topics[name] = msgspec.convert((read, write, permissions), Queues, strict=False)
+    return Registration(topics, _version(read_json(version)))
+
+
+def _take(data: bytes, at: int) -> tuple[bytes, int]:
+    (length,) = _LENGTH.unpack_from(data, at)
+    at += 4
+    if not 0 <= length <= len(data) - at:
+        raise BadRegistration("a length that is not there")
+    return data[at : at + length], at + length

@@ -1,0 +1,67 @@
+"""Replies of handlers: at once, or when what they tell of is durable. Each leaves as soon as it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from trimq.errors import Refusal
+from trimq.model import Buffer
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.rocketmq.wire.codes import Code, Failure, code_of
+from trimq.protocols.rocketmq.wire.remoting import NO_FIELDS, Command
+from trimq.protocols.rocketmq.wire.responses import answer
+
+UNORDERED = None
+
+
+class Pending(Protocol):
+    """Of a change that counts when its pass is durable."""
+
+    number: int
+    refusal: Refusal | None
+
+
+def reply(
+    command: Command,
+    code: int = Code.SUCCESS,
+    fields: Mapping[str, str] = NO_FIELDS,
+    remark: str | None = None,
+    body: Buffer = b"",
+) -> Reply:
+    return Reply.now(answer(command.opaque, code, fields, remark, body), UNORDERED)
+
+
+def reply_json(command: Command, value: Any) -> Reply:
+    return reply(command, body=msgspec.json.encode(value))
+
+
+def reply_refused(command: Command, refusal: Refusal, fields: Mapping[str, str] = NO_FIELDS) -> Reply:
+    return Reply.now(refused_parts(command, refusal, fields), UNORDERED)
+
+
+def refused_parts(command: Command, refusal: Refusal, fields: Mapping[str, str] = NO_FIELDS) -> list[Buffer]:
+    return refused_answer(command.opaque, refusal, fields)
+
+
+def refused_answer(opaque: int, refusal: Refusal, fields: Mapping[str, str] = NO_FIELDS) -> list[Buffer]:
+    fields = refusal.fields if isinstance(refusal, Failure) and refusal.fields else fields
+    return answer(opaque, code_of(refusal), fields, str(refusal))
+
+
+def reply_when_durable(command: Command, pending: Pending, build: Callable[[], Parts]) -> Reply:
+    """What `build` makes, unless the write is refused."""
+
+    def make() -> Parts:
+        return build() if pending.refusal is None else refused_parts(command, pending.refusal)
+
+    return Reply.when_durable(pending.number, make, UNORDERED)
+
+
+def done_when_durable(command: Command, pending: Pending | None) -> Reply:
+    """Success without more words. None: there is nothing to wait for."""
+    if pending is None:
+        return reply(command)
+    return reply_when_durable(command, pending, lambda: answer(command.opaque, Code.SUCCESS))

@@ -1,0 +1,103 @@
+"""The bytes of answers. Those that are given most often are filled into a template, which takes a fifth of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+
+import msgspec
+
+from trimq.model import Buffer
+from trimq.protocols.rocketmq.wire.remoting import NO_FIELDS, RESPONSE, VERSION, encode_command, frame
+
+REGION = "DefaultRegion"
+SENT_FIELDS = {"MSG_REGION": REGION, "TRACE_ON": "true"}
+
+_SENT = (
+    f'{{"code":%s,"extFields":{{"queueOffset":"%s","MSG_REGION":"{REGION}","TRACE_ON":"true","msgId":"%s","queueId":"%s"'
+    f'%s}},"flag":1,"language":"JAVA","opaque":%s,"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+)
+_SENT_ONE = (_SENT % ("%d", "%d", "%s%016X", "%d", ',"transactionId":"%s"', "%d")).encode()
+_PULLED = (
+    '{"code":%d,"extFields":{"nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d","suggestWhichBrokerId":"0",'
+    '"topicSysFlag":"%d","groupSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,"remark":"%s",'
+    f'"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+)
+
+
+Asked = tuple[int, int, str, str]
+"""Of a message that was sent: the opaque of its request, the queue, its unique key, with what `with_handle` puts behind
+it, and the topic."""
+
+
+def answer(
+    opaque: int, code: int, fields: Mapping[str, str] = NO_FIELDS, remark: str | None = None, body: Buffer = b""
+) -> list[Buffer]:
+    head = encode_command(code, opaque, RESPONSE, fields, remark, len(body))
+    return [head, body] if body else [head]
+
+
+def answer_parts(
+    opaque: int, code: int, fields: Mapping[str, str], remark: str | None = None, units: Sequence[Buffer] = ()
+) -> list[Buffer]:
+    """With a body of several pieces."""
+    return [encode_command(code, opaque, RESPONSE, fields, remark, sum(map(len, units))), *units]
+
+
+def answer_sent(
+    opaque: int,
+    message_id: str,
+    queue_id: int,
+    queue_offset: int,
+    transaction_id: str,
+    recall_handle: str = "",
+    code: int = 0,
+) -> list[Buffer]:
+    """`transaction_id` is left out if it is empty; it comes from a client and may hold anything."""
+    quoted = ""
+    if transaction_id:
+        simple = is_quotable(transaction_id)
+        quoted = f'"{transaction_id}"' if simple else msgspec.json.encode(transaction_id).decode()
+        quoted = f',"transactionId":{quoted}'
+    if recall_handle:
+        quoted += f',"recallHandle":"{recall_handle}"'
+    return [frame((_SENT % (code, queue_offset, message_id, queue_id, quoted, opaque)).encode())]
+
+
+def is_quotable(text: str) -> bool:
+    """Whether it stands in JSON as it is, between quotes."""
+    return text.isascii() and (text.isalnum() or (text.isprintable() and '"' not in text and "\\" not in text))
+
+
+def with_handle(unique: str, handle: str) -> str:
+    """For `answer_run`: a message that may be recalled."""
+    return f'{unique}","recallHandle":"{handle}' if handle else unique
+
+
+def answer_run(asked: Sequence[Asked], places: Sequence[tuple[int, int]], store_host: bytes, code: int) -> bytes:
+    """Several answers as `answer_sent` makes them, one behind the other: as many as have a place,
+    which is an offset in the queue and a position. Their unique keys are quotable."""
+    host = _host_text(store_host)
+    answers: list[bytes] = []
+    for (opaque, queue_id, unique, _), (offset, position) in zip(asked, places, strict=False):
+        header = _SENT_ONE % (code, offset, host, position, queue_id, unique.encode(), opaque)
+        answers += (_lengths(len(header)), header)
+    return b"".join(answers)
+
+
+@lru_cache(maxsize=16)
+def _host_text(store_host: bytes) -> bytes:
+    return store_host.hex().upper().encode()
+
+
+@cache
+def _lengths(header_bytes: int) -> bytes:
+    """What stands before a short header."""
+    return frame(bytes(header_bytes))[:-header_bytes]
+
+
+def answer_pulled(
+    opaque: int, code: int, remark: str, next_offset: int, least: int, most: int, units: Sequence[Buffer] = ()
+) -> list[Buffer]:
+    header = (_PULLED % (code, next_offset, least, most, 0, 0, opaque, remark)).encode()
+    return [frame(header, sum(map(len, units))), *units]

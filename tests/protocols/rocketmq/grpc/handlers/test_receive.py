@@ -1,0 +1,320 @@
+"""Receiving over gRPC: what there is, what comes, what is wanted, in order, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, Phone, bodies_of, handle_of, message, messages_of
+
+from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, Code, DigestType, MessageType
+
+SECOND = 1000
+
+
+def made(bodies: tuple[bytes, ...] = (), kind: str = "NORMAL", queues: int = 1, **group: Any) -> tuple[GrpcDesk, Phone]:
+    desk = GrpcDesk()
+    desk.make_topic("t", kind, queues)
+    desk.make_group("g", **group)
+    phone = desk.client()
+    phone.consume("g", "t")
+    for body in bodies:
+        phone.send(message("t", body))
+    return desk, phone
+
+
+def begin(phone: Phone, **fields: Any) -> Reply:
+    return phone.begin("ReceiveMessage", phone.receiving("t", **fields))
+
+
+def outcome(phone: Phone, reply: Reply) -> list[Any]:
+    """The code, how many messages, and whether the time was told."""
+    status, *messages, end = phone.take("ReceiveMessage", reply)
+    return [status.status.code, len(messages), end.WhichOneof("content")]
+
+
+def test_an_answer_tells_how_it_went_then_the_messages_then_the_time() -> None:
+    desk, phone = made((b"0", b"1"))
+    first, *messages, last = phone.take("ReceiveMessage", begin(phone))
+    assert first.status.code == Code.OK
+    assert [each.message.body for each in messages] == [b"0", b"1"]
+    now_ms = desk.desk.message_time.now_ms()
+    assert (last.delivery_timestamp.seconds, last.delivery_timestamp.nanos) == (
+        now_ms // 1000,
+        now_ms % 1000 * 1_000_000,
+    )
+
+
+def test_a_message_is_shown_with_digest_and_receipt_and_attempt() -> None:
+    desk, phone = made()
+    sent = message("t", b"hello", keys=["k1", "k2"], tag="A", properties={"x": "y"})
+    phone.send(sent)
+    (shown,) = phone.receive("t")
+    system = shown.system_properties
+    assert (system.body_digest.type, system.body_digest.checksum) == (
+        DigestType.MD5,
+        hashlib.md5(b"hello").hexdigest().upper(),
+    )
+    assert (system.message_id, system.delivery_attempt) == (sent.system_properties.message_id, 1)
+    assert (list(system.keys), system.tag, dict(shown.user_properties)) == (["k1", "k2"], "A", {"x": "y"})
+    assert system.receipt_handle.startswith(f"0 {desk.desk.message_time.now_ms()} 10000 0 0 broker-a 0 0 ")
+
+
+def test_what_is_not_acknowledged_comes_again_as_the_next_attempt() -> None:
+    desk, phone = made((b"0", b"1"))
+    first, _ = phone.receive("t")
+    assert phone.ack("t", first).status.code == Code.OK
+    desk.desk.advance(10 * SECOND)
+    (again,) = phone.receive("t")
+    assert (again.body, again.system_properties.delivery_attempt, again.topic.name) == (b"1", 2, "t")
+    assert phone.ack("t", again).status.code == Code.OK
+    desk.desk.advance(60 * SECOND)
+    assert phone.receive("t") == []
+
+
+def test_one_who_waits_gets_what_comes_and_one_who_waits_in_vain_is_told() -> None:
+    desk, phone = made()
+    reply = begin(phone, wait_ms=20_000)
+    assert not desk.desk.is_ready(reply)
+    phone.send(message("t", b"0"))
+    assert outcome(phone, reply) == [Code.OK, 1, "delivery_timestamp"]
+    late = begin(phone, wait_ms=7000)
+    desk.desk.let_pass(6999)
+    assert not desk.desk.is_ready(late)
+    desk.desk.let_pass(1)
+    assert outcome(phone, late) == [Code.MESSAGE_NOT_FOUND, 0, "delivery_timestamp"]
+
+
+@pytest.mark.parametrize("wait_ms", [20_000, None])
+def test_one_who_waits_in_vain_is_told_before_it_gives_up(wait_ms: int | None) -> None:
+    desk, phone = made()
+    request = phone.receiving("t", wait_ms=wait_ms or 1)
+    if wait_ms is None:
+        request.ClearField("long_polling_timeout")
+    reply = phone.begin("ReceiveMessage", request, remaining_ms=8000)
+    desk.desk.let_pass(6499)
+    assert not desk.desk.is_ready(reply)
+    desk.desk.let_pass(1)
+    assert outcome(phone, reply)[0] == Code.MESSAGE_NOT_FOUND
+
+
+def test_one_who_may_not_wait_or_whose_topic_is_deleted_is_told() -> None:
+    desk, phone = made()
+    turned_away, waiting = begin(phone), begin(phone)
+    assert turned_away.turn_away is not None
+    turned_away.turn_away()
+    assert outcome(phone, turned_away)[:2] == [Code.TOO_MANY_REQUESTS, 0]
+    assert desk.desk.broker.ask(215, {"topic": "t"}).code == 0
+    assert outcome(phone, waiting)[:2] == [Code.TOPIC_NOT_FOUND, 0]
+
+
+def test_a_client_that_goes_while_it_waits_takes_nothing() -> None:
+    _, phone = made()
+    reply = begin(phone)
+    assert reply.abandon is not None
+    reply.abandon()
+    phone.send(message("t", b"0"))
+    assert bodies_of(phone.receive("t")) == [b"0"]
+
+
+def test_only_what_is_wanted_is_received() -> None:
+    _, phone = made()
+    for body, tag in ((b"0", "A"), (b"1", "B"), (b"2", "")):
+        phone.send(message("t", body, **({"tag": tag} if tag else {}), properties={"n": body.decode()}))
+    assert bodies_of(phone.receive("t", "g1", expression="A || B")) == [b"0", b"1"]
+    assert bodies_of(phone.receive("t", "g2", expression="n > 0", kind=2)) == [b"1", b"2"]
+
+
+def test_a_tag_with_the_same_hash_is_not_the_same_tag() -> None:
+    _, phone = made()
+    phone.send(message("t", b"0", tag="Aa"))
+    phone.send(message("t", b"1", tag="BB"))
+    assert bodies_of(phone.receive("t", expression="BB")) == [b"1"]
+
+
+def test_every_queue_is_looked_into() -> None:
+    _, phone = made(tuple(b"%d" % number for number in range(20)), queues=4)
+    found = phone.receive("t")
+    assert len(found) == 20
+    assert len({each.system_properties.queue_id for each in found}) > 1
+
+
+def test_a_group_in_order_waits_for_what_is_out() -> None:
+    desk, phone = made(kind="FIFO", consumeMessageOrderly=True)
+    for body in (b"0", b"1", b"2"):
+        phone.send(message("t", body, MessageType.FIFO, message_group="G"))
+    first = phone.receive("t", count=2, attempt_id="a1")
+    assert bodies_of(first) == [b"0", b"1"]
+    assert [each.system_properties.message_group for each in first] == ["G", "G"]
+    assert phone.receive("t", attempt_id="a2") == []
+    again = phone.receive("t", count=2, attempt_id="a1")
+    assert bodies_of(again) == [b"0", b"1"]
+    assert phone.ack("t", again[0]).status.code == Code.OK
+    assert phone.receive("t", attempt_id="a3") == []
+    assert phone.change("t", handle_of(again[1]), SECOND).status.code == Code.OK
+    desk.desk.advance(SECOND)
+    rest = phone.receive("t", attempt_id="a4")
+    assert [(each.body, each.system_properties.delivery_attempt) for each in rest] == [(b"1", 2), (b"2", 1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "remaining_ms", "code"),
+    [
+        ({"topic": "a b"}, 30_000, Code.ILLEGAL_TOPIC),
+        ({"topic": ""}, 30_000, Code.ILLEGAL_TOPIC),
+        ({"topic": "nowhere"}, 30_000, Code.INTERNAL_SERVER_ERROR),
+        ({"group": "bad group$"}, 30_000, Code.ILLEGAL_CONSUMER_GROUP),
+        ({"invisible_ms": 9999}, 30_000, Code.ILLEGAL_INVISIBLE_TIME),
+        ({"invisible_ms": None}, 30_000, Code.ILLEGAL_INVISIBLE_TIME),
+        ({"invisible_ms": 13 * 3600 * SECOND}, 30_000, Code.ILLEGAL_INVISIBLE_TIME),
+        ({"expression": "a > > 1", "kind": 2}, 30_000, Code.INTERNAL_SERVER_ERROR),
+        ({}, 2000, Code.ILLEGAL_POLLING_TIME),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_its_code(fields: dict[str, Any], remaining_ms: int, code: Code) -> None:
+    _, phone = made((b"0",))
+    request = phone.receiving(**{"topic": "t", **fields})
+    reply = phone.begin("ReceiveMessage", request, remaining_ms)
+    assert outcome(phone, reply) == [code, 0, "delivery_timestamp"]
+    assert bodies_of(phone.receive("t")) == [b"0"]
+
+
+def test_who_wants_more_messages_than_are_given_at_a_time_gets_as_many_as_are() -> None:
+    _, phone = made(tuple(b"%d" % number for number in range(40)))
+    assert len(phone.receive("t", count=100)) == 32
+    assert len(phone.receive("t", count=33)) == 8
+
+
+def test_a_client_that_has_not_said_what_it_is_receives_for_a_time_that_is_not_renewed() -> None:
+    desk, phone = made((b"0",))
+    assert bodies_of(desk.client("stranger").receive("t", auto_renew=True)) == [b"0"]
+    desk.desk.advance(59 * SECOND)
+    assert phone.receive("t") == []
+    desk.desk.advance(SECOND)
+    assert bodies_of(phone.receive("t")) == [b"0"]
+
+
+def test_a_client_without_an_id_receives_nothing() -> None:
+    desk, _ = made((b"0",))
+    nobody = desk.client("")
+    answers = nobody.take("ReceiveMessage", begin(nobody))
+    assert [each.status.code for each in answers] == [Code.CLIENT_ID_REQUIRED]
+
+
+def test_a_deadline_that_is_near_shortens_the_wait() -> None:
+    desk, phone = made()
+    reply = phone.begin("ReceiveMessage", phone.receiving("t", wait_ms=20_000), 6000)
+    desk.desk.let_pass(6000)
+    assert outcome(phone, reply) == [Code.MESSAGE_NOT_FOUND, 0, "delivery_timestamp"]
+
+
+def test_what_the_disk_does_not_take_is_not_given() -> None:
+    desk, phone = made((b"0",))
+    desk.desk.fail_writes()
+    answers = phone.take("ReceiveMessage", begin(phone))
+    assert (answers[0].status.code, messages_of(answers)) == (Code.INTERNAL_SERVER_ERROR, [])
+
+
+# -- as long as it takes
+
+
+def test_what_a_push_consumer_works_on_stays_out_while_it_is_there() -> None:
+    desk, phone = made((b"0",))
+    phone.consume("g", "t", kind=ClientType.PUSH_CONSUMER)
+    (received,) = phone.receive("t", invisible_ms=None, auto_renew=True)
+    desk.desk.advance(3600 * SECOND)
+    assert phone.receive("t") == []
+    assert phone.ack("t", received).status.code == Code.OK
+    desk.desk.advance(3600 * SECOND)
+    assert phone.receive("t") == []
+
+
+def test_what_a_client_had_that_is_gone_comes_back_soon() -> None:
+    desk, phone = made((b"0",))
+    other = desk.client("other")
+    other.consume("g", "t", kind=ClientType.PUSH_CONSUMER)
+    other.receive("t", auto_renew=True)
+    other.call("NotifyClientTermination")
+    desk.desk.advance(SECOND)
+    assert bodies_of(phone.receive("t")) == [b"0"]
+
+
+def test_nothing_is_renewed_for_ever() -> None:
+    desk, phone = made((b"0",))
+    phone.receive("t", auto_renew=True)
+    desk.desk.advance(3 * 3600 * SECOND + 61 * SECOND)
+    assert bodies_of(phone.receive("t")) == [b"0"]
+
+
+def test_what_is_given_back_is_not_renewed() -> None:
+    desk, phone = made((b"0",))
+    (received,) = phone.receive("t", auto_renew=True)
+    assert phone.change("t", handle_of(received), 30 * SECOND).status.code == Code.OK
+    desk.desk.advance(30 * SECOND)
+    assert bodies_of(phone.receive("t")) == [b"0"]
+
+
+def test_what_is_too_old_is_not_received() -> None:
+    desk, phone = made()
+    phone.send(message("t", b"short", properties={"TRIMQ_TTL_MS": "100"}))
+    phone.send(message("t", b"long"))
+    phone.send(message("t", b"together", properties={"TRIMQ_TTL_MS": "100"}), message("t", b"and this"))
+    desk.desk.advance(100)
+    assert bodies_of(phone.receive("t")) == [b"long", b"and this"]
+    refused = phone.send(message("t", b"never", properties={"TRIMQ_TTL_MS": "0"}))
+    assert refused.status.code == Code.BAD_REQUEST
+
+
+def test_what_is_forbidden_to_a_group_is_not_received() -> None:
+    desk, phone = made((b"0",))
+    assert desk.desk.broker.ask(353, {"group": "g", "topic": "t", "readable": False}).code == 0
+    (first, *_) = phone.take("ReceiveMessage", begin(phone))
+    assert first.status.code == Code.FORBIDDEN
+
+
+def test_who_repeats_an_acknowledgement_waits_for_the_first_to_be_durable() -> None:
+    desk = GrpcDesk()
+    desk.make_topic("t")
+    desk.make_group("g")
+    client = desk.client()
+    client.send(message("t", b"1", message_id="A"))
+    (received,) = client.receive("t", invisible_ms=20_000)
+    entry = wire.AckMessageEntry(message_id="A", receipt_handle=received.system_properties.receipt_handle)
+    group, topic = wire.Resource(name="g"), wire.Resource(name="t")
+    request = wire.AckMessageRequest(group=group, topic=topic, entries=[entry, entry])
+    passes = desk.desk.runner.passes
+    first, second = client.begin("AckMessage", request), client.begin("AckMessage", request)
+    assert not first.is_ready(passes.written, passes.durable)
+    assert not second.is_ready(passes.written, passes.durable)
+    desk.desk.fail_writes("taken")
+    desk.desk.runner.settle()
+    for reply in (first, second):
+        told = wire.AckMessageResponse.FromString(reply.take()[0])
+        assert [each.status.code for each in told.entries] == [Code.INTERNAL_SERVER_ERROR] * 2
+    desk.desk.files.before = lambda operation, name: None
+    again = client.begin("AckMessage", request)
+    desk.desk.runner.settle()
+    assert wire.AckMessageResponse.FromString(again.take()[0]).status.code == Code.OK
+    later = client.begin("AckMessage", request)
+    assert later.is_ready(passes.written, passes.durable)
+
+
+@pytest.mark.parametrize(("kind", "expression"), [(1, "*"), (1, "A"), (2, "TAGS = 'A'")])
+def test_a_damaged_message_keeps_no_other_from_its_group_whatever_is_wanted(kind: int, expression: str) -> None:
+    desk, phone = made()
+    for number in range(6):
+        phone.send(message("t", b"body-%d" % number, message_id=f"M{number}", tag="A"))
+    desk = desk.restart()
+    log = desk.desk.memory.open("store/commitlog/" + desk.desk.memory.names("store/commitlog")[0])
+    log.write(bytes(log.read(0, log.size())).index(b"body-3"), [b"BODY"])
+    phone = desk.client()
+    found: set[bytes] = set()
+    for _ in range(10):
+        with suppress(AssertionError):  # told of the damage
+            found.update(bodies_of(phone.receive("t", expression=expression, kind=kind)))
+        desk.desk.advance(11 * SECOND)
+    assert found == {b"body-%d" % number for number in (0, 1, 2, 4, 5)}

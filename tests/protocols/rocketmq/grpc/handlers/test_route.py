@@ -1,0 +1,95 @@
+"""Where gRPC clients are told that a topic is, and which of its queues a consumer gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from protocols.rocketmq.grpc.grpc_desk import GrpcDesk
+
+from trimq.core.metadata.cluster import Address
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.enums import AddressScheme, Code, MessageType, Permission
+
+ASKED = wire.Endpoints(scheme=AddressScheme.DOMAIN_NAME, addresses=[wire.Address(host="my.host", port=77)])
+
+
+def route(desk: GrpcDesk, topic: str = "t") -> Any:
+    return desk.client().call("QueryRoute", topic=wire.Resource(name=topic), endpoints=ASKED)
+
+
+@pytest.mark.parametrize(
+    ("fields", "permissions"),
+    [
+        ({"readQueueNums": 4, "writeQueueNums": 2}, ["READ", "READ", "READ_WRITE", "READ_WRITE"]),
+        ({"readQueueNums": 1, "writeQueueNums": 2}, ["WRITE", "READ_WRITE"]),
+        ({"perm": 2, "readQueueNums": 2, "writeQueueNums": 2}, ["WRITE", "WRITE"]),
+        ({"perm": 4, "readQueueNums": 2, "writeQueueNums": 2}, ["READ", "READ"]),
+    ],
+)
+def test_queues_are_numbered_as_a_genuine_proxy_does(fields: dict[str, Any], permissions: list[str]) -> None:
+    desk = GrpcDesk()
+    desk.make_topic("t", **fields)
+    queues = route(desk).message_queues
+    assert [(queue.id, Permission(queue.permission).name) for queue in queues] == list(enumerate(permissions))
+
+
+@pytest.mark.parametrize("kind", ["NORMAL", "FIFO", "DELAY", "TRANSACTION"])
+def test_a_topic_takes_one_kind_of_message(kind: str) -> None:
+    desk = GrpcDesk()
+    desk.make_topic("t", kind)
+    assert list(route(desk).message_queues[0].accept_message_types) == [MessageType[kind]]
+
+
+@pytest.mark.parametrize(
+    ("host", "scheme"),
+    [("127.0.0.1", AddressScheme.IPv4), ("::1", AddressScheme.IPv6), ("a.b", AddressScheme.DOMAIN_NAME)],
+)
+def test_clients_are_told_where_the_broker_listens(host: str, scheme: AddressScheme) -> None:
+    desk = GrpcDesk()
+    desk.desk.core.cluster.announce("rocketmq_grpc", Address(host, 8081))
+    desk.make_topic("t")
+    told = route(desk).message_queues[0].broker
+    assert (told.name, told.endpoints.scheme) == ("broker-a", scheme)
+    assert [(each.host, each.port) for each in told.endpoints.addresses] == [(host, 8081)]
+
+
+def test_a_broker_that_listens_everywhere_is_where_the_client_found_it() -> None:
+    desk = GrpcDesk()
+    desk.desk.core.cluster.announce("rocketmq_grpc", Address("0.0.0.0", 8081))
+    desk.make_topic("t")
+    assert route(desk).message_queues[0].broker.endpoints == ASKED
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [("none", Code.TOPIC_NOT_FOUND), ("", Code.ILLEGAL_TOPIC), ("a b", Code.ILLEGAL_TOPIC)],
+)
+def test_a_topic_that_is_not_there_has_no_route(topic: str, code: Code) -> None:
+    assert route(GrpcDesk(), topic).status.code == code
+
+
+@pytest.mark.parametrize(("is_orderly", "ids"), [(False, [-1]), (True, [0, 1, 2])])
+def test_a_group_gets_all_queues_at_once_unless_it_consumes_in_order(is_orderly: bool, ids: list[int]) -> None:
+    desk = GrpcDesk()
+    desk.make_topic("t", queues=3)
+    desk.make_group("g", consumeMessageOrderly=is_orderly)
+    answer = desk.client().call(
+        "QueryAssignment", topic=wire.Resource(name="t"), group=wire.Resource(name="g"), endpoints=ASKED
+    )
+    assert [assignment.message_queue.id for assignment in answer.assignments] == ids
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "code"),
+    [
+        ("none", "g", Code.TOPIC_NOT_FOUND),
+        ("t", "", Code.ILLEGAL_CONSUMER_GROUP),
+        ("t", "$", Code.ILLEGAL_CONSUMER_GROUP),
+    ],
+)
+def test_what_is_not_there_is_not_assigned(topic: str, group: str, code: Code) -> None:
+    desk = GrpcDesk()
+    desk.make_topic("t")
+    answer = desk.client().call("QueryAssignment", topic=wire.Resource(name=topic), group=wire.Resource(name=group))
+    assert answer.status.code == code

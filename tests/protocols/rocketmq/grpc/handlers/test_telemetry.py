@@ -1,0 +1,164 @@
+"""What gRPC clients say of themselves, what they are told to be, and how they are forgotten."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from protocols.rocketmq.grpc.grpc_desk import GrpcDesk
+
+from trimq.protocols.rocketmq.grpc.clients.message_view import read_ms
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.codes import Rejected
+from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, Code, Language
+
+
+def test_a_producer_is_told_how_large_and_how_often() -> None:
+    told = GrpcDesk(message_bytes=5000).client().produce("t")
+    policy = told.settings.backoff_policy
+    assert (told.status.code, told.settings.publishing.max_body_size) == (Code.OK, 5000)
+    assert told.settings.publishing.validate_message_type
+    assert (policy.max_attempts, read_ms(policy.exponential_backoff.initial)) == (3, 10)
+
+
+def test_a_consumer_is_told_what_its_group_is_set_to() -> None:
+    desk = GrpcDesk(delay_levels="1s 5s")
+    desk.make_group("g", consumeMessageOrderly=True, retryMaxTimes=3)
+    settings = desk.client().consume("g", "t", kind=ClientType.PUSH_CONSUMER).settings
+    assert (settings.backoff_policy.max_attempts, settings.subscription.fifo) == (4, True)
+    assert [read_ms(each) for each in settings.backoff_policy.customized_backoff.next] == [1000, 5000]
+    assert (settings.subscription.receive_batch_size, read_ms(settings.subscription.long_polling_timeout)) == (
+        32,
+        20_000,
+    )
+
+
+def test_a_node_client_is_told_a_backoff_that_it_understands() -> None:
+    desk = GrpcDesk()
+    desk.make_group("g")
+    subscription = wire.Subscription(group=wire.Resource(name="g"))
+    asked = wire.Settings(
+        client_type=ClientType.PUSH_CONSUMER, subscription=subscription, user_agent=wire.UA(language=Language.NODE_JS)
+    )
+    policy = desk.client().tell(asked).settings.backoff_policy
+    assert (read_ms(policy.exponential_backoff.initial), read_ms(policy.exponential_backoff.max)) == (10_000, 7_200_000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "reason"),
+    [
+        (wire.Settings(client_type=1), "INVALID_ARGUMENT", "no publishing or subscription"),
+        (wire.Settings(client_type=3, subscription=wire.Subscription()), "INVALID_ARGUMENT", "blank"),
+        (
+            wire.Settings(client_type=3, subscription=wire.Subscription(group=wire.Resource(name="no"))),
+            "INVALID_ARGUMENT",
+            "group not found: no",
+        ),
+        (
+            wire.Settings(client_type=4, subscription=wire.Subscription(group=wire.Resource(name="no"))),
+            "INTERNAL",
+            "not served",
+        ),
+    ],
+)
+def test_settings_that_no_client_can_have_end_the_stream(settings: Any, status: str, reason: str) -> None:
+    with pytest.raises(Rejected, match=reason) as found:
+        GrpcDesk().client().tell(settings)
+    assert found.value.status == status
+
+
+def test_clients_are_seen_by_the_tools_of_the_other_surface() -> None:
+    desk = GrpcDesk()
+    desk.make_group("g")
+    desk.client("consumer").consume("g", "t")
+    desk.client("producer").produce("t")
+    members = json.loads(desk.desk.broker.ask(203, {"consumerGroup": "g"}).body)
+    assert [each["clientId"] for each in members["connectionSet"]] == ["consumer"]
+    assert list(members["subscriptionTable"]) == ["t"]
+    producers = json.loads(desk.desk.broker.ask(204, {"producerGroup": "t"}).body)
+    assert [(each["clientId"], each["language"]) for each in producers["connectionSet"]] == [("producer", "PYTHON")]
+
+
+def heartbeat(client: Any, group: str | None = None) -> Code:
+    fields = {} if group is None else {"group": wire.Resource(name=group)}
+    return Code(client.call("Heartbeat", client_type=3, **fields).status.code)
+
+
+def test_a_client_that_has_told_nothing_is_not_recognised() -> None:
+    client = GrpcDesk().client()
+    assert heartbeat(client) == Code.UNRECOGNIZED_CLIENT_TYPE
+    assert client.call("NotifyClientTermination").status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+def test_a_heartbeat_keeps_a_client_alive_also_without_its_stream() -> None:
+    desk = GrpcDesk()
+    client = desk.client()
+    client.produce("t")
+    client.stream.closed()
+    for _ in range(3):
+        desk.desk.let_pass(100_000)
+        assert heartbeat(client) == Code.OK
+    assert desk.desk.broker.ask(204, {"producerGroup": "t"}).code == 0
+    desk.desk.let_pass(131_000)
+    assert heartbeat(client) == Code.UNRECOGNIZED_CLIENT_TYPE
+    assert desk.desk.broker.ask(204, {"producerGroup": "t"}).code == 1
+
+
+def test_a_heartbeat_of_a_group_that_cannot_be_is_refused() -> None:
+    client = GrpcDesk().client()
+    client.produce("t")
+    assert heartbeat(client, "bad group$") == Code.ILLEGAL_CONSUMER_GROUP
+
+
+def test_a_client_that_says_farewell_is_forgotten() -> None:
+    desk = GrpcDesk()
+    client = desk.client()
+    client.produce("t")
+    assert client.call("NotifyClientTermination").status.code == Code.OK
+    assert heartbeat(client) == Code.UNRECOGNIZED_CLIENT_TYPE
+    assert desk.desk.broker.ask(204, {"producerGroup": "t"}).code == 1
+
+
+def test_there_are_no_more_clients_than_allowed() -> None:
+    desk = GrpcDesk(client_limit=1)
+    desk.client("first").produce("t")
+    desk.client("first").produce("u")
+    with pytest.raises(Rejected, match="no more than 1"):
+        desk.client("second").produce("t")
+
+
+def test_what_a_client_says_unasked_is_not_answered() -> None:
+    desk = GrpcDesk()
+    client = desk.client()
+    client.produce("t")
+    said = wire.TelemetryCommand(thread_stack_trace=wire.ThreadStackTrace(nonce="n", thread_stack_trace="..."))
+    assert client.stream.receive(said.SerializeToString()) == []
+
+
+def test_a_group_may_have_steps_of_its_own() -> None:
+    desk = GrpcDesk()
+    growing = {"initial": 2000, "max": 60_000, "multiplier": 3.0}
+    desk.make_group("growing", groupRetryPolicy={"type": "EXPONENTIAL", "exponentialRetryPolicy": growing})
+    desk.make_group("told", groupRetryPolicy={"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 7000]}})
+    desk = desk.restart()
+    backoff = desk.client("a").consume("growing", "t").settings.backoff_policy.exponential_backoff
+    assert (read_ms(backoff.initial), read_ms(backoff.max), backoff.multiplier) == (2000, 60_000, 3.0)
+    steps = desk.client("b").consume("told", "t").settings.backoff_policy.customized_backoff.next
+    assert [read_ms(each) for each in steps] == [1000, 7000]
+    shown = json.loads(desk.desk.broker.ask(352, {"group": "growing"}).body)["groupRetryPolicy"]
+    assert shown == {"type": "EXPONENTIAL", "exponentialRetryPolicy": growing}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"type": "BY_MOON"},
+        {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": -1}},
+        {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1] * 101}},
+        "CUSTOMIZED",
+    ],
+)
+def test_steps_that_are_none_are_refused(policy: object) -> None:
+    desk = GrpcDesk()
+    assert desk.desk.broker.ask(200, body={"groupName": "g", "groupRetryPolicy": policy}).code == 29

@@ -1,0 +1,32 @@
+"""Every refusal that a verb of the broker can answer has a status, whichever surface it was written for."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import trimq.errors
+from trimq.errors import Refusal
+from trimq.protocols.rocketmq.grpc.wire.codes import CODES, Denied, code_of
+from trimq.protocols.rocketmq.grpc.wire.enums import Code
+from trimq.protocols.rocketmq.wire import codes as remoting
+
+
+def test_every_shared_refusal_has_a_status() -> None:
+    members = inspect.getmembers(trimq.errors, inspect.isclass)
+    refusals = {found for _, found in members if issubclass(found, Refusal) and found is not Refusal}
+    assert CODES.keys() == refusals
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        (Denied(Code.ILLEGAL_TOPIC, "no"), Code.ILLEGAL_TOPIC),
+        (remoting.Failure(remoting.Code.NO_PERMISSION, "no"), Code.FORBIDDEN),
+        (remoting.Failure(remoting.Code.SYSTEM_ERROR, "no"), Code.INTERNAL_SERVER_ERROR),
+        (trimq.errors.UnknownTopic("t"), Code.TOPIC_NOT_FOUND),
+    ],
+)
+def test_a_refusal_is_told_in_this_surface_s_words(refusal: Refusal, code: Code) -> None:
+    assert code_of(refusal) is code

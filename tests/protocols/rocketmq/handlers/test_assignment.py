@@ -1,0 +1,82 @@
+"""Which queues a member of a group reads, and whether it pulls or pops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from protocols.rocketmq.handlers.test_pop import made
+from protocols.rocketmq.rocketmq_desk import Desk, Peer
+
+from trimq.protocols.rocketmq.wire.lenient_json import read_json
+
+QUERY, SET, ALL = 400, 401, 402
+
+
+def joined(desk: Desk, *names: str) -> list[Peer]:
+    peers = [desk.connect() for _ in names]
+    for peer, name in zip(peers, names, strict=True):
+        peer.heartbeat(name, "g", "t")
+    return peers
+
+
+def asked(desk: Desk, client: str, **changes: Any) -> list[tuple[str, int]]:
+    given = {"topic": "t", "consumerGroup": "g", "clientId": client, "strategyName": "AVG"}
+    answer = desk.broker.ask(QUERY, body={**given, "messageModel": "CLUSTERING", **changes})
+    assert answer.code == 0
+    rows = read_json(answer.body)["messageQueueAssignments"]
+    return [(row["mode"], row["messageQueue"]["queueId"]) for row in rows]
+
+
+def set_mode(desk: Desk, mode: str = "POP", **changes: Any) -> int:
+    return desk.broker.ask(SET, body={"topic": "t", "consumerGroup": "g", "mode": mode, **changes}).code
+
+
+@pytest.mark.parametrize(("strategy", "shares"), [("AVG", [[0, 1, 2], [3, 4]]), ("AVG_BY_CIRCLE", [[0, 2, 4], [1, 3]])])
+def test_queues_are_divided_as_clients_divide_them(strategy: str, shares: list[list[int]]) -> None:
+    desk = made(5)
+    joined(desk, "b", "a")
+    for client, numbers in zip("ab", shares, strict=True):
+        assert asked(desk, client, strategyName=strategy) == [("PULL", number) for number in numbers]
+    assert asked(desk, "stranger", strategyName=strategy) == []
+    assert asked(desk, "a", messageModel="BROADCASTING") == [("PULL", number) for number in range(5)]
+
+
+def test_a_group_that_pops_has_all_queues_open_to_each_also_after_a_restart() -> None:
+    desk = made(4)
+    assert set_mode(desk, popShareQueueNum=0) == 0
+    desk = desk.restart()
+    joined(desk, "a", "b")
+    assert asked(desk, "a") == asked(desk, "b") == [("POP", -1)]
+    table = read_json(desk.broker.ask(ALL).body)["messageRequestModeMap"]
+    assert table == {"t": {"g": {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0, "topic": "t"}}}
+    assert set_mode(desk, "PULL") == 0
+    assert asked(desk, "a") == [("PULL", 0), ("PULL", 1)]
+
+
+def test_neighbours_share_as_many_queues_as_they_are_told_to() -> None:
+    desk = made(4)
+    joined(desk, *"abcd")
+    set_mode(desk, popShareQueueNum=1)
+    assert asked(desk, "a") == [("POP", 0), ("POP", 1)]
+    assert asked(desk, "d") == [("POP", 3), ("POP", 0)]
+    few = made(2)
+    joined(few, *"abcd")
+    set_mode(few, popShareQueueNum=1)
+    assert [asked(few, client) for client in "abcd"] == [[("POP", 0)], [("POP", 1)], [("POP", 0)], [("POP", 1)]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"mode": "PUSH"}, {"popShareQueueNum": "x"}, {"popShareQueueNum": -2}, {"topic": ""}, {"topic": "%RETRY%g"}],
+)
+def test_a_mode_that_is_none_is_refused(changes: dict[str, Any]) -> None:
+    desk = made(1)
+    assert set_mode(desk, **{"mode": "POP", **changes}) in (16, 29)
+
+
+def test_a_division_that_is_not_known_is_refused() -> None:
+    desk = made(1)
+    joined(desk, "a")
+    body = {"topic": "t", "consumerGroup": "g", "clientId": "a", "strategyName": "BY_MOON"}
+    assert desk.broker.ask(QUERY, body=body).code == 29

@@ -1,0 +1,249 @@
+"""Popping over remoting: who asks first gets a message, waits for one, looks at one; what came back looks as before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import Desk, Peer, bodies_of, units_of
+
+from trimq.formats.unit_properties import read_properties
+from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.wire.remoting import Command
+
+POP, PEEK, NOTIFY, POLLING = 200050, 200052, 200054, 200055
+SECOND = 1000
+
+
+def made(queues: int = 1, bodies: tuple[bytes, ...] = (), **settings: Any) -> Desk:
+    desk = Desk(**settings)
+    given = {"topic": "t", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+    assert desk.broker.ask(17, given).code == 0
+    for body in bodies:
+        desk.broker.send("t", body)
+    return desk
+
+
+def fields(**changes: Any) -> dict[str, Any]:
+    given = {"consumerGroup": "g", "topic": "t", "queueId": -1, "maxMsgNums": 32, "invisibleTime": 10 * SECOND}
+    return {**given, "pollTime": 0, "bornTime": 1, "initMode": 0, **changes}
+
+
+def pop(peer: Peer, **changes: Any) -> Command:
+    return peer.ask(POP, fields(**changes))
+
+
+def begin(peer: Peer, code: int = POP, **changes: Any) -> Reply:
+    reply = peer.begin(code, fields(pollTime=15 * SECOND, **changes))
+    assert reply is not None
+    return reply
+
+
+def test_an_answer_holds_all_that_clients_make_receipts_of() -> None:
+    desk = made(2, (b"0", b"1"))
+    desk.broker.send("t", b"2", queue=1)
+    popped = pop(desk.broker)
+    assert (popped.code, sorted(bodies_of(popped))) == (0, [b"0", b"1", b"2"])
+    told = popped.fields
+    assert sorted(told["startOffsetInfo"].split(";")) == ["0 0 0", "0 1 0"]
+    assert sorted(told["msgOffsetInfo"].split(";")) == ["0 0 0,1", "0 1 0"]
+    assert told["popTime"] == str(desk.message_time.now_ms())
+    assert (told["invisibleTime"], told["reviveQid"], told["restNum"]) == ("10000", "0", "0")
+    assert "orderCountInfo" not in told
+
+
+def test_each_message_is_given_once_and_where_there_is_nothing_the_answer_says_so() -> None:
+    desk = made(1, (b"0", b"1"))
+    first = pop(desk.broker, maxMsgNums=1)
+    assert (bodies_of(first), first.fields["restNum"]) == ([b"0"], "1")
+    assert bodies_of(pop(desk.connect())) == [b"1"]
+    assert pop(desk.broker).code == 210
+
+
+def test_what_came_back_is_of_the_topic_that_was_asked_for_and_carries_its_receipt() -> None:
+    desk = made(1, (b"0",))
+    first_ms = desk.message_time.now_ms()
+    pop(desk.broker)
+    desk.advance(10 * SECOND)
+    again = pop(desk.broker)
+    (unit,) = units_of(again)
+    properties = read_properties(unit.properties)
+    assert (unit.topic, unit.reconsume_times) == (b"t", 1)
+    now_ms = desk.message_time.now_ms()
+    assert properties["POP_CK"] == f"0 {now_ms} 10000 0 1 broker-a 0 0"
+    assert (properties["1ST_POP_TIME"], properties["ORIGIN_GROUP"]) == (str(first_ms), "g")
+    assert again.fields["startOffsetInfo"] == "1 0 0"
+
+
+def test_a_client_that_waits_is_answered_by_what_it_wants() -> None:
+    desk = made()
+    reply = begin(desk.broker, exp="A", expType="TAG")
+    assert desk.broker.ask(POLLING, fields()).fields["pollingNum"] == "1"
+    desk.broker.send("t", b"no", properties="TAGS\x01B\x02")
+    assert not desk.is_ready(reply)
+    desk.broker.send("t", b"yes", properties="TAGS\x01A\x02")
+    assert bodies_of(desk.take(reply)) == [b"yes"]
+    assert desk.broker.ask(POLLING, fields()).fields["pollingNum"] == "0"
+
+
+def test_of_two_who_wait_one_is_given_the_message_and_the_other_waits_on() -> None:
+    desk = made()
+    first, second = begin(desk.broker), begin(desk.connect())
+    desk.broker.send("t", b"0")
+    assert bodies_of(desk.take(first)) == [b"0"]
+    assert not desk.is_ready(second)
+    desk.advance(10 * SECOND)
+    assert bodies_of(desk.take(second)) == [b"0"]
+
+
+def test_who_has_waited_in_vain_is_told_when_the_time_is_over() -> None:
+    desk = made()
+    reply = begin(desk.broker)
+    desk.let_pass(14 * SECOND)
+    assert not desk.is_ready(reply)
+    desk.let_pass(SECOND)
+    answered = desk.take(reply)
+    assert (answered.code, answered.fields["msgOffsetInfo"]) == (210, "")
+
+
+def test_one_who_goes_while_waiting_takes_nothing() -> None:
+    desk = made()
+    reply = begin(desk.broker)
+    assert reply.abandon is not None
+    reply.abandon()
+    desk.broker.send("t", b"0")
+    assert bodies_of(pop(desk.broker)) == [b"0"]
+    assert desk.broker.ask(POLLING, fields()).fields["pollingNum"] == "0"
+
+
+def test_in_order_tries_are_told_and_the_next_waits_for_what_is_out() -> None:
+    desk = made(1, (b"0", b"1", b"2"))
+    first = pop(desk.broker, maxMsgNums=2, order=True, attemptId="a1")
+    assert (first.fields["reviveQid"], first.fields["orderCountInfo"]) == ("999", "0 0 0")
+    blocked = pop(desk.broker, maxMsgNums=2, order=True, attemptId="a2")
+    assert (blocked.code, blocked.fields["orderCountInfo"]) == (210, "")
+    desk.advance(10 * SECOND)
+    again = pop(desk.broker, maxMsgNums=2, order=True, attemptId="a3")
+    assert bodies_of(again) == [b"0", b"1"]
+    assert again.fields["orderCountInfo"] == "0 qo0%0 1;0 qo0%1 1;0 0 1"
+
+
+def test_peeking_takes_nothing() -> None:
+    desk = made(1, (b"0", b"1", b"2"))
+    seen = desk.broker.ask(PEEK, fields(maxMsgNums=2, queueId=0))
+    assert (bodies_of(seen), seen.fields["restNum"]) == ([b"0", b"1"], "3")
+    assert bodies_of(pop(desk.broker)) == [b"0", b"1", b"2"]
+    assert desk.broker.ask(PEEK, fields(queueId=0)).code == 19
+
+
+def test_one_may_ask_whether_there_is_anything_and_wait_for_it() -> None:
+    desk = made()
+    assert desk.broker.ask(NOTIFY, fields()).fields["hasMsg"] == "false"
+    reply = begin(desk.broker, NOTIFY)
+    assert not desk.is_ready(reply)
+    desk.broker.send("t", b"0")
+    assert desk.take(reply).fields["hasMsg"] == "true"
+    assert desk.broker.ask(NOTIFY, fields()).fields["hasMsg"] == "true"
+    pop(desk.broker)
+    late = begin(desk.broker, NOTIFY)
+    desk.let_pass(15 * SECOND)
+    assert desk.take(late).fields["hasMsg"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"maxMsgNums": 33}, 29),
+        ({"queueId": 7}, 29),
+        ({"invisibleTime": -1}, 29),
+        ({"invisibleTime": 13 * 3600 * SECOND}, 29),
+        ({"topic": "nowhere"}, 17),
+        ({"exp": "a > > 1", "expType": "SQL92"}, 23),
+        ({"consumerGroup": "off"}, 16),
+        ({"consumerGroup": "a b"}, 26),
+        ({"consumerGroup": ""}, 26),
+        ({"topic": "unread"}, 16),
+    ],
+)
+def test_what_cannot_be_popped_is_refused_with_its_code(changes: dict[str, Any], code: int) -> None:
+    desk = made(1, (b"0",))
+    desk.broker.ask(200, body={"groupName": "off", "consumeEnable": False})
+    desk.broker.ask(17, {"topic": "unread", "readQueueNums": 1, "writeQueueNums": 1, "perm": 2})
+    refused = pop(desk.broker, **changes)
+    assert refused.code == code
+    assert {"popTime", "invisibleTime", "restNum", "reviveQid"} <= refused.fields.keys()
+    assert bodies_of(pop(desk.broker)) == [b"0"]
+
+
+def test_what_the_disk_does_not_take_is_not_given() -> None:
+    desk = made(1, (b"0",))
+    desk.fail_writes()
+    refused = pop(desk.broker)
+    assert (refused.code, refused.body) == (1, b"")
+
+
+def test_a_message_that_nobody_can_handle_ends_with_the_dead_letters() -> None:
+    desk = made(1, (b"0",))
+    desk.broker.ask(200, body={"groupName": "g", "retryMaxTimes": 1})
+    for _ in range(2):
+        assert bodies_of(pop(desk.broker)) == [b"0"]
+        desk.advance(10 * SECOND)
+    assert pop(desk.broker).code == 210
+    assert bodies_of(desk.broker.pull("%DLQ%g")) == [b"0"]
+
+
+def test_what_is_popped_counts_for_its_group() -> None:
+    desk = made(bodies=(b"one", b"two"))
+    pop(desk.broker)
+    counted = json.loads(desk.broker.ask(315, {"statsName": "GROUP_GET_NUMS", "statsKey": "t@g"}).body)
+    assert counted["statsMinute"]["sum"] == 2
+
+
+def test_one_who_waits_hears_at_once_that_the_topic_is_gone() -> None:
+    desk = made()
+    popping, asking = begin(desk.broker), begin(desk.broker, NOTIFY)
+    assert desk.broker.ask(215, {"topic": "t"}).code == 0
+    assert (desk.take(popping).code, desk.take(asking).code) == (17, 17)
+    assert desk.broker.ask(POLLING, fields()).fields["pollingNum"] == "0"
+
+
+def test_one_who_is_turned_away_hears_that_too_many_wait() -> None:
+    desk = made()
+    popping, asking = begin(desk.broker), begin(desk.broker, NOTIFY)
+    for reply in (popping, asking):
+        assert reply.turn_away is not None
+        reply.turn_away()
+    answered, told = desk.take(popping), desk.take(asking)
+    assert (answered.code, answered.remark, answered.body) == (209, "POLLING_FULL", b"")
+    assert (told.code, told.fields["hasMsg"], told.fields["pollingFull"]) == (0, "false", "true")
+
+
+def test_what_came_back_goes_with_its_topic() -> None:
+    desk = made(bodies=(b"old",))
+    for group in ("g", "h"):
+        pop(desk.broker, consumerGroup=group)
+    desk.broker.ask(17, {"topic": "h_t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6})
+    desk.broker.send("h_t", b"other")
+    pop(desk.broker, topic="h_t")
+    desk.advance(10 * SECOND)
+    assert bodies_of(pop(desk.broker)) == [b"old"]
+    assert desk.broker.ask(215, {"topic": "t"}).code == 0
+    desk = desk.restart()
+    names = json.loads(desk.broker.ask(21).body)["topicConfigTable"]
+    assert [name for name in names if name.startswith("%RETRY%")] == ["%RETRY%g_h_t"]
+    desk.broker.ask(17, {"topic": "t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6})
+    desk.advance(10 * SECOND)
+    assert (pop(desk.broker).code, pop(desk.broker, consumerGroup="h").code) == (210, 210)
+    assert bodies_of(pop(desk.broker, topic="h_t")) == [b"other"]
+
+
+def test_where_an_administrator_has_moved_a_group_is_heard_by_its_next_pop() -> None:
+    desk = made(bodies=(b"0", b"1"))
+    assert len(bodies_of(pop(desk.broker, invisibleTime=1000))) == 2
+    assert desk.broker.ask(222, {"topic": "t", "group": "g", "timestamp": 0, "isForce": True}).code == 0
+    desk.advance(SECOND)
+    commit = {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 2}
+    assert desk.broker.ask(15, commit).remark == "Offset has been previously reset"
+    assert set(bodies_of(pop(desk.broker))) == {b"0", b"1"}
+    assert desk.broker.ask(15, commit).remark is None

@@ -1,0 +1,261 @@
+"""Delayed messages that waited before a start: what is known of them at once, what is looked for, and what is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import Desk
+from protocols.rocketmq.schedule.test_batch_delivery import DUE_MS, SECOND, bodies, numbers, send
+
+from trimq.core.api.commit_log import Sharing
+from trimq.core.scheduling.timers import FIRES_PER_TURN
+from trimq.errors import OffsetOutOfRange
+from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
+from trimq.model import SYSTEM
+from trimq.protocols.rocketmq.schedule import restart_scan
+from trimq.protocols.rocketmq.schedule.scheduler import GROUP
+
+ENDS = ["restart", "kill", "cut_power"]
+RECALL = 370
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys that the key index was asked for."""
+    keys: list[str] = []
+    find_key = Sharing.find_key
+
+    def find(sharing: Sharing, caller: Any, topic: str, key: str, *times: int) -> Iterator[Any]:
+        keys.append(key)
+        return find_key(sharing, caller, topic, key, *times)
+
+    monkeypatch.setattr(Sharing, "find_key", find)
+    return keys
+
+
+def sharing_of(desk: Desk) -> Sharing:
+    assert desk.core.shared_log is not None
+    return desk.core.shared_log.sharing
+
+
+def send_by_level(desk: Desk, number: int, level: int = 4) -> None:
+    """Half a minute, if nothing is said."""
+    desk.broker.send("t", b"%d" % number, 1, f"UNIQ_KEY\x01K{number}\x02DELAY\x01{level}\x02")
+
+
+def recall(desk: Desk, handle: str) -> None:
+    assert desk.broker.ask(RECALL, {"producerGroup": "pg", "topic": "t", "recallHandle": handle}).code == 0
+
+
+def no_units(sharing: Sharing, caller: Any, position: int) -> Iterator[Any]:
+    raise OffsetOutOfRange(position, 0, 0)
+
+
+def forget_notes(desk: Desk) -> None:
+    """As if an earlier version had written the folder."""
+    sharing = sharing_of(desk)
+    for name in (SCHEDULE_TOPIC, WHEEL_TOPIC):
+        topic = sharing.topic(SYSTEM, name)
+        for stream in topic.streams():
+            known = sharing.cursor(SYSTEM, GROUP, topic, stream.id.number)
+            sharing.commit(SYSTEM, GROUP, topic, stream.id.number, known.offset if known else 0)
+    desk.runner.settle()
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_what_waited_for_a_later_time_comes_in_rows_and_nothing_is_asked(ends: str, asked: list[str]) -> None:
+    desk = Desk(commit_file_bytes=1 << 18, message_bytes=20_000)
+    for number in range(FIRES_PER_TURN + 50):
+        send(desk, number, "TIMER_DELAY_SEC\x0160\x02")
+    desk = getattr(desk, ends)()
+    desk.advance(60 * SECOND - 1)
+    assert bodies(desk) == []
+    desk.advance(1)
+    assert bodies(desk) == numbers(FIRES_PER_TURN + 50)
+    assert asked == []
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_what_waited_at_a_level_comes_in_rows_and_nothing_is_asked(ends: str, asked: list[str]) -> None:
+    desk = Desk()
+    desk.broker.send("t", b"x", 1)
+    send_by_level(desk, 0)
+    desk.advance(31 * SECOND)  # so that there is a note
+    for number in range(1, FIRES_PER_TURN + 50):
+        send_by_level(desk, number)
+    desk = getattr(desk, ends)()
+    desk.advance(29 * SECOND)
+    assert bodies(desk)[1:] == [b"0"]
+    desk.advance(SECOND)
+    assert bodies(desk)[1:] == numbers(FIRES_PER_TURN + 50)
+    assert asked == []
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_of_many_whose_delivery_was_cut_short_only_those_are_asked_for_that_may_have_come(
+    ends: str, asked: list[str]
+) -> None:
+    desk = Desk()
+    count = 6 * FIRES_PER_TURN
+    for number in range(count):
+        send(desk, number)
+    for turn in range(3):
+        assert desk.message_time.step(DUE_MS)
+        if turn < 2:
+            desk.runner.settle()
+    desk.runner.end_pass()
+    desk = getattr(desk, ends)()
+    desk.advance(SECOND)
+    assert bodies(desk) == numbers(count)
+    assert len({*asked}) <= 2 * FIRES_PER_TURN, "one row that was under way, and one while that was looked for"
+
+
+def test_what_is_done_with_behind_one_that_waits_long_is_not_timed_again(asked: list[str]) -> None:
+    desk = Desk()
+    desk.broker.send("t", b"late", 1, f"UNIQ_KEY\x01L\x02TIMER_DELIVER_MS\x01{DUE_MS + 3600 * SECOND}\x02")
+    for number in range(100):
+        send(desk, number)
+    desk.advance(10 * SECOND)
+    desk = desk.kill()
+    assert json.loads(desk.broker.ask(28).body)["table"]["timerCongestNum"] == "1"
+    desk.advance(3600 * SECOND)
+    assert bodies(desk) == [*numbers(100), b"late"]
+    assert asked == []
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_what_was_taken_back_before_a_start_does_not_come_and_few_are_asked_for(ends: str, asked: list[str]) -> None:
+    desk = Desk()
+    handles = [send(desk, number).fields["recallHandle"] for number in range(600)]
+    for number in (0, 300, 599):
+        recall(desk, handles[number])
+    desk = getattr(desk, ends)()
+    forget_notes(desk)  # all must be looked at
+    desk = getattr(desk, ends)()
+    desk.advance(10 * SECOND)
+    assert bodies(desk) == [body for body in numbers(600) if body not in (b"0", b"300", b"599")]
+    assert {"K0", "K300", "K599"} <= {*asked}
+
+
+def test_no_note_speaks_of_a_place_in_the_log_that_another_message_may_get() -> None:
+    desk = Desk()
+    recall(desk, send(desk, 0).fields["recallHandle"])
+    pending = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 77, "h": 0, "i": ""}
+    desk.broker.begin(310, pending, b"not durable yet")
+    while desk.message_time.step(DUE_MS):
+        pass
+    sharing = sharing_of(desk)
+    known = sharing.cursor(SYSTEM, GROUP, sharing.topic(SYSTEM, WHEEL_TOPIC), 0)
+    assert known is not None
+    _, durable_end, end = sharing.log_ends()
+    assert int(known.metadata.split(" ")[3]) <= durable_end < end
+
+
+def test_what_was_delivered_by_shorter_levels_is_not_delivered_again_by_longer_ones() -> None:
+    desk = Desk(delay_levels="1s 5s", commit_file_bytes=1 << 20)
+    desk.broker.send("t", b"x", 1)
+    for number in range(40):
+        send_by_level(desk, number, 1)
+    assert desk.message_time.step(desk.message_time.now_ms() + SECOND)
+    desk.runner.end_pass()
+    desk.given["delay_levels"] = "1h 2h"
+    desk = desk.kill()
+    desk.advance(3 * 3600 * SECOND)
+    assert bodies(desk)[1:] == numbers(40)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_log_that_cannot_be_looked_at_makes_them_come_one_by_one(
+    damaged: bool, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 3 * FIRES_PER_TURN
+    desk = Desk()
+    for number in range(count):
+        send(desk, number)
+    assert desk.message_time.step(DUE_MS)
+    desk.runner.end_pass()
+    if damaged:
+        monkeypatch.setattr(Sharing, "units_from", no_units)
+    else:
+        monkeypatch.setattr(restart_scan, "_MOST_BYTES", 0)
+    desk = desk.kill()
+    desk.advance(10 * SECOND)
+    assert bodies(desk) == numbers(count)
+    assert len({*asked}) == count
+
+
+def test_a_folder_without_notes_is_read_as_it_was_before_there_were_any(asked: list[str]) -> None:
+    desk = Desk()
+    for number in range(600):
+        send(desk, number)
+        send_by_level(desk, 1000 + number, 5)  # a minute
+    assert desk.message_time.step(DUE_MS)
+    desk.runner.settle()
+    forget_notes(desk)
+    desk = desk.kill()
+    desk.advance(3600 * SECOND)
+    came = bodies(desk)
+    assert [body for body in came if len(body) < 4] == numbers(600)
+    assert [body for body in came if len(body) == 4] == [b"%d" % number for number in range(1000, 1600)]
+
+
+def test_plain_and_special_ones_in_turn_are_read_once() -> None:
+    def read_bytes(special: int) -> int:
+        desk = Desk()
+        for number in range(FIRES_PER_TURN):
+            send(
+                desk, number, "TIMER_ENQUEUE_MS\x011\x02" if special and number % special == 0 else "", body=bytes(500)
+            )
+        before = desk.files.read_bytes
+        desk.advance(10 * SECOND)
+        return desk.files.read_bytes - before
+
+    assert read_bytes(2) < 4 * read_bytes(0)
+
+
+def test_the_log_is_walked_over_the_ends_of_its_files_and_no_further_than_what_is_damaged() -> None:
+    desk = Desk(commit_file_bytes=1 << 14, message_bytes=4000)
+    sent = [b"%d" % number + bytes(1500) for number in range(40)]
+    for body in sent:
+        desk.broker.send("t", body, 1)
+    sharing = sharing_of(desk)
+    units = list(sharing.units_from(SYSTEM, 0))
+    assert [bytes(unit.body) for unit in units] == sent
+    assert list(sharing.units_from(SYSTEM, units[20].position)) == units[20:]
+    with pytest.raises(OffsetOutOfRange):
+        list(sharing.units_from(SYSTEM, units[20].position + 1))
+
+
+def test_nobody_is_suspected_any_more_when_all_that_was_found_is_done_with() -> None:
+    desk = Desk()
+    for number in range(600):
+        send(desk, number)
+    desk.advance(DUE_MS - desk.message_time.now_ms())
+    forget_notes(desk)
+    for number in range(600, 900):
+        send_by_level(desk, number, 2)
+    desk = desk.kill()
+    desk.advance(60 * SECOND)
+    assert desk.doors._shared.delays._earlier.suspects == set()
+    assert sorted(bodies(desk)) == sorted(numbers(900))
+
+
+def test_a_step_of_the_look_is_bounded_by_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(commit_file_bytes=1 << 24)
+    body = bytes(1 << 18)
+    for number in range(20):
+        desk.broker.send("t", body, 1, f"UNIQ_KEY\x01K{number}\x02TIMER_DELIVER_MS\x01{DUE_MS}\x02")
+    steps: list[int] = []
+    go_on = restart_scan.EarlierRuns._go_on
+
+    def count(earlier: restart_scan.EarlierRuns) -> None:
+        steps.append(1)
+        go_on(earlier)
+
+    monkeypatch.setattr(restart_scan.EarlierRuns, "_go_on", count)
+    desk = desk.kill()
+    desk.advance(0)
+    assert len(steps) >= 5  # of 5 MB

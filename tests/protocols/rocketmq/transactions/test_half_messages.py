@@ -1,0 +1,250 @@
+"""The index of undecided transactions: where a start begins to read, and halves that are far behind."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
+from protocols.rocketmq.transaction_desk import (
+    COMMIT,
+    PERCENTS,
+    ROLLBACK,
+    checked_times,
+    commit_what_is_asked_for,
+    decide,
+    found,
+    half,
+    halves_stored,
+    heard,
+    produce,
+    torn,
+    words_stored,
+)
+
+from trimq.core.commit_log.stream import SharedStream
+from trimq.errors import DamagedSegment
+from trimq.formats.unit import Unit
+from trimq.formats.unit_properties import read_properties
+from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.transactions import half_messages
+from trimq.protocols.rocketmq.wire.remoting import Command
+
+GROUP, HALVES, WORDS = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+FAR_BEHIND = 100
+
+
+@pytest.fixture(autouse=True)
+def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes thousands of transactions takes a hundred."""
+    monkeypatch.setattr(half_messages, "FAR_BEHIND", FAR_BEHIND)
+    monkeypatch.setattr(half_messages, "NOTED_EVERY", 10)
+
+
+def begins_at(desk: Desk, topic: str) -> int:
+    """Where a start would begin to read."""
+    answer = desk.broker.ask(14, {"consumerGroup": GROUP, "topic": topic, "queueId": 0})
+    return int(answer.fields["offset"]) if answer.code == 0 else 0
+
+
+def pass_by(desk: Desk, count: int) -> None:
+    """So many transactions come and are rolled back, ten at a time."""
+    for first in range(0, count, 10):
+        replies = [begin_half(desk, number) for number in range(first, min(first + 10, count))]
+        for reply in replies:
+            roll_back(desk, desk.take(reply))
+        desk.runner.settle()
+
+
+def roll_back(desk: Desk, answer: Command) -> None:
+    position = int(answer.fields["msgId"][16:], 16)
+    place = {"tranStateTableOffset": answer.fields["queueOffset"], "commitLogOffset": position}
+    desk.broker.begin(37, {"producerGroup": "pg", **place, "commitOrRollback": ROLLBACK})
+
+
+def begin_half(desk: Desk, number: int) -> Reply:
+    properties = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01P{number}\x02"
+    fields = {"a": "pg", "b": "p", "c": "TBW102", "d": 4, "e": 0, "f": 4, "g": 77, "h": 0, "i": properties}
+    reply = desk.broker.begin(310, fields, b"passes by")
+    assert reply is not None
+    return reply
+
+
+def left_behind(**settings: int) -> tuple[Desk, dict[str, Any]]:
+    """A desk with a half that was left far behind, and was moved; where it was sent to."""
+    desk = Desk(**settings)
+    place = half(desk)
+    desk.advance(6000)
+    pass_by(desk, FAR_BEHIND + 50)
+    assert halves_stored(desk) == 1 + FAR_BEHIND + 50 + 1
+    return desk, place
+
+
+@pytest.mark.parametrize("ends", ["restart", "kill"])
+def test_a_start_reads_little_though_a_half_was_left_long_ago(ends: str) -> None:
+    desk, _ = left_behind()
+    for _ in range(2):
+        desk.advance(6000)
+        pass_by(desk, FAR_BEHIND)
+        desk = getattr(desk, ends)()
+        stored = halves_stored(desk)
+        assert stored - begins_at(desk, HALVES) <= FAR_BEHIND + 50
+        assert stored - begins_at(desk, WORDS) <= FAR_BEHIND + 50
+    commit_what_is_asked_for(desk)
+    assert found(desk) == [b"half"]  # and none of those that were rolled back was asked for
+    assert bodies_of(desk.broker.pull("p")) == []
+
+
+def test_halves_that_wait_together_are_not_moved_past_each_other_for_ever() -> None:
+    desk = Desk()
+    for number in range(3 * FAR_BEHIND):
+        begin_half(desk, number)
+    desk.runner.settle()
+    desk.advance(1_000_000)
+    assert halves_stored(desk) == 3 * FAR_BEHIND
+
+
+def test_a_half_is_left_alone_while_its_producer_may_be_about_to_decide() -> None:
+    desk = Desk()
+    place = half(desk)
+    pass_by(desk, 3 * FAR_BEHIND)
+    assert halves_stored(desk) == 1 + 3 * FAR_BEHIND
+    assert decide(desk, place, COMMIT).code == 0
+
+
+def test_a_start_reads_few_words_though_all_halves_came_before_any_was_decided() -> None:
+    desk = Desk()
+    half(desk)
+    replies = [begin_half(desk, number) for number in range(5 * FAR_BEHIND)]
+    answers = [desk.take(reply) for reply in replies]
+    desk.advance(6000)
+    for answer in answers:
+        roll_back(desk, answer)
+        desk.runner.settle()
+    assert begins_at(desk, HALVES) >= 5 * FAR_BEHIND
+    assert words_stored(desk) - begins_at(desk, WORDS) <= FAR_BEHIND + 50
+    assert halves_stored(desk) < 10 * FAR_BEHIND
+    desk = desk.kill()
+    commit_what_is_asked_for(desk)
+    assert found(desk) == [b"half"]
+
+
+@pytest.mark.parametrize("ends", ["", "restart", "kill"])
+def test_a_half_that_was_moved_is_decided_by_the_place_that_its_producer_knows(ends: str) -> None:
+    desk, place = left_behind()
+    desk = getattr(desk, ends)() if ends else desk
+    assert decide(desk, {**place, "producerGroup": "other"}, COMMIT).code == 1
+    assert decide(desk, place, COMMIT).code == 0
+    assert found(desk) == [b"half"]
+    assert decide(desk, place, COMMIT).code == 1
+    desk = desk.kill()
+    assert decide(desk, place, COMMIT).code == 1
+    assert found(desk) == [b"half"]
+    (unit,) = units_of(desk.broker.pull("t", queue=1))
+    assert not [name for name in read_properties(unit.properties) if name.startswith("TRIMQ")]
+
+
+def moving() -> tuple[Desk, dict[str, Any]]:
+    """A desk with a half that is being moved; where it was sent to."""
+    desk = Desk(commit_file_bytes=1 << 16)
+    place = half(desk)
+    pass_by(desk, FAR_BEHIND + 5)
+    desk.advance(29_999)
+    assert desk.message_time.step(desk.message_time.now_ms() + 1)  # it is moved at the next look
+    return desk, place
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+@pytest.mark.parametrize("ends", ["", "restart", "kill"])
+def test_a_half_is_decided_while_it_is_moved(is_written: bool, ends: str) -> None:
+    desk, place = moving()
+    if is_written:
+        desk.runner.end_pass()
+    reply = desk.broker.begin(37, {**place, "commitOrRollback": COMMIT})
+    assert reply is not None
+    assert decide(desk, place, COMMIT).code == 1
+    assert desk.take(reply).code == 0
+    desk = getattr(desk, ends)() if ends else desk
+    commit_what_is_asked_for(desk)
+    assert found(desk) == [b"half"]
+
+
+def test_a_half_that_could_not_be_moved_is_decided_where_it_stands() -> None:
+    desk, place = moving()
+    desk.fail_writes()
+    desk.runner.end_pass()
+    desk.files.before = lambda operation, name: None
+    refused = decide(desk, place, COMMIT).code  # nobody knows yet that it was not moved
+    assert [refused, decide(desk, place, COMMIT).code] in ([0, 1], [1, 0])
+    desk = desk.kill()
+    commit_what_is_asked_for(desk)
+    assert found(desk) == [b"half"]
+
+
+def test_to_be_moved_is_not_to_be_asked_about() -> None:
+    desk, _ = left_behind(transaction_check_max=2)
+    produce(desk)
+    desk.advance(90_000)
+    assert [checked_times(question) for question in heard(desk)] == ["1", "2"]
+    (unit,) = units_of(heard(desk)[0])
+    assert not [name for name in read_properties(unit.properties) if name.startswith("TRIMQ")]
+
+
+def test_a_half_that_was_moved_is_as_old_as_before() -> None:
+    desk = Desk(retention_ms=3_600_000)
+    half(desk)
+    desk.advance(3_000_000)
+    pass_by(desk, FAR_BEHIND + 50)
+    assert halves_stored(desk) == 1 + FAR_BEHIND + 50 + 1
+    desk = desk.restart()
+    desk.advance(599_999)
+    assert bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC")) == []
+    desk.advance(30_001)
+    assert bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC")) == [b"half"]
+
+
+def test_a_half_that_was_moved_when_the_power_failed_counts_once() -> None:
+    has_lost_a_word = False
+    for percent, is_decided in product(PERCENTS, (True, False)):
+        desk, place = moving()
+        if is_decided:
+            desk.broker.begin(37, {**place, "commitOrRollback": COMMIT})
+        desk = torn(desk, percent)
+        after = halves_stored(desk), words_stored(desk)
+        has_lost_a_word = has_lost_a_word or after == (1 + FAR_BEHIND + 5 + 1, FAR_BEHIND + 5)
+        commit_what_is_asked_for(desk)
+        assert found(desk) == [b"half"]
+    assert has_lost_a_word
+
+
+def test_a_half_that_could_not_be_looked_at_is_asked_about_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    produce(desk)
+    read = SharedStream.unit
+
+    def fails_once(stream: SharedStream, offset: int) -> Unit:
+        monkeypatch.setattr(SharedStream, "unit", read)
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(SharedStream, "unit", fails_once)
+    half(desk)
+    desk.advance(120_000)
+    assert len(heard(desk)) >= 1
+
+
+def test_a_half_that_cannot_be_read_keeps_nobody_from_being_asked_about_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    produce(desk)
+    read = SharedStream.unit
+
+    def damaged(stream: SharedStream, offset: int) -> Unit:
+        if offset == 0:
+            raise DamagedSegment("store/commitlog/0", 7)
+        return read(stream, offset)
+
+    monkeypatch.setattr(SharedStream, "unit", damaged)
+    half(desk)
+    half(desk)
+    desk.advance(120_000)
+    assert len(heard(desk)) >= 1

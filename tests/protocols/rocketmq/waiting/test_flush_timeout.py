@@ -1,0 +1,121 @@
+"""A producer whose message is not on disk in time is told so, and the message stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, message
+from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, read_frame
+
+from trimq.formats.unit_batch import write_batch
+from trimq.protocols.contract import Reply
+from trimq.protocols.rocketmq.grpc.wire import wire
+from trimq.protocols.rocketmq.grpc.wire.enums import Code
+
+FIELDS = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": ""}
+BATCH = write_batch([(0, b"one", b""), (0, b"two", b"")])
+
+
+def is_ready(desk: Desk, reply: Reply) -> bool:
+    """Without a sync."""
+    return reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable)
+
+
+def begin(desk: Desk, body: bytes = b"one", code: int = 310, **fields: Any) -> Reply:
+    """The message is written; the disk does not sync it."""
+    reply = desk.broker.begin(code, {**FIELDS, **fields}, body)
+    assert reply is not None
+    desk.runner.end_pass()
+    return reply
+
+
+def hang(desk: Desk, milliseconds: int) -> None:
+    """Time goes on, and the disk does not."""
+    until_ms = desk.liveness.now_ms() + milliseconds
+    while desk.liveness.step(until_ms):
+        desk.runner.end_pass()
+
+
+def prepared(**settings: Any) -> Desk:
+    desk = Desk(**settings)
+    assert desk.broker.send("t", b"before").code == 0
+    return desk
+
+
+@pytest.mark.parametrize(("code", "fields", "body", "stored"), [
+    (310, {}, b"one", [b"one"]),
+    (320, {"m": True}, BATCH, [b"one", b"two"]),
+])  # fmt: skip
+def test_a_send_whose_sync_hangs_is_answered_in_time(code: int, fields: Any, body: bytes, stored: list[bytes]) -> None:
+    desk = prepared()
+    reply = begin(desk, body, code, **fields)
+    hang(desk, 4999)
+    assert not is_ready(desk, reply)
+    hang(desk, 1)
+    assert is_ready(desk, reply)
+    answer = read_frame(reply.take())
+    assert (answer.code, answer.remark) == (10, None)
+    assert (answer.fields["queueId"], answer.fields["queueOffset"]) == ("0", "1")
+    assert len(answer.fields["msgId"].split(",")) == len(stored)
+    desk.runner.settle()
+    assert bodies_of(desk.cut_power().broker.pull("t")) == [b"before", *stored]
+
+
+def test_whoever_waits_is_woken_by_it() -> None:
+    desk = prepared(flush_timeout_ms=100)
+    woken = []
+    begin(desk).watch(lambda: woken.append(1))
+    hang(desk, 100)
+    assert woken == [1]
+
+
+def test_each_has_its_own_time() -> None:
+    desk = prepared(flush_timeout_ms=100)
+    first = begin(desk)
+    hang(desk, 60)
+    second = begin(desk, b"two")
+    hang(desk, 40)
+    assert (is_ready(desk, first), is_ready(desk, second)) == (True, False)
+    hang(desk, 60)
+    assert read_frame(second.take()).code == 10
+
+
+def test_what_was_synced_in_time_is_answered_once_and_as_ever() -> None:
+    desk = prepared(flush_timeout_ms=100)
+    reply = begin(desk)
+    woken = []
+    reply.watch(lambda: woken.append(1))
+    hang(desk, 99)
+    assert desk.take(reply).code == 0
+    hang(desk, 1000)
+    assert woken == []
+
+
+def test_a_repetition_is_told_so_with_the_first() -> None:
+    desk = prepared(flush_timeout_ms=100, remembered_ids=10)
+    unique = "UNIQ_KEY\x01ABC\x02"
+    first = begin(desk, i=unique)
+    again = begin(desk, i=unique)
+    hang(desk, 100)
+    assert read_frame(first.take()).fields == read_frame(again.take()).fields
+    desk.runner.settle()
+    assert desk.broker.send("t", b"one", properties=unique).code == 0
+    assert bodies_of(desk.broker.pull("t")) == [b"before", b"one"]
+
+
+def test_a_send_by_grpc_is_told_so_as_the_genuine_proxy_does() -> None:
+    grpc = GrpcDesk(flush_timeout_ms=100)
+    grpc.make_topic("t")
+    producer = grpc.client()
+    reply = producer.begin("SendMessage", wire.SendMessageRequest(messages=[message("t", b"one")]))
+    grpc.desk.runner.end_pass()
+    hang(grpc.desk, 99)
+    assert not is_ready(grpc.desk, reply)
+    hang(grpc.desk, 1)
+    answer = wire.SendMessageResponse.FromString(bytes(reply.take()[0]))
+    assert answer.status.code == answer.entries[0].status.code == Code.MASTER_PERSISTENCE_TIMEOUT
+    assert answer.entries[0].status.message == "send message failed, sendStatus=FLUSH_DISK_TIMEOUT"
+    assert answer.entries[0].message_id == ""
+    grpc.desk.runner.settle()
+    assert bodies_of(grpc.desk.broker.pull("t")) == [b"one"]
