@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from bench.lanes import DRAINED_BYTES, PATIENCE_S, Lane, WireFailed, connect, drive, receive_exactly
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
 
 _CLIENT = b"\x00\x05bench"

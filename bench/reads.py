@@ -16,8 +16,8 @@ from bench.rig import SETTINGS, Storage, batch_of, storage_in
 from bench.sizes import MIB, Sizes
 from trimq.core.partitions.batch_validation import Rules
 from trimq.core.partitions.stream import Stream
-from trimq.formats.batch import stamp
 from trimq.formats.checksum import crc32c
+from trimq.formats.kafka_batch.header import stamp
 from trimq.model import StreamId
 from trimq.storage.checkpoints.file_names import PARTITION_METADATA
 from trimq.storage.checkpoints.leader_epochs import format_partition_metadata

@@ -13,8 +13,8 @@ from uuid import UUID
 
 from trimq.config import Settings
 from trimq.core.partitions.topic_settings import log_settings
-from trimq.formats.batch import BatchHeader, check_sent
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.header import BatchHeader, check_sent
 from trimq.model import Record
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.flusher import Dirty

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.rocketmq_wire import COMMIT, ROLLBACK, Wire
-from trimq.formats.unit import iterate
+from trimq.formats.rocketmq_unit.unit import iterate
 from trimq.testing import Broker
 
 TOPIC = "orders"

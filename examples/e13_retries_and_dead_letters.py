@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 
 from tools.rocketmq_wire import Wire
-from trimq.formats.unit import Unit
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.testing import Broker
 
 TOPIC, GROUP = "e13", "warehouse"

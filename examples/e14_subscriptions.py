@@ -11,8 +11,8 @@ import os
 import uuid
 
 from tools.rocketmq_wire import Wire
-from trimq.formats.unit import iterate
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.unit import iterate
 
 BROKER = os.environ["TRIMQ_ROCKETMQ_BROKER"]
 RUN = uuid.uuid4().hex[:8]

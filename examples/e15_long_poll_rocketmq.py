@@ -12,7 +12,7 @@ import time
 import uuid
 
 from tools.rocketmq_wire import Wire
-from trimq.formats.unit import iterate
+from trimq.formats.rocketmq_unit.unit import iterate
 
 BROKER = os.environ["TRIMQ_ROCKETMQ_BROKER"]
 TOPIC = f"e15-{uuid.uuid4().hex[:8]}"

@@ -23,8 +23,8 @@ from bench.rocketmq_sizes import ROCKETMQ_QUICK
 from bench.rocketmq_traffic import BATCH, fill
 from bench.rocketmq_wire import Client, KeyedLane, PullLane, SendLane, encode_lanes, encode_pull, encode_send
 from bench.running import Steps
-from trimq.formats.unit import iterate
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.unit import iterate
 
 FIELDS = {"figure", "value", "unit", "rocketmq", "ratio", "goal", "met", "note"}
 

@@ -26,7 +26,7 @@ PLANTED = [
     # (module, source, what the complaint names)
     ("trimq.model", "import trimq.errors", "model must not see errors"),
     ("trimq.clock", "from trimq.config import Settings", "clock must not see config"),
-    ("trimq.formats.batch", "from trimq import clock", "formats must not see clock"),
+    ("trimq.formats.kafka_batch.header", "from trimq import clock", "formats must not see clock"),
     (
         "trimq.storage.group_commit.journal",
         "from trimq.core.partitions.stream import Stream",
@@ -90,8 +90,8 @@ PLANTED = [
     ("trimq.core.partitions.topics", "import random\nrandom.Random()", "makes an unseeded Random"),
     ("trimq.core.partitions.topics", "from uuid import uuid4", "uses uuid.uuid4"),
     ("trimq.core.partitions.topics", "import os\nos.urandom(16)", "chance belongs to trimq.server"),
-    ("trimq.formats.unit", "import logging", "a codec must not use logging"),
-    ("trimq.formats.unit", "import os\nos.strerror(2)", "a codec must not use os"),
+    ("trimq.formats.rocketmq_unit.unit", "import logging", "a codec must not use logging"),
+    ("trimq.formats.rocketmq_unit.unit", "import os\nos.strerror(2)", "a codec must not use os"),
     ("trimq.protocols.kafka.messages.schema", "import asyncio", "a codec must not use asyncio"),
     ("trimq.protocols.kafka.messages.fetch", "import logging", "a codec must not use logging"),
     ("trimq.protocols.amqp.connection", "async def receive(): ...", "a codec must not be async"),

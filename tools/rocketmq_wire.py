@@ -8,7 +8,7 @@ import struct
 import time
 from typing import Any
 
-from trimq.formats.unit import Unit, iterate
+from trimq.formats.rocketmq_unit.unit import Unit, iterate
 
 PATIENCE_S = 20
 COMMIT, ROLLBACK = 8, 12

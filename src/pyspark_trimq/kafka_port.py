@@ -16,7 +16,7 @@ from pyspark_trimq.logins import Login
 from pyspark_trimq.mistakes import Lost, Mistake, TopicMistake, Unreachable
 from pyspark_trimq.patience import Patience
 from pyspark_trimq.ports import SMALL_CHUNK_BYTES, TOKEN_TOPIC, Ends, Range, StreamKey, chunk_bytes, lost_range
-from trimq.formats.batch import LENGTH_ENDS_AT, read_header
+from trimq.formats.kafka_batch.header import LENGTH_ENDS_AT, read_header
 
 KAFKAS_HOME = "partition-log"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from trimq.formats.compression import Codec, decompress
-from trimq.formats.content import Content, read_stored, to_record
-from trimq.formats.field_tables import BadField
-from trimq.formats.property_list import read_properties as read_content_properties
-from trimq.formats.unit import COMPRESSED, Unit, read_unit
-from trimq.formats.unit_properties import KEYS, TAGS, read_properties, split_keys
+from trimq.formats.amqp_content.content import Content, read_stored, to_record
+from trimq.formats.amqp_content.field_tables import BadField
+from trimq.formats.amqp_content.property_list import read_properties as read_content_properties
+from trimq.formats.kafka_batch.compression import Codec, decompress
+from trimq.formats.rocketmq_unit.properties import KEYS, TAGS, read_properties, split_keys
+from trimq.formats.rocketmq_unit.unit import COMPRESSED, Unit, read_unit
 from trimq.model import Buffer
 
 _ROWS_PER_BATCH = 10_000

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trimq.formats.batch import HEADER_BYTES, BatchHeader, walk
-from trimq.formats.compression import Codec, decompress
+from trimq.formats.kafka_batch.compression import Codec, decompress
+from trimq.formats.kafka_batch.header import HEADER_BYTES, BatchHeader, walk
 from trimq.model import Buffer
 
 Numbers = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tools.broker import running
-from trimq.formats.batch import BatchHeader, read_header
+from trimq.formats.kafka_batch.header import BatchHeader, read_header
 
 
 class CompatBroker:

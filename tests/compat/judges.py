@@ -8,7 +8,7 @@ from pathlib import Path
 from compat.brokers import CompatBroker
 from compat.programs import Program
 
-from trimq.formats.compression import Codec
+from trimq.formats.kafka_batch.compression import Codec
 
 RECORDS = 20
 PARTITIONS = 4

@@ -8,7 +8,7 @@ import pytest
 from compat.kafka_tools import complaints_in, dump
 from storage.keyed_logs import DAY_MS, FOLDER, KeyedLog, with_settings
 
-from trimq.formats.compression import Codec
+from trimq.formats.kafka_batch.compression import Codec
 from trimq.storage.io.files import DiskFiles
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]

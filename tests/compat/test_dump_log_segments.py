@@ -12,10 +12,10 @@ from compat.kafka_tools import complaints_in, complaints_of, dump
 from storage.kafka_folders import FOLDERS
 from storage.partition_logs import NOW_MS, SETTINGS, opened
 
-from trimq.formats.batch import BatchHeader, empty_batch, read_header
-from trimq.formats.compression import Codec
-from trimq.formats.markers import control_batch
-from trimq.formats.sealing import from_records, retain
+from trimq.formats.kafka_batch.builder import from_records, retain
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import BatchHeader, empty_batch, read_header
+from trimq.formats.kafka_batch.markers import control_batch
 from trimq.model import Buffer, Record
 from trimq.storage.partition_log import aborted_index
 from trimq.storage.partition_log.aborted_index import AbortedTransaction

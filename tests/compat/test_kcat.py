@@ -17,7 +17,7 @@ from compat.debian import debian_program
 from compat.programs import Program
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from trimq.formats.compression import Codec
+from trimq.formats.kafka_batch.compression import Codec
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]
 

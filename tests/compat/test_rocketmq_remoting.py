@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.broker import running
-from trimq.formats.unit import iterate
+from trimq.formats.rocketmq_unit.unit import iterate
 
 FLAGS = ["--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"]
 PATIENCE_S = 20

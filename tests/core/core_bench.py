@@ -17,8 +17,8 @@ from trimq.config import Settings
 from trimq.core.assembly.core import Core, open_core
 from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topic, Topics
-from trimq.formats.batch import check_sent
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.header import check_sent
 from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Home, Record, TopicName
 from trimq.storage.io.memory_files import MemoryFiles, NameChange, Survivors

@@ -16,8 +16,8 @@ from trimq.core.queues.publisher import Published
 from trimq.core.queues.unacked import Delivery
 from trimq.core.queues.work_queue import Queue
 from trimq.core.routing.bindings import Binding
-from trimq.formats.field_tables import Table, Value
-from trimq.formats.property_list import write_properties
+from trimq.formats.amqp_content.field_tables import Table, Value
+from trimq.formats.amqp_content.property_list import write_properties
 from trimq.metrics import Metrics
 from trimq.model import Caller
 from trimq.storage.io.memory_files import MemoryFiles

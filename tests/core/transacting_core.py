@@ -14,10 +14,10 @@ from trimq.core.partitions.stream import Stream
 from trimq.core.transactions.coordinator import TransactionRegistry
 from trimq.core.transactions.transaction import PendingCursor, Producer, Transaction
 from trimq.errors import Refusal
-from trimq.formats.batch import check_sent, walk
-from trimq.formats.markers import read_control
-from trimq.formats.records import iterate, to_records
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.header import check_sent, walk
+from trimq.formats.kafka_batch.markers import read_control
+from trimq.formats.kafka_batch.records import iterate, to_records
 from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Home, Record, StreamId, TopicName
 from trimq.storage.group_commit.passes import Ticket

@@ -17,8 +17,8 @@ import pytest
 from compat.rocketmq_wire import COMMIT, Wire, position_of
 from crash.rocketmq_process import Broker, eventually
 
-from trimq.formats.unit import Unit, iterate
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.unit import Unit, iterate
 
 CHECK, END, RESUME = 39, 37, 323
 POP, ACK = 200050, 200051

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from storage.keyed_logs import DAY_MS, FOLDER, Kept, KeyedLog, with_settings
 
-from trimq.formats.compression import Codec
-from trimq.formats.records import iterate
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.records import iterate
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.partition_log.compaction import Effort
 from trimq.storage.partition_log.reader import find_time

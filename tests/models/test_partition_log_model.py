@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from storage.log_bench import FOLDER, START_MS, LogBench, batch_of
 
-from trimq.formats.batch import BatchHeader, read_header
-from trimq.formats.compression import Codec
-from trimq.formats.records import iterate
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import BatchHeader, read_header
+from trimq.formats.kafka_batch.records import iterate
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.partition_log.expiry import expire, expire_oldest
 from trimq.storage.partition_log.index import SegmentIndex

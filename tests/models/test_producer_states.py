@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from trimq.formats.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from trimq.formats.kafka_batch.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from trimq.storage.partition_log.producers import EndedTransaction, ProducerState, ProducerStates, SentBatch
 
 producers = st.integers(1, 4)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from storage.queue_logs import QueueLogs, content
 
-from trimq.formats.content import NEVER, NO_BLOB, TRANSIENT, seal, seal_reference
+from trimq.formats.amqp_content.content import NEVER, NO_BLOB, TRANSIENT, seal, seal_reference
 from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_it
 from trimq.storage.queue_log.log import QueueLog
 

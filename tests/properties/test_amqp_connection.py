@@ -11,8 +11,8 @@ from protocols.amqp.strategies import any_method, examples, methods_of, properti
 from protocols.amqp.wires import command, events, publish, running
 
 from trimq.errors import ProtocolError
-from trimq.formats.field_tables import BadField, read_table, read_value, write_table, write_value
-from trimq.formats.property_list import check, read_properties, replace
+from trimq.formats.amqp_content.field_tables import BadField, read_table, read_value, write_table, write_value
+from trimq.formats.amqp_content.property_list import check, read_properties, replace
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.connection import AmqpConnection
 from trimq.protocols.amqp.events import Acks, Command, Event, Publish

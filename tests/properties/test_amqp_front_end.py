@@ -11,7 +11,7 @@ from protocols.amqp.desk import Desk
 from protocols.amqp.strategies import examples, unsigned
 from protocols.amqp.wires import command, publish
 
-from trimq.formats.property_list import write_properties
+from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
 
 # Few names, so that much of what is asked for is there.

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from protocols.amqp.strategies import any_method, examples, methods_of, plain_tables
 from protocols.amqp.wires import command, events, running
 
-from trimq.formats.field_tables import read_table, write_table
-from trimq.formats.property_list import PROPERTIES, read_properties, write_properties
+from trimq.formats.amqp_content.field_tables import read_table, write_table
+from trimq.formats.amqp_content.property_list import PROPERTIES, read_properties, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.contents import write_content
 from trimq.protocols.amqp.events import Publish

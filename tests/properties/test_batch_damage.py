@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.formats.batch import (
+from trimq.formats.kafka_batch.builder import encode_record, from_records, recompress, retain
+from trimq.formats.kafka_batch.compression import BadCompression, Codec, compress, decompress
+from trimq.formats.kafka_batch.header import (
     HEADER_BYTES,
     BadBatch,
     BatchHeader,
@@ -23,9 +25,7 @@ from trimq.formats.batch import (
     seal,
     walk,
 )
-from trimq.formats.compression import BadCompression, Codec, compress, decompress
-from trimq.formats.records import find_max_timestamp, find_timestamp, iterate, to_records, validate_records
-from trimq.formats.sealing import encode_record, from_records, recompress, retain
+from trimq.formats.kafka_batch.records import find_max_timestamp, find_timestamp, iterate, to_records, validate_records
 from trimq.model import Record
 
 NOW = 1_700_000_000_000

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.records.readers import read_batch
 
-from trimq.formats.batch import check_sent, check_stored, empty_batch, read_header, stamp, stamped_prefix
-from trimq.formats.compression import Codec, compress, decompress
-from trimq.formats.records import find_max_timestamp, iterate, to_records, validate_records
-from trimq.formats.sealing import from_records, recompress, retain
+from trimq.formats.kafka_batch.builder import from_records, recompress, retain
+from trimq.formats.kafka_batch.compression import Codec, compress, decompress
+from trimq.formats.kafka_batch.header import check_sent, check_stored, empty_batch, read_header, stamp, stamped_prefix
+from trimq.formats.kafka_batch.records import find_max_timestamp, iterate, to_records, validate_records
 from trimq.formats.varints import encode_varint, read_varint, read_varlong
 from trimq.model import Record
 

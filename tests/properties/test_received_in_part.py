@@ -14,7 +14,7 @@ from protocols.grpc.echo_bench import SMALL
 from protocols.grpc.http2_peer import Http2Peer, data, headers, message, request_fields, word
 
 from trimq.errors import ProtocolError
-from trimq.formats.property_list import write_properties
+from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import frames as amqp_frames
 from trimq.protocols.amqp import methods
 from trimq.protocols.contract import SPARED_BYTES, HeldBytes

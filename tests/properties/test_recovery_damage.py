@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from storage.log_bench import FOLDER, START_MS, LogBench, batch_of
 
 from trimq.errors import Damage, DamagedSegment, StartMistake
-from trimq.formats.compression import Codec
-from trimq.formats.records import BatchRecord, iterate
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.records import BatchRecord, iterate
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.partition_log.aborted_index import AbortedTransaction
 from trimq.storage.partition_log.log import PartitionLog

@@ -7,16 +7,9 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.formats.unit import BadUnit, Draft, check_unit, draft_size, encode_unit, iterate, read_unit
-from trimq.formats.unit_batch import Batched, read_batch, write_batch
-from trimq.formats.unit_hosts import (
-    BadMessageId,
-    offset_message_id,
-    pack_host,
-    read_message_id,
-    unpack_host,
-)
-from trimq.formats.unit_properties import (
+from trimq.formats.rocketmq_unit.batch_body import Batched, read_batch, write_batch
+from trimq.formats.rocketmq_unit.hosts import BadMessageId, offset_message_id, pack_host, read_message_id, unpack_host
+from trimq.formats.rocketmq_unit.properties import (
     find_property,
     is_plain,
     java_hash,
@@ -24,7 +17,8 @@ from trimq.formats.unit_properties import (
     read_properties,
     write_properties,
 )
-from trimq.formats.unit_records import from_record, to_record
+from trimq.formats.rocketmq_unit.records import from_record, to_record
+from trimq.formats.rocketmq_unit.unit import BadUnit, Draft, check_unit, draft_size, encode_unit, iterate, read_unit
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.formats.batch import BadBatch, check_stored, stamp, walk_plain
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.header import BadBatch, check_stored, stamp, walk_plain
 from trimq.model import Record
 
 EPOCH = 3

@@ -18,7 +18,7 @@ import pytest
 from no_rocketmq import NO_ROCKETMQ_FLAGS
 from protocols.kafka.frames import request_frame
 
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from trimq.protocols.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -21,7 +21,7 @@ from server.scripted import LOOPS, run
 from trimq.clock import Clock, LoopTime, ManualTime, WallTime
 from trimq.config import load
 from trimq.errors import Damage, Refusal, StartMistake
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import SYSTEM, Home, Record
 from trimq.offload import Done, ThreadOffload, Work
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -13,7 +13,7 @@ from clients import Client
 from simulated_trace import SimulationFailure
 from surroundings import Surroundings
 
-from trimq.formats.property_list import write_properties
+from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.login import CAPABILITIES
 from trimq.protocols.amqp.method_codec import read_method

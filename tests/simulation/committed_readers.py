@@ -10,9 +10,9 @@ from surroundings import Surroundings
 from transaction_clients import CURSOR, group_of
 from transaction_promises import TransactionPromises
 
-from trimq.formats.batch import walk
-from trimq.formats.markers import read_control
-from trimq.formats.records import iterate, to_records
+from trimq.formats.kafka_batch.header import walk
+from trimq.formats.kafka_batch.markers import read_control
+from trimq.formats.kafka_batch.records import iterate, to_records
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchRequest,

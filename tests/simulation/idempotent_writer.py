@@ -14,7 +14,7 @@ from small_protocol import AppendBatch, Refused
 from stream_promises import StreamPromises
 from surroundings import Surroundings
 
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
 
 

@@ -14,10 +14,10 @@ from clients import Client, make_bodies
 from simulated_trace import SimulationFailure
 from surroundings import Surroundings
 
-from trimq.formats.batch import walk
-from trimq.formats.compression import Codec
-from trimq.formats.records import to_records
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import walk
+from trimq.formats.kafka_batch.records import to_records
 from trimq.model import Record
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from trimq.protocols.kafka.messages.logs import (

@@ -16,8 +16,8 @@ from rocketmq_promises import DLQ_PREFIX, RocketMQPromises
 from simulated_trace import SimulationFailure
 from surroundings import Surroundings
 
-from trimq.formats.unit import read_unit, unit_size
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.unit import read_unit, unit_size
 from trimq.protocols.rocketmq.wire.codes import Code, Request
 
 INVISIBLE_MS = (1_000, 5_000, 60_000)

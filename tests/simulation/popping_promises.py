@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from simulated_trace import SimulationFailure
 
-from trimq.formats.unit import Unit
+from trimq.formats.rocketmq_unit.unit import Unit
 
 Place = tuple[str, int, int]
 """The topic that it stands in, and where there."""

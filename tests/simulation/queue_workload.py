@@ -15,7 +15,7 @@ from simulation import Death, Environment
 from storage_workload import Cut
 
 from trimq.errors import Refusal
-from trimq.formats.content import NO_BLOB, TRANSIENT, Content, Sealed, seal, seal_reference
+from trimq.formats.amqp_content.content import NO_BLOB, TRANSIENT, Content, Sealed, seal, seal_reference
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.flusher import SyncFlusher
 from trimq.storage.group_commit.passes import Passes, Ticket

@@ -17,8 +17,8 @@ from simulated_trace import SimulationFailure
 from simulated_wires import Peer
 from surroundings import Surroundings
 
-from trimq.formats.unit import Unit, read_unit, unit_size
-from trimq.formats.unit_batch import Batched, write_batch
+from trimq.formats.rocketmq_unit.batch_body import Batched, write_batch
+from trimq.formats.rocketmq_unit.unit import Unit, read_unit, unit_size
 from trimq.protocols.rocketmq.wire.codes import Code, Request
 
 BROKER_PORT = 10911

@@ -11,7 +11,7 @@ from broker_promises import CursorPromises
 from popping_promises import PoppingPromises
 from simulated_trace import SimulationFailure
 
-from trimq.formats.unit import Unit, read_unit
+from trimq.formats.rocketmq_unit.unit import Unit, read_unit
 
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 PLAIN, DELAYED, HALF = "plain", "delayed", "half"

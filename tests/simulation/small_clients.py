@@ -20,8 +20,8 @@ from small_protocol import (
     Refused,
 )
 
-from trimq.formats.batch import walk
-from trimq.formats.records import to_records
+from trimq.formats.kafka_batch.header import walk
+from trimq.formats.kafka_batch.records import to_records
 
 TOPIC_NAMES = ("apples", "pears-1", "plums", "figs")
 TOPIC_SETTINGS: tuple[tuple[tuple[str, str], ...], ...] = (

@@ -28,7 +28,7 @@ from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topic
 from trimq.core.scheduling.waiters import Watch
 from trimq.errors import ProtocolError, Refusal
-from trimq.formats.batch import check_sent
+from trimq.formats.kafka_batch.header import check_sent
 from trimq.model import Caller, Home, Record, StreamId
 from trimq.protocols.contract import Outlet, Parts, Reply
 from trimq.storage.group_commit.passes import Ticket

@@ -9,8 +9,8 @@ from session_clients import ALL_PARTITIONS, NEWEST, TOPICS, Partition, SessionCl
 from surroundings import Surroundings
 from transaction_promises import Deal, Outcome, TransactionPromises
 
-from trimq.formats.compression import Codec
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.compression import Codec
 from trimq.model import Record
 from trimq.protocols.kafka.messages.produce import (
     PartitionProduceData,

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from pyspark_trimq.pipelines import How, archive, audit
 from trimq.errors import StartMistake
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
 from trimq.testing import Broker
 

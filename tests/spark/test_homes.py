@@ -13,7 +13,7 @@ import pytest
 from pyspark_trimq.pipelines import How, aggregate, archive, audit, dead_letters, dedupe, restore, snapshot
 from trimq.core.commit_log.topics import SharedDefinition
 from trimq.errors import StartMistake
-from trimq.formats.unit import Draft
+from trimq.formats.rocketmq_unit.unit import Draft
 from trimq.model import SYSTEM
 from trimq.server.node import Node
 from trimq.testing import Broker

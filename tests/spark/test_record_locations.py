@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pyspark_trimq.arrow_rows import KafkaRows
 from pyspark_trimq.columns import arrow_schema, row_schema
 from pyspark_trimq.record_locations import BadRecords, Wanted, locate
-from trimq.formats.batch import read_header
-from trimq.formats.compression import Codec
-from trimq.formats.markers import control_batch
-from trimq.formats.records import to_records
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import read_header
+from trimq.formats.kafka_batch.markers import control_batch
+from trimq.formats.kafka_batch.records import to_records
 from trimq.model import Record
 
 SCHEMA = arrow_schema(row_schema(True))

@@ -10,9 +10,9 @@ from typing import Any
 
 from doubles import FaultyFiles, PassRunner
 
-from trimq.formats.unit import Draft, Unit, check_unit, encode_unit
-from trimq.formats.unit_hosts import pack_host
-from trimq.formats.unit_properties import find_property, tags_code, write_properties
+from trimq.formats.rocketmq_unit.hosts import pack_host
+from trimq.formats.rocketmq_unit.properties import find_property, tags_code, write_properties
+from trimq.formats.rocketmq_unit.unit import Draft, Unit, check_unit, encode_unit
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints
 from trimq.storage.commit_log.file_preparation import FileCare, care_for
 from trimq.storage.commit_log.log import Placed

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from trimq.formats.batch import BatchHeader, walk
-from trimq.formats.markers import Marker, read_control
-from trimq.formats.records import iterate
+from trimq.formats.kafka_batch.header import BatchHeader, walk
+from trimq.formats.kafka_batch.markers import Marker, read_control
+from trimq.formats.kafka_batch.records import iterate
 
 DATA = Path(__file__).parent.parent / "data" / "kafka-4.3.1"
 FOLDERS = sorted(path for path in DATA.iterdir() if path.is_dir())

@@ -11,11 +11,11 @@ from uuid import UUID
 from doubles import ManualOffload, PassRunner
 
 from trimq.clock import ManualTime
-from trimq.formats.batch import BatchHeader, check_stored, read_header
-from trimq.formats.compression import Codec
-from trimq.formats.markers import control_batch, read_control
-from trimq.formats.records import iterate
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import BatchHeader, check_stored, read_header
+from trimq.formats.kafka_batch.markers import control_batch, read_control
+from trimq.formats.kafka_batch.records import iterate
 from trimq.model import Record
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.flusher import AsyncFlusher

@@ -12,10 +12,10 @@ from uuid import UUID
 
 from doubles import FaultyFiles, PassRunner
 
-from trimq.formats.batch import BatchHeader, check_stored, read_header
-from trimq.formats.markers import control_batch
-from trimq.formats.records import BatchRecord, iterate
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.header import BatchHeader, check_stored, read_header
+from trimq.formats.kafka_batch.markers import control_batch
+from trimq.formats.kafka_batch.records import BatchRecord, iterate
 from trimq.model import Buffer, Record
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Ticket

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from doubles import PassRunner
 
-from trimq.formats.batch import read_header
+from trimq.formats.kafka_batch.header import read_header
 from trimq.model import Buffer
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.io.files import DiskFiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from doubles import FaultyFiles, PassRunner
 
-from trimq.formats.content import NEVER, TRANSIENT, Content, seal
+from trimq.formats.amqp_content.content import NEVER, TRANSIENT, Content, seal
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.files import Files

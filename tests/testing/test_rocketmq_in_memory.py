@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from compat.rocketmq_wire import Wire
 
-from trimq.formats.unit import iterate
+from trimq.formats.rocketmq_unit.unit import iterate
 from trimq.testing import Broker
 
 GRPC = {"rocketmq_grpc_listen": "127.0.0.1:0"}

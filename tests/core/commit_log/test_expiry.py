@@ -10,8 +10,8 @@ from core.core_bench import CoreBench
 
 from trimq.config import Address, RocketMQ, Settings, Storage
 from trimq.core.commit_log.topics import SharedDefinition
-from trimq.formats.unit import Draft
-from trimq.formats.unit_hosts import pack_host
+from trimq.formats.rocketmq_unit.hosts import pack_host
+from trimq.formats.rocketmq_unit.unit import Draft
 from trimq.model import SYSTEM
 from trimq.storage.io.files import Space
 

@@ -21,8 +21,8 @@ from trimq.errors import (
     UnknownStream,
     UnknownTopic,
 )
-from trimq.formats.unit import Draft
-from trimq.formats.unit_hosts import pack_host
+from trimq.formats.rocketmq_unit.hosts import pack_host
+from trimq.formats.rocketmq_unit.unit import Draft
 from trimq.model import SYSTEM, Home
 from trimq.storage.tables.records import PUT, iterate_frames
 

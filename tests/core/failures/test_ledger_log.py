@@ -7,7 +7,7 @@ from storage.queue_logs import QueueLogs
 
 from trimq.core.failures.ledger_log import FailureLedger
 from trimq.errors import InvalidRecords
-from trimq.formats.content import Content
+from trimq.formats.amqp_content.content import Content
 from trimq.model import Record
 
 

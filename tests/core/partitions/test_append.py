@@ -8,8 +8,8 @@ from core.core_bench import START_MS, CoreBench
 from trimq.core.metadata.cluster import Node
 from trimq.core.partitions.stream import Stream
 from trimq.errors import Busy, DiskFull, MessageTooLong, NotOwner, NotRunning, ReadOnly
-from trimq.formats.batch import check_sent
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.header import check_sent
 from trimq.model import Record
 from trimq.storage.guards.slow_disk import SECOND_LOOK_MS
 from trimq.storage.io.memory_files import MemoryFiles

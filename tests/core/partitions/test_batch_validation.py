@@ -6,10 +6,10 @@ import pytest
 
 from trimq.core.partitions.batch_validation import Admission, Rules
 from trimq.errors import InvalidRecords, MissingKey, UntimelyRecord
-from trimq.formats.batch import LOG_APPEND_TIME_BIT, BadBatch, BatchHeader, check, check_sent, seal
-from trimq.formats.compression import Codec, compress
-from trimq.formats.records import BatchTooLarge, expand, to_records
-from trimq.formats.sealing import encode_record, from_records
+from trimq.formats.kafka_batch.builder import encode_record, from_records
+from trimq.formats.kafka_batch.compression import Codec, compress
+from trimq.formats.kafka_batch.header import LOG_APPEND_TIME_BIT, BadBatch, BatchHeader, check, check_sent, seal
+from trimq.formats.kafka_batch.records import BatchTooLarge, expand, to_records
 from trimq.model import Record
 
 NOW_MS = 1_700_000_000_000

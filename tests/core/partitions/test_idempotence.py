@@ -7,9 +7,9 @@ from core.core_bench import CoreBench
 
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.errors import OutOfOrderSequence, StaleProducer
-from trimq.formats.batch import check_sent, read_header
-from trimq.formats.markers import control_batch
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.header import check_sent, read_header
+from trimq.formats.kafka_batch.markers import control_batch
 from trimq.model import Record
 
 LAST = (1 << 31) - 1

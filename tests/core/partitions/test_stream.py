@@ -7,10 +7,10 @@ from core.core_bench import EXPANDED, CoreBench
 
 from trimq.core.partitions.stream import Stream
 from trimq.errors import DamagedSegment, OffsetOutOfRange
-from trimq.formats.batch import check_sent, read_header
-from trimq.formats.compression import Codec
-from trimq.formats.markers import control_batch
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import check_sent, read_header
+from trimq.formats.kafka_batch.markers import control_batch
 from trimq.model import Record
 from trimq.storage.partition_log.expected_segments import remedy
 

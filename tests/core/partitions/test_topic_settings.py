@@ -15,7 +15,7 @@ from trimq.core.partitions.topic_settings import (
     stream_rules,
 )
 from trimq.errors import InvalidSetting
-from trimq.formats.compression import Codec
+from trimq.formats.kafka_batch.compression import Codec
 
 BROKER = Settings()
 ASYNC = Settings(flush="async", flush_interval_ms=200)

@@ -26,8 +26,8 @@ from trimq.errors import (
     UnknownTopic,
     WriteFailed,
 )
-from trimq.formats.batch import walk
-from trimq.formats.records import iterate
+from trimq.formats.kafka_batch.header import walk
+from trimq.formats.kafka_batch.records import iterate
 from trimq.model import Home, TopicName
 from trimq.storage.io.memory_files import MemoryFiles, Survivors
 from trimq.storage.partition_log.store import ROOT

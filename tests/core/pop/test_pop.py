@@ -22,9 +22,9 @@ from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
 from trimq.core.pop.pop import Popping
 from trimq.core.pop.receipts import Popped, Receipt, Received, Wish
 from trimq.errors import DamagedSegment, LeaseGone, NotRunning
-from trimq.formats.unit import Draft, Unit
-from trimq.formats.unit_hosts import pack_host
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.hosts import pack_host
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.unit import Draft, Unit
 from trimq.model import SYSTEM
 
 HOST = pack_host("127.0.0.1", 1)

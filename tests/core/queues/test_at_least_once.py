@@ -7,7 +7,7 @@ from core.queueing_world import CALLER, OWNER, World
 
 from trimq.core.failures.ledger import Reason
 from trimq.core.queues.work_queue import Queue
-from trimq.formats.field_tables import Value
+from trimq.formats.amqp_content.field_tables import Value
 
 FAITHFUL: dict[str, Value] = {
     "queue_type": "quorum",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.queueing_world import CALLER, OWNER, Channel, World
 
 from trimq.core.queues.consumers import Subscription
-from trimq.formats.field_tables import Value
+from trimq.formats.amqp_content.field_tables import Value
 
 BODIES = [b"%d " % number + b"." * 2000 for number in range(500)]
 

@@ -10,8 +10,8 @@ from protocols.amqp.strategies import examples, tables
 from trimq.core.failures.ledger import Reason
 from trimq.errors import Changed
 from trimq.errors.queues import UnknownQueue
-from trimq.formats.field_tables import Octets, Table, Value, write_table, write_value
-from trimq.formats.property_list import read_any_headers, write_properties
+from trimq.formats.amqp_content.field_tables import Octets, Table, Value, write_table, write_value
+from trimq.formats.amqp_content.property_list import read_any_headers, write_properties
 
 
 def listed(world: World) -> list[tuple[str, Reason, bytes | None, int]]:

@@ -7,8 +7,8 @@ from core.queueing_world import CALLER, OWNER, World
 
 from trimq.errors import WriteFailed
 from trimq.errors.queues import InvalidExpiration
-from trimq.formats.field_tables import Table, Value
-from trimq.formats.property_list import read_headers, read_property
+from trimq.formats.amqp_content.field_tables import Table, Value
+from trimq.formats.amqp_content.property_list import read_headers, read_property
 
 FIVE = [b"0", b"1", b"2", b"3", b"4"]
 

@@ -8,7 +8,7 @@ import pytest
 from core.queueing_world import CALLER, OWNER, World
 
 from trimq.core.queues.policies import Policy
-from trimq.formats.field_tables import Value
+from trimq.formats.amqp_content.field_tables import Value
 
 BIG = b"x" * 5000
 

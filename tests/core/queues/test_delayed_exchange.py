@@ -9,7 +9,7 @@ from core.queueing_world import CALLER, OWNER, World
 
 from trimq.core.routing.bindings import Binding
 from trimq.errors.queues import InvalidHeader, UnknownExchangeKind
-from trimq.formats.property_list import read_headers, write_properties
+from trimq.formats.amqp_content.property_list import read_headers, write_properties
 
 
 def delayed_world() -> World:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from core.queueing_world import CALLER, OWNER, World
 
-from trimq.formats.field_tables import Value
+from trimq.formats.amqp_content.field_tables import Value
 
 BIG = b"x" * 4096
 QUEUES = ("a", "b", "c")

@@ -8,8 +8,8 @@ from core.queueing_world import CALLER, OWNER, Channel, World
 from trimq.core.queues.arguments import read_settings
 from trimq.core.queues.policies import Policy
 from trimq.errors.queues import ArgumentNotForKind, Inequivalent, InvalidArgument
-from trimq.formats.field_tables import Timestamp, Value
-from trimq.formats.property_list import read_headers
+from trimq.formats.amqp_content.field_tables import Timestamp, Value
+from trimq.formats.amqp_content.property_list import read_headers
 
 
 def quorum(**arguments: Value) -> World:

@@ -21,7 +21,7 @@ from trimq.errors.queues import (
     UnknownExchange,
     UnknownQueue,
 )
-from trimq.formats.field_tables import Short, Value
+from trimq.formats.amqp_content.field_tables import Short, Value
 from trimq.model import Caller, Home
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.tables.records import PUT, iterate_frames

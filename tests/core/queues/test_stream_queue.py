@@ -7,8 +7,8 @@ from core.queueing_world import CALLER, OWNER, World
 
 from trimq.core.queues.stream_offsets import find_time
 from trimq.errors.queues import AcknowledgementNeeded, InvalidStreamOffset, NotForStreams, PrefetchNeeded
-from trimq.formats.field_tables import Timestamp, Value
-from trimq.formats.property_list import read_headers
+from trimq.formats.amqp_content.field_tables import Timestamp, Value
+from trimq.formats.amqp_content.property_list import read_headers
 from trimq.storage.queue_log.log import QueueLog
 
 FIVE = [b"0", b"1", b"2", b"3", b"4"]

@@ -23,8 +23,8 @@ from trimq.errors.queues import (
     UnknownExchange,
     UnknownExchangeKind,
 )
-from trimq.formats.field_tables import Short, Table, Value
-from trimq.formats.property_list import EMPTY
+from trimq.formats.amqp_content.field_tables import Short, Table, Value
+from trimq.formats.amqp_content.property_list import EMPTY
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.tables.table import open_table
 

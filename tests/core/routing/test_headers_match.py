@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trimq.core.routing.headers_match import HeaderIndex, check_arguments, matches
 from trimq.errors.queues import InvalidMatch
-from trimq.formats.field_tables import Byte, Integer, Table
+from trimq.formats.amqp_content.field_tables import Byte, Integer, Table
 
 MATCHING = [
     ({}, {}, True),

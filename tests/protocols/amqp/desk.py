@@ -16,8 +16,8 @@ from trimq.clock import Clock, ManualTime
 from trimq.config import Amqp, Settings, Storage
 from trimq.core.assembly.core import open_core
 from trimq.errors import ProtocolError, Stopping
-from trimq.formats.field_tables import Table
-from trimq.formats.property_list import EMPTY, write_properties
+from trimq.formats.amqp_content.field_tables import Table
+from trimq.formats.amqp_content.property_list import EMPTY, write_properties
 from trimq.metrics import Metrics
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.front_end import AmqpFrontEnd

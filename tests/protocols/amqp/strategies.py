@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from trimq.formats import field_tables as fields
-from trimq.formats.property_list import write_properties
+from trimq.formats.amqp_content import field_tables as fields
+from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
 
 MORE = int(os.environ.get("TRIMQ_TEST_EXAMPLES_FACTOR", "1"))

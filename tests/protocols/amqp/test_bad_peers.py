@@ -14,7 +14,7 @@ from protocols.amqp.wires import command, publish
 
 from tools.broker import running
 from trimq.core.queues.unacked import SHORT_BODY
-from trimq.formats.property_list import EMPTY, write_properties
+from trimq.formats.amqp_content.property_list import EMPTY, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.frames import METHOD, OVERHEAD, PREFIX_SIZE, unpack_prefix
 from trimq.protocols.amqp.method_codec import read_method

@@ -8,7 +8,7 @@ import pytest
 
 from trimq.core.queues.backlog import NEVER_TRIED
 from trimq.core.queues.unacked import Delivery
-from trimq.formats.content import NEVER, Content, Stored
+from trimq.formats.amqp_content.content import NEVER, Content, Stored
 from trimq.protocols.amqp.channel import Channel, Transaction
 
 NOBODY = cast(Any, None)

@@ -6,7 +6,7 @@ import pytest
 from protocols.amqp.wires import command, events, header_frame, publish, running
 
 from trimq.errors import ProtocolError
-from trimq.formats.property_list import EMPTY, write_properties
+from trimq.formats.amqp_content.property_list import EMPTY, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.codes import Code, ConnectionFault, Dropped, WrongProtocol
 from trimq.protocols.amqp.connection import AmqpConnection, Phase

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from trimq.formats.property_list import write_properties
+from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.contents import DeliveryFrames, write_command, write_content, write_get_ok
 from trimq.protocols.amqp.frames import OVERHEAD, unpack_prefix

@@ -11,7 +11,7 @@ import pytest
 from protocols.amqp.desk import Client, Content, Desk
 from protocols.amqp.wires import command, header_frame, publish
 
-from trimq.formats.property_list import write_properties
+from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.codes import CLOSES_CHANNEL, Code
 from trimq.protocols.amqp.frames import BODY, HEARTBEAT, METHOD, frame

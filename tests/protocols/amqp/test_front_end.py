@@ -10,7 +10,7 @@ from protocols.amqp.wires import command, publish
 
 from trimq.config import Storage
 from trimq.core.security.access import Right
-from trimq.formats.property_list import read_property, write_properties
+from trimq.formats.amqp_content.property_list import read_property, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.codes import Code
 from trimq.protocols.amqp.frames import HEARTBEAT_FRAME

@@ -10,7 +10,7 @@ from protocols.amqp.desk import Client, Desk
 from protocols.amqp.wires import command, publish
 
 from trimq.core.security.access import Right
-from trimq.formats.property_list import read_property, write_properties
+from trimq.formats.amqp_content.property_list import read_property, write_properties
 from trimq.protocols.amqp import methods
 
 OWN = r"^(amq\.gen.*|mine.*)"

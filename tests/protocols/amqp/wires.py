@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import pack
 
-from trimq.formats.property_list import EMPTY
+from trimq.formats.amqp_content.property_list import EMPTY
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.connection import AmqpConnection, Phase
 from trimq.protocols.amqp.events import Event

@@ -17,7 +17,7 @@ from trimq.config import Address as Listen
 from trimq.config import RocketMQ, Settings
 from trimq.core.assembly.core import open_core
 from trimq.core.metadata.cluster import Address
-from trimq.formats.unit import Unit, iterate
+from trimq.formats.rocketmq_unit.unit import Unit, iterate
 from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import Parts, Reply

@@ -13,7 +13,7 @@ from protocols.rocketmq.genuine_stores import SIZES, unpacked
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
 
 from trimq.errors import StartMistake
-from trimq.formats.unit_properties import find_property
+from trimq.formats.rocketmq_unit.properties import find_property
 from trimq.protocols.rocketmq import config_files
 from trimq.protocols.rocketmq.wire.lenient_json import read_json
 

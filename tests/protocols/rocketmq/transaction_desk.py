@@ -7,8 +7,8 @@ from typing import Any
 from doubles import TornTails
 from protocols.rocketmq.rocketmq_desk import Desk, Peer, bodies_of, units_of
 
-from trimq.formats.unit_hosts import offset_message_id
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.hosts import offset_message_id
+from trimq.formats.rocketmq_unit.properties import read_properties
 
 COMMIT, ROLLBACK = 8, 12
 PERCENTS = range(0, 101, 10)

@@ -13,8 +13,8 @@ import pytest
 
 from trimq.core.api.records import Excerpt, Place, _Partitions
 from trimq.errors import ColdRead
-from trimq.formats.content import read_stored
-from trimq.formats.records import to_records
+from trimq.formats.amqp_content.content import read_stored
+from trimq.formats.kafka_batch.records import to_records
 from trimq.testing import Broker, BrokerFailed
 
 

@@ -8,7 +8,7 @@ import pytest
 from storage.commit_bench import HOST, START_MS, CommitBench, draft_of
 
 from trimq.errors import DamagedSegment, MessageTooLong, WriteFailed
-from trimq.formats.unit_runs import Message, checksum
+from trimq.formats.rocketmq_unit.batch_encoder import Message, checksum
 from trimq.storage.commit_log.log import PlacedRun
 from trimq.storage.commit_log.store import ROOT
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from storage.commit_bench import START_MS, CommitBench
 
-from trimq.formats.unit import Unit
+from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.storage.commit_log import key_index, lookup
 from trimq.storage.commit_log.lookup import search_key
 

@@ -11,8 +11,8 @@ import pytest
 from storage.commit_bench import HOST, START_MS, CommitBench, TornPages, draft_of, unit_of
 
 from trimq.errors import Damage, DamagedSegment, MessageTooLong, OffsetOutOfRange, WriteFailed
-from trimq.formats.unit import FILLER_BYTES, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, filler
-from trimq.formats.unit_properties import java_hash, tags_code
+from trimq.formats.rocketmq_unit.properties import java_hash, tags_code
+from trimq.formats.rocketmq_unit.unit import FILLER_BYTES, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, filler
 from trimq.storage.commit_log import key_index, store
 from trimq.storage.commit_log.key_index import WRITTEN_AT_ONCE
 from trimq.storage.commit_log.lookup import find_time

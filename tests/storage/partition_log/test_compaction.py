@@ -9,11 +9,11 @@ from doubles import FaultyFiles
 from storage.keyed_logs import DAY_MS, FOLDER, SETTINGS, START_MS, Kept, KeyedLog, with_settings
 
 from trimq.errors import DamagedSegment
-from trimq.formats.batch import empty_batch, read_header
-from trimq.formats.compression import Codec
-from trimq.formats.markers import control_batch
-from trimq.formats.records import iterate
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import empty_batch, read_header
+from trimq.formats.kafka_batch.markers import control_batch
+from trimq.formats.kafka_batch.records import iterate
 from trimq.model import Record
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.files import DiskFiles

@@ -9,8 +9,8 @@ import pytest
 from storage.kafka_folders import FOLDERS, base_of, batches_of
 from storage.partition_logs import NOW_MS, opened
 
-from trimq.formats.records import iterate
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.records import iterate
 from trimq.model import Record
 from trimq.storage.partition_log.aborted_index import decode
 from trimq.storage.partition_log.reader import find_time

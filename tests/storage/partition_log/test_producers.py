@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from storage.kafka_folders import FOLDERS, base_of, batches_of, companions, named, printed
 
-from trimq.formats.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from trimq.formats.checksum import crc32c
+from trimq.formats.kafka_batch.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from trimq.storage.checkpoints.file_names import Unusable
 from trimq.storage.partition_log import aborted_index
 from trimq.storage.partition_log.aborted_index import AbortedTransaction

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from storage.log_bench import FOLDER, SETTINGS, START_MS, TOPIC, CountingFiles, LogBench, batch_of, read_all
 
 from trimq.errors import DamagedSegment
-from trimq.formats.batch import empty_batch, read_header
-from trimq.formats.compression import Codec
-from trimq.formats.markers import control_batch
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import empty_batch, read_header
+from trimq.formats.kafka_batch.markers import control_batch
 from trimq.model import Record
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.io.files import DiskFiles

@@ -13,8 +13,8 @@ from storage.kafka_folders import FOLDERS, batches_of
 from storage.log_bench import FOLDER, SETTINGS, TOPIC, CountingFiles, LogBench, batch_of, read_all
 
 from trimq.errors import Damage
-from trimq.formats.batch import read_header
-from trimq.formats.compression import Codec
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import read_header
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.io.files import DiskFiles
 from trimq.storage.partition_log.log import PartitionLog
@@ -309,7 +309,7 @@ def test_producers_that_expired_do_not_come_back_from_an_old_snapshot() -> None:
 
 
 def test_a_marker_that_compaction_emptied_is_passed_over() -> None:
-    from trimq.formats.batch import empty_batch
+    from trimq.formats.kafka_batch.header import empty_batch
 
     bench = LogBench()
     marker = empty_batch(read_header(bench.marker(7, commit=True)))

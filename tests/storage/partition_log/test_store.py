@@ -11,8 +11,8 @@ from doubles import FaultyFiles, PassRunner, TornTails
 from storage.log_bench import SETTINGS, batch_of, read_all
 
 from trimq.errors import Damage, UnknownTopic, WriteFailed
-from trimq.formats.batch import read_header
-from trimq.formats.records import iterate
+from trimq.formats.kafka_batch.header import read_header
+from trimq.formats.kafka_batch.records import iterate
 from trimq.storage.checkpoints.leader_epochs import format_partition_metadata, parse_partition_metadata
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints, RecoveryPoint, SealedMark
 from trimq.storage.io.memory_files import MemoryFiles

@@ -11,7 +11,7 @@ from doubles import TornTails
 from storage.queue_logs import QueueLogs, bodies, content
 
 from trimq.errors import Damage, DamagedSegment, WriteFailed
-from trimq.formats.content import FOOTER_BYTES, TRANSIENT, seal
+from trimq.formats.amqp_content.content import FOOTER_BYTES, TRANSIENT, seal
 from trimq.storage.inspection.queues import heads, segments
 from trimq.storage.io.files import DiskFiles
 from trimq.storage.queue_log.reader import first_damage

@@ -9,7 +9,7 @@ import pytest
 from doubles import TornTails
 from storage.queue_logs import QueueLogs, bodies, content
 
-from trimq.formats.content import NO_BLOB, seal_reference
+from trimq.formats.amqp_content.content import NO_BLOB, seal_reference
 from trimq.storage.queue_log.compaction import SegmentCompaction
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.shared_bodies import VOLATILE, Counts

@@ -20,7 +20,7 @@ from trimq.core.security.access import BROKER, Access, Action, Resource, Resourc
 from trimq.core.security.quotas import Direction, Holder, Quota, Quotas
 from trimq.core.security.scram_credentials import Credential, Credentials
 from trimq.core.write_gate import WriteGate
-from trimq.formats.batch import BatchHeader
+from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.model import Buffer, Caller, Home, Record, StreamId, TopicName
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Ticket

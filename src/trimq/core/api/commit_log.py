@@ -21,8 +21,8 @@ from trimq.core.pop.pop import Popping
 from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind
 from trimq.core.write_gate import WriteGate
 from trimq.errors import ColdRead, MessageTooLong, PropertiesTooLong
-from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
-from trimq.formats.unit_runs import Lane, Message
+from trimq.formats.rocketmq_unit.batch_encoder import Lane, Message
+from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
 from trimq.model import Caller, StreamId, TopicName
 from trimq.offload import Offload
 from trimq.storage.commit_log.log import Placed, PlacedRun

@@ -27,7 +27,7 @@ from trimq.core.security.access import BROKER, Access, Action, Resource, Resourc
 from trimq.core.write_gate import WriteGate
 from trimq.errors import ColdRead
 from trimq.errors.queues import InternalExchange, NotForStreams, UnknownExchange, UnknownNamespace, UnknownQueue
-from trimq.formats.field_tables import Table
+from trimq.formats.amqp_content.field_tables import Table
 from trimq.model import Caller
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Passes, Ticket

@@ -16,7 +16,7 @@ from trimq.core.queues.arguments import STREAM
 from trimq.core.queues.queue import AnyQueue
 from trimq.core.queues.stream_offsets import find_time
 from trimq.errors import OffsetOutOfRange, Refusal, UnknownStream, UnknownTopic
-from trimq.formats.content import SHARED, encode, seal
+from trimq.formats.amqp_content.content import SHARED, encode, seal
 from trimq.model import Buffer, Caller, Home, StreamId
 from trimq.storage.queue_log.log import QueueLog
 

@@ -11,7 +11,7 @@ from trimq.core.transactions.coordinator import Answer, TransactionRegistry
 from trimq.core.transactions.producer_ids import NewId
 from trimq.core.transactions.transaction import PendingCursor, Producer, Transaction
 from trimq.errors import NotRunning, OutOfOrderSequence
-from trimq.formats.batch import BatchHeader
+from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 

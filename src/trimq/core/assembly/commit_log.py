@@ -29,7 +29,7 @@ from trimq.core.pop.pop import Popping
 from trimq.core.security.access import Access
 from trimq.core.write_gate import WriteGate
 from trimq.errors import Refusal
-from trimq.formats.unit_schedule import parse_levels, queue_code
+from trimq.formats.rocketmq_unit.schedule import parse_levels, queue_code
 from trimq.model import Home
 from trimq.offload import Offload
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints

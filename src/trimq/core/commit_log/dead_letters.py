@@ -17,12 +17,12 @@ from trimq.core.commit_log.topics import SharedDefinition, SharedTopic, SharedTo
 from trimq.core.failures.ledger import FailureEntry, Origin, Reason, from_record
 from trimq.core.failures.ledger_log import FailureLedger
 from trimq.errors import InvalidRecords, OffsetOutOfRange, UnknownStream
-from trimq.formats.unit import Draft, Unit
-from trimq.formats.unit_letters import Letter, again_draft, is_letter_topic, read_letter, was_given_up
-from trimq.formats.unit_popping import RETRY_PREFIX
-from trimq.formats.unit_properties import TAGS, find_property, tags_code
-from trimq.formats.unit_records import from_record as unit_from_record
-from trimq.formats.unit_records import to_record
+from trimq.formats.rocketmq_unit.dead_letters import Letter, again_draft, is_letter_topic, read_letter, was_given_up
+from trimq.formats.rocketmq_unit.properties import TAGS, find_property, tags_code
+from trimq.formats.rocketmq_unit.records import from_record as unit_from_record
+from trimq.formats.rocketmq_unit.records import to_record
+from trimq.formats.rocketmq_unit.retries import RETRY_PREFIX
+from trimq.formats.rocketmq_unit.unit import Draft, Unit
 from trimq.model import SYSTEM, Caller, Record, StreamId, TopicName
 from trimq.storage.commit_log.log import Placed
 from trimq.storage.group_commit.passes import JointTicket, Ticket

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimq.formats.unit import Unit
-from trimq.formats.unit_expiry import expiry_ms
+from trimq.formats.rocketmq_unit.ttl import expiry_ms
+from trimq.formats.rocketmq_unit.unit import Unit
 
 
 class Freshness:

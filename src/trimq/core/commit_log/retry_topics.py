@@ -11,10 +11,10 @@ from trimq.core.commit_log.topics import SharedDefinition, SharedTopic, SharedTo
 from trimq.core.failures.ledger import Reason
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.write_gate import WriteGate
-from trimq.formats.unit import Draft, Unit
-from trimq.formats.unit_expiry import expiry_ms
-from trimq.formats.unit_popping import dead_draft, dead_letter_topic, returned_draft, returned_topic
-from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, find_property, tags_code
+from trimq.formats.rocketmq_unit.properties import TAGS, UNIQUE_KEY, find_property, tags_code
+from trimq.formats.rocketmq_unit.retries import dead_draft, dead_letter_topic, returned_draft, returned_topic
+from trimq.formats.rocketmq_unit.ttl import expiry_ms
+from trimq.formats.rocketmq_unit.unit import Draft, Unit
 from trimq.model import SYSTEM, TopicName
 from trimq.storage.commit_log.log import Placed
 from trimq.storage.group_commit.passes import Ticket

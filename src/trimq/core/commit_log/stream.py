@@ -10,9 +10,9 @@ from typing import NamedTuple
 from trimq.core.commit_log.message_ttl import Freshness
 from trimq.core.scheduling.waiters import Waiters, Watch
 from trimq.errors import ColdRead, OffsetOutOfRange
-from trimq.formats.unit import Draft, Unit, read_unit
-from trimq.formats.unit_records import to_record
-from trimq.formats.unit_runs import Lane
+from trimq.formats.rocketmq_unit.batch_encoder import Lane
+from trimq.formats.rocketmq_unit.records import to_record
+from trimq.formats.rocketmq_unit.unit import Draft, Unit, read_unit
 from trimq.model import Buffer, Record, StreamId
 from trimq.storage.commit_log.consume_queue import ENTRY
 from trimq.storage.commit_log.log import Placed, PlacedRun, Span

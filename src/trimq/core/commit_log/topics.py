@@ -26,7 +26,7 @@ from trimq.errors import (
     UnknownStream,
     UnknownTopic,
 )
-from trimq.formats.unit_letters import is_letter_topic
+from trimq.formats.rocketmq_unit.dead_letters import is_letter_topic
 from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
 from trimq.storage.commit_log.store import CommitStore
 from trimq.storage.group_commit.passes import Passes, Ticket

@@ -11,7 +11,7 @@ import msgspec
 from trimq.core.failures.ledger import LedgerEntry, to_record
 from trimq.core.failures.queue_entries import is_of_row, read_row
 from trimq.errors import DamagedSegment, InvalidRecords, WriteFailed
-from trimq.formats.content import NEVER, Content, seal
+from trimq.formats.amqp_content.content import NEVER, Content, seal
 from trimq.model import Record
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.queue_log.log import QueueLog

@@ -17,7 +17,7 @@ import msgspec
 from trimq.core.failures.ledger import FailureEntry, Origin, Reason
 from trimq.core.failures.ledger import to_record as to_entry
 from trimq.errors import InvalidRecords
-from trimq.formats.content import Content, Stored, to_record
+from trimq.formats.amqp_content.content import Content, Stored, to_record
 from trimq.model import SYSTEM, Record, StreamId, TopicName
 
 _FORM = 1

@@ -10,8 +10,8 @@ from trimq.core.partitions.idempotence import find_duplicate
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.write_gate import WriteGate
 from trimq.errors import MessageTooLong, ReadOnly
-from trimq.formats.batch import BatchHeader, check_sent
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.header import BatchHeader, check_sent
 from trimq.model import Buffer, Record
 
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from trimq.errors import InvalidRecords, MissingKey, UntimelyRecord
-from trimq.formats.batch import (
+from trimq.formats.kafka_batch.builder import recompress
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import (
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
     BatchHeader,
@@ -15,9 +17,7 @@ from trimq.formats.batch import (
     stamp_append_time,
     stamp_create_time,
 )
-from trimq.formats.compression import Codec
-from trimq.formats.records import ANY_TIME, BatchTooLarge, validate_checked
-from trimq.formats.sealing import recompress
+from trimq.formats.kafka_batch.records import ANY_TIME, BatchTooLarge, validate_checked
 from trimq.model import Buffer
 
 _HOUR_MS = 3_600_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.errors import OutOfOrderSequence, StaleProducer
 from trimq.errors.transactions import WrongTransactionState
-from trimq.formats.batch import BatchHeader
+from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.storage.partition_log.producers import NO_OFFSET
 
 _SEQUENCES = 1 << 31

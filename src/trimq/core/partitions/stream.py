@@ -9,8 +9,8 @@ from typing import NamedTuple
 from trimq.core.partitions.batch_validation import Rules
 from trimq.core.scheduling.waiters import Waiters, Watch
 from trimq.errors import DamagedSegment, OffsetOutOfRange, Refusal
-from trimq.formats.batch import NO_TIMESTAMP, BatchHeader, walk
-from trimq.formats.records import to_records
+from trimq.formats.kafka_batch.header import NO_TIMESTAMP, BatchHeader, walk
+from trimq.formats.kafka_batch.records import to_records
 from trimq.model import Buffer, Record, StreamId
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.guards.damages import Damages

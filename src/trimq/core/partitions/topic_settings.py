@@ -9,7 +9,7 @@ from functools import partial
 from trimq.config import Settings
 from trimq.core.partitions.batch_validation import Rules
 from trimq.errors import InvalidSetting
-from trimq.formats.compression import Codec
+from trimq.formats.kafka_batch.compression import Codec
 from trimq.storage.partition_log.settings import LogSettings
 
 TopicSettings = Mapping[str, str]

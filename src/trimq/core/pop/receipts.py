@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trimq.core.commit_log.stream import Interest
 from trimq.core.commit_log.topics import SharedTopic
-from trimq.formats.unit import Unit, read_unit
+from trimq.formats.rocketmq_unit.unit import Unit, read_unit
 from trimq.storage.group_commit.passes import Ticket
 
 

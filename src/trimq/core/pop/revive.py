@@ -12,7 +12,7 @@ from trimq.core.commit_log.topics import SharedTopics
 from trimq.core.failures.ledger import Reason
 from trimq.core.pop.in_flight import GroupQueue, GroupQueues
 from trimq.errors import OffsetOutOfRange, Refusal
-from trimq.formats.unit_popping import can_come_back
+from trimq.formats.rocketmq_unit.retries import can_come_back
 from trimq.storage.group_commit.passes import Ticket
 
 _AGAIN_MS = 1000

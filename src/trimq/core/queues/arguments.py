@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from trimq.errors.queues import ArgumentNotForKind, Inequivalent, InvalidArgument, InvalidProperty
-from trimq.formats.field_tables import Value
+from trimq.formats.amqp_content.field_tables import Value
 
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 KINDS = (CLASSIC, QUORUM, STREAM)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from trimq.core.failures.ledger import Reason
 from trimq.core.queues.backlog import Backlog, Tries
 from trimq.errors import ColdRead, DamagedSegment, Refusal
-from trimq.formats.content import Stored
+from trimq.formats.amqp_content.content import Stored
 from trimq.storage.group_commit.passes import Ticket
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trimq.errors import ColdRead, DamagedSegment
-from trimq.formats.content import NEVER, Content, Sealed, Stored
+from trimq.formats.amqp_content.content import NEVER, Content, Sealed, Stored
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.queue_log.log import QueueLog
 

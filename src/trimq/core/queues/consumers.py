@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from trimq.formats.field_tables import Value
+from trimq.formats.amqp_content.field_tables import Value
 
 if TYPE_CHECKING:
     from trimq.core.queues.queue import AnyQueue

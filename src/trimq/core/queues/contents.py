@@ -13,7 +13,7 @@ from trimq.core.queues.deduplication import WaitingIds
 from trimq.core.queues.queue import AnyQueue, Around, Owner, Publication, QueueDefinition
 from trimq.core.queues.queue_timers import DELIVERY_TIMEOUT
 from trimq.core.queues.unacked import Deliveries
-from trimq.formats.content import NEVER, TRANSIENT, Content
+from trimq.formats.amqp_content.content import NEVER, TRANSIENT, Content
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.queue_log.log import QueueLog
 

@@ -18,7 +18,7 @@ from trimq.core.routing.bindings import MessageHeaders
 from trimq.core.routing.exchanges import Exchange, Exchanges
 from trimq.core.routing.router import Routing
 from trimq.errors.queues import UnknownQueue
-from trimq.formats.content import RETURNED, Content, Stored, from_record, seal
+from trimq.formats.amqp_content.content import RETURNED, Content, Stored, from_record, seal
 from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 _NOTHING_KEPT = Ticket(0)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trimq.core.failures.ledger import Reason
-from trimq.formats.content import Content
-from trimq.formats.field_tables import BadField, Table, Timestamp, Value
-from trimq.formats.property_list import read_any_headers, read_property, replace
+from trimq.formats.amqp_content.content import Content
+from trimq.formats.amqp_content.field_tables import BadField, Table, Timestamp, Value
+from trimq.formats.amqp_content.property_list import read_any_headers, read_property, replace
 
 _SAID = {
     Reason.EXPIRED: "expired",

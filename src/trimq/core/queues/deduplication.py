@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from trimq.core.queues.backlog import Backlog
 from trimq.errors import DamagedSegment
-from trimq.formats.content import Content
-from trimq.formats.field_tables import BadField
-from trimq.formats.property_list import FLAGS, flags_of, read_headers, read_property
+from trimq.formats.amqp_content.content import Content
+from trimq.formats.amqp_content.field_tables import BadField
+from trimq.formats.amqp_content.property_list import FLAGS, flags_of, read_headers, read_property
 
 _HEADER = "x-deduplication-header"
 _DIGEST_BYTES = 16

@@ -13,9 +13,9 @@ from trimq.core.queues.publisher import DELAY, Publishing
 from trimq.core.routing.exchanges import Exchange, Exchanges
 from trimq.core.scheduling.timers import Pending, TimerEntry, Timers
 from trimq.errors import ColdRead, DamagedSegment, Refusal, WriteFailed
-from trimq.formats.content import TRANSIENT, Content, seal
-from trimq.formats.field_tables import Value
-from trimq.formats.property_list import read_any_headers, replace
+from trimq.formats.amqp_content.content import TRANSIENT, Content, seal
+from trimq.formats.amqp_content.field_tables import Value
+from trimq.formats.amqp_content.property_list import read_any_headers, replace
 from trimq.model import StreamId
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import JointTicket, Passes, Ticket

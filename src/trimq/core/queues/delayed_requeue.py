@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from trimq.core.queues.arguments import RETRY_ALL, RETRY_FAILED, RETRY_RETURNED, QueueSettings
 from trimq.core.queues.backlog import Backlog, Tries
-from trimq.formats.content import Stored
+from trimq.formats.amqp_content.content import Stored
 
 
 class Waiting(NamedTuple):

@@ -10,7 +10,7 @@ from trimq.core.failures.ledger import Reason
 from trimq.core.queues.at_least_once import KeptLetters
 from trimq.core.queues.backlog import NEVER_TRIED, Backlog, Tries
 from trimq.errors import Refusal
-from trimq.formats.content import Stored
+from trimq.formats.amqp_content.content import Stored
 from trimq.storage.group_commit.passes import Ticket
 
 # At once it would fail again, and take with it what others write in the same pass.

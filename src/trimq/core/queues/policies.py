@@ -15,7 +15,7 @@ from trimq.core.queues.arguments import CLASSIC, QUORUM, STREAM, kind_of
 from trimq.core.queues.policy_terms import check_terms, is_for, merge
 from trimq.core.routing.exchanges import Exchange, Exchanges
 from trimq.errors import InvalidSetting
-from trimq.formats.field_tables import Table
+from trimq.formats.amqp_content.field_tables import Table
 from trimq.storage.group_commit.passes import Ticket
 
 _KIND = "policy"

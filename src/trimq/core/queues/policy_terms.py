@@ -17,7 +17,7 @@ from trimq.core.queues.arguments import (
     read_settings,
 )
 from trimq.errors import InvalidSetting
-from trimq.formats.field_tables import Table, Value
+from trimq.formats.amqp_content.field_tables import Table, Value
 
 # Each says what the argument of the same name, with x- before it, says of one queue.
 _TERMS = {

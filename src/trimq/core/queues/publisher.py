@@ -14,9 +14,16 @@ from trimq.core.routing.exchanges import Exchange
 from trimq.core.routing.router import Route, Routing, copied_keys
 from trimq.errors import Refusal
 from trimq.errors.queues import InvalidExpiration, InvalidHeader
-from trimq.formats.content import MAX_RECORD_BYTES, NO_BLOB, Content, Sealed, Stored, seal, seal_reference
-from trimq.formats.field_tables import BadField, Table
-from trimq.formats.property_list import FLAGS, PERSISTENT, flags_of, read_any_headers, read_property, replace
+from trimq.formats.amqp_content.content import MAX_RECORD_BYTES, NO_BLOB, Content, Sealed, Stored, seal, seal_reference
+from trimq.formats.amqp_content.field_tables import BadField, Table
+from trimq.formats.amqp_content.property_list import (
+    FLAGS,
+    PERSISTENT,
+    flags_of,
+    read_any_headers,
+    read_property,
+    replace,
+)
 from trimq.storage.group_commit.passes import Ticket
 
 _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every message

@@ -17,8 +17,8 @@ from trimq.core.queues.dispatcher import Pump
 from trimq.core.queues.queue_timers import QUEUE_EXPIRY, Alarms
 from trimq.errors import ColdRead
 from trimq.errors.queues import ArgumentNotForKind, ExclusiveUse, InvalidArgument
-from trimq.formats.content import Content, Sealed, Stored
-from trimq.formats.field_tables import Table, read_table
+from trimq.formats.amqp_content.content import Content, Sealed, Stored
+from trimq.formats.amqp_content.field_tables import Table, read_table
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.queue_log.log import QueueLog

@@ -28,7 +28,7 @@ from trimq.core.queues.work_queue import Queue
 from trimq.core.routing.exchanges import RESERVED_PREFIX
 from trimq.errors import OtherHome
 from trimq.errors.queues import Inequivalent, Locked, QueueInUse, QueueNotEmpty, ReservedName, ServerNamed, UnknownQueue
-from trimq.formats.field_tables import Table, Value, read_table, write_table
+from trimq.formats.amqp_content.field_tables import Table, Value, read_table, write_table
 from trimq.model import Home, TopicName
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.queue_log.log import QueueLog

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trimq.errors import DamagedSegment
-from trimq.formats.content import Content
-from trimq.formats.field_tables import BadField, Timestamp, Value
-from trimq.formats.property_list import read_headers
+from trimq.formats.amqp_content.content import Content
+from trimq.formats.amqp_content.field_tables import BadField, Timestamp, Value
+from trimq.formats.amqp_content.property_list import read_headers
 from trimq.storage.queue_log.log import QueueLog
 
 _FILTER_VALUE = "x-stream-filter-value"

@@ -13,9 +13,9 @@ from trimq.core.queues.stream_offsets import StreamFilter, find_start
 from trimq.core.queues.unacked import Delivery
 from trimq.errors import ColdRead, DamagedSegment
 from trimq.errors.queues import AcknowledgementNeeded, InvalidStreamOffset, PrefetchNeeded
-from trimq.formats.content import NEVER, Stored
-from trimq.formats.field_tables import BadField
-from trimq.formats.property_list import read_headers, replace
+from trimq.formats.amqp_content.content import NEVER, Stored
+from trimq.formats.amqp_content.field_tables import BadField
+from trimq.formats.amqp_content.property_list import read_headers, replace
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.queue_log.log import QueueLog
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trimq.core.queues.backlog import Backlog, Tries
-from trimq.formats.content import Content, Stored
-from trimq.formats.field_tables import BadField, Table
-from trimq.formats.property_list import read_headers, replace
+from trimq.formats.amqp_content.content import Content, Stored
+from trimq.formats.amqp_content.field_tables import BadField, Table
+from trimq.formats.amqp_content.property_list import read_headers, replace
 
 if TYPE_CHECKING:
     from trimq.core.queues.consumers import Consumer

@@ -21,7 +21,7 @@ from trimq.core.queues.queue import Around, Owner, QueueDefinition
 from trimq.core.queues.queue_timers import HEAD_EXPIRY, HELD, LETTERS, RETRY
 from trimq.core.queues.unacked import Delivery, with_counts
 from trimq.errors import ColdRead
-from trimq.formats.content import RETURNED, Stored
+from trimq.formats.amqp_content.content import RETURNED, Stored
 from trimq.storage.queue_log.log import QueueLog
 
 # What one turn of the loop gives out of one queue: others have their turn too.

@@ -10,8 +10,8 @@ from trimq.core.routing.consistent_hash import HashRing
 from trimq.core.routing.headers_match import HeaderIndex, check_arguments
 from trimq.core.routing.topic_trie import TopicTrie
 from trimq.errors.queues import InvalidHash, InvalidWeight, UnknownExchangeKind
-from trimq.formats.field_tables import Table, Value, write_table
-from trimq.formats.property_list import read_property
+from trimq.formats.amqp_content.field_tables import Table, Value, write_table
+from trimq.formats.amqp_content.property_list import read_property
 
 
 class MessageHeaders(dict[str, Value]):

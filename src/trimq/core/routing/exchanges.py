@@ -20,7 +20,7 @@ from trimq.errors.queues import (
     SystemExchange,
     UnknownExchange,
 )
-from trimq.formats.field_tables import Table, Value, read_table, write_table
+from trimq.formats.amqp_content.field_tables import Table, Value, read_table, write_table
 from trimq.storage.group_commit.passes import Ticket
 
 _EXCHANGE, _BINDING = "exchange", "binding"

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from trimq.errors.queues import InvalidMatch
-from trimq.formats.field_tables import Value
+from trimq.formats.amqp_content.field_tables import Value
 
 Id = TypeVar("Id", bound=Hashable)
 

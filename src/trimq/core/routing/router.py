@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from trimq.core.routing.bindings import Headers
 from trimq.core.routing.exchanges import DEFAULT, Exchange, Exchanges
 from trimq.errors.queues import InvalidHeader
-from trimq.formats.field_tables import Value
+from trimq.formats.amqp_content.field_tables import Value
 
 _CACHED_ROUTES = 10_000
 _NO_HEADERS: Mapping[str, Value] = {}

@@ -11,8 +11,8 @@ from trimq.core.metadata.cursors import Cursors
 from trimq.core.partitions.stream import Stream
 from trimq.core.transactions.transaction import LAST_EPOCH, PendingCursor, Transaction
 from trimq.errors import Refusal
-from trimq.formats.batch import read_header
-from trimq.formats.markers import control_batch
+from trimq.formats.kafka_batch.header import read_header
+from trimq.formats.kafka_batch.markers import control_batch
 from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.partition_log.producers import NO_OFFSET

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from trimq.formats.field_tables import BadField
+from trimq.formats.amqp_content.field_tables import BadField
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.codes import Code, ConnectionFault, Dropped, WrongProtocol

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trimq.errors import Refusal
-from trimq.formats.property_list import EMPTY
+from trimq.formats.amqp_content.property_list import EMPTY
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trimq.formats.field_tables import BadField, Table, Value, read_entries
+from trimq.formats.amqp_content.field_tables import BadField, Table, Value, read_entries
 from trimq.protocols.amqp.codes import Dropped
 from trimq.protocols.amqp.methods import ConnectionTune, ConnectionTuneOk
 

@@ -9,7 +9,7 @@ from struct import Struct
 from struct import error as ShortOfBytes
 from typing import Any
 
-from trimq.formats.field_tables import BadField, read_table, write_table
+from trimq.formats.amqp_content.field_tables import BadField, read_table, write_table
 from trimq.protocols.amqp.methods import METHODS, Method
 
 _ID = Struct(">I")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from struct import Struct
 
-from trimq.formats.field_tables import BadField
-from trimq.formats.property_list import check
+from trimq.formats.amqp_content.field_tables import BadField
+from trimq.formats.amqp_content.property_list import check
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.events import Acks, Publish
 from trimq.protocols.amqp.frames import BODY, END, HEADER, PREFIX_SIZE, ReceiveBuffer, unpack_prefix

@@ -15,7 +15,7 @@ from trimq.core.api.commit_log import Sharing
 from trimq.core.commit_log.groups import SharedGroup
 from trimq.core.commit_log.topics import READABLE, SharedDefinition
 from trimq.errors import Refusal, StartMistake
-from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
+from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM
 from trimq.protocols.rocketmq.handlers import groups, topics
 from trimq.protocols.rocketmq.handlers.forbidden_topics import forbidden_table, with_forbidden

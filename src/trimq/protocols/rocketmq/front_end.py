@@ -16,8 +16,8 @@ from trimq.core.api.commit_log import Sharing
 from trimq.core.commit_log.topics import SharedTopic
 from trimq.core.metadata.cluster import Cluster
 from trimq.errors import OtherHome, ProtocolError, Refusal
-from trimq.formats.unit_hosts import pack_host
-from trimq.formats.unit_schedule import parse_levels
+from trimq.formats.rocketmq_unit.hosts import pack_host
+from trimq.formats.rocketmq_unit.schedule import parse_levels
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply

@@ -14,7 +14,7 @@ from trimq.core.api.broker import Broker
 from trimq.core.queues.policies import Policy
 from trimq.core.routing.bindings import Binding
 from trimq.core.security.access import Right, User
-from trimq.formats.field_tables import BadField, Table, read_table, write_table
+from trimq.formats.amqp_content.field_tables import BadField, Table, read_table, write_table
 from trimq.model import Caller
 from trimq.server.http.responses import JSON, Answer, bad_request, not_allowed
 from trimq.server.http.vhosts import namespace_of, vhost_of

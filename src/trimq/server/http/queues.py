@@ -16,7 +16,7 @@ from trimq.core.failures.ledger import Failure
 from trimq.core.queues.policies import Policy
 from trimq.core.queues.queue import AnyQueue
 from trimq.core.queues.work_queue import Queue
-from trimq.formats.field_tables import Value
+from trimq.formats.amqp_content.field_tables import Value
 from trimq.model import Caller
 from trimq.server.http.responses import JSON, Answer, Later, bad_request, guarded, mistake_answer, not_allowed
 from trimq.server.http.vhosts import DEFAULT_VHOST, namespace_of, vhost_of

@@ -11,9 +11,9 @@ import msgspec
 
 from trimq.core.partitions.topics import Definition as TopicDefinition
 from trimq.errors import StartMistake
-from trimq.formats.batch import BadBatch
-from trimq.formats.records import iterate
-from trimq.formats.unit_properties import KEYS, read_properties
+from trimq.formats.kafka_batch.header import BadBatch
+from trimq.formats.kafka_batch.records import iterate
+from trimq.formats.rocketmq_unit.properties import KEYS, read_properties
 from trimq.server.offline import queues as offline_queues
 from trimq.server.offline.queues import read_definitions
 from trimq.storage.inspection import commit_log, partitions, queues

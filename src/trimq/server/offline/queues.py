@@ -9,7 +9,7 @@ from uuid import UUID
 from trimq.core.assembly.queues import OTHER_LOGS
 from trimq.core.metadata.catalogue import Definition
 from trimq.errors import Damage, StartMistake
-from trimq.formats.content import NEVER, NO_BLOB, SHARED, blob_of, to_record
+from trimq.formats.amqp_content.content import NEVER, NO_BLOB, SHARED, blob_of, to_record
 from trimq.storage.inspection import queues
 from trimq.storage.inspection.partitions import read_table
 from trimq.storage.io.files import Files

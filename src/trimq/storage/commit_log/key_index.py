@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from struct import Struct
 from typing import NamedTuple
 
-from trimq.formats.key_hashes import TopicKey, key_hashes
+from trimq.formats.rocketmq_unit.key_hashes import TopicKey, key_hashes
 from trimq.storage.commit_log.key_slots import SLOT, KeySlots
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.io.files import File, Files

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trimq.formats.unit import TRANSACTION_BITS, TRANSACTION_ROLLBACK
-from trimq.formats.unit_properties import KEYS, UNIQUE_KEY, find_property, java_hash, split_keys
-from trimq.formats.unit_runs import Message, Place
+from trimq.formats.rocketmq_unit.batch_encoder import Message, Place
+from trimq.formats.rocketmq_unit.properties import KEYS, UNIQUE_KEY, find_property, java_hash, split_keys
+from trimq.formats.rocketmq_unit.unit import TRANSACTION_BITS, TRANSACTION_ROLLBACK
 from trimq.storage.commit_log.key_index import KeyIndex
 
 

@@ -16,7 +16,8 @@ from trimq.errors import (
     Refusal,
     WriteFailed,
 )
-from trimq.formats.unit import (
+from trimq.formats.rocketmq_unit.batch_encoder import Message, Place, encode_run
+from trimq.formats.rocketmq_unit.unit import (
     FILLER_BYTES,
     LONGEST_PROPERTIES,
     BadUnit,
@@ -27,7 +28,6 @@ from trimq.formats.unit import (
     encode_unit,
     filler,
 )
-from trimq.formats.unit_runs import Message, Place, encode_run
 from trimq.model import Buffer
 from trimq.storage.commit_log.file_preparation import FileCare
 from trimq.storage.group_commit.flusher import Dirty

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.unit import FILLER_BYTES, Unit, filler_size
-from trimq.formats.unit_properties import KEYS, UNIQUE_KEY, find_property, java_hash, key_hash, split_keys
+from trimq.formats.rocketmq_unit.properties import KEYS, UNIQUE_KEY, find_property, java_hash, key_hash, split_keys
+from trimq.formats.rocketmq_unit.unit import FILLER_BYTES, Unit, filler_size
 from trimq.storage.commit_log.consume_queue import ConsumeQueue
 from trimq.storage.commit_log.key_index import KeyIndex
 from trimq.storage.commit_log.log import CommitLog

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator
 
 from trimq.errors import Damage
-from trimq.formats.unit import BadUnit, Unit, check_unit, filler_size, unit_size
+from trimq.formats.rocketmq_unit.unit import BadUnit, Unit, check_unit, filler_size, unit_size
 from trimq.storage.commit_log.log import CommitLog
 from trimq.storage.group_commit.segment import Segment, segment_name
 

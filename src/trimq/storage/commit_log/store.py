@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from trimq.formats.unit import Draft, Unit, is_queued, topic_field
-from trimq.formats.unit_runs import Lane, Message
+from trimq.formats.rocketmq_unit.batch_encoder import Lane, Message
+from trimq.formats.rocketmq_unit.unit import Draft, Unit, is_queued, topic_field
 from trimq.storage.commit_log.adoption import forget_derived
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints, CommitPoint, Saved, format_times
 from trimq.storage.commit_log.consume_queue import ConsumeQueue, QueueState

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from trimq.errors import Damage
-from trimq.formats.unit import BadUnit, Unit, check_unit, filler_size, unit_size
+from trimq.formats.rocketmq_unit.unit import BadUnit, Unit, check_unit, filler_size, unit_size
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints, CommitPoint
 from trimq.storage.commit_log.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from trimq.storage.commit_log.store import ROOT

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from trimq.errors import Damage, StartMistake
-from trimq.formats.batch import BadBatch, BatchHeader, check_stored
 from trimq.formats.checksum import crc32c
+from trimq.formats.kafka_batch.header import BadBatch, BatchHeader, check_stored
 from trimq.storage.checkpoints.file_names import (
     LEADER_EPOCHS,
     LOG,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from trimq.formats.content import (
+from trimq.formats.amqp_content.content import (
     FOOTER,
     FOOTER_BYTES,
     NO_BLOB,

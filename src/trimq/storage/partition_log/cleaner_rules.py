@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from trimq.formats.batch import BatchHeader, empty_batch, read_header
-from trimq.formats.records import BatchRecord, iterate
-from trimq.formats.sealing import retain
+from trimq.formats.kafka_batch.builder import retain
+from trimq.formats.kafka_batch.header import BatchHeader, empty_batch, read_header
+from trimq.formats.kafka_batch.records import BatchRecord, iterate
 from trimq.model import Buffer
 from trimq.storage.partition_log.aborted_index import AbortedTransaction
 from trimq.storage.partition_log.producers import ProducerStates

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
-from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader, read_header
-from trimq.formats.records import MAX_EXPANDED_BYTES
+from trimq.formats.kafka_batch.header import HEADER_BYTES, BadBatch, BatchHeader, read_header
+from trimq.formats.kafka_batch.records import MAX_EXPANDED_BYTES
 from trimq.storage.checkpoints.file_names import LOG
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints, Cleaned
 from trimq.storage.partition_log.aborted_index import AbortedTransaction

@@ -12,7 +12,7 @@ import re
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 
-from trimq.formats.batch import read_header
+from trimq.formats.kafka_batch.header import read_header
 from trimq.model import Buffer
 from trimq.offload import Work
 from trimq.storage.checkpoints.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX

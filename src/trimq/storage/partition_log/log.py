@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trimq.errors import OffsetOutOfRange, UnknownTopic
-from trimq.formats.batch import LENGTH_ENDS_AT, PREFIX, BatchHeader, stamped_prefix
+from trimq.formats.kafka_batch.header import LENGTH_ENDS_AT, PREFIX, BatchHeader, stamped_prefix
 from trimq.model import Buffer
 from trimq.storage.checkpoints.file_names import LOG, OF_A_SEGMENT
 from trimq.storage.checkpoints.leader_epochs import EpochStart

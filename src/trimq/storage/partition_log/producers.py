@@ -17,8 +17,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from trimq.formats.batch import NO_PRODUCER, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
 from trimq.formats.checksum import crc32c
+from trimq.formats.kafka_batch.header import NO_PRODUCER, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
 from trimq.model import Buffer
 from trimq.storage.checkpoints.file_names import PRODUCER_SNAPSHOT, Unusable
 

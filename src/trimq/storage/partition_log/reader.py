@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
-from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader
-from trimq.formats.records import find_max_timestamp, find_timestamp, iterate
+from trimq.formats.kafka_batch.header import HEADER_BYTES, BadBatch, BatchHeader
+from trimq.formats.kafka_batch.records import find_max_timestamp, find_timestamp, iterate
 from trimq.storage.checkpoints.file_names import Unusable
 from trimq.storage.io.page_cache import find_cold
 from trimq.storage.partition_log.aborted_index import AbortedTransaction

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from trimq.errors import Damage, DamagedSegment
-from trimq.formats.batch import HEADER_BYTES, BadBatch, BatchHeader, check_stored, read_header, walk_plain
+from trimq.formats.kafka_batch.header import HEADER_BYTES, BadBatch, BatchHeader, check_stored, read_header, walk_plain
 from trimq.storage.checkpoints.file_names import LOG, OF_A_SEGMENT, PRODUCER_SNAPSHOT, Unusable
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints, RecoveryPoint
 from trimq.storage.group_commit.segment import Segment, base_of, is_room, segment_name

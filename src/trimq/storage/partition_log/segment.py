@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
-from trimq.formats.batch import BadBatch, BatchHeader, check_bounds, check_stored
 from trimq.formats.checksum import crc32c
+from trimq.formats.kafka_batch.header import BadBatch, BatchHeader, check_bounds, check_stored
 from trimq.model import Buffer
 from trimq.storage.checkpoints.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, Unusable
 from trimq.storage.checkpoints.log_checkpoints import IndexSums

@@ -3,9 +3,9 @@ and states, no log."""
 
 from __future__ import annotations
 
-from trimq.formats.batch import BatchHeader
-from trimq.formats.markers import read_control
-from trimq.formats.records import iterate
+from trimq.formats.kafka_batch.header import BatchHeader
+from trimq.formats.kafka_batch.markers import read_control
+from trimq.formats.kafka_batch.records import iterate
 from trimq.model import Buffer
 from trimq.storage.partition_log.producers import EndedTransaction, ProducerStates
 

@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from trimq.formats.content import NO_BLOB
+from trimq.formats.amqp_content.content import NO_BLOB
 
 
 class References:

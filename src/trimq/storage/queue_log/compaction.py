@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 from trimq.errors import ColdRead, DamagedSegment, Refusal
-from trimq.formats.content import FOOTER, NO_BLOB, check, encode_footer, encode_references
+from trimq.formats.amqp_content.content import FOOTER, NO_BLOB, check, encode_footer, encode_references
 from trimq.offload import Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.flusher import Dirty

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from trimq.errors import DamagedSegment, UnknownTopic, WriteFailed
-from trimq.formats.content import (
+from trimq.formats.amqp_content.content import (
     NEVER,
     NO_BLOB,
     REFERENCE_BYTES,

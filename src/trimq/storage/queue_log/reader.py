@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from trimq.errors import ColdRead, DamagedSegment
-from trimq.formats.content import (
+from trimq.formats.amqp_content.content import (
     FOOTER,
     HEAD_BYTES,
     SHARED,

@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 from trimq.errors import Damage
-from trimq.formats.content import (
+from trimq.formats.amqp_content.content import (
     FOOTER,
     FOOTER_BYTES,
     TRANSIENT,

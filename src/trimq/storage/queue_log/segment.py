@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from trimq.formats.content import NEVER, NO_BLOB, Footer, Head
+from trimq.formats.amqp_content.content import NEVER, NO_BLOB, Footer, Head
 from trimq.storage.group_commit.segment import Segment
 from trimq.storage.io.files import File
 from trimq.storage.queue_log.body_references import References

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trimq.formats.content import NO_BLOB
+from trimq.formats.amqp_content.content import NO_BLOB
 from trimq.storage.group_commit.journal import Journal
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.queue_log.reader import Recents

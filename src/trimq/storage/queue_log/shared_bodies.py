@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable
 
 from trimq.errors import DamagedSegment, WriteFailed
-from trimq.formats.content import NO_BLOB, Content, seal
+from trimq.formats.amqp_content.content import NO_BLOB, Content, seal
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.queue_log.log import QueueLog
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from protocols.kafka.desk import Desk
 from protocols.kafka.strategies import examples, restricted, structs, versions_of
 
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
 from trimq.protocols.kafka.handlers.table_admin import HANDLERS
 from trimq.protocols.kafka.messages.metadata import MetadataRequest

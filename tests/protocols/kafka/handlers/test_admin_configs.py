@@ -8,9 +8,9 @@ import pytest
 from protocols.kafka.desk import NOW_MS, Desk
 
 from trimq.errors import StartMistake
-from trimq.formats.batch import check, seal
-from trimq.formats.compression import Codec
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import check, seal
 from trimq.model import Record
 from trimq.protocols.kafka.messages.configs import (
     AlterConfigsAlterableConfig,

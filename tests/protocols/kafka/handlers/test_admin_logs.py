@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from protocols.kafka.desk import NOW_MS, Desk
 
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
 from trimq.protocols.kafka.messages.acls import (
     AclCreation,

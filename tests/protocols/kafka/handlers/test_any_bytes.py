@@ -15,7 +15,7 @@ from protocols.kafka.strategies import examples, restricted, structs, versions_o
 from server.scripted import Peer, run
 
 from trimq.clock import Clock
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
 from trimq.metrics import Metrics
 from trimq.model import Record
 from trimq.protocols.client_counters import CountsOfAll

@@ -8,7 +8,7 @@ import pytest
 from protocols.kafka.desk import Desk
 from protocols.kafka.frames import request_frame
 
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import SYSTEM, Record
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers import fetch

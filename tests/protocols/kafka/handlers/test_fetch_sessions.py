@@ -9,7 +9,7 @@ from protocols.kafka.desk import Desk
 from protocols.kafka.fetch_exchanges import answer, ask, cache, exchange, told
 from protocols.kafka.frames import request_frame
 
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.fetch_sessions import PROTECTED_MS, FetchSessions

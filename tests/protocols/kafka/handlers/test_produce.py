@@ -9,8 +9,8 @@ from protocols.kafka.desk import Desk
 from protocols.kafka.frames import request_frame
 
 from trimq.errors import ProtocolError
-from trimq.formats.compression import Codec
-from trimq.formats.sealing import from_records
+from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.kafka_batch.compression import Codec
 from trimq.model import SYSTEM, Record
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from trimq.protocols.kafka.names.codes import Code

@@ -9,7 +9,7 @@ import pytest
 from protocols.rocketmq.handlers.test_pop import SECOND, made, pop
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
 
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.protocols.rocketmq.wire.remoting import Command
 
 ACK, CHANGE, BATCH = 200051, 200053, 200151

@@ -11,10 +11,10 @@ from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 from trimq.core.api.commit_log import Sharing
 from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
 from trimq.core.failures.ledger import Failure, Reason
-from trimq.formats.unit import LONGEST_PROPERTIES, Draft
-from trimq.formats.unit_hosts import pack_host
-from trimq.formats.unit_properties import read_properties
-from trimq.formats.unit_schedule import WHEEL_TOPIC
+from trimq.formats.rocketmq_unit.hosts import pack_host
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.schedule import WHEEL_TOPIC
+from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, Draft
 from trimq.model import SYSTEM
 from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
-from trimq.formats.unit_expiry import EXPIRES_MS, TTL_MS
-from trimq.formats.unit_properties import find_property, read_properties
+from trimq.formats.rocketmq_unit.properties import find_property, read_properties
+from trimq.formats.rocketmq_unit.ttl import EXPIRES_MS, TTL_MS
 from trimq.model import SYSTEM
 from trimq.protocols.rocketmq.wire.remoting import Command
 

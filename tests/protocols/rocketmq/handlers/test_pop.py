@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, Peer, bodies_of, units_of
 
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.wire.remoting import Command
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, Peer, bodies_of, request, units_of
 
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.wire.remoting import RESPONSE, Command
 

@@ -9,9 +9,9 @@ import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, units_of
 
 from trimq.errors import OtherHome
-from trimq.formats.unit_batch import Batched, write_batch
-from trimq.formats.unit_hosts import read_message_id, unpack_host
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.batch_body import Batched, write_batch
+from trimq.formats.rocketmq_unit.hosts import read_message_id, unpack_host
+from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.model import SYSTEM, Home
 
 

@@ -8,7 +8,7 @@ import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
 from trimq.core.failures.ledger import Failure, Reason
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.model import SYSTEM
 
 

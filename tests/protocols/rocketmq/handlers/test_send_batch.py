@@ -13,8 +13,8 @@ from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, Peer, units_of
 from protocols.rocketmq.rocketmq_desk import receive as arriving
 
 from trimq.core.security.access import Right
-from trimq.formats.unit import Unit
-from trimq.formats.unit_batch import write_batch
+from trimq.formats.rocketmq_unit.batch_body import write_batch
+from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.model import DEFAULT_NAMESPACE
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.send_batch import SendRuns

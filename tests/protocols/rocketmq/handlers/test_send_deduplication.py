@@ -8,7 +8,7 @@ import pytest
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, message
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
-from trimq.formats.unit_batch import write_batch
+from trimq.formats.rocketmq_unit.batch_body import write_batch
 from trimq.protocols.rocketmq.grpc.wire.enums import Code, MessageType
 from trimq.protocols.rocketmq.wire.remoting import Command
 

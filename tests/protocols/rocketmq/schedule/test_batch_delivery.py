@@ -12,10 +12,10 @@ from trimq.core.failures.ledger import Reason
 from trimq.core.scheduling.timers import FIRES_PER_TURN, TimerEntry
 from trimq.core.write_gate import WriteGate
 from trimq.errors import ReadOnly
-from trimq.formats.unit import LONGEST_PROPERTIES, Draft, Unit
-from trimq.formats.unit_hosts import pack_host
-from trimq.formats.unit_properties import read_properties
-from trimq.formats.unit_schedule import WHEEL_TOPIC
+from trimq.formats.rocketmq_unit.hosts import pack_host
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.schedule import WHEEL_TOPIC
+from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, Draft, Unit
 from trimq.model import SYSTEM, Buffer
 from trimq.protocols.rocketmq.schedule.scheduler import Delays
 from trimq.storage.commit_log.consume_queue import ConsumeQueue

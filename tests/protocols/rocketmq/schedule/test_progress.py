@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk
 
-from trimq.formats.unit_schedule import WHEEL_TOPIC
+from trimq.formats.rocketmq_unit.schedule import WHEEL_TOPIC
 from trimq.model import SYSTEM
 from trimq.protocols.rocketmq.schedule.offset_set import OffsetMarks
 from trimq.protocols.rocketmq.schedule.progress import Progress

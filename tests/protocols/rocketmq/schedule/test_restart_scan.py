@@ -13,7 +13,7 @@ from protocols.rocketmq.schedule.test_batch_delivery import DUE_MS, SECOND, bodi
 from trimq.core.api.commit_log import Sharing
 from trimq.core.scheduling.timers import FIRES_PER_TURN
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
+from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import SYSTEM
 from trimq.protocols.rocketmq.schedule import restart_scan
 from trimq.protocols.rocketmq.schedule.scheduler import GROUP

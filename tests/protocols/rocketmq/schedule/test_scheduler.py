@@ -12,9 +12,9 @@ from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
 from trimq.core.commit_log.stream import Entry, SharedStream
 from trimq.errors import DamagedSegment
-from trimq.formats.unit import Unit
-from trimq.formats.unit_properties import read_properties
-from trimq.formats.unit_schedule import WHEEL_TOPIC
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.schedule import WHEEL_TOPIC
+from trimq.formats.rocketmq_unit.unit import Unit
 
 
 def delayed(desk: Desk, properties: str, body: bytes = b"late", **fields: Any) -> Any:

@@ -25,8 +25,8 @@ from protocols.rocketmq.transaction_desk import (
 
 from trimq.core.commit_log.stream import SharedStream
 from trimq.errors import DamagedSegment
-from trimq.formats.unit import Unit
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.transactions import half_messages
 from trimq.protocols.rocketmq.wire.remoting import Command

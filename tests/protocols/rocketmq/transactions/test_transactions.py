@@ -23,7 +23,7 @@ from protocols.rocketmq.transaction_desk import (
 )
 
 from trimq.core.failures.ledger import Reason
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.model import SYSTEM
 
 

@@ -8,7 +8,7 @@ import pytest
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, message
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, read_frame
 
-from trimq.formats.unit_batch import write_batch
+from trimq.formats.rocketmq_unit.batch_body import write_batch
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import Code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, VALUE_ENDS, read_plain_properties, tags_code
+from trimq.formats.rocketmq_unit.properties import KEYS, TAGS, UNIQUE_KEY, VALUE_ENDS, read_plain_properties, tags_code
 from trimq.protocols.rocketmq.wire.fast_properties import PlainProperties, PropertyShapes
 from trimq.protocols.rocketmq.wire.responses import is_quotable
 

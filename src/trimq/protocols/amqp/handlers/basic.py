@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 
 from trimq.core.queues.consumers import Subscription
-from trimq.formats.field_tables import Table
+from trimq.formats.amqp_content.field_tables import Table
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel, Settlement
 from trimq.protocols.amqp.codes import Code, Failure

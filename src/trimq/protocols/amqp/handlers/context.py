@@ -13,7 +13,7 @@ from trimq.core.api.queues import Queueing
 from trimq.core.queues.queue import Wait
 from trimq.core.security.authentication import Logins
 from trimq.errors import ColdRead, Refusal
-from trimq.formats.field_tables import Table
+from trimq.formats.amqp_content.field_tables import Table
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel, Transaction

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 
-from trimq.formats.property_list import read_property, replace
+from trimq.formats.amqp_content.property_list import read_property, replace
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
 from trimq.protocols.amqp.codes import Code, Failure

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trimq.errors import MessageTooLong, Refusal
-from trimq.formats.property_list import FLAGS, read_property
+from trimq.formats.amqp_content.property_list import FLAGS, read_property
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel, Transaction
 from trimq.protocols.amqp.codes import Code, Failure

@@ -7,7 +7,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from trimq.formats.field_tables import Table
+from trimq.formats.amqp_content.field_tables import Table
 
 # The words with which fields are declared: they say how a field is written, and are looked up by name.
 Octet = int

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.security.quotas import Direction
 from trimq.errors import MissingKey, ProtocolError, Refusal, UntimelyRecord
-from trimq.formats.batch import LENGTH_ENDS_AT, TRANSACTIONAL_BIT, BadBatch, check_sent
-from trimq.formats.compression import Codec
+from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import LENGTH_ENDS_AT, TRANSACTIONAL_BIT, BadBatch, check_sent
 from trimq.model import Buffer
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Parts, Reply

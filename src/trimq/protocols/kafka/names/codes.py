@@ -8,8 +8,8 @@ from enum import IntEnum
 from trimq import errors
 from trimq.errors import Refusal
 from trimq.errors import transactions as transaction_refusals
-from trimq.formats.batch import BadBatch, BadChecksum, BadLength, OldMagic, UnsupportedMagic
-from trimq.formats.records import BadPayload, BatchTooLarge
+from trimq.formats.kafka_batch.header import BadBatch, BadChecksum, BadLength, OldMagic, UnsupportedMagic
+from trimq.formats.kafka_batch.records import BadPayload, BatchTooLarge
 
 
 class Code(IntEnum):

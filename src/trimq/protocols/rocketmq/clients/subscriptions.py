@@ -9,7 +9,7 @@ import msgspec
 
 from trimq.core.commit_log.stream import Interest
 from trimq.core.filters.sql_filter import BadSelector, read_selector
-from trimq.formats.unit_properties import read_properties, tags_code
+from trimq.formats.rocketmq_unit.properties import read_properties, tags_code
 from trimq.protocols.rocketmq.wire.codes import Code, Failure
 
 ALL = "*"

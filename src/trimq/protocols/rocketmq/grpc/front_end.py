@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from trimq.errors import Refusal
-from trimq.formats.unit_hosts import pack_host
+from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.model import Caller
 from trimq.protocols.contract import CallerFacts, CallRun, Parts, Reply, Sink
 from trimq.protocols.rocketmq.grpc.clients.auto_renew import Renewals

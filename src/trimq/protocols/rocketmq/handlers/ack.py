@@ -15,7 +15,7 @@ import msgspec
 from trimq.core.commit_log.topics import SharedTopic
 from trimq.core.pop.receipts import Receipt
 from trimq.errors import Refusal, UnknownTopic
-from trimq.formats.unit_popping import returned_topic
+from trimq.formats.rocketmq_unit.retries import returned_topic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object

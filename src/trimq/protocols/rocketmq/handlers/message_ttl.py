@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
-from trimq.formats.unit_expiry import LIMITS, TTL_MS, read_limit
+from trimq.formats.rocketmq_unit.ttl import LIMITS, TTL_MS, read_limit
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.codes import Code, Failure
 

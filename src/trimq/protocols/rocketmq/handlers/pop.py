@@ -14,10 +14,10 @@ import msgspec
 from trimq.core.commit_log.topics import READABLE, SharedTopic
 from trimq.core.pop.receipts import Popped, Received, Wish
 from trimq.errors import Refusal, UnknownTopic
-from trimq.formats.unit import Draft, encode_unit
-from trimq.formats.unit_copies import copied_properties
-from trimq.formats.unit_popping import OPTIONAL_IN_RETURNED, RECEIPT, can_come_back
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.copies import copied_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.retries import OPTIONAL_IN_RETURNED, RECEIPT, can_come_back
+from trimq.formats.rocketmq_unit.unit import Draft, encode_unit
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.clients.subscriptions import read_interest

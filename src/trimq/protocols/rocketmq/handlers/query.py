@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.unit import Draft, Unit, encode_unit
+from trimq.formats.rocketmq_unit.unit import Draft, Unit, encode_unit
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.reset_offset import known_topic

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.unit_hosts import BadMessageId, read_message_id
+from trimq.formats.rocketmq_unit.hosts import BadMessageId, read_message_id
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.clients.notifications import REMOTING

@@ -6,8 +6,8 @@ The answer leaves when the reply is durable and the client has taken it, refused
 from __future__ import annotations
 
 from trimq.errors import Refusal
-from trimq.formats.unit_hosts import offset_message_id
-from trimq.formats.unit_properties import TAGS, read_properties, tags_code, write_properties
+from trimq.formats.rocketmq_unit.hosts import offset_message_id
+from trimq.formats.rocketmq_unit.properties import TAGS, read_properties, tags_code, write_properties
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.clients.requests_to_clients import Waiting
 from trimq.protocols.rocketmq.handlers.context import Context

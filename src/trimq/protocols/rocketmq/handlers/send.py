@@ -16,20 +16,10 @@ from trimq.core.commit_log.stream import SharedStream
 from trimq.core.commit_log.topics import INHERITABLE, WRITABLE, SharedDefinition, SharedTopic
 from trimq.core.failures.ledger import Reason
 from trimq.errors import MessageTooLong, OtherHome, PropertiesTooLong, Refusal, UnknownTopic
-from trimq.formats.unit import (
-    BORN_HOST_V6,
-    LONGEST_PROPERTIES,
-    LONGEST_SENT_PROPERTIES,
-    STORE_HOST_V6,
-    TRANSACTION_BITS,
-    BadUnit,
-    Draft,
-)
-from trimq.formats.unit_batch import read_batch
-from trimq.formats.unit_expiry import LIMITS
-from trimq.formats.unit_hosts import offset_message_id, unique_key
-from trimq.formats.unit_letters import TRANSACTIONAL
-from trimq.formats.unit_properties import (
+from trimq.formats.rocketmq_unit.batch_body import read_batch
+from trimq.formats.rocketmq_unit.dead_letters import TRANSACTIONAL
+from trimq.formats.rocketmq_unit.hosts import offset_message_id, unique_key
+from trimq.formats.rocketmq_unit.properties import (
     TAGS,
     UNIQUE_KEY,
     VALUE_ENDS,
@@ -38,7 +28,17 @@ from trimq.formats.unit_properties import (
     tags_code,
     write_properties,
 )
-from trimq.formats.unit_schedule import DELAY
+from trimq.formats.rocketmq_unit.schedule import DELAY
+from trimq.formats.rocketmq_unit.ttl import LIMITS
+from trimq.formats.rocketmq_unit.unit import (
+    BORN_HOST_V6,
+    LONGEST_PROPERTIES,
+    LONGEST_SENT_PROPERTIES,
+    STORE_HOST_V6,
+    TRANSACTION_BITS,
+    BadUnit,
+    Draft,
+)
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.message_ttl import limit_life, limits_all

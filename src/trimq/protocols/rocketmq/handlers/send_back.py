@@ -12,13 +12,13 @@ from trimq.core.commit_log.stream import SharedStream
 from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
 from trimq.core.failures.ledger import Reason
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.unit import Draft, Unit
-from trimq.formats.unit_copies import OF_THE_BROKER, WAIT, copied_properties
-from trimq.formats.unit_expiry import EXPIRES_MS, keep_expiry
-from trimq.formats.unit_hosts import offset_message_id
-from trimq.formats.unit_popping import OPTIONAL_IN_DEAD, ORIGIN_ID, RETRY_TOPIC
-from trimq.formats.unit_properties import TAGS, read_properties, tags_code
-from trimq.formats.unit_schedule import DELAY
+from trimq.formats.rocketmq_unit.copies import OF_THE_BROKER, WAIT, copied_properties
+from trimq.formats.rocketmq_unit.hosts import offset_message_id
+from trimq.formats.rocketmq_unit.properties import TAGS, read_properties, tags_code
+from trimq.formats.rocketmq_unit.retries import OPTIONAL_IN_DEAD, ORIGIN_ID, RETRY_TOPIC
+from trimq.formats.rocketmq_unit.schedule import DELAY
+from trimq.formats.rocketmq_unit.ttl import EXPIRES_MS, keep_expiry
+from trimq.formats.rocketmq_unit.unit import Draft, Unit
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.topic_creation import when_made

@@ -11,8 +11,8 @@ import msgspec
 from trimq.core.commit_log.stream import SharedStream
 from trimq.core.commit_log.topics import WRITABLE, SharedTopic
 from trimq.errors import Refusal
-from trimq.formats.unit import BORN_HOST_V6, LONGEST_SENT_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
-from trimq.formats.unit_runs import Lane, Message, checksum
+from trimq.formats.rocketmq_unit.batch_encoder import Lane, Message, checksum
+from trimq.formats.rocketmq_unit.unit import BORN_HOST_V6, LONGEST_SENT_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.message_ttl import limits_all

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from trimq.formats.unit import Unit
-from trimq.formats.unit_hosts import offset_message_id
-from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC, TRANSACTIONAL
-from trimq.formats.unit_properties import UNIQUE_KEY, read_properties
-from trimq.formats.unit_schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
+from trimq.formats.rocketmq_unit.dead_letters import REAL_QUEUE, REAL_TOPIC, TRANSACTIONAL
+from trimq.formats.rocketmq_unit.hosts import offset_message_id
+from trimq.formats.rocketmq_unit.properties import UNIQUE_KEY, read_properties
+from trimq.formats.rocketmq_unit.schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
+from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.model import SYSTEM
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context

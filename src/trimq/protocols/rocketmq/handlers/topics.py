@@ -9,7 +9,7 @@ import msgspec
 
 from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
 from trimq.errors import UnknownTopic
-from trimq.formats.unit_expiry import read_limit
+from trimq.formats.rocketmq_unit.ttl import read_limit
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object

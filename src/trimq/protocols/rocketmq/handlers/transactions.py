@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.unit_hosts import BadMessageId, read_message_id
+from trimq.formats.rocketmq_unit.hosts import BadMessageId, read_message_id
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.codes import Code, Failure

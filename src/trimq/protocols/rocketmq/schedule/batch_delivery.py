@@ -12,10 +12,10 @@ from trimq.core.commit_log.stream import AppendedRun, SharedStream
 from trimq.core.commit_log.topics import SharedTopic
 from trimq.core.scheduling.timers import TimerEntry
 from trimq.errors import Refusal
-from trimq.formats.unit import LONGEST_PROPERTIES
-from trimq.formats.unit_copies import read_original
-from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
-from trimq.formats.unit_properties import (
+from trimq.formats.rocketmq_unit.batch_encoder import Lane, Message
+from trimq.formats.rocketmq_unit.copies import read_original
+from trimq.formats.rocketmq_unit.dead_letters import REAL_QUEUE, REAL_TOPIC
+from trimq.formats.rocketmq_unit.properties import (
     KEYS,
     NAME_ENDS,
     TAGS,
@@ -24,8 +24,8 @@ from trimq.formats.unit_properties import (
     read_plain_properties,
     tags_code,
 )
-from trimq.formats.unit_runs import Lane, Message
-from trimq.formats.unit_schedule import TIMER_OUT_MS, read_time
+from trimq.formats.rocketmq_unit.schedule import TIMER_OUT_MS, read_time
+from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES
 from trimq.model import SYSTEM
 
 RECALLED = "TIMER_DEL_UNIQKEY"

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from trimq.core.commit_log.topics import SharedTopic
 from trimq.errors import Refusal
-from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
-from trimq.formats.unit_properties import UNIQUE_KEY
-from trimq.formats.unit_schedule import TIMER_OUT_MS
+from trimq.formats.rocketmq_unit.dead_letters import REAL_QUEUE, REAL_TOPIC
+from trimq.formats.rocketmq_unit.properties import UNIQUE_KEY
+from trimq.formats.rocketmq_unit.schedule import TIMER_OUT_MS
 from trimq.protocols.rocketmq.schedule.scheduler import DELAYING, Delays, Waiting
 from trimq.protocols.rocketmq.wire.fast_properties import PropertyShapes
 

@@ -7,9 +7,9 @@ import base64
 import binascii
 
 from trimq.errors import Refusal
-from trimq.formats.unit_letters import REAL_TOPIC
-from trimq.formats.unit_properties import UNIQUE_KEY, write_properties
-from trimq.formats.unit_schedule import TIMER_OUT_MS, read_time
+from trimq.formats.rocketmq_unit.dead_letters import REAL_TOPIC
+from trimq.formats.rocketmq_unit.properties import UNIQUE_KEY, write_properties
+from trimq.formats.rocketmq_unit.schedule import TIMER_OUT_MS, read_time
 from trimq.protocols.rocketmq.schedule.batch_delivery import RECALLED
 from trimq.protocols.rocketmq.schedule.restart_scan import recall_word
 from trimq.protocols.rocketmq.wire.codes import Code, Failure

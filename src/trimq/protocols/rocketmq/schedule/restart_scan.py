@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from trimq.clock import Timeline, Timer
 from trimq.core.api.commit_log import Sharing
 from trimq.errors import Refusal
-from trimq.formats.unit import Unit, read_unit
-from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
-from trimq.formats.unit_properties import NAME_ENDS, UNIQUE_KEY, find_property, read_properties
-from trimq.formats.unit_schedule import SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
+from trimq.formats.rocketmq_unit.dead_letters import REAL_QUEUE, REAL_TOPIC
+from trimq.formats.rocketmq_unit.properties import NAME_ENDS, UNIQUE_KEY, find_property, read_properties
+from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
+from trimq.formats.rocketmq_unit.unit import Unit, read_unit
 from trimq.model import SYSTEM, StreamId
 from trimq.protocols.rocketmq.schedule.batch_delivery import RECALLED, units_at
 from trimq.protocols.rocketmq.schedule.progress import Progress

@@ -15,11 +15,11 @@ from trimq.core.commit_log.topics import SharedTopic
 from trimq.core.failures.ledger import Reason
 from trimq.core.scheduling.timers import RETRY_MS, Pending, TimerEntry, Timers
 from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
-from trimq.formats.unit import Draft, Unit
-from trimq.formats.unit_copies import OF_THE_BROKER, copied_properties
-from trimq.formats.unit_letters import REAL_QUEUE, REAL_TOPIC
-from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, read_properties, tags_code
-from trimq.formats.unit_schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
+from trimq.formats.rocketmq_unit.copies import OF_THE_BROKER, copied_properties
+from trimq.formats.rocketmq_unit.dead_letters import REAL_QUEUE, REAL_TOPIC
+from trimq.formats.rocketmq_unit.properties import TAGS, UNIQUE_KEY, read_properties, tags_code
+from trimq.formats.rocketmq_unit.schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
+from trimq.formats.rocketmq_unit.unit import Draft, Unit
 from trimq.model import SYSTEM, StreamId
 from trimq.protocols.rocketmq.schedule.batch_delivery import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueRow
 from trimq.protocols.rocketmq.schedule.progress import Batch, Progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimq.config import Settings
 from trimq.core.metadata.cluster import Cluster
-from trimq.formats.unit_hosts import pack_host
+from trimq.formats.rocketmq_unit.hosts import pack_host
 
 NAMES_PROTOCOL = "rocketmq"
 BROKER_PROTOCOL = "rocketmq_broker"

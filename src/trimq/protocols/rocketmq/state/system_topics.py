@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trimq.core.commit_log.topics import INHERITABLE, READABLE, WRITABLE, SharedDefinition
-from trimq.formats.unit_letters import CHECK_MAX_TOPIC
-from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
+from trimq.formats.rocketmq_unit.dead_letters import CHECK_MAX_TOPIC
+from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import DEFAULT_NAMESPACE
 
 DEFAULT_TOPIC = "TBW102"

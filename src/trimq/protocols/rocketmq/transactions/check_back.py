@@ -15,12 +15,18 @@ from trimq.core.commit_log.stream import Appended
 from trimq.core.failures.ledger import Reason
 from trimq.core.scheduling.timers import RETRY_MS, TURN_MS
 from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
-from trimq.formats.unit import Draft, Unit, encode_unit
-from trimq.formats.unit_copies import WAIT, copied_properties
-from trimq.formats.unit_hosts import offset_message_id
-from trimq.formats.unit_letters import CHECK_MAX_TOPIC, CHECKED_TIMES, PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
-from trimq.formats.unit_properties import UNIQUE_KEY
-from trimq.formats.unit_schedule import read_time
+from trimq.formats.rocketmq_unit.copies import WAIT, copied_properties
+from trimq.formats.rocketmq_unit.dead_letters import (
+    CHECK_MAX_TOPIC,
+    CHECKED_TIMES,
+    PRODUCER_GROUP,
+    REAL_QUEUE,
+    REAL_TOPIC,
+)
+from trimq.formats.rocketmq_unit.hosts import offset_message_id
+from trimq.formats.rocketmq_unit.properties import UNIQUE_KEY
+from trimq.formats.rocketmq_unit.schedule import read_time
+from trimq.formats.rocketmq_unit.unit import Draft, Unit, encode_unit
 from trimq.model import SYSTEM
 from trimq.protocols.rocketmq.clients.notifications import Question
 from trimq.protocols.rocketmq.clients.registry import Client, Clients

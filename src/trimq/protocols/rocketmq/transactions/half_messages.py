@@ -16,11 +16,18 @@ from trimq.core.commit_log.stream import Appended, SharedStream
 from trimq.core.commit_log.topics import SharedTopic
 from trimq.core.scheduling.timers import RETRY_MS
 from trimq.errors import OffsetOutOfRange, Refusal
-from trimq.formats.unit import TRANSACTION_BITS, Draft, Unit
-from trimq.formats.unit_copies import OF_THE_BROKER, WAIT, copied_properties
-from trimq.formats.unit_letters import CHECK_MAX_TOPIC, CHECKED_TIMES, HALF_FIRST, REAL_TOPIC
-from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, find_property, read_properties, tags_code, write_properties
-from trimq.formats.unit_schedule import SCHEDULE_TOPIC, WHEEL_TOPIC, read_time
+from trimq.formats.rocketmq_unit.copies import OF_THE_BROKER, WAIT, copied_properties
+from trimq.formats.rocketmq_unit.dead_letters import CHECK_MAX_TOPIC, CHECKED_TIMES, HALF_FIRST, REAL_TOPIC
+from trimq.formats.rocketmq_unit.properties import (
+    TAGS,
+    UNIQUE_KEY,
+    find_property,
+    read_properties,
+    tags_code,
+    write_properties,
+)
+from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, WHEEL_TOPIC, read_time
+from trimq.formats.rocketmq_unit.unit import TRANSACTION_BITS, Draft, Unit
 from trimq.model import SYSTEM
 from trimq.protocols.rocketmq.state.identity import Identity
 from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC, OP_TOPIC

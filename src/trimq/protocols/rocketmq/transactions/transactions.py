@@ -14,9 +14,8 @@ from trimq.core.commit_log.stream import Appended, Entry, SharedStream
 from trimq.core.commit_log.topics import SharedTopic
 from trimq.core.failures.ledger import Reason
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.unit import TRANSACTION_COMMIT, Unit
-from trimq.formats.unit_copies import WAIT
-from trimq.formats.unit_letters import (
+from trimq.formats.rocketmq_unit.copies import WAIT
+from trimq.formats.rocketmq_unit.dead_letters import (
     CHECK_MAX_TOPIC,
     CHECKED_TIMES,
     HALF_FIRST,
@@ -24,8 +23,9 @@ from trimq.formats.unit_letters import (
     REAL_QUEUE,
     REAL_TOPIC,
 )
-from trimq.formats.unit_properties import TAGS, UNIQUE_KEY, tags_code
-from trimq.formats.unit_schedule import read_time
+from trimq.formats.rocketmq_unit.properties import TAGS, UNIQUE_KEY, tags_code
+from trimq.formats.rocketmq_unit.schedule import read_time
+from trimq.formats.rocketmq_unit.unit import TRANSACTION_COMMIT, Unit
 from trimq.model import SYSTEM
 from trimq.protocols.rocketmq.clients.registry import Clients
 from trimq.protocols.rocketmq.schedule.scheduler import Delays

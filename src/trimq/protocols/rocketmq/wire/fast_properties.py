@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from trimq.formats.unit_properties import (
+from trimq.formats.rocketmq_unit.properties import (
     KEYS,
     NAME_ENDS,
     TAGS,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.formats.unit import COMPRESSED, Unit
-from trimq.formats.unit_hosts import offset_message_id, pack_host, unpack_host
-from trimq.formats.unit_properties import read_properties, split_keys, write_properties
-from trimq.formats.unit_schedule import read_time
+from trimq.formats.rocketmq_unit.hosts import offset_message_id, pack_host, unpack_host
+from trimq.formats.rocketmq_unit.properties import read_properties, split_keys, write_properties
+from trimq.formats.rocketmq_unit.schedule import read_time
+from trimq.formats.rocketmq_unit.unit import COMPRESSED, Unit
 from trimq.protocols.rocketmq.grpc.clients.message_view import RESERVED, kind_of, present, set_ms, write_message
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import DigestType, Encoding

@@ -10,7 +10,7 @@ import pytest
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, message
 from protocols.rocketmq.rocketmq_desk import NOW_MS, units_of
 
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.model import SYSTEM, Home
 from trimq.protocols.rocketmq.grpc.front_end import METHODS
 from trimq.protocols.rocketmq.grpc.handlers.send import queue_of_group

@@ -15,7 +15,7 @@ from protocols.rocketmq.grpc.grpc_line import Line
 from protocols.rocketmq.rocketmq_desk import NOW_MS, units_of
 
 from trimq.core.security.access import Right
-from trimq.formats.unit import Unit
+from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM
 from trimq.protocols.grpc.frames import Fault, Kind
 from trimq.protocols.rocketmq.grpc.wire import wire

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimq.formats.unit import read_unit
+from trimq.formats.rocketmq_unit.unit import read_unit
 from trimq.model import Buffer
 from trimq.protocols.rocketmq.clients.notifications import Question
 from trimq.protocols.rocketmq.grpc.clients.message_view import present

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from trimq.formats.unit import COMPRESSED, Unit
-from trimq.formats.unit_hosts import offset_message_id, unpack_host
-from trimq.formats.unit_letters import TRANSACTIONAL
-from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, read_properties, split_keys
-from trimq.formats.unit_schedule import DELAY, read_time
+from trimq.formats.rocketmq_unit.dead_letters import TRANSACTIONAL
+from trimq.formats.rocketmq_unit.hosts import offset_message_id, unpack_host
+from trimq.formats.rocketmq_unit.properties import KEYS, TAGS, UNIQUE_KEY, read_properties, split_keys
+from trimq.formats.rocketmq_unit.schedule import DELAY, read_time
+from trimq.formats.rocketmq_unit.unit import COMPRESSED, Unit
 from trimq.model import Buffer
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import DigestType, Encoding, MessageType

@@ -13,7 +13,7 @@ from trimq.core.commit_log.stream import Interest
 from trimq.core.commit_log.topics import SharedTopic
 from trimq.core.pop.receipts import Received, Wish
 from trimq.errors import Refusal
-from trimq.formats.unit_properties import TAGS, find_property
+from trimq.formats.rocketmq_unit.properties import TAGS, find_property
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.clients.subscriptions import SQL, TAG, read_interest, split_tags
 from trimq.protocols.rocketmq.grpc.clients.auto_renew import INVISIBLE_MS

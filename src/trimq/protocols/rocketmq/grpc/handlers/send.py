@@ -17,10 +17,10 @@ from trimq.core.api.commit_log import Outgoing
 from trimq.core.commit_log.stream import SharedStream
 from trimq.core.commit_log.topics import WRITABLE, SharedTopic
 from trimq.errors import Refusal, UnknownTopic
-from trimq.formats.unit import COMPRESSED, Draft
-from trimq.formats.unit_hosts import offset_message_id
-from trimq.formats.unit_letters import PRODUCER_GROUP, TRANSACTIONAL
-from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, java_hash, tags_code
+from trimq.formats.rocketmq_unit.dead_letters import PRODUCER_GROUP, TRANSACTIONAL
+from trimq.formats.rocketmq_unit.hosts import offset_message_id
+from trimq.formats.rocketmq_unit.properties import KEYS, TAGS, UNIQUE_KEY, java_hash, tags_code
+from trimq.formats.rocketmq_unit.unit import COMPRESSED, Draft
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.grpc.clients.call import Call, refused, reply, reply_when_durable, status
 from trimq.protocols.rocketmq.grpc.clients.message_view import (

@@ -11,10 +11,10 @@ from google.protobuf.message import DecodeError
 from trimq.core.commit_log.stream import SharedStream
 from trimq.core.commit_log.topics import WRITABLE, SharedTopic
 from trimq.errors import Refusal
-from trimq.formats.unit import COMPRESSED, LONGEST_SENT_PROPERTIES
-from trimq.formats.unit_letters import PRODUCER_GROUP
-from trimq.formats.unit_properties import KEYS, TAGS, UNIQUE_KEY, tags_code, write_properties
-from trimq.formats.unit_runs import Lane, Message, checksum
+from trimq.formats.rocketmq_unit.batch_encoder import Lane, Message, checksum
+from trimq.formats.rocketmq_unit.dead_letters import PRODUCER_GROUP
+from trimq.formats.rocketmq_unit.properties import KEYS, TAGS, UNIQUE_KEY, tags_code, write_properties
+from trimq.formats.rocketmq_unit.unit import COMPRESSED, LONGEST_SENT_PROPERTIES
 from trimq.protocols.contract import CallerFacts, Parts, Reply
 from trimq.protocols.rocketmq.grpc.clients.call import Call, refused
 from trimq.protocols.rocketmq.grpc.clients.message_view import BORN_HOST, BORN_MS, MESSAGE_GROUP, TRACE_CONTEXT

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from trimq.errors import Refusal
-from trimq.formats.unit import Unit
-from trimq.formats.unit_letters import PRODUCER_GROUP, REAL_TOPIC
-from trimq.formats.unit_properties import read_properties
+from trimq.formats.rocketmq_unit.dead_letters import PRODUCER_GROUP, REAL_TOPIC
+from trimq.formats.rocketmq_unit.properties import read_properties
+from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.model import SYSTEM
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.grpc.clients.call import Call, refused, reply, reply_when_durable, status

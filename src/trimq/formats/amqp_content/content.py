@@ -1,0 +1,323 @@
+"""The stored form of one AMQP content: where it was published, its properties as they were sent, its body. Knows bytes;
+which queue it is in and who has had it is kept elsewhere.
+
+| crc u32 | length u32 | version u8 | flags u8 | exchange u8 | key u8 | header u32 |
+| offset u64 | published i64 | expires i64 |
+| exchange | key | header: property flags and list, raw | body |
+
+`length` counts what follows it; exchange, key and header in the head are lengths; times are milliseconds, -1 is never.
+The checksum covers the contents first and then the head behind `length`, so that of a content which goes to many queues
+it is computed once.
+
+Where a body is kept once for several queues, a reference stands in its place: | blob u64 | bytes u64 |.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import NamedTuple
+
+from trimq.errors import InvalidRecords
+from trimq.formats.amqp_content.field_tables import BadField, Table, Value
+from trimq.formats.amqp_content.property_list import EMPTY, read_headers, write_properties
+from trimq.formats.checksum import crc32c
+from trimq.model import Buffer, Headers, Record
+
+VERSION = 1
+NEVER = -1
+
+TRANSIENT = 1  # gone after a restart
+RETURNED = 2  # it was delivered before, from another queue
+SHARED = 4  # a reference stands in place of the body
+FOOTER = 128  # the end of a sealed segment, no content
+
+NO_BLOB = -1
+
+_PREFIX = Struct(">II")
+_REST = Struct(">BBBBIQqq")
+_pack_prefix, _pack_rest = _PREFIX.pack, _REST.pack
+HEAD_BYTES = _PREFIX.size + _REST.size
+MAX_RECORD_BYTES = (1 << 32) - 1
+
+_REFERENCE = Struct(">QQ")
+REFERENCE_BYTES = _REFERENCE.size
+
+_NO_BODY = SHARED | FOOTER
+
+# Longer bodies are not copied to stand beside their names.
+_JOIN_BELOW = 4096
+
+_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor
+
+
+class Content(NamedTuple):
+    """Names are raw UTF-8; `header` is the property flags and list as the wire has them."""
+
+    exchange: bytes
+    key: bytes
+    header: bytes
+    body: bytes
+    published_ms: int
+
+
+class Sealed(NamedTuple):
+    """A content ready to be appended to any number of logs. `blob`: where its body is, if not in `parts`."""
+
+    content: Content
+    parts: tuple[bytes, ...]
+    size: int
+    crc: int
+    blob: int = NO_BLOB
+
+
+class Stored(NamedTuple):
+    """A content in its place. `expires_ms` NEVER: it does not."""
+
+    offset: int
+    flags: int
+    expires_ms: int
+    content: Content
+
+    @property
+    def is_transient(self) -> bool:
+        return self.flags & TRANSIENT != 0
+
+
+class Head(NamedTuple):
+    """What scanning needs to know of a record without its contents. `end` is where the next one begins; `blob` is where
+    its body is, if not there."""
+
+    offset: int
+    flags: int
+    expires_ms: int
+    published_ms: int
+    body_bytes: int
+    end: int
+    blob: int = NO_BLOB
+
+
+def seal(content: Content) -> Sealed:
+    """Compute once what every queue stores alike."""
+    exchange, key, header, body, _ = content
+    names = exchange + key + header
+    if len(body) < _JOIN_BELOW:
+        joined = names + body
+        return _new_tuple(Sealed, (content, (joined,), len(joined), crc32c(joined), NO_BLOB))
+    return Sealed(content, (names, body), len(names) + len(body), crc32c(body, crc32c(names)))
+
+
+def seal_reference(content: Content, blob: int) -> Sealed:
+    """As `seal`, for a content whose body is kept in a blob."""
+    exchange, key, header, body, _ = content
+    joined = exchange + key + header + _REFERENCE.pack(blob, len(body))
+    return Sealed(content, (joined,), len(joined), crc32c(joined), blob)
+
+
+def encode_head(sealed: Sealed, offset: int, expires_ms: int, flags: int) -> bytes:
+    """What stands before the parts of `sealed` in one log."""
+    content, _, size, crc, _ = sealed
+    rest = _REST.pack(
+        VERSION,
+        flags,
+        len(content.exchange),
+        len(content.key),
+        len(content.header),
+        offset,
+        content.published_ms,
+        expires_ms,
+    )
+    return _PREFIX.pack(crc32c(rest, crc), len(rest) + size) + rest
+
+
+def encode_all(contents: Sequence[Content], offset: int, expires_ms: int, flags: int) -> list[bytes]:
+    """The whole records of contents that are stored one after the other, the first of them with this offset."""
+    records: list[bytes] = []
+    known: tuple[bytes, ...] = ()
+    for exchange, key, header, body, published_ms in contents:
+        if (exchange, key, header) != known:  # which all have in common, as a rule
+            known = (exchange, key, header)
+            names = exchange + key + header
+            names_crc, names_size = crc32c(names), _REST.size + len(names)
+            lengths = (len(exchange), len(key), len(header))
+        rest = _pack_rest(VERSION, flags, *lengths, offset, published_ms, expires_ms)
+        crc = crc32c(rest, crc32c(body, names_crc))
+        records.append(_pack_prefix(crc, names_size + len(body)) + rest + names + body)
+        offset += 1
+    return records
+
+
+def encode(sealed: Sealed, offset: int, expires_ms: int = NEVER, flags: int = 0) -> bytes:
+    """The whole record."""
+    return b"".join((encode_head(sealed, offset, expires_ms, flags), *sealed.parts))
+
+
+def read_head(data: Buffer, position: int) -> Head | None:
+    """The head of the record at `position`. None: there is no whole record. The checksum is not looked at."""
+    start = position + _PREFIX.size
+    if position + HEAD_BYTES > len(data):
+        return None
+    length = _PREFIX.unpack_from(data, position)[1]
+    end = start + length
+    if end > len(data) or length < _REST.size:
+        return None
+    version, flags, exchange, key, header, offset, published_ms, expires_ms = _REST.unpack_from(data, start)
+    body_bytes = length - _REST.size - exchange - key - header
+    if version != VERSION or body_bytes < 0:
+        return None
+    if flags & _NO_BODY == SHARED and body_bytes == REFERENCE_BYTES:
+        blob, body_bytes = _REFERENCE.unpack_from(data, end - REFERENCE_BYTES)
+        return Head(offset, flags, expires_ms, published_ms, body_bytes, end, blob)
+    return Head(offset, flags, expires_ms, published_ms, body_bytes, end)
+
+
+def record_bytes(data: Buffer, position: int) -> int:
+    """How long the record says that it is, of which only the prefix need be there; 0: not even that is."""
+    if position + _PREFIX.size > len(data):
+        return 0
+    return _PREFIX.size + int(_PREFIX.unpack_from(data, position)[1])
+
+
+def is_whole(data: Buffer, position: int, head: Head) -> bool:
+    """Whether the checksum of the record at `position`, whose head this is, holds."""
+    view = memoryview(data)
+    contents = position + HEAD_BYTES
+    crc = crc32c(view[contents : head.end])
+    expected: int = _PREFIX.unpack_from(data, position)[0]
+    return crc32c(view[position + _PREFIX.size : contents], crc) == expected
+
+
+def check(data: Buffer, position: int) -> Head | None:
+    """The head of the record at `position`. None: there is no whole one, or its bytes are damaged."""
+    head = read_head(data, position)
+    return head if head is not None and is_whole(data, position, head) else None
+
+
+def read_stored(data: Buffer, position: int) -> tuple[Stored, int] | None:
+    """The content at `position`, and where the next one begins. None: there is no whole one. Copies what it needs. The
+    body of one that is SHARED is its reference."""
+    head = check(data, position)
+    if head is None:
+        return None
+    _, _, exchange, key, header, _, published_ms, _ = _REST.unpack_from(data, position + _PREFIX.size)
+    at = position + HEAD_BYTES
+    names_end = at + exchange + key + header
+    names = bytes(data[at:names_end])
+    content = Content(
+        names[:exchange],
+        names[exchange : exchange + key],
+        names[exchange + key :],
+        bytes(data[names_end : head.end]),
+        published_ms,
+    )
+    return Stored(head.offset, head.flags, head.expires_ms, content), head.end
+
+
+def iterate(data: Buffer, position: int = 0) -> Iterator[tuple[int, Head]]:
+    """Positions and heads of the whole records from `position` on; ends at the first bytes that are none."""
+    while (head := check(data, position)) is not None:
+        yield position, head
+        position = head.end
+
+
+def blob_of(stored: Stored) -> int:
+    """Where the body of a content is that was read as SHARED. InvalidRecords: there is no reference."""
+    if len(stored.content.body) != REFERENCE_BYTES:
+        raise InvalidRecords("a reference to a shared body is damaged")
+    blob: int = _REFERENCE.unpack(stored.content.body)[0]
+    return blob
+
+
+# -- footers: the last record of a sealed segment, and before it the references of its messages, if they have any
+
+_FOOTER = Struct(">IIIqqQqqq")
+FOOTER_BYTES = HEAD_BYTES + _FOOTER.size
+_ENTRY = Struct(">IQ")
+
+
+class Footer(NamedTuple):
+    """What a restart need not count. Times NEVER: no record has one. `shared`: how many bodies are blobs."""
+
+    records: int
+    transient: int
+    shared: int
+    first: int
+    last: int
+    body_bytes: int
+    earliest_expiry_ms: int
+    oldest_ms: int
+    newest_ms: int
+
+
+def encode_footer(footer: Footer) -> bytes:
+    contents = Content(b"", b"", b"", _FOOTER.pack(*footer), NEVER)
+    return encode(seal(contents), footer.last + 1, NEVER, FOOTER)
+
+
+def read_footer(data: Buffer) -> Footer | None:
+    """`data` is the last FOOTER_BYTES of a segment. None: it has no footer."""
+    found = read_stored(data, 0)
+    if found is None or found[1] != len(data) or found[0].flags != FOOTER:
+        return None
+    body = found[0].content.body
+    return Footer(*_FOOTER.unpack(body)) if len(body) == _FOOTER.size else None
+
+
+def encode_references(references: Iterable[tuple[int, int]], offset: int) -> bytes:
+    """Pairs of a message, by its number in the segment, and its blob."""
+    body = b"".join(_ENTRY.pack(message, blob) for message, blob in references)
+    return encode(seal(Content(b"", b"", b"", body, NEVER)), offset, NEVER, FOOTER | SHARED)
+
+
+def references_bytes(shared: int) -> int:
+    """How long the record of so many references is."""
+    return HEAD_BYTES + shared * _ENTRY.size if shared else 0
+
+
+def read_references(data: Buffer) -> list[tuple[int, int]] | None:
+    """None: these bytes are not the record of references that was written."""
+    found = read_stored(data, 0)
+    if found is None or found[1] != len(data) or found[0].flags != FOOTER | SHARED:
+        return None
+    body = found[0].content.body
+    return list(_ENTRY.iter_unpack(body)) if len(body) % _ENTRY.size == 0 else None
+
+
+# -- in no protocol's words
+
+_EXCHANGE, _KEY, _HEADER = "amqp.exchange", "amqp.routing-key", "amqp.properties"
+
+
+def to_record(content: Content, offset: int = -1) -> Record:
+    """Nothing is lost: what only this protocol has a field for is in the extras."""
+    extras: dict[str, str | int | bytes] = {
+        _EXCHANGE: content.exchange,
+        _KEY: content.key,
+        _HEADER: content.header,
+    }
+    headers: Headers = ()
+    with suppress(BadField):  # they stand in the extras, as they came
+        headers = tuple((name, _to_bytes(value)) for name, value in read_headers(content.header).items())
+    return Record(content.body, None, headers, content.published_ms, offset, extras)
+
+
+def from_record(record: Record) -> Content:
+    """The same content, of a record that was one; of another, its body and headers."""
+    header = record.extras.get(_HEADER)
+    exchange, key = record.extras.get(_EXCHANGE, b""), record.extras.get(_KEY, b"")
+    if header is None:
+        table: Table = dict(record.headers)
+        try:
+            header = write_properties(headers=table) if table else EMPTY
+        except BadField as error:
+            raise InvalidRecords(str(error)) from error
+    if not isinstance(header, bytes) or not isinstance(exchange, bytes) or not isinstance(key, bytes):
+        raise InvalidRecords("the extras of this record are not those of a content")
+    return Content(exchange, key, header, record.body or b"", record.timestamp_ms)
+
+
+def _to_bytes(value: Value) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return None if value is None else bytes(value)  # a subclass is known to this protocol alone
+    return str(value).encode("utf-8")

@@ -1,0 +1,181 @@
+"""The properties of an AMQP content, kept as the bytes that its producer sent: 16-bit flags and a list. Finds one
+property without reading the others, and changes one without touching their bytes."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from trimq.formats.amqp_content.field_tables import (
+    BadField,
+    Table,
+    Value,
+    read_entries,
+    read_shallow,
+    read_table,
+    write_table,
+)
+from trimq.model import Buffer
+
+SHORT_STRING, TABLE, OCTET, TIMESTAMP = "short string", "table", "octet", "timestamp"
+
+# In the order of their flags, from the highest bit down.
+PROPERTIES: dict[str, str] = {
+    "content_type": SHORT_STRING,
+    "content_encoding": SHORT_STRING,
+    "headers": TABLE,
+    "delivery_mode": OCTET,
+    "priority": OCTET,
+    "correlation_id": SHORT_STRING,
+    "reply_to": SHORT_STRING,
+    "expiration": SHORT_STRING,
+    "message_id": SHORT_STRING,
+    "timestamp": TIMESTAMP,
+    "type": SHORT_STRING,
+    "user_id": SHORT_STRING,
+    "app_id": SHORT_STRING,
+    "cluster_id": SHORT_STRING,
+}
+FLAGS = {name: 1 << (15 - index) for index, name in enumerate(PROPERTIES)}
+_ORDER = [(FLAGS[name], name, kind) for name, kind in PROPERTIES.items()]
+
+# The lowest bit says that more flags follow; no property of this class has one. Bit 1 is no property's.
+UNUSED_FLAGS = 0b11
+
+PERSISTENT = 2
+
+_U16 = Struct(">H")
+_U32 = Struct(">I")
+_U64 = Struct(">Q")
+
+EMPTY = b"\0\0"  # no flag, no property
+
+
+def flags_of(header: Buffer) -> int:
+    """`header`, here and below: the flags and the list, as they come from the wire."""
+    flags: int = _U16.unpack_from(header)[0]
+    return flags
+
+
+def check(header: Buffer) -> None:
+    """BadField: the list is not what its flags say. Tables are not looked into."""
+    if len(header) < 2:
+        raise BadField("there are no property flags")
+    if flags_of(header) & UNUSED_FLAGS:
+        raise BadField("a property flag that no property has")
+    if _extents(header)[1] != len(header):
+        raise BadField("the properties are longer than their flags say")
+
+
+def read_property(header: Buffer, name: str) -> Value:
+    """One property, or None. Reads no further than needed."""
+    flag = FLAGS[name]
+    if not flags_of(header) & flag:
+        return None
+    start, end = _extents(header, until=flag)[0][name]
+    return _read(header, start, end, PROPERTIES[name])
+
+
+def read_properties(header: Buffer) -> dict[str, Value]:
+    """All that are there."""
+    return {name: _read(header, *extent, PROPERTIES[name]) for name, extent in _extents(header)[0].items()}
+
+
+def read_headers(header: Buffer) -> Table:
+    """The table of the application's own headers; empty if there is none."""
+    flag = FLAGS["headers"]
+    if not flags_of(header) & flag:
+        return {}
+    start, end = _extents(header, until=flag)[0]["headers"]
+    return read_entries(header, start + 4, end)
+
+
+def read_any_headers(header: Buffer) -> Table:
+    """As `read_headers`, where what cannot be read has to be kept all the same: see `read_shallow`."""
+    flag = FLAGS["headers"]
+    if not flags_of(header) & flag:
+        return {}
+    start, end = _extents(header, until=flag)[0]["headers"]
+    return read_shallow(header, start + 4, end)
+
+
+def is_persistent(header: Buffer) -> bool:
+    return read_property(header, "delivery_mode") == PERSISTENT
+
+
+def replace(header: Buffer, **changes: Value) -> bytes:
+    """The same properties, byte for byte, but for those that are named: another value, or None to leave it out."""
+    extents, _ = _extents(header)
+    flags = 0
+    pieces = [b""]
+    for flag, name, kind in _ORDER:
+        if name in changes:
+            if (value := changes[name]) is None:
+                continue
+            pieces.append(_write(value, kind))
+        elif name in extents:
+            start, end = extents[name]
+            pieces.append(bytes(header[start:end]))
+        else:
+            continue
+        flags |= flag
+    pieces[0] = _U16.pack(flags)
+    return b"".join(pieces)
+
+
+def write_properties(**properties: Value) -> bytes:
+    return replace(EMPTY, **properties)
+
+
+def _extents(header: Buffer, until: int = 0) -> tuple[dict[str, tuple[int, int]], int]:
+    """Where each property's bytes begin and end, up to the one whose flag is `until`, and where the last one ends."""
+    flags = flags_of(header)
+    size = len(header)
+    position = 2
+    found: dict[str, tuple[int, int]] = {}
+    for flag, name, kind in _ORDER:
+        if not flags & flag:
+            continue
+        start = position
+        if kind is SHORT_STRING:
+            position += 1 + header[position] if position < size else 1
+        elif kind is OCTET:
+            position += 1
+        elif kind is TIMESTAMP:
+            position += 8
+        else:
+            position += 4 + _U32.unpack_from(header, position)[0] if position + 4 <= size else 4
+        if position > size:
+            raise BadField(f"the properties end within {name}")
+        found[name] = start, position
+        if flag == until:
+            break
+    return found, position
+
+
+def _read(header: Buffer, start: int, end: int, kind: str) -> Value:
+    if kind is SHORT_STRING:
+        try:
+            return str(bytes(header[start + 1 : end]), "utf-8")
+        except UnicodeDecodeError:
+            raise BadField("a property is not UTF-8") from None
+    if kind is OCTET:
+        return header[start]
+    if kind is TIMESTAMP:
+        seconds: int = _U64.unpack_from(header, start)[0]
+        return seconds
+    return read_table(header, start, end)[0]
+
+
+def _write(value: Value, kind: str) -> bytes:
+    if kind is SHORT_STRING and isinstance(value, str):
+        encoded = value.encode("utf-8")
+        if len(encoded) > 255:
+            raise BadField(f"a property of {len(encoded)} bytes, where 255 are allowed")
+        return bytes((len(encoded),)) + encoded
+    if kind is OCTET and isinstance(value, int):
+        return bytes((value,))
+    if kind is TIMESTAMP and isinstance(value, int):
+        return _U64.pack(value)
+    if kind is TABLE and isinstance(value, dict):
+        return write_table(value)
+    raise BadField(f"{value!r} is no {kind}")

@@ -1,0 +1,50 @@
+"""Several messages in one body, as producers send them: each becomes a unit of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from trimq.formats.rocketmq_unit.unit import BadUnit
+from trimq.model import Buffer
+
+#   size · magic, unused · crc, unused · flag · body's length
+_HEAD = Struct(">iiiii")
+_LENGTH = Struct(">h")
+_LEAST_BYTES = _HEAD.size + _LENGTH.size
+
+
+class Batched(NamedTuple):
+    flag: int
+    body: Buffer
+    properties: bytes
+
+
+def read_batch(data: Buffer) -> Iterator[Batched]:
+    """The messages of a batch body. BadUnit: it is not made of whole messages."""
+    at = 0
+    while at < len(data):
+        if len(data) - at < _LEAST_BYTES:
+            raise BadUnit(f"a batch ends with {len(data) - at} bytes that are no message")
+        size, _, _, flag, body_length = _HEAD.unpack_from(data, at)
+        end = at + size
+        if size < _LEAST_BYTES or end > len(data):
+            raise BadUnit(f"a message of {size} bytes in a batch of {len(data)}")
+        body_at = at + _HEAD.size
+        properties_at = body_at + body_length + _LENGTH.size
+        if body_length < 0 or properties_at > end:
+            raise BadUnit(f"a body of {body_length} bytes in a message of {size}")
+        (properties_length,) = _LENGTH.unpack_from(data, properties_at - _LENGTH.size)
+        if properties_length < 0 or properties_at + properties_length != end:
+            raise BadUnit(f"properties of {properties_length} bytes in a message of {size}")
+        yield Batched(flag, data[body_at : body_at + body_length], bytes(data[properties_at:end]))
+        at = end
+
+
+def write_batch(messages: Iterable[Batched]) -> bytes:
+    parts: list[Buffer] = []
+    for flag, body, properties in messages:
+        size = _LEAST_BYTES + len(body) + len(properties)
+        parts += (_HEAD.pack(size, 0, 0, flag, len(body)), body, _LENGTH.pack(len(properties)), properties)
+    return b"".join(parts)

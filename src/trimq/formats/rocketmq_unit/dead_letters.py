@@ -1,0 +1,96 @@
+"""How message units look that were set aside for good: the dead letters of a group, and halves that nobody decided.
+What they tell of their way, and how they look when they are sent again. Knows no ledger."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trimq.formats.rocketmq_unit.copies import copied_properties
+from trimq.formats.rocketmq_unit.hosts import BadMessageId, read_message_id
+from trimq.formats.rocketmq_unit.properties import find_property, read_properties
+from trimq.formats.rocketmq_unit.retries import (
+    DLQ_PREFIX,
+    FIRST_POPPED_MS,
+    ORIGIN_ID,
+    RETRY_PREFIX,
+    RETRY_TOPIC,
+    returned_topic,
+)
+from trimq.formats.rocketmq_unit.schedule import DELAY, read_time
+from trimq.formats.rocketmq_unit.ttl import drop_expiry
+from trimq.formats.rocketmq_unit.unit import TRANSACTION_BITS, Draft, Unit
+
+CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE = "REAL_QID"
+PRODUCER_GROUP = "PGROUP"
+TRANSACTIONAL = "TRAN_MSG"
+CHECKED_TIMES = "TRANSACTION_CHECK_TIMES"
+HALF_FIRST = "TRIMQ_HALF_FIRST"
+"""Of a half that was moved to the end of its topic: where it stood first, and since when it waits."""
+
+_UNKNOWN = -1
+
+
+class Letter(NamedTuple):
+    """What a letter tells. `origin_position`: where the message stood in the log, -1 if it does not say. `again`: the
+    topic and queue that it goes to when it is sent again."""
+
+    topic: str
+    queue_id: int
+    group: str
+    attempts: int
+    origin_position: int
+    again: tuple[str, int]
+    is_half: bool
+
+
+def is_letter_topic(name: str) -> bool:
+    return name.startswith(DLQ_PREFIX) or name == CHECK_MAX_TOPIC
+
+
+def read_letter(letter: Draft | Unit) -> Letter:
+    properties = read_properties(letter.properties)
+    place = letter.topic.decode("utf-8", "replace")
+    if place == CHECK_MAX_TOPIC:
+        topic, queue_id = properties.get(REAL_TOPIC, ""), max(read_time(properties.get(REAL_QUEUE)), 0)
+        checks, group = read_time(properties.get(CHECKED_TIMES)), properties.get(PRODUCER_GROUP, "")
+        return Letter(topic, queue_id, group, checks, _UNKNOWN, (topic, queue_id), is_half=True)
+    group = place.removeprefix(DLQ_PREFIX)
+    topic = properties.get(RETRY_TOPIC, "")
+    again = returned_topic(group, topic) if FIRST_POPPED_MS in properties else f"{RETRY_PREFIX}{group}"
+    position = _position(properties.get(ORIGIN_ID, ""))
+    return Letter(topic, 0, group, letter.reconsume_times, position, (again, 0), is_half=False)
+
+
+def was_given_up(unit: Unit) -> bool:
+    """Whether a broker has put it there, and not a client that sends to such a topic."""
+    return unit.topic == CHECK_MAX_TOPIC.encode() or find_property(unit.properties, DELAY) is not None
+
+
+def again_draft(unit: Unit | Draft, again: tuple[str, int]) -> Draft:
+    """The message of a letter, as it is sent again: with all its tries before it."""
+    properties = read_properties(unit.properties)
+    for name in (DELAY, REAL_TOPIC, REAL_QUEUE, TRANSACTIONAL, CHECKED_TIMES, HALF_FIRST):
+        properties.pop(name, None)
+    drop_expiry(properties)  # whoever sends it again wants it to be read
+    topic, queue_id = again
+    sys_flag = unit.sys_flag & ~TRANSACTION_BITS
+    return Draft(
+        topic.encode(),
+        queue_id,
+        unit.body,
+        copied_properties(properties),
+        unit.flag,
+        sys_flag,
+        unit.born_ms,
+        unit.born_host,
+    )
+
+
+def _position(id: str) -> int:
+    try:
+        return read_message_id(id).position
+    except BadMessageId:
+        return _UNKNOWN

@@ -1,0 +1,61 @@
+"""Units that are made together are those that each message alone would have become."""
+
+from __future__ import annotations
+
+from trimq.formats.rocketmq_unit.batch_encoder import Lane, Message, checksum, encode_run
+from trimq.formats.rocketmq_unit.hosts import pack_host
+from trimq.formats.rocketmq_unit.unit import MAGIC, MAGIC_LONG_TOPIC, Draft, encode_unit, topic_field
+
+BORN, STORE, ELSEWHERE = pack_host("10.0.0.1", 77), pack_host("10.0.0.2", 10911), pack_host("10.9.8.7", 99)
+
+
+class Queue:
+    """Gives out offsets from a number on, and remembers to whom."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.taken: list[tuple[int, int, int]] = []
+
+    def take(self, position: int, size: int, code: int) -> int:
+        self.taken.append((position, size, code))
+        self.end += 1
+        return self.end - 1
+
+
+def lane_of(queue: Queue, topic: bytes, number: int) -> Lane:
+    return Lane(queue.take, number, *topic_field(topic), 0)
+
+
+def test_a_run_is_the_units_of_its_messages_one_behind_the_other() -> None:
+    short, long = b"orders", b"o" * 128
+    first, second = Queue(5), Queue(0)
+    lanes = lane_of(first, short, 3), lane_of(second, long, 0)
+    assert [lane.magic for lane in lanes] == [MAGIC, MAGIC_LONG_TOPIC]
+    run: list[Message] = [
+        (lanes[0], memoryview(b"one"), b"a\x01b\x02", 7, 1, 1000, 2, 65, checksum(b"one"), BORN),
+        (lanes[1], b"two" * 100, b"", 0, 0, -1, 0, 0, checksum(b"two" * 100), ELSEWHERE),
+        (lanes[0], b"three", b"c\x01d", -1, 0, 2000, 0, 0, checksum(b"three"), ELSEWHERE),
+    ]
+    data, places = encode_run(run, 4096, 10_000, 3000, STORE)
+    drafts = [
+        Draft(short, 3, b"one", b"a\x01b\x02", 7, 1, 1000, BORN, 2),
+        Draft(long, 0, b"two" * 100, b"", 0, 0, -1, ELSEWHERE),
+        Draft(short, 3, b"three", b"c\x01d", -1, 0, 2000, ELSEWHERE),
+    ]
+    assert [offset for offset, _ in places] == [5, 0, 6]
+    units = [encode_unit(draft, *place, 3000, STORE) for draft, place in zip(drafts, places, strict=True)]
+    assert data == b"".join(units)
+    ends = [4096, 4096 + len(units[0]), 4096 + len(units[0]) + len(units[1])]
+    assert [position for _, position in places] == ends
+    assert first.taken == [(ends[0], len(units[0]), 65), (ends[2], len(units[2]), 0)]
+
+
+def test_a_run_ends_where_the_room_does_and_what_has_none_takes_no_offset() -> None:
+    queue = Queue(0)
+    lane = lane_of(queue, b"t", 0)
+    run: list[Message] = [(lane, b"x" * 10, b"", 0, 0, 0, 0, 0, 0, BORN)] * 3
+    size = len(encode_run(run[:1], 0, 1000, 0, STORE)[0])
+    for room, count in ((0, 0), (size - 1, 0), (size, 1), (3 * size - 1, 2), (3 * size, 3)):
+        queue.end = 0
+        data, places = encode_run(run, 0, room, 0, STORE)
+        assert (len(places), len(data), queue.end) == (count, count * size, count)
