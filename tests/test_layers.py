@@ -94,7 +94,7 @@ PLANTED = [
     ("trimq.formats.rocketmq_unit.unit", "import os\nos.strerror(2)", "a codec must not use os"),
     ("trimq.protocols.kafka.messages.schema", "import asyncio", "a codec must not use asyncio"),
     ("trimq.protocols.kafka.messages.fetch", "import logging", "a codec must not use logging"),
-    ("trimq.protocols.amqp.connection", "async def receive(): ...", "a codec must not be async"),
+    ("trimq.protocols.amqp.wire.connection", "async def receive(): ...", "a codec must not be async"),
 ]
 
 

@@ -14,10 +14,10 @@ from trimq.errors import ProtocolError
 from trimq.formats.amqp_content.field_tables import BadField, read_table, read_value, write_table, write_value
 from trimq.formats.amqp_content.property_list import check, read_properties, replace
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.connection import AmqpConnection
-from trimq.protocols.amqp.events import Acks, Command, Event, Publish
-from trimq.protocols.amqp.frames import HEARTBEAT_FRAME
-from trimq.protocols.amqp.method_codec import read_method, write_method
+from trimq.protocols.amqp.wire.connection import AmqpConnection
+from trimq.protocols.amqp.wire.events import Acks, Command, Event, Publish
+from trimq.protocols.amqp.wire.frames import HEARTBEAT_FRAME
+from trimq.protocols.amqp.wire.method_codec import read_method, write_method
 
 CHANNELS = (1, 2, 300)
 COMMANDS = (methods.QueueDeclare, methods.BasicGet, methods.BasicNack, methods.ExchangeBind, methods.TxSelect)

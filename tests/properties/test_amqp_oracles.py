@@ -17,9 +17,9 @@ from protocols.amqp.wires import command, events, running
 from trimq.formats.amqp_content.field_tables import read_table, write_table
 from trimq.formats.amqp_content.property_list import PROPERTIES, read_properties, write_properties
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.contents import write_content
-from trimq.protocols.amqp.events import Publish
-from trimq.protocols.amqp.method_codec import read_method, write_method
+from trimq.protocols.amqp.wire.contents import write_content
+from trimq.protocols.amqp.wire.events import Publish
+from trimq.protocols.amqp.wire.method_codec import read_method, write_method
 
 
 def alike(value: object) -> object:

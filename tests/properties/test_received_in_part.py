@@ -15,8 +15,8 @@ from protocols.grpc.http2_peer import Http2Peer, data, headers, message, request
 
 from trimq.errors import ProtocolError
 from trimq.formats.amqp_content.property_list import write_properties
-from trimq.protocols.amqp import frames as amqp_frames
 from trimq.protocols.amqp import methods
+from trimq.protocols.amqp.wire import frames as amqp_frames
 from trimq.protocols.contract import SPARED_BYTES, HeldBytes
 from trimq.protocols.grpc.frames import END_HEADERS, END_STREAM, Fault, Kind, frame, window_update
 from trimq.protocols.grpc.hpack import encode

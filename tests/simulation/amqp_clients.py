@@ -15,8 +15,8 @@ from surroundings import Surroundings
 
 from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.login import CAPABILITIES
-from trimq.protocols.amqp.method_codec import read_method
+from trimq.protocols.amqp.wire.handshake import CAPABILITIES
+from trimq.protocols.amqp.wire.method_codec import read_method
 
 AMQP_PORT = 5672
 NOWHERE = "nowhere"

@@ -12,9 +12,18 @@ from simulated_trace import SimulationFailure
 from simulated_wires import Peer
 
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.codes import Code
-from trimq.protocols.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, OVERHEAD, PREFIX_SIZE, frame, unpack_prefix
-from trimq.protocols.amqp.method_codec import read_method, write_method
+from trimq.protocols.amqp.wire.codes import Code
+from trimq.protocols.amqp.wire.frames import (
+    BODY,
+    HEADER,
+    HEARTBEAT,
+    METHOD,
+    OVERHEAD,
+    PREFIX_SIZE,
+    frame,
+    unpack_prefix,
+)
+from trimq.protocols.amqp.wire.method_codec import read_method, write_method
 
 PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
 CHANNEL = 1

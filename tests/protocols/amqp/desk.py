@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from doubles import FaultyFiles, PassRunner
 from no_rocketmq import NO_ROCKETMQ
-from protocols.amqp.test_contents import frames_of
+from protocols.amqp.wire.test_contents import frames_of
 from protocols.amqp.wires import command, publish
 
 from trimq.clock import Clock, ManualTime
@@ -21,8 +21,8 @@ from trimq.formats.amqp_content.property_list import EMPTY, write_properties
 from trimq.metrics import Metrics
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.front_end import AmqpFrontEnd
-from trimq.protocols.amqp.login import CAPABILITIES
-from trimq.protocols.amqp.method_codec import read_method
+from trimq.protocols.amqp.wire.handshake import CAPABILITIES
+from trimq.protocols.amqp.wire.method_codec import read_method
 from trimq.protocols.contract import Reply
 from trimq.server.connection.pending_replies import OwedReplies
 from trimq.storage.io.memory_files import MemoryFiles

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 from protocols.amqp.strategies import examples
-from protocols.amqp.test_contents import frames_of
+from protocols.amqp.wire.test_contents import frames_of
 
 from trimq.errors import Refusal, WriteFailed
 from trimq.protocols.amqp.confirms import Confirms
-from trimq.protocols.amqp.method_codec import read_method
 from trimq.protocols.amqp.methods import BasicAck, BasicNack
+from trimq.protocols.amqp.wire.method_codec import read_method
 from trimq.protocols.contract import Reply
 
 

@@ -12,8 +12,8 @@ from trimq.config import Storage
 from trimq.core.security.access import Right
 from trimq.formats.amqp_content.property_list import read_property, write_properties
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.codes import Code
-from trimq.protocols.amqp.frames import HEARTBEAT_FRAME
+from trimq.protocols.amqp.wire.codes import Code
+from trimq.protocols.amqp.wire.frames import HEARTBEAT_FRAME
 from trimq.storage.io.files import Memory, Space
 
 

@@ -6,10 +6,10 @@ from struct import pack
 
 from trimq.formats.amqp_content.property_list import EMPTY
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.connection import AmqpConnection, Phase
-from trimq.protocols.amqp.events import Event
-from trimq.protocols.amqp.frames import BODY, HEADER, METHOD, frame
-from trimq.protocols.amqp.method_codec import write_method
+from trimq.protocols.amqp.wire.connection import AmqpConnection, Phase
+from trimq.protocols.amqp.wire.events import Event
+from trimq.protocols.amqp.wire.frames import BODY, HEADER, METHOD, frame
+from trimq.protocols.amqp.wire.method_codec import write_method
 from trimq.protocols.contract import HeldBytes
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from trimq.core.queues.consumers import Allowance
 from trimq.core.queues.unacked import SHORT_BODY
-from trimq.protocols.amqp.codes import Code, Failure
 from trimq.protocols.amqp.confirms import Confirms
-from trimq.protocols.amqp.events import Publish
+from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.events import Publish
 
 if TYPE_CHECKING:
     from trimq.core.queues.unacked import Delivery

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from trimq.errors import Refusal
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.contents import write_command
+from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.contract import Parts, Reply
 
 

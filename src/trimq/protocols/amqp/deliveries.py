@@ -11,8 +11,8 @@ from trimq.formats.amqp_content.property_list import EMPTY
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
-from trimq.protocols.amqp.codes import Code, Failure
-from trimq.protocols.amqp.contents import DeliveryFrames, write_command
+from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.contents import DeliveryFrames, write_command
 from trimq.protocols.contract import Outlet
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from trimq.core.security.authentication import Logins
 from trimq.errors import DiskFull, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.blocking import Blocking
-from trimq.protocols.amqp.codes import Code, ConnectionFault, WrongProtocol
-from trimq.protocols.amqp.connection import SERVED_HEADERS, AmqpConnection, Phase
 from trimq.protocols.amqp.deliveries import ReplyAddresses
-from trimq.protocols.amqp.events import Acks, Command, Event, Greeting, Oversized, Publish
-from trimq.protocols.amqp.handlers import CONNECTION_HANDLERS, HANDLERS, basic, publishing
+from trimq.protocols.amqp.handlers import CONNECTION_HANDLERS, HANDLERS, basic, publish
+from trimq.protocols.amqp.handlers.blocked_publisher import Blocking
 from trimq.protocols.amqp.handlers.channel import close_channel, open_channel
 from trimq.protocols.amqp.handlers.connection import greet
 from trimq.protocols.amqp.handlers.context import Context, write_fault
+from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, WrongProtocol
+from trimq.protocols.amqp.wire.connection import SERVED_HEADERS, AmqpConnection, Phase
+from trimq.protocols.amqp.wire.events import Acks, Command, Event, Greeting, Oversized, Publish
 from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
 
 PROTOCOL = "amqp"
@@ -70,11 +70,11 @@ class AmqpConversation:
         if channel is None:  # closed while the message waited for room
             return None
         try:
-            if not event.following and publishing.is_plain(channel, event):
+            if not event.following and publish.is_plain(channel, event):
                 event.following = self._connection.next_alike(event, _RUN)
             if event.following:  # for one alone the way of many is longer
-                further.extend(publishing.publish_all(context, channel, event))
-            elif (reply := publishing.publish(context, channel, event)) is not None:
+                further.extend(publish.publish_all(context, channel, event))
+            elif (reply := publish.publish(context, channel, event)) is not None:
                 further.append(reply)
         except (DiskFull, MemoryFull) as refusal:
             self._blocking.postpone(event, "low on disk" if isinstance(refusal, DiskFull) else "low on memory")
@@ -122,7 +122,7 @@ class AmqpConversation:
 
     def _refuse_size(self, event: Oversized) -> Reply:
         context = self._context
-        refusal = publishing.refuse_size(context, event)
+        refusal = publish.refuse_size(context, event)
         parts = context.refuse(context.channels[event.channel], refusal, methods.BasicPublish.ID)
         return Reply.now(parts, lane=event.channel)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
-from trimq.protocols.amqp.handlers import basic, channel, connection, exchange, publishing, queue
+from trimq.protocols.amqp.handlers import basic, channel, connection, exchange, publish, queue
 from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.contract import Reply
 
@@ -46,8 +46,8 @@ HANDLERS: dict[int, Handler] = {
     methods.BasicReject.ID: basic.reject,
     methods.BasicRecover.ID: basic.recover,
     methods.BasicRecoverAsync.ID: basic.recover_async,
-    methods.ConfirmSelect.ID: publishing.select_confirms,
-    methods.TxSelect.ID: publishing.select_transactions,
-    methods.TxCommit.ID: publishing.commit,
-    methods.TxRollback.ID: publishing.rollback,
+    methods.ConfirmSelect.ID: publish.select_confirms,
+    methods.TxSelect.ID: publish.select_transactions,
+    methods.TxCommit.ID: publish.commit,
+    methods.TxRollback.ID: publish.rollback,
 }

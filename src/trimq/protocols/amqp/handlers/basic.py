@@ -10,12 +10,12 @@ from trimq.core.queues.consumers import Subscription
 from trimq.formats.amqp_content.field_tables import Table
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel, Settlement
-from trimq.protocols.amqp.codes import Code, Failure
-from trimq.protocols.amqp.contents import write_command, write_content, write_get_ok
 from trimq.protocols.amqp.deliveries import Subscriber
-from trimq.protocols.amqp.events import Acks
 from trimq.protocols.amqp.handlers import direct_replies
 from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.contents import write_command, write_content, write_get_ok
+from trimq.protocols.amqp.wire.events import Acks
 from trimq.protocols.contract import Parts, Reply
 
 _TAG_BYTES = 16

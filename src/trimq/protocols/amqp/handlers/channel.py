@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
-from trimq.protocols.amqp.codes import Code, Failure
-from trimq.protocols.amqp.contents import write_command
 from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.contract import Reply
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.codes import Code, ConnectionFault
-from trimq.protocols.amqp.connection import Phase
-from trimq.protocols.amqp.contents import write_command
-from trimq.protocols.amqp.frames import HEARTBEAT_FRAME
 from trimq.protocols.amqp.handlers.context import Context, write_fault
 from trimq.protocols.amqp.heartbeats import Heartbeats
-from trimq.protocols.amqp.login import MECHANISMS, check_tuning, has_capability, read_login, server_properties
-from trimq.protocols.amqp.reasons import namespace_of
+from trimq.protocols.amqp.wire.codes import Code, ConnectionFault
+from trimq.protocols.amqp.wire.connection import Phase
+from trimq.protocols.amqp.wire.contents import write_command
+from trimq.protocols.amqp.wire.error_texts import namespace_of
+from trimq.protocols.amqp.wire.frames import HEARTBEAT_FRAME
+from trimq.protocols.amqp.wire.handshake import MECHANISMS, check_tuning, has_capability, read_login, server_properties
 from trimq.protocols.contract import Reply
 
 _LANE = 0

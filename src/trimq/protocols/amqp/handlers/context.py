@@ -17,13 +17,13 @@ from trimq.formats.amqp_content.field_tables import Table
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel, Transaction
-from trimq.protocols.amqp.codes import CLOSES_CHANNEL, ConnectionFault, code_of, reply_text
-from trimq.protocols.amqp.connection import AmqpConnection
-from trimq.protocols.amqp.contents import write_command
 from trimq.protocols.amqp.deliveries import ReplyAddresses
 from trimq.protocols.amqp.heartbeats import Heartbeats
-from trimq.protocols.amqp.login import has_capability
-from trimq.protocols.amqp.reasons import reason_of
+from trimq.protocols.amqp.wire.codes import CLOSES_CHANNEL, ConnectionFault, code_of, reply_text
+from trimq.protocols.amqp.wire.connection import AmqpConnection
+from trimq.protocols.amqp.wire.contents import write_command
+from trimq.protocols.amqp.wire.error_texts import reason_of
+from trimq.protocols.amqp.wire.handshake import has_capability
 from trimq.protocols.contract import Outlet, Parts, Reply
 
 

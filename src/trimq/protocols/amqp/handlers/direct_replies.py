@@ -8,11 +8,11 @@ import base64
 from trimq.formats.amqp_content.property_list import read_property, replace
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
-from trimq.protocols.amqp.codes import Code, Failure
-from trimq.protocols.amqp.contents import write_command
 from trimq.protocols.amqp.deliveries import ReplyReceiver
-from trimq.protocols.amqp.events import Publish
 from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.contents import write_command
+from trimq.protocols.amqp.wire.events import Publish
 from trimq.protocols.contract import Parts, Reply
 
 REPLY_TO = "amq.rabbitmq.reply-to"

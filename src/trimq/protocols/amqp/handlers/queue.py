@@ -6,10 +6,10 @@ from trimq.core.routing.bindings import Binding
 from trimq.errors.queues import UnknownQueue
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
-from trimq.protocols.amqp.contents import write_command
 from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.amqp.handlers.direct_replies import REPLY_TO
 from trimq.protocols.amqp.handlers.exchange import strip_line_ends
+from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.contract import Parts, Reply
 
 

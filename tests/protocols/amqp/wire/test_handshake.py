@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from trimq.formats.amqp_content.field_tables import write_table
-from trimq.protocols.amqp.codes import Dropped
-from trimq.protocols.amqp.login import CAPABILITIES, check_tuning, has_capability, read_login, server_properties
 from trimq.protocols.amqp.methods import ConnectionTune, ConnectionTuneOk
+from trimq.protocols.amqp.wire.codes import Dropped
+from trimq.protocols.amqp.wire.handshake import (
+    CAPABILITIES,
+    check_tuning,
+    has_capability,
+    read_login,
+    server_properties,
+)
 
 AMQPLAIN = write_table({"LOGIN": "alice", "PASSWORD": "secret"})[4:]
 

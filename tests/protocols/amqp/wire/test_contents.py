@@ -8,9 +8,9 @@ import pytest
 
 from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.contents import DeliveryFrames, write_command, write_content, write_get_ok
-from trimq.protocols.amqp.frames import OVERHEAD, unpack_prefix
-from trimq.protocols.amqp.method_codec import read_method
+from trimq.protocols.amqp.wire.contents import DeliveryFrames, write_command, write_content, write_get_ok
+from trimq.protocols.amqp.wire.frames import OVERHEAD, unpack_prefix
+from trimq.protocols.amqp.wire.method_codec import read_method
 
 HEADER = write_properties(content_type="a/b", headers={"k": "v"})
 

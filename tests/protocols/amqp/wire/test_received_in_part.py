@@ -9,8 +9,8 @@ from protocols.amqp.test_front_end import pass_time
 from protocols.amqp.wires import command, header_frame, publish
 
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.codes import Code
-from trimq.protocols.amqp.frames import BODY, frame
+from trimq.protocols.amqp.wire.codes import Code
+from trimq.protocols.amqp.wire.frames import BODY, frame
 from trimq.storage.io.files import Space
 
 MIB = 1 << 20

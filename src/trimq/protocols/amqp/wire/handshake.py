@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trimq.formats.amqp_content.field_tables import BadField, Table, Value, read_entries
-from trimq.protocols.amqp.codes import Dropped
 from trimq.protocols.amqp.methods import ConnectionTune, ConnectionTuneOk
+from trimq.protocols.amqp.wire.codes import Dropped
 
 MECHANISMS = b"PLAIN AMQPLAIN"
 LEAST_FRAME_MAX = 4096

@@ -9,9 +9,9 @@ from struct import error as ShortOfBytes
 
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.codes import Code, ConnectionFault
-from trimq.protocols.amqp.frames import BODY, END_OCTET, HEADER, METHOD, OVERHEAD, frame, pack_prefix
-from trimq.protocols.amqp.method_codec import write_method, write_short_string
+from trimq.protocols.amqp.wire.codes import Code, ConnectionFault
+from trimq.protocols.amqp.wire.frames import BODY, END_OCTET, HEADER, METHOD, OVERHEAD, frame, pack_prefix
+from trimq.protocols.amqp.wire.method_codec import write_method, write_short_string
 
 _HEADER = Struct(">HHQ")  # class, weight, size of the body; the property flags and list follow
 _pack_content = Struct(">BHIHHQ").pack

@@ -7,7 +7,13 @@ import struct
 import pytest
 
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.method_codec import BadMethod, UnknownMethod, read_method, write_method, write_short_string
+from trimq.protocols.amqp.wire.method_codec import (
+    BadMethod,
+    UnknownMethod,
+    read_method,
+    write_method,
+    write_short_string,
+)
 
 
 def test_there_are_66_methods() -> None:

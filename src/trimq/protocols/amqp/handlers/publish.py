@@ -10,13 +10,13 @@ from trimq.errors import MessageTooLong, Refusal
 from trimq.formats.amqp_content.property_list import FLAGS, read_property
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel, Transaction
-from trimq.protocols.amqp.codes import Code, Failure
 from trimq.protocols.amqp.confirms import Confirms, Outcome
-from trimq.protocols.amqp.contents import write_command, write_content
-from trimq.protocols.amqp.events import Oversized, Publish
 from trimq.protocols.amqp.handlers import direct_replies
 from trimq.protocols.amqp.handlers.basic import apply_settlement
 from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.contents import write_command, write_content
+from trimq.protocols.amqp.wire.events import Oversized, Publish
 from trimq.protocols.contract import Parts, Reply
 
 # In the second and first octet of the flags.

@@ -8,8 +8,8 @@ from struct import Struct
 from trimq.formats.amqp_content.field_tables import BadField
 from trimq.formats.amqp_content.property_list import check
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.events import Acks, Publish
-from trimq.protocols.amqp.frames import BODY, END, HEADER, PREFIX_SIZE, ReceiveBuffer, unpack_prefix
+from trimq.protocols.amqp.wire.events import Acks, Publish
+from trimq.protocols.amqp.wire.frames import BODY, END, HEADER, PREFIX_SIZE, ReceiveBuffer, unpack_prefix
 
 _unpack_content = Struct(">BHIHHQ").unpack_from  # a header frame up to the property flags
 _CONTENT_SIZE = 19

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from trimq.clock import Timeline, Timer
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.codes import Code, ConnectionFault
-from trimq.protocols.amqp.contents import write_command
-from trimq.protocols.amqp.events import Publish
 from trimq.protocols.amqp.handlers.context import Context
-from trimq.protocols.amqp.login import has_capability
+from trimq.protocols.amqp.wire.codes import Code, ConnectionFault
+from trimq.protocols.amqp.wire.contents import write_command
+from trimq.protocols.amqp.wire.events import Publish
+from trimq.protocols.amqp.wire.handshake import has_capability
 
 # How often it is looked whether there is room.
 _LOOK_MS = 1000

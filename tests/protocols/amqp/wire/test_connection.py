@@ -8,10 +8,10 @@ from protocols.amqp.wires import command, events, header_frame, publish, running
 from trimq.errors import ProtocolError
 from trimq.formats.amqp_content.property_list import EMPTY, write_properties
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.codes import Code, ConnectionFault, Dropped, WrongProtocol
-from trimq.protocols.amqp.connection import AmqpConnection, Phase
-from trimq.protocols.amqp.events import Acks, Command, Greeting, Oversized, Publish
-from trimq.protocols.amqp.frames import BODY, HEARTBEAT_FRAME, frame
+from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, Dropped, WrongProtocol
+from trimq.protocols.amqp.wire.connection import AmqpConnection, Phase
+from trimq.protocols.amqp.wire.events import Acks, Command, Greeting, Oversized, Publish
+from trimq.protocols.amqp.wire.frames import BODY, HEARTBEAT_FRAME, frame
 
 TO_Q = methods.BasicPublish(routing_key="q", is_mandatory=True)
 HEADER = write_properties(content_type="a/b", delivery_mode=2)

@@ -10,10 +10,11 @@ from enum import Enum
 from trimq.formats.amqp_content.field_tables import BadField
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.codes import Code, ConnectionFault, Dropped, WrongProtocol
-from trimq.protocols.amqp.contents import CONTENT_METHODS, Content, read_content_header
-from trimq.protocols.amqp.events import Acks, Command, Event, Greeting, Oversized, Publish
-from trimq.protocols.amqp.frames import (
+from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, Dropped, WrongProtocol
+from trimq.protocols.amqp.wire.contents import CONTENT_METHODS, Content, read_content_header
+from trimq.protocols.amqp.wire.events import Acks, Command, Event, Greeting, Oversized, Publish
+from trimq.protocols.amqp.wire.fast_path import Messages, take_acks
+from trimq.protocols.amqp.wire.frames import (
     BODY,
     END,
     HEADER,
@@ -24,8 +25,7 @@ from trimq.protocols.amqp.frames import (
     ReceiveBuffer,
     unpack_prefix,
 )
-from trimq.protocols.amqp.method_codec import BadMethod, UnknownMethod, method_id, read_method
-from trimq.protocols.amqp.runs import Messages, take_acks
+from trimq.protocols.amqp.wire.method_codec import BadMethod, UnknownMethod, method_id, read_method
 from trimq.protocols.contract import HeldBytes, HeldShare
 
 SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1, and 0-9, which is served as it

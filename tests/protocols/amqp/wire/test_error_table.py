@@ -13,8 +13,8 @@ from protocols.amqp.wires import command, header_frame, publish
 
 from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.codes import CLOSES_CHANNEL, Code
-from trimq.protocols.amqp.frames import BODY, HEARTBEAT, METHOD, frame
+from trimq.protocols.amqp.wire.codes import CLOSES_CHANNEL, Code
+from trimq.protocols.amqp.wire.frames import BODY, HEARTBEAT, METHOD, frame
 
 MESSAGE_BYTES = 1000
 

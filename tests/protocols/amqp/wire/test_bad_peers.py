@@ -16,8 +16,8 @@ from tools.broker import running
 from trimq.core.queues.unacked import SHORT_BODY
 from trimq.formats.amqp_content.property_list import EMPTY, write_properties
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.frames import METHOD, OVERHEAD, PREFIX_SIZE, unpack_prefix
-from trimq.protocols.amqp.method_codec import read_method
+from trimq.protocols.amqp.wire.frames import METHOD, OVERHEAD, PREFIX_SIZE, unpack_prefix
+from trimq.protocols.amqp.wire.method_codec import read_method
 
 PATIENCE_S = 30
 MIB = 1 << 20
