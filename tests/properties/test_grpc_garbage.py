@@ -21,7 +21,7 @@ from trimq.protocols.grpc.frames import (
     frame,
     goodbye,
 )
-from trimq.protocols.grpc.intake import STREAM_WINDOW
+from trimq.protocols.grpc.receive_window import STREAM_WINDOW
 
 PING = frame(Kind.PING, 0, 0, b"12345678")
 NUMBERS = st.sampled_from([0, 1, 2, 3, 5, 7, 9, 11, (1 << 31) - 1])

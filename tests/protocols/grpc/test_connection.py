@@ -11,7 +11,7 @@ from protocols.grpc.http2_peer import Http2Peer, call, data, frames_of, headers,
 
 from trimq.clock import ManualTime
 from trimq.errors import Stopping
-from trimq.protocols.grpc.calm import PERIOD_MS
+from trimq.protocols.grpc.flood_guard import PERIOD_MS
 from trimq.protocols.grpc.frames import (
     ACK,
     END_HEADERS,

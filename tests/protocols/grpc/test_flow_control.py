@@ -34,7 +34,7 @@ from trimq.protocols.grpc.frames import (
     frame,
     window_update,
 )
-from trimq.protocols.grpc.intake import CONNECTION_WINDOW, STREAM_WINDOW
+from trimq.protocols.grpc.receive_window import CONNECTION_WINDOW, STREAM_WINDOW
 
 LARGE = SMALL._replace(message_bytes=8 << 20)
 

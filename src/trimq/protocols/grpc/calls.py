@@ -12,8 +12,8 @@ from trimq.protocols.contract import CallRun, Parts
 from trimq.protocols.grpc import messages
 from trimq.protocols.grpc.connection import Http2Connection, Limits, Opened, Received
 from trimq.protocols.grpc.frames import Fault
-from trimq.protocols.grpc.heads import Head, HeadReader, Method, NotGrpc, NotHttp
 from trimq.protocols.grpc.messages import PREFIX_BYTES
+from trimq.protocols.grpc.request_headers import Head, HeadReader, Method, NotGrpc, NotHttp
 from trimq.protocols.grpc.statuses import (
     HEADERS,
     OK_TRAILERS,

@@ -11,7 +11,7 @@ import msgspec
 from trimq.model import Buffer
 from trimq.protocols.contract import HeldBytes, HeldShare
 from trimq.protocols.grpc import frames
-from trimq.protocols.grpc.calm import Calm
+from trimq.protocols.grpc.flood_guard import Calm
 from trimq.protocols.grpc.frames import (
     ACK,
     DEFAULT_WINDOW,
@@ -27,9 +27,9 @@ from trimq.protocols.grpc.frames import (
     Setting,
 )
 from trimq.protocols.grpc.hpack import FORGET_TABLE, TABLE_BYTES, HeaderDecoder
-from trimq.protocols.grpc.intake import CONNECTION_WINDOW, STREAM_WINDOW, Intake
-from trimq.protocols.grpc.outflow import Outflow
+from trimq.protocols.grpc.receive_window import CONNECTION_WINDOW, STREAM_WINDOW, Intake
 from trimq.protocols.grpc.received_frames import ReceivedFrames
+from trimq.protocols.grpc.send_window import Outflow
 from trimq.protocols.grpc.streams import Stream
 
 _PRIORITY_BYTES = 5

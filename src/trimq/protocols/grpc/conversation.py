@@ -14,9 +14,9 @@ from trimq.model import Buffer
 from trimq.protocols.contract import Build, CallFrontEnd, CallRun, CallStream, HeldBytes, Outlet, Parts, Reply
 from trimq.protocols.grpc.calls import Asked, AskedTogether, Begun, CallEvent, Calls, Cancelled, Finished, Said
 from trimq.protocols.grpc.connection import Http2Connection, Limits
+from trimq.protocols.grpc.deferred_calls import Postponed
 from trimq.protocols.grpc.frames import BrokenConnection, Fault
-from trimq.protocols.grpc.heads import Head, Method
-from trimq.protocols.grpc.postponed import Postponed
+from trimq.protocols.grpc.request_headers import Head, Method
 from trimq.protocols.grpc.statuses import Status
 from trimq.protocols.grpc.streams import Stream
 

@@ -7,7 +7,7 @@ from trimq.config import Settings
 from trimq.protocols.contract import CallFrontEnd, HeldBytes, Outlet
 from trimq.protocols.grpc.connection import Limits
 from trimq.protocols.grpc.conversation import GrpcConversation
-from trimq.protocols.grpc.heads import Method
+from trimq.protocols.grpc.request_headers import Method
 
 
 class GrpcDoor:

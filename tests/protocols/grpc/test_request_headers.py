@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.protocols.grpc.heads import HeadReader, Method, NotGrpc, NotHttp
 from trimq.protocols.grpc.hpack import Field, HeaderBlock
+from trimq.protocols.grpc.request_headers import HeadReader, Method, NotGrpc, NotHttp
 from trimq.protocols.grpc.statuses import Rejection
 
 METHODS = {"/s/Send": Method("Send", False), "/s/Talk": Method("Talk", True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimq.protocols.grpc.calls import Asked
-from trimq.protocols.grpc.intake import Intake
+from trimq.protocols.grpc.receive_window import Intake
 from trimq.protocols.grpc.streams import Stream
 
 
