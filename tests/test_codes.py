@@ -17,6 +17,11 @@ FOLDERS = [path.parent for folder in trimq.protocols.__path__ for path in Path(f
 
 # They carry what front-ends say, and hear of no refusal.
 CARRIERS = {"grpc"}
+CODES = {
+    "amqp": "trimq.protocols.amqp.wire.codes",
+    "kafka": "trimq.protocols.kafka.names.codes",
+    "rocketmq": "trimq.protocols.rocketmq.wire.codes",
+}
 FRONT_ENDS = sorted(folder.name for folder in FOLDERS if folder.name not in CARRIERS)
 
 

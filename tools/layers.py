@@ -114,7 +114,10 @@ FREE = ("os.strerror", "os.fspath", "os.PathLike", "os.fsencode", "os.fsdecode",
 _SHARED = ("connection", "codes")
 _KAFKA = ("messages", "wire", "names")
 _OTHERS = ("values", "methods", "channel")
-_GRPC = ("frames", "huffman", "hpack", "streams", "receive_window", "send_window", "flood_guard", "request_headers", "statuses", "calls")
+_GRPC = (
+    *("frames", "huffman", "hpack", "streams", "receive_window", "send_window", "flood_guard"),
+    *("request_headers", "statuses", "calls"),
+)
 CODECS_AVOID = ("asyncio", "time", "logging", "os", "socket", "io", "pathlib")
 
 

@@ -50,32 +50,32 @@ class DefaultSource(DataSource):
         return "trimq"
 
     def schema(self) -> StructType:
-        from pyspark_trimq.columns import row_schema
-        from pyspark_trimq.options import read_source_options
+        from pyspark_trimq.arrow.columns import row_schema
+        from pyspark_trimq.source.options import read_source_options
 
         return row_schema(read_source_options(self.options).has_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with _told_if_too_old():
-            from pyspark_trimq.batch_reader import BatchReader
+            from pyspark_trimq.source.batch_reader import BatchReader
 
         return BatchReader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         with _told_if_too_old():
-            from pyspark_trimq.stream_reader import StreamReader
+            from pyspark_trimq.source.stream_reader import StreamReader
 
         return StreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         with _told_if_too_old():
-            from pyspark_trimq.writers import BatchWriter
+            from pyspark_trimq.sink.writers import BatchWriter
 
         return BatchWriter(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         with _told_if_too_old():
-            from pyspark_trimq.writers import StreamWriter
+            from pyspark_trimq.sink.writers import StreamWriter
 
         return StreamWriter(schema, self.options)
 

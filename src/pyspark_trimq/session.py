@@ -7,8 +7,8 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyspark_trimq.java import find_java_home
-from pyspark_trimq.worker_python import find_worker_python
+from pyspark_trimq.runtime.java import find_java_home
+from pyspark_trimq.runtime.worker_python import find_worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 from compat.cache import require
 
-from pyspark_trimq.java import find_java_home
+from pyspark_trimq.runtime.java import find_java_home
 from trimq.testing import Broker
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(400)]

@@ -18,9 +18,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from pyspark_trimq import DefaultSource, sending
+from pyspark_trimq import DefaultSource
 from pyspark_trimq.session import make_session
-from pyspark_trimq.writers import StreamWriter, Written
+from pyspark_trimq.sink import sender
+from pyspark_trimq.sink.writers import StreamWriter, Written
 
 BATCH_ROWS = 20  # in two tasks
 
@@ -109,7 +110,7 @@ class MortalProducer(Producer):
 
 class MortalWriter(StreamWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        sending.Producer = MortalProducer  # type: ignore[misc]
+        sender.Producer = MortalProducer  # type: ignore[misc]
         written = super().write(iterator)
         context = TaskContext.get()
         if written.was_there and context is not None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pyspark_trimq.pipelines import Choice, How, dead_letters, dedupe, lag
-from pyspark_trimq.pipelines.checkpoints import Checkpoint
-from pyspark_trimq.pipelines.failure import PipelineFailure
-from pyspark_trimq.pipelines.resending import Place, Sent, Span, spans_of
+from pyspark_trimq.pipelines.redrive.redriver import Place, Sent, Span, spans_of
+from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint
+from pyspark_trimq.pipelines.runner.failure import PipelineFailure
 from trimq.clock import system_clock
 from trimq.testing import Broker
 

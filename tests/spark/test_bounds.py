@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pyspark_trimq.batch_reader import BatchReader
-from pyspark_trimq.bounds import admit
-from pyspark_trimq.columns import row_schema
-from pyspark_trimq.ports import StreamKey
-from pyspark_trimq.stream_reader import StreamReader
+from pyspark_trimq.arrow.columns import row_schema
+from pyspark_trimq.broker.client import StreamKey
+from pyspark_trimq.source.batch_reader import BatchReader
+from pyspark_trimq.source.bounds import admit
+from pyspark_trimq.source.stream_reader import StreamReader
 from trimq.testing import Broker
 
 BOTH_PORTS = pytest.mark.parametrize("port", ["http", "kafka"])

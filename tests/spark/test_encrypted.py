@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from pyspark_trimq.encryption import Encryption, client_settings, read_encryption
-from pyspark_trimq.kafka_port import check_login
-from pyspark_trimq.lag import _prepare_farewell
-from pyspark_trimq.logins import Login
+from pyspark_trimq.broker.client import StreamKey, open_port
+from pyspark_trimq.broker.encryption import Encryption, client_settings, read_encryption
+from pyspark_trimq.broker.kafka_client import check_login
+from pyspark_trimq.broker.login import Login
 from pyspark_trimq.mistakes import Mistake, Unreachable
 from pyspark_trimq.pipelines import How, archive, dedupe
-from pyspark_trimq.pipelines.administration import Administration
-from pyspark_trimq.ports import StreamKey, open_port
-from pyspark_trimq.sink_options import read_sink_options
+from pyspark_trimq.pipelines.runner.broker_admin import Administration
+from pyspark_trimq.sink.options import read_sink_options
+from pyspark_trimq.source.lag_reporter import _prepare_farewell
 from tools.users import make_users
 from trimq.server.connection.certificates import _self_signed
 from trimq.testing import Broker
@@ -130,7 +130,7 @@ def test_who_is_not_known_to_anybody_is_not_trusted(broker: Broker) -> None:
 
 def test_a_password_is_not_sent_to_a_port_that_does_not_encrypt(monkeypatch: pytest.MonkeyPatch) -> None:
     """It hears the beginning of TLS, and nothing else."""
-    monkeypatch.setattr("pyspark_trimq.patience._WAITS_S", ())
+    monkeypatch.setattr("pyspark_trimq.broker.retry._WAITS_S", ())
     with socket.create_server(("127.0.0.1", 0)) as server:
         heard = []
 

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from pyspark_trimq.ports import Range, StreamKey, open_port
+from pyspark_trimq.broker.client import Range, StreamKey, open_port
 from trimq.testing import Broker
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_trimq.java import find_java_home, is_supported, make_launcher
+from pyspark_trimq.runtime.java import find_java_home, is_supported, make_launcher
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_trimq.columns import arrow_schema
-from pyspark_trimq.kafka_port import KafkaPort
-from pyspark_trimq.ports import Range, StreamKey
+from pyspark_trimq.arrow.columns import arrow_schema
+from pyspark_trimq.broker.client import Range, StreamKey
+from pyspark_trimq.broker.kafka_client import KafkaPort
 from trimq.testing import Broker
 
 HERE = Path(__file__).parent

@@ -17,9 +17,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from pyspark_trimq.lag import Lag
-from pyspark_trimq.logins import Login
-from pyspark_trimq.ports import StreamKey, open_port
+from pyspark_trimq.broker.client import StreamKey, open_port
+from pyspark_trimq.broker.login import Login
+from pyspark_trimq.source.lag_reporter import Lag
 from tools.users import make_users
 from trimq.testing import Broker
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 from pyspark.sql.types import StringType
 
-from pyspark_trimq.columns import row_schema
+from pyspark_trimq.arrow.columns import row_schema
 from pyspark_trimq.pipelines.lakes.files import DATE, DataFile, arrow_schema
 from pyspark_trimq.pipelines.lakes.iceberg import NAME, IcebergLake
 from pyspark_trimq.pipelines.lakes.manifest import FOLD_AFTER, Entry, Manifest

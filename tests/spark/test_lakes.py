@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_trimq.pipelines import How, archive, restore, snapshot
 from pyspark_trimq.pipelines.lakes.lake import existing
-from pyspark_trimq.pipelines.lakes.replaced import Replaced
+from pyspark_trimq.pipelines.lakes.replaced_files import Replaced
 from trimq.errors import StartMistake
 from trimq.testing import Broker
 

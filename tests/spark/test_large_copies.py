@@ -12,8 +12,10 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from pyspark_trimq.pipelines import How, PipelineFailure, dead_letters, dedupe, limits, ordering
-from pyspark_trimq.pipelines.failure import sentence_of, told_plainly
+from pyspark_trimq.pipelines import How, PipelineFailure, dead_letters, dedupe
+from pyspark_trimq.pipelines.messages import offset_order
+from pyspark_trimq.pipelines.runner import batch_limits
+from pyspark_trimq.pipelines.runner.failure import sentence_of, told_plainly
 from pyspark_trimq.session import DEFAULTS
 from trimq.testing import Broker
 
@@ -22,7 +24,7 @@ LARGE = 100_000
 
 
 def batches_of(rows: list[Any], count: int) -> list[pa.RecordBatch]:
-    names = [*ordering.PLACE, "value"]
+    names = [*offset_order.PLACE, "value"]
     parts = [rows[first::count] for first in range(count)]
     types = [pa.string(), pa.int32(), pa.int64(), pa.binary()]
     return [
@@ -37,11 +39,11 @@ def batches_of(rows: list[Any], count: int) -> list[pa.RecordBatch]:
 def test_rows_come_in_order_however_few_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_bytes: int
 ) -> None:
-    monkeypatch.setattr(ordering, "HELD_BYTES", held_bytes)
-    monkeypatch.setattr(ordering, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(offset_order, "HELD_BYTES", held_bytes)
+    monkeypatch.setattr(offset_order, "PIECE_BYTES", 20_000)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     mixed = random.Random(3).sample(ROWS, len(ROWS))
-    found = list(ordering.in_order(iter(batches_of(mixed, 9))))
+    found = list(offset_order.in_order(iter(batches_of(mixed, 9))))
     assert [tuple(row.values()) for batch in found for row in batch.to_pylist()] == sorted(
         ROWS, key=lambda row: row[:3]
     )
@@ -50,7 +52,7 @@ def test_rows_come_in_order_however_few_are_held(
 
 
 def test_no_rows_are_in_order() -> None:
-    assert list(ordering.in_order(iter([]))) == []
+    assert list(offset_order.in_order(iter([]))) == []
 
 
 def test_a_session_hands_rows_to_python_in_pieces() -> None:
@@ -70,7 +72,7 @@ def large(broker: Broker) -> Broker:
 def test_large_messages_are_copied_a_few_at_a_time(
     spark: Any, large: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "BATCH_BYTES", 7 * LARGE)
+    monkeypatch.setattr(batch_limits, "BATCH_BYTES", 7 * LARGE)
     how = How(bootstrap=large.http, spark=spark, show=False, checkpoint=tmp_path / "once")
     outcome = dedupe(["large"], to="once", by="key", how=how)
     assert [batch.rows for batch in outcome.batches] == [6, 6]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from pyspark_trimq.logins import Login, read_login
+from pyspark_trimq.broker.login import Login, read_login
 from pyspark_trimq.mistakes import Mistake, sentence_of
 from pyspark_trimq.pipelines import How, archive, dedupe, lag
 from tools.users import make_users

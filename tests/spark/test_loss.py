@@ -9,9 +9,9 @@ from urllib.request import Request, urlopen
 import pytest
 from pyspark.errors import PySparkException
 
-from pyspark_trimq.columns import row_schema
+from pyspark_trimq.arrow.columns import row_schema
 from pyspark_trimq.mistakes import Lost, sentence_of
-from pyspark_trimq.stream_reader import StreamReader
+from pyspark_trimq.source.stream_reader import StreamReader
 from trimq.model import SYSTEM
 from trimq.testing import Broker
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from pyspark_trimq import kafka_topics
-from pyspark_trimq.columns import row_schema
-from pyspark_trimq.kafka_port import KafkaPort
+from pyspark_trimq.arrow.columns import row_schema
+from pyspark_trimq.broker import kafka_metadata
+from pyspark_trimq.broker.kafka_client import KafkaPort
 from pyspark_trimq.mistakes import Mistake, sentence_of
-from pyspark_trimq.stream_reader import StreamReader
+from pyspark_trimq.source.stream_reader import StreamReader
 from trimq.model import SYSTEM
 from trimq.testing import Broker
 
@@ -224,7 +224,7 @@ def test_sizes_are_judged_by_the_first_messages_for_users_who_may_not_know_them(
         broker.send("orders", bytes(1000))
     with closing(KafkaPort(broker.kafka, True)) as port:
         known = port.sizes("orders")
-        monkeypatch.setattr(kafka_topics, "read_sizes", lambda _: {})
+        monkeypatch.setattr(kafka_metadata, "read_sizes", lambda _: {})
         judged = port.sizes("orders")
     assert known[0] > 100_000
     assert judged == known

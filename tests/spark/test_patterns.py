@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from pyspark_trimq.batch_reader import BatchReader
-from pyspark_trimq.columns import row_schema
-from pyspark_trimq.sending import Target, Token, send_once
-from pyspark_trimq.stream_reader import StreamReader
+from pyspark_trimq.arrow.columns import row_schema
+from pyspark_trimq.sink.sender import Target, Token, send_once
+from pyspark_trimq.source.batch_reader import BatchReader
+from pyspark_trimq.source.stream_reader import StreamReader
 from tests.spark.test_homes import send_units
 from trimq.testing import Broker
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pyspark_trimq.pipelines import How, audit, dedupe, restore, snapshot, write_report
-from pyspark_trimq.pipelines.archiving import archive
-from pyspark_trimq.pipelines.outcome import Outcome, Plot
+from pyspark_trimq.pipelines.commands.archive import archive
+from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot
 from trimq.testing import Broker
 
 
@@ -52,7 +52,7 @@ def test_topics_are_made_through_the_kafka_port_where_that_is_the_bootstrap(
 def test_a_snapshot_has_as_many_files_as_its_size_asks_for(
     spark: Any, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyspark_trimq.pipelines import snapshots
+    from pyspark_trimq.pipelines.commands import snapshot as snapshots
 
     monkeypatch.setattr(snapshots, "WHOLE_BYTES", 1000)
     broker.create_topic("prices")

@@ -12,11 +12,11 @@ import pika
 import pyarrow as pa
 import pytest
 
-from pyspark_trimq.columns import row_schema
+from pyspark_trimq.arrow.columns import row_schema
+from pyspark_trimq.broker.client import Port, Range, StreamKey, open_port
 from pyspark_trimq.mistakes import Lost
 from pyspark_trimq.pipelines import How, archive
-from pyspark_trimq.ports import Port, Range, StreamKey, open_port
-from pyspark_trimq.stream_reader import StreamReader
+from pyspark_trimq.source.stream_reader import StreamReader
 from trimq.testing import Broker
 
 JOBS = StreamKey("jobs", 0)

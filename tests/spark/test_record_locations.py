@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_trimq.arrow_rows import KafkaRows
-from pyspark_trimq.columns import arrow_schema, row_schema
-from pyspark_trimq.record_locations import BadRecords, Wanted, locate
+from pyspark_trimq.arrow.columns import arrow_schema, row_schema
+from pyspark_trimq.arrow.kafka_rows import KafkaRows
+from pyspark_trimq.arrow.record_locations import BadRecords, Wanted, locate
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import read_header

@@ -14,8 +14,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from pyspark_trimq.pipelines import How, PipelineFailure, archive, pieces, restore
-from pyspark_trimq.pipelines.pieces import Bucket, buckets, rounds
+from pyspark_trimq.pipelines import How, PipelineFailure, archive, restore
+from pyspark_trimq.pipelines.restoration import pieces
+from pyspark_trimq.pipelines.restoration.pieces import Bucket, buckets, rounds
 from trimq.errors import StartMistake
 from trimq.testing import Broker
 

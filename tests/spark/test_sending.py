@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pyspark_trimq import sending
 from pyspark_trimq.mistakes import Mistake, Unreachable
-from pyspark_trimq.sending import Target, Token, send_once, send_plainly
+from pyspark_trimq.sink import sender
+from pyspark_trimq.sink.sender import Target, Token, send_once, send_plainly
 from trimq.testing import Broker
 
 ROWS = pa.RecordBatch.from_pydict({"value": [b"one", b"two"]})
@@ -56,12 +56,12 @@ def test_a_record_that_is_more_than_may_wait_is_told_of(broker: Broker) -> None:
 
 
 def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "_TIMEOUT_S", 3)
+    monkeypatch.setattr(sender, "_TIMEOUT_S", 3)
     with Broker(folder=tmp_path) as broker:
         broker.create_topic("orders")
         assert send_once(target(broker), Token("q", 0, 0), [ROWS]) == (2, False)
     with Broker(folder=tmp_path, storage_low_water_bytes=10**17) as broker:
-        monkeypatch.setattr(sending, "_has_token_topic", {broker.kafka})
+        monkeypatch.setattr(sender, "_has_token_topic", {broker.kafka})
         with pytest.raises(Unreachable, match=f"the broker at {broker.kafka} did not take the rows: "):
             send_once(target(broker), Token("q", 0, 1), [ROWS])
         plain = target(broker)._replace(client={"message.timeout.ms": "2000"})
@@ -74,6 +74,6 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypat
 
 
 def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "_TIMEOUT_S", 1)
+    monkeypatch.setattr(sender, "_TIMEOUT_S", 1)
     with pytest.raises(Unreachable, match=r"the broker at 127\.0\.0\.1:1 did not take the rows"):
         send_once(Target("127.0.0.1:1", "orders", "none", {}), Token("q", 0, 0), [ROWS])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_trimq.pipelines.sequences import SEQUENCES, Books, Fault, Run, Track
+from pyspark_trimq.pipelines.messages.sequences import SEQUENCES, Books, Fault, Run, Track
 
 TRACK = Track("orders", 0, 7, 0)
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from pyspark_trimq import sending
+from pyspark_trimq.broker.client import Range, StreamKey, open_port
 from pyspark_trimq.mistakes import Unreachable, sentence_of
-from pyspark_trimq.ports import Range, StreamKey, open_port
-from pyspark_trimq.sending import Target, Token, send_once
+from pyspark_trimq.sink import sender
+from pyspark_trimq.sink.sender import Target, Token, send_once
 from trimq.testing import Broker
 
 ROWS = pa.RecordBatch.from_pydict({"value": [b"one", b"two"]})
@@ -49,7 +49,7 @@ def test_a_task_that_takes_too_long_is_told_so(broker: Broker, monkeypatch: pyte
     times = iter([0.0, 90.0])
     with pytest.raises(Unreachable, match="another try of the same task has taken over, or its transaction was open"):
         send_once(target, Token("q", 0, 0), slowly(broker, 2))
-    monkeypatch.setattr(sending, "monotonic_seconds", lambda: next(times))
+    monkeypatch.setattr(sender, "monotonic_seconds", lambda: next(times))
     with pytest.raises(Unreachable, match=r"was open for 90 s and may be for 60 s: .* kafka\.transaction\.timeout\.ms"):
         send_once(target, Token("q", 0, 0), slowly(broker, 2))
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_trimq.mistakes import Mistake
-from pyspark_trimq.worker_python import find_worker_python, make_launcher
+from pyspark_trimq.runtime.worker_python import find_worker_python, make_launcher
 
 
 def test_the_launcher_drops_what_spark_puts_in_front_and_passes_on_the_rest(tmp_path: Path) -> None:

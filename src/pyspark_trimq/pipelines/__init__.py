@@ -8,36 +8,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark_trimq.pipelines.archiving import archive
-    from pyspark_trimq.pipelines.auditing import audit
-    from pyspark_trimq.pipelines.deduplicating import dedupe
-    from pyspark_trimq.pipelines.failure import PipelineFailure
-    from pyspark_trimq.pipelines.lags import Load, lag
-    from pyspark_trimq.pipelines.outcome import Outcome
-    from pyspark_trimq.pipelines.redriving import Choice, dead_letters
-    from pyspark_trimq.pipelines.report import write_json, write_report
-    from pyspark_trimq.pipelines.restoring import restore
-    from pyspark_trimq.pipelines.running import How
-    from pyspark_trimq.pipelines.snapshots import snapshot
-    from pyspark_trimq.pipelines.tables import aggregate, join
+    from pyspark_trimq.pipelines.commands.aggregate import aggregate, join
+    from pyspark_trimq.pipelines.commands.archive import archive
+    from pyspark_trimq.pipelines.commands.audit import audit
+    from pyspark_trimq.pipelines.commands.dead_letters import Choice, dead_letters
+    from pyspark_trimq.pipelines.commands.dedupe import dedupe
+    from pyspark_trimq.pipelines.commands.lag import Load, lag
+    from pyspark_trimq.pipelines.commands.restore import restore
+    from pyspark_trimq.pipelines.commands.snapshot import snapshot
+    from pyspark_trimq.pipelines.reports.outcome import Outcome
+    from pyspark_trimq.pipelines.reports.page import write_json, write_report
+    from pyspark_trimq.pipelines.runner.failure import PipelineFailure
+    from pyspark_trimq.pipelines.runner.runner import How
 
 _HOMES = {
-    "Choice": "redriving",
-    "How": "running",
-    "Load": "lags",
-    "Outcome": "outcome",
-    "PipelineFailure": "failure",
-    "aggregate": "tables",
-    "archive": "archiving",
-    "audit": "auditing",
-    "dead_letters": "redriving",
-    "dedupe": "deduplicating",
-    "join": "tables",
-    "lag": "lags",
-    "restore": "restoring",
-    "snapshot": "snapshots",
-    "write_json": "report",
-    "write_report": "report",
+    "Choice": "commands.dead_letters",
+    "How": "runner.runner",
+    "Load": "commands.lag",
+    "Outcome": "reports.outcome",
+    "PipelineFailure": "runner.failure",
+    "aggregate": "commands.aggregate",
+    "archive": "commands.archive",
+    "audit": "commands.audit",
+    "dead_letters": "commands.dead_letters",
+    "dedupe": "commands.dedupe",
+    "join": "commands.aggregate",
+    "lag": "commands.lag",
+    "restore": "commands.restore",
+    "snapshot": "commands.snapshot",
+    "write_json": "reports.page",
+    "write_report": "reports.page",
 }
 
 __all__ = [

@@ -126,7 +126,7 @@ class _session:
 
     def __enter__(self) -> Any:
         _look_for_server(self._master or "")
-        failure = import_module("pyspark_trimq.pipelines.failure")
+        failure = import_module("pyspark_trimq.pipelines.runner.failure")
         # Spark and the JVM speak to stderr while they start: warnings that nobody can act on.
         hushed = _hushed()
         try:
@@ -142,7 +142,7 @@ class _session:
             self._spark.stop()
         except Exception as error:
             # Told already, by whatever failed.
-            if not import_module("pyspark_trimq.pipelines.failure").is_java_gone(error):
+            if not import_module("pyspark_trimq.pipelines.runner.failure").is_java_gone(error):
                 raise
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, Rows
 from pyspark_trimq.pipelines.lakes.lake import OWN
-from pyspark_trimq.pipelines.lakes.replaced import Replaced
+from pyspark_trimq.pipelines.lakes.replaced_files import Replaced
 
 DATA = "data"
 BY = [TOPIC, DATE]

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark_trimq.pipelines.lakes.compaction import joined, small_groups
 from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, FrameRows, Rows
 from pyspark_trimq.pipelines.lakes.lake import OWN
-from pyspark_trimq.pipelines.lakes.replaced import Replaced, is_elsewhere
+from pyspark_trimq.pipelines.lakes.replaced_files import Replaced, is_elsewhere
 from trimq.errors import StartMistake
 
 # It would tell of every file that has no statistics of headers and values, which is as it should be.

@@ -12,9 +12,9 @@ import pyarrow.parquet as parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pyspark_trimq.pipelines.checkpoints import holding
 from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, Rows
-from pyspark_trimq.pipelines.spans import milliseconds
+from pyspark_trimq.pipelines.runner.checkpoint import holding
+from pyspark_trimq.pipelines.runner.durations import milliseconds
 from trimq.errors import StartMistake
 
 FORMATS = ("parquet", "delta", "iceberg")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark_trimq.pipelines.checkpoints import write_atomically
-from pyspark_trimq.pipelines.failure import PipelineFailure
+from pyspark_trimq.pipelines.runner.checkpoint import write_atomically
+from pyspark_trimq.pipelines.runner.failure import PipelineFailure
 
 FOLD_AFTER = 64
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pyspark_trimq.pipelines.checkpoints import sync_folder
 from pyspark_trimq.pipelines.lakes.compaction import joined, small_groups
 from pyspark_trimq.pipelines.lakes.files import DataFile, FrameRows, Rows
 from pyspark_trimq.pipelines.lakes.lake import OWN
 from pyspark_trimq.pipelines.lakes.manifest import Entry, Manifest, State
+from pyspark_trimq.pipelines.runner.checkpoint import sync_folder
 from trimq.errors import StartMistake
 
 PREFIX = "trimq-"  # of our data files: a sweep touches no others

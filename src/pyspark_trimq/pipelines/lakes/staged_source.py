@@ -12,13 +12,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pyspark_trimq.batch_reader import RangePartition
-from pyspark_trimq.columns import arrow_schema, row_schema
-from pyspark_trimq.options import read_source_options
+from pyspark_trimq.arrow.columns import arrow_schema, row_schema
+from pyspark_trimq.arrow.record_locations import noting_aborted
 from pyspark_trimq.pipelines.lakes.files import ABORTED, DataFile
 from pyspark_trimq.pipelines.lakes.task_files import TaskFiles
-from pyspark_trimq.record_locations import noting_aborted
-from pyspark_trimq.stream_reader import StreamReader
+from pyspark_trimq.source.batch_reader import RangePartition
+from pyspark_trimq.source.options import read_source_options
+from pyspark_trimq.source.stream_reader import StreamReader
 
 NAME = "trimq-staged"
 STAGING = "staging"

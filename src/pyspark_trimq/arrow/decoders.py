@@ -1,0 +1,32 @@
+"""Stored bytes of a home as record batches: which decoder for which home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+import pyarrow as pa
+
+from pyspark_trimq.arrow.kafka_rows import KafkaRows
+from pyspark_trimq.arrow.message_rows import batches_of, content_rows, unit_rows
+from pyspark_trimq.arrow.record_locations import Wanted, locate
+from pyspark_trimq.broker.client import StreamKey
+from pyspark_trimq.mistakes import Unreachable
+from trimq.model import Buffer
+
+Decode = Callable[[Buffer, int, int, Collection[tuple[int, int]]], Iterator[pa.RecordBatch]]
+"""Of these bytes the messages from an offset to, exclusively, another, without aborted transactions. Nothing
+that comes of it stays in these bytes: they are written over when the next ones are there."""
+
+_ONE_BY_ONE = {"commit-log": unit_rows, "queue-log": content_rows}
+
+
+def decoder_for(home: str, schema: pa.Schema, key: StreamKey) -> Decode:
+    if home == "partition-log":
+        rows = KafkaRows(schema, key.topic, key.number)
+        return lambda stored, start, end, aborted: rows.batches(
+            locate(stored, Wanted(start, end, [(id, first) for id, first in aborted]))
+        )
+    if home not in _ONE_BY_ONE:
+        raise Unreachable(f"the broker keeps {key.topic} as {home!r}: it is newer than this source, which must follow")
+    read = _ONE_BY_ONE[home]
+    return lambda stored, start, end, aborted: batches_of(read(stored, start, end), schema, key.topic, key.number)

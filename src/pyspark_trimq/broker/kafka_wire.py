@@ -1,0 +1,304 @@
+"""Requests and answers of the Kafka protocol that a reader of messages needs, in versions without tagged fields, and a
+connection that exchanges them. Every version that is used here is served by Kafka since 2.3 and by this broker."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from pyspark_trimq.broker.encryption import not_trusted
+from pyspark_trimq.broker.login import Login, refused
+from pyspark_trimq.broker.retry import Patience
+from pyspark_trimq.mistakes import Mistake, Unreachable
+
+T = TypeVar("T")
+
+_TIMEOUT_S = 60
+_LARGEST_ANSWER = 1 << 30
+_CLIENT_ID = b"pyspark_trimq"
+
+FETCH, LIST_OFFSETS = (1, 11), (2, 2)
+SASL_HANDSHAKE, SASL_AUTHENTICATE = (17, 1), (36, 0)
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS, DELETE_GROUPS = (8, 2), (9, 2), (10, 0), (16, 0), (42, 0)
+
+EARLIEST, LATEST = -2, -1
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER = 1, 3, 6
+TOPIC_NOT_ALLOWED, _OTHER_MECHANISM, _NO_LOGIN_HERE = 29, 33, 34
+STALE = (5, NOT_LEADER, 74, 76)  # the metadata is: another broker leads
+
+
+_MEANINGS = {
+    29: "the user may not do that with the topic",
+    30: "the user may not do that with the group",
+    31: "the user may not do that with the broker",
+}
+
+
+class Refused(Exception):
+    """The broker answered with an error code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(_MEANINGS.get(code, f"Kafka's error code {code}"))
+        self.code = code
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Answer:
+    """Reads an answer, one field after the other."""
+
+    def __init__(self, data: bytearray) -> None:
+        self._data = data
+        self._at = 4  # after the correlation id
+
+    def _take(self, layout: struct.Struct) -> int:
+        (value,) = layout.unpack_from(self._data, self._at)
+        self._at += layout.size
+        return int(value)
+
+    def int8(self) -> int:
+        return self._take(_INT8)
+
+    def int16(self) -> int:
+        return self._take(_INT16)
+
+    def int32(self) -> int:
+        return self._take(_INT32)
+
+    def int64(self) -> int:
+        return self._take(_INT64)
+
+    def text(self) -> str:
+        return bytes(self.take(max(self.int16(), 0))).decode()
+
+    def data(self) -> memoryview:
+        return self.take(max(self.int32(), 0))
+
+    def take(self, size: int) -> memoryview:
+        self._at += size
+        return memoryview(self._data)[self._at - size : self._at]
+
+    def array(self, read: Callable[[], T]) -> list[T]:
+        return [read() for _ in range(max(self.int32(), 0))]
+
+
+_INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{code}") for code in "bhiq")
+
+
+def text(value: str | None) -> bytes:
+    if value is None:
+        return b"\xff\xff"
+    raw = value.encode()
+    return _INT16.pack(len(raw)) + raw
+
+
+def int32(value: int) -> bytes:
+    return _INT32.pack(value)
+
+
+def array(items: Iterable[bytes]) -> bytes:
+    found = list(items)
+    return _INT32.pack(len(found)) + b"".join(found)
+
+
+_WITH_TAGS = {(3, 10)}
+
+
+def frame(api: tuple[int, int], body: bytes) -> bytes:
+    """A whole request."""
+    head = struct.pack(">hhih", *api, 0, len(_CLIENT_ID)) + _CLIENT_ID + (b"\x00" if api in _WITH_TAGS else b"")
+    return _INT32.pack(len(head) + len(body)) + head + body
+
+
+class Wire:
+    """One connection to one broker, encrypted if there is a context for that."""
+
+    def __init__(
+        self,
+        address: Address,
+        patience: Patience,
+        login: Login | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.address = address
+        self._login = login
+        self._context = context
+        self._patience = patience
+        self._socket: socket.socket | None = None
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def ask(self, api: tuple[int, int], body: bytes) -> Answer:
+        """Unreachable: nobody answers."""
+        request = frame(api, body)
+        return self._patience.ask(
+            lambda: self._exchange(request),
+            lambda error: Unreachable(f"the broker at {self.address} does not answer: {error}"),
+        )
+
+    def _exchange(self, request: bytes) -> Answer:
+        try:
+            return self._send_and_receive(request)
+        except OSError:
+            self.close()
+            raise
+
+    def _send_and_receive(self, request: bytes) -> Answer:
+        if self._socket is None:
+            self._socket = self._connected()
+            if self._login is not None:
+                self._log_in(self._socket, self._login)
+        return self._answer_to(self._socket, request)
+
+    def _connected(self) -> socket.socket:
+        """Mistake: it is not the broker that it says it is."""
+        plain = socket.create_connection(self.address, _TIMEOUT_S)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._context is None:
+                return plain
+            return self._context.wrap_socket(plain, server_hostname=self.address.host)
+        except ssl.SSLCertVerificationError as error:
+            plain.close()
+            raise not_trusted(str(self.address), error) from None
+        except ssl.SSLError as error:
+            plain.close()
+            raise OSError(f"it does not encrypt as it was asked to ({error.reason or error})") from None
+        except BaseException:
+            plain.close()
+            raise
+
+    def _answer_to(self, connection: socket.socket, request: bytes) -> Answer:
+        connection.sendall(request)
+        (size,) = _INT32.unpack(self._receive(connection, 4))
+        if not 4 <= size <= _LARGEST_ANSWER:
+            raise OSError(f"an answer of {size} bytes: is this a Kafka port?")
+        return Answer(self._receive(connection, size))
+
+    def _log_in(self, connection: socket.socket, login: Login) -> None:
+        """Mistake: the broker does not let this user in."""
+        handshake, authenticate = login_frames(login)
+        error = self._answer_to(connection, handshake).int16()
+        if not error:
+            error = self._answer_to(connection, authenticate).int16()
+        if error:
+            self.close()
+            raise _login_mistake(self.address, login, error)
+
+    def _receive(self, connection: socket.socket, size: int) -> bytearray:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        got = 0
+        while got < size:
+            count = connection.recv_into(view[got:])
+            if not count:
+                raise ConnectionError("the connection was closed")
+            got += count
+        return buffer
+
+
+def login_frames(login: Login) -> tuple[bytes, bytes]:
+    """The two requests that begin a connection."""
+    token = login.plain()
+    return frame(SASL_HANDSHAKE, text("PLAIN")), frame(SASL_AUTHENTICATE, _INT32.pack(len(token)) + token)
+
+
+def _login_mistake(address: Address, login: Login, error: int) -> Mistake:
+    if error == _NO_LOGIN_HERE:
+        return Mistake(f"the broker at {address} asks nobody to log in: leave out the options user and password")
+    if error == _OTHER_MECHANISM:
+        return Mistake(f"the broker at {address} takes no login by SASL's PLAIN, the only one that is known here")
+    return refused(str(address), login)
+
+
+# -- messages
+
+
+def list_offsets_request(topic: str, numbers: Iterable[int], time_ms: int, is_committed: bool) -> bytes:
+    asked = array(struct.pack(">iq", number, time_ms) for number in numbers)
+    return struct.pack(">ib", -1, is_committed) + array([text(topic) + asked])
+
+
+def read_offsets(answer: Answer) -> dict[int, tuple[int, int]]:
+    """Error and offset by partition."""
+    answer.int32()
+
+    def partition() -> tuple[int, int, int]:
+        number, error = answer.int32(), answer.int16()
+        answer.int64()
+        return number, error, answer.int64()
+
+    topics = answer.array(lambda: (answer.text(), answer.array(partition)))
+    return {number: (error, offset) for _, partitions in topics for number, error, offset in partitions}
+
+
+class Fetched(NamedTuple):
+    error: int
+    start: int
+    end: int
+    aborted: list[tuple[int, int]]
+    records: memoryview
+
+
+def fetch_request(topic: str, number: int, offset: int, max_bytes: int, is_committed: bool) -> bytes:
+    wanted = struct.pack(">iiqqi", number, -1, offset, -1, max_bytes)
+    head = struct.pack(">iiiibii", -1, 1000, 1, max_bytes, is_committed, 0, -1)
+    return head + array([text(topic) + array([wanted])]) + array([]) + text("")
+
+
+def read_fetched(answer: Answer) -> Fetched:
+    answer.int32()
+    error = answer.int16()
+    answer.int32()
+
+    def partition() -> Fetched:
+        answer.int32()
+        code = answer.int16()
+        end, stable_end, start = answer.int64(), answer.int64(), answer.int64()
+        aborted = answer.array(lambda: (answer.int64(), answer.int64()))
+        answer.int32()
+        return Fetched(code, start, stable_end if stable_end >= 0 else end, aborted, answer.data())
+
+    topics = answer.array(lambda: (answer.text(), answer.array(partition)))
+    if error or not topics or not topics[0][1]:
+        raise Refused(error)
+    return topics[0][1][0]
+
+
+def commit_request(group: str, offsets: Mapping[str, Mapping[int, int]], note: str) -> bytes:
+    topics = array(
+        text(topic) + array(struct.pack(">iq", number, offset) + text(note) for number, offset in numbers.items())
+        for topic, numbers in offsets.items()
+    )
+    return text(group) + struct.pack(">i", -1) + text("") + struct.pack(">q", -1) + topics
+
+
+def read_commit(answer: Answer) -> None:
+    topics = answer.array(lambda: (answer.text(), answer.array(lambda: (answer.int32(), answer.int16()))))
+    for _, partitions in topics:
+        for _, error in partitions:
+            if error:
+                raise Refused(error)
+
+
+def read_notes(answer: Answer) -> set[str]:
+    """What was noted with each of a group's offsets."""
+    partitions = answer.array(
+        lambda: (
+            answer.text(),
+            answer.array(lambda: (answer.int32(), answer.int64(), answer.text(), answer.int16())),
+        )
+    )
+    return {note for _, rows in partitions for _, _, note, _ in rows}

@@ -1,0 +1,158 @@
+"""The pipeline `archive`: topics into a lake, every field, every message once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from pyspark_trimq.arrow.columns import row_schema
+from pyspark_trimq.pipelines.lakes.aborted_records import Aborted
+from pyspark_trimq.pipelines.lakes.files import DATE, StagedRows
+from pyspark_trimq.pipelines.lakes.lake import KEEP, OWN, Lake, opened, read
+from pyspark_trimq.pipelines.lakes.run_log import Added, Run
+from pyspark_trimq.pipelines.lakes.staged_source import KEEPS_COLUMNS, NAME, STAGING, StagedSource
+from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table, batch_plots
+from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, claim
+from pyspark_trimq.pipelines.runner.failure import told_plainly
+from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, drive, stream_options, subscribed_ends, subscription
+from pyspark_trimq.source.options import read_source_options
+
+SMALL_BYTES = 32 * 1024 * 1024
+MANY_SMALL = 16
+BATCHES_BETWEEN_COMPACTIONS = 64
+
+# The day of the message in UTC, whatever the session's time zone, between the years 1 and 9999.
+DAY = (
+    "cast(date_from_unix_date(cast(greatest(least(floor(unix_micros(timestamp) / 86400000000), 2932896), -719162) "
+    "as int)) as string)"
+)
+
+
+@told_plainly()
+def archive(
+    topics: Sequence[str] = (),
+    *,
+    lake: str | Path,
+    pattern: str = "",
+    format: str = "parquet",
+    compact_from: int = MANY_SMALL,
+    keep_replaced: str = KEEP,
+    how: How = DEFAULT,
+) -> Outcome:
+    """Append what is new in the topics to the lake in the folder `lake`. Its checkpoint is in the lake unless another
+    is named; without any, it goes on behind what the lake has. From `compact_from` small files of a topic and day
+    on, they are put together; 0: never. Of Delta and Iceberg, those files can be read for as long as `keep_replaced`
+    says."""
+    folder = Path(lake).resolve()
+    subscribed = subscription(topics, pattern)
+    settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder), "format": format}
+    with (
+        opened(folder, format, keep_replaced) as kept,
+        claim(how.folder(folder / OWN / "checkpoint"), "archive", settings) as checkpoint,
+    ):
+        kept.sweep()
+        begin = _begin(how, kept, subscribed) if not Path(checkpoint.spark).exists() else "earliest"
+        options = stream_options(how, subscribed, startingOffsets=begin)
+        run = Run(folder)
+        run.begin()
+        writer = _Writer(kept, run, checkpoint, compact_from, _columns(options))
+        frame = _staged(how, kept, options)
+        batches = drive(how, "archive", frame.writeStream.foreachBatch(writer.write), checkpoint, run.rows)
+        compacted = writer.compact(how) + run.compacted()
+        outcome = _outcome(settings, kept, run.added())
+        outcome.figures |= {"batches": len(batches), "files put together": compacted}
+        outcome.batches = batches
+        outcome.plots += batch_plots(batches)
+        return outcome
+
+
+def _staged(how: How, lake: Lake, options: Mapping[str, str]) -> DataFrame:
+    """The files that hold the messages, as a stream."""
+    spark = how.session()
+    spark.dataSource.register(StagedSource)
+    own = {STAGING: str(lake.staging.absolute()), KEEPS_COLUMNS: str(lake.keeps_columns).lower()}
+    return spark.readStream.format(NAME).options(**options, **own).load()
+
+
+def _columns(options: Mapping[str, str]) -> StructType:
+    return row_schema(read_source_options(options).has_headers).add(DATE, StringType())
+
+
+class _Writer:
+    """Under Spark Connect batches are written by a copy of it, in a process of the server."""
+
+    def __init__(self, lake: Lake, run: Run, checkpoint: Checkpoint, compact_from: int, columns: StructType) -> None:
+        self._lake = lake
+        self._run = run
+        self._aborted = Aborted(lake.folder)
+        self._columns = columns
+        self._id = checkpoint.id
+        self._compact_from = compact_from
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        rows = StagedRows(frame, self._columns, lambda found: self._aborted.note(self._id, batch, found))
+        added = self._lake.append(rows, self._id, batch)
+        compacted = 0
+        if batch % BATCHES_BETWEEN_COMPACTIONS == BATCHES_BETWEEN_COMPACTIONS - 1:
+            compacted = self._compact(frame.sparkSession)
+            self._lake.sweep()
+        self._run.note(batch, added, compacted)
+
+    def compact(self, how: How) -> int:
+        return self._compact(how.session())
+
+    def _compact(self, spark: SparkSession) -> int:
+        return self._lake.compact(spark, SMALL_BYTES, self._compact_from) if self._compact_from else 0
+
+
+def _begin(how: How, lake: Lake, subscribed: Mapping[str, str]) -> str:
+    """Where a first run on a lake begins: behind what is there, as another checkpoint had brought it."""
+    files = lake.files()
+    if not files:
+        return "earliest"
+    ends = {topic: dict.fromkeys(map(str, streams), -2) for topic, streams in subscribed_ends(how, subscribed).items()}
+    for topic in {file.topic for file in files} & set(ends):
+        frame = read(how.session(), [file for file in files if file.topic == topic])
+        for row in frame.groupBy("partition").agg(F.max("offset").alias("last")).collect():
+            ends[topic][str(row["partition"])] = row["last"] + 1
+    return json.dumps(ends)
+
+
+def _outcome(settings: dict[str, str], lake: Lake, added: Mapping[str, Added]) -> Outcome:
+    files = lake.files()
+    rows = sum(each.rows for each in added.values())
+    figures = {
+        "rows archived": rows,
+        "bytes written": sum(each.bytes for each in added.values()),
+        "rows in the lake": sum(file.rows for file in files),
+        "bytes in the lake": sum(file.bytes for file in files),
+        "files": len(files),
+    }
+    outcome = Outcome("archive", dict(settings), dict(figures), found=rows)
+    new = {file.topic: 0 for file in files} | {topic: each.rows for topic, each in added.items()}
+    topics = []
+    for topic in sorted(new):
+        own = [file for file in files if file.topic == topic]
+        dates = sorted({file.date for file in own})
+        total = sum(file.rows for file in own)
+        size = sum(file.bytes for file in own)
+        topics.append((topic, new[topic], total, size, len(own), dates[0] if dates else "", dates[-1] if dates else ""))
+    columns = ("topic", "rows archived", "rows", "bytes", "files", "first day", "last day")
+    outcome.tables.append(Table("Topics", columns, topics))
+    by_day = sorted({(file.topic, file.date) for file in files})
+    if by_day:
+        series = {
+            topic: [
+                (day, float(sum(file.rows for file in files if (file.topic, file.date) == (topic, day))))
+                for of, day in by_day
+                if of == topic
+            ]
+            for topic in sorted(new)
+        }
+        outcome.plots.append(Plot("Rows in the lake by day", "bar", "day (UTC)", "rows", series))
+    return outcome

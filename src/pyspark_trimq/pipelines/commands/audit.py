@@ -1,0 +1,172 @@
+"""The pipeline `audit`: what was lost, repeated or reordered on the way into topics, proved by producers' sequences."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from pyspark_trimq.pipelines.lakes.aborted_records import Aborted
+from pyspark_trimq.pipelines.lakes.lake import existing, read
+from pyspark_trimq.pipelines.messages.sequences import COLUMNS, RUNS, Book, Books, Fault, Kind, Run, Track, runs_in
+from pyspark_trimq.pipelines.reports.outcome import Figure, Outcome, Plot, Table, batch_plots
+from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, claim, write_atomically
+from pyspark_trimq.pipelines.runner.failure import told_plainly
+from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, drive, stream, subscription
+from trimq.errors import StartMistake
+
+KINDS: tuple[Kind, ...] = ("gap", "duplicate", "reordered")
+
+
+@told_plainly()
+def audit(
+    topics: Sequence[str] = (), *, pattern: str = "", lake: str | Path | None = None, how: How = DEFAULT
+) -> Outcome:
+    """Check the producers' sequence numbers of topics, or of all that an archive in `lake` holds. `found` is the number
+    of faults. What a run has seen is kept in the checkpoint: the next goes on from there.
+
+    Reads what was aborted too, for its numbers count. A topic that is compacted, or whose beginning has been deleted,
+    lacks records on purpose: only gaps between what is left are told, and of a compacted one these mean nothing."""
+    if lake is not None:
+        return _audit_lake(Path(lake), topics, how)
+    subscribed = subscription(topics, pattern)
+    settings = {"bootstrap": how.bootstrap, **subscribed}
+    with claim(how.folder(Path("trimq-checkpoints/audit")), "audit", settings) as checkpoint:
+        keeper = _Keeper(checkpoint)
+        frame = stream(how, subscribed, COLUMNS, isolation="read_uncommitted", startingOffsets="earliest")
+        batches = drive(how, "audit", frame.writeStream.foreachBatch(keeper.note), checkpoint)
+        outcome = _outcome(settings, keeper.latest(), keeper.from_start)
+        outcome.batches = batches
+        outcome.plots += batch_plots(batches)
+        return outcome
+
+
+def _audit_lake(folder: Path, topics: Sequence[str], how: How) -> Outcome:
+    if not how.once or how.checkpoint is not None:
+        raise StartMistake(
+            "an audit of a lake looks at all of it and ends: it goes neither on (--continuous) nor from a checkpoint"
+        )
+    lake = existing(folder)
+    books = Books()
+    from_start: set[tuple[str, int]] = set()
+    by_topic: dict[str, list[Any]] = {}
+    for file in lake.files():
+        if not topics or file.topic in topics:
+            by_topic.setdefault(file.topic, []).append(file)
+    for topic, files in sorted(by_topic.items()):
+        frame = read(how.session(), files)
+        aborted = Aborted(lake.folder).runs([topic])
+        note_frame(books, frame, aborted)
+        from_start |= _from_start(frame)
+        from_start |= {(topic, run.track.partition) for run in aborted if run.first_offset == 0}
+    return _outcome({"lake": str(folder), "topics": sorted(by_topic)}, books, from_start)
+
+
+def note_frame(books: Books, frame: DataFrame, more: Sequence[Run] = ()) -> None:
+    """Enter the records of a frame, whose offsets are behind all that were entered before, and some that are not in
+    it."""
+    columns = [field.split()[0] for field in COLUMNS.split(", ")]
+    rows = frame.select(*columns).mapInArrow(runs_in, RUNS).collect()
+    books.unstamped += sum(row.records for row in rows if row.producer < 0)
+    books.note([*(Run(Track(*row[:4]), *row[4:]) for row in rows if row.producer >= 0), *more])
+
+
+def _from_start(frame: DataFrame) -> set[tuple[str, int]]:
+    """The partitions of which the frame has the very first record."""
+    rows = frame.where("offset = 0").select("topic", "partition").distinct().collect()
+    return {(row.topic, row.partition) for row in rows}
+
+
+class _Keeper:
+    """The books as of each batch, in the checkpoint: a batch that is repeated begins from those before it."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._folder = checkpoint.folder / "books"
+        self._folder.mkdir(exist_ok=True)
+        self.from_start: set[tuple[str, int]] = set()
+        self.latest()
+
+    def note(self, frame: DataFrame, batch: int) -> None:
+        books = self._read([number for number in self._numbers() if number < batch])
+        frame = frame.persist()
+        note_frame(books, frame)
+        self.from_start |= _from_start(frame)
+        frame.unpersist()
+        kept = {**books.as_json(), "from_start": sorted(self.from_start)}
+        write_atomically(self._folder / f"{batch:012}.json", json.dumps(kept))
+        for number in self._numbers():
+            if number < batch - 1:
+                (self._folder / f"{number:012}.json").unlink()
+
+    def latest(self) -> Books:
+        return self._read(self._numbers())
+
+    def _numbers(self) -> list[int]:
+        return sorted(int(path.stem) for path in self._folder.glob("*.json") if path.stem.isdigit())
+
+    def _read(self, numbers: Sequence[int]) -> Books:
+        if not numbers:
+            return Books()
+        kept = json.loads((self._folder / f"{numbers[-1]:012}.json").read_text())
+        self.from_start = {(topic, partition) for topic, partition in kept["from_start"]}
+        return Books.from_json(kept)
+
+
+def _outcome(settings: Mapping[str, Any], books: Books, from_start: set[tuple[str, int]]) -> Outcome:
+    faults = books.faults(from_start)
+    stamped = sum(book.records for book in books.by_track.values())
+    records = Counter[str]()
+    for fault in faults:
+        records[fault.kind] += fault.records
+    figures = {
+        "records checked": stamped,
+        "producers": len({track.producer for track in books.by_track}),
+        "faults": len(faults),
+        "records missing": records["gap"],
+        "records repeated": records["duplicate"],
+        "records reordered": records["reordered"],
+        "records without a sequence": books.unstamped,
+    }
+    outcome = Outcome("audit", dict(settings), {**figures}, found=len(faults))
+    if not faults and stamped:
+        outcome.notes.append("Every sequence is complete: nothing is missing, repeated or out of order.")
+    if books.unstamped:
+        outcome.notes.append(
+            "Records without a sequence come from producers that are not idempotent: nothing is said of them."
+        )
+    outcome.tables += [_by_partition(books, faults), _fault_table(faults)]
+    outcome.plots += _plots(faults)
+    return outcome
+
+
+def _by_partition(books: Books, faults: Sequence[Fault]) -> Table:
+    counts = Counter((fault.track.topic, fault.track.partition, fault.kind) for fault in faults)
+    seen: dict[tuple[str, int], list[Book]] = {}
+    for track, book in books.by_track.items():
+        seen.setdefault((track.topic, track.partition), []).append(book)
+    rows: list[tuple[Figure, ...]] = []
+    for (topic, partition), held in sorted(seen.items()):
+        found = [counts[topic, partition, kind] for kind in KINDS]
+        rows.append((topic, partition, len(held), sum(book.records for book in held), *found))
+    columns = ("topic", "partition", "producer epochs", "records", "gaps", "duplicates", "reordered")
+    return Table("Partitions", columns, rows)
+
+
+def _fault_table(faults: Sequence[Fault]) -> Table:
+    columns = ("kind", "topic", "partition", "producer", "epoch", "sequence", "records", "offset")
+    rows = [(fault.kind, *fault.track, fault.sequence, fault.records, fault.offset) for fault in faults]
+    return Table("Faults", columns, rows, "A gap is told with the offset of the record behind it.")
+
+
+def _plots(faults: Sequence[Fault]) -> list[Plot]:
+    if not faults:
+        return []
+    places = Counter((fault.kind, f"{fault.track.topic} {fault.track.partition}") for fault in faults)
+    series = {
+        kind: [(place, float(count)) for (of, place), count in sorted(places.items()) if of == kind] for kind in KINDS
+    }
+    return [Plot("Faults by partition", "bar", "partition", "faults", {name: at for name, at in series.items() if at})]

@@ -1,0 +1,207 @@
+"""The pipeline `dead-letters`: what lies in dead-letter topics and queues, grouped; and the chosen ones sent again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pyspark_trimq.pipelines.redrive.ledger import failed, send_again
+from pyspark_trimq.pipelines.redrive.letter_columns import letters
+from pyspark_trimq.pipelines.redrive.redriver import Place, Resending, Sent, target_of
+from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table, batch_plots
+from pyspark_trimq.pipelines.runner.checkpoint import claim
+from pyspark_trimq.pipelines.runner.durations import milliseconds
+from pyspark_trimq.pipelines.runner.failure import told_plainly
+from pyspark_trimq.pipelines.runner.progress_bar import bars
+from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, is_writable, snapshot_of, subscription
+from trimq.clock import monotonic_seconds, system_clock
+from trimq.errors import StartMistake
+
+AGES = ((3_600_000, "under 1 hour"), (86_400_000, "under 1 day"), (7 * 86_400_000, "under 7 days"))
+OLDEST = "7 days or more"
+CHOSEN = "chosen"
+DRY = "Dry run: nothing was sent. With --redrive the chosen letters are sent again."
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Which letters are meant: those to which all that is said applies."""
+
+    reason: str = ""
+    origin: str = ""
+    exception: str = ""
+    older_than: str = ""
+    newer_than: str = ""
+
+    def condition(self, now_ms: int) -> Column:
+        found = F.lit(True)
+        for name in ("reason", "origin", "exception"):
+            if value := getattr(self, name):
+                found &= F.col(name).eqNullSafe(value)
+        if self.older_than:
+            found &= F.col("timestamp") <= F.timestamp_millis(F.lit(now_ms - milliseconds(self.older_than)))
+        if self.newer_than:
+            found &= F.col("timestamp") > F.timestamp_millis(F.lit(now_ms - milliseconds(self.newer_than)))
+        return found
+
+
+ALL = Choice()
+
+
+@told_plainly()
+def dead_letters(
+    topics: Sequence[str] = (),
+    *,
+    pattern: str = "",
+    ledger: bool = False,
+    redrive: bool = False,
+    to: str = "",
+    choice: Choice = ALL,
+    rate: int = 0,
+    max_replays: int = 3,
+    how: How = DEFAULT,
+) -> Outcome:
+    """Group the letters by reason, origin, exception and age. With `redrive` the chosen ones are sent again, to the
+    topic `to` or to where each came from, each once per checkpoint, `rate` letters a second at most (0: as fast as it
+    goes); one that is too young for the choice is looked at again by the next run. A letter that came back
+    `max_replays` times stays where it is. `ledger`: those that AMQP's queues gave up, from the broker's ledger of
+    failures, in place of topics."""
+    subscribed = {} if ledger else subscription(topics, pattern)
+    if ledger and (topics or pattern or to):
+        raise StartMistake("letters of the ledger go back to their own queues: name no topics with it")
+    if rate < 0 or max_replays < 1:
+        raise StartMistake("a rate is not negative, and a letter may be sent again once at least")
+    settings: dict[str, Any] = {
+        "bootstrap": how.bootstrap,
+        **subscribed,
+        "to": to or "origin",
+        **dataclasses.asdict(choice),
+    }
+    if ledger:
+        return _from_ledger(how, settings, choice, redrive, rate, max_replays)
+    look = _Look(how, subscribed, settings, choice, to, max_replays)
+    if not redrive:
+        outcome, _ = look.at(letters(snapshot_of(how, subscribed)).withColumn("was_sent", F.lit(False)))
+        outcome.notes.append(DRY)
+        return outcome
+    with claim(how.folder(Path("trimq-checkpoints/dead-letters")), "dead-letters", settings) as checkpoint:
+        return _again(look, Resending(how, Sent(checkpoint), to, rate))
+
+
+def _from_ledger(
+    how: How, settings: dict[str, Any], choice: Choice, redrive: bool, rate: int, max_replays: int
+) -> Outcome:
+    now_ms = system_clock().message.now_ms()
+    found = failed(how).withColumn("was_sent", F.lit(False)).persist()
+    try:
+        outcome = _grouped(found, settings, _fate(choice.condition(now_ms), F.col("origin"), max_replays), now_ms)
+        if not redrive:
+            outcome.notes.append(DRY)
+            return outcome
+        chosen = found.where(choice.condition(now_ms) & (F.col("replays") < max_replays)).orderBy("offset")
+        outcome.figures["sent again"] = send_again(how, [row["offset"] for row in chosen.collect()], rate)
+        return outcome
+    finally:
+        found.unpersist()
+
+
+class _Look:
+    """What lies there now, grouped, and which of it is chosen."""
+
+    def __init__(
+        self, how: How, subscribed: dict[str, str], settings: dict[str, Any], choice: Choice, to: str, max_replays: int
+    ) -> None:
+        self.how = how
+        self.subscribed = subscribed
+        self._settings = settings
+        self._choice = choice
+        self._to = to
+        self._max_replays = max_replays
+
+    def at(self, marked: DataFrame) -> tuple[Outcome, list[Place]]:
+        now_ms = system_clock().message.now_ms()
+        fate = _fate(self._choice.condition(now_ms), target_of(self._to), self._max_replays)
+        found = marked.persist()
+        try:
+            outcome = _grouped(found, self._settings, fate, now_ms)
+            chosen = found.where(fate == CHOSEN).select("topic", "partition", "offset").collect()
+            return outcome, [Place(*row) for row in chosen]
+        finally:
+            found.unpersist()
+
+    def targets(self, outcome: Outcome) -> set[str]:
+        """Where the chosen letters would go."""
+        origins = {str(row["origin"]) for row in outcome.table("Groups") if row["fate"] == CHOSEN}
+        return {self._to} if self._to else origins
+
+
+def _again(look: _Look, resending: Resending) -> Outcome:
+    """Once, or on and on: each look tells which letters are chosen by now."""
+    how, chosen, began = look.how, 0, monotonic_seconds()
+    pause_s = milliseconds(how.every) / 1000
+    with bars("dead-letters", how.show) as shown:
+        resending.finish()
+        while True:
+            outcome, places = look.at(resending.was_sent(letters(snapshot_of(how, look.subscribed))))
+            for target in look.targets(outcome):
+                is_writable(how, target)
+            chosen += len(places)
+            resending.send(places, shown)
+            left_s = pause_s if how.for_seconds is None else how.for_seconds - (monotonic_seconds() - began)
+            if how.once or left_s <= 0 or how.stop.wait(min(pause_s, left_s)):
+                break
+    outcome.batches = resending.batches
+    outcome.figures |= {"chosen": chosen, "sent again": sum(batch.written for batch in resending.batches)}
+    outcome.found = chosen
+    outcome.plots += batch_plots(resending.batches)
+    return outcome
+
+
+def _grouped(found: DataFrame, settings: dict[str, Any], fate: Column, now_ms: int) -> Outcome:
+    age_ms = F.lit(now_ms) - F.unix_millis("timestamp")
+    age = F.lit(OLDEST)
+    for limit_ms, name in reversed(AGES):
+        age = F.when(age_ms < limit_ms, F.lit(name)).otherwise(age)
+    groups = (
+        found.withColumns({"age": age, "fate": fate})
+        .groupBy("topic", "reason", "origin", "exception", "age", "fate")
+        .agg(
+            F.count("*").alias("letters"),
+            F.min("timestamp").cast("string").alias("oldest"),
+            F.max("timestamp").cast("string").alias("newest"),
+            F.any_value("message", True).alias("message"),
+        )
+        .orderBy(F.desc("letters"), "reason", "origin")
+        .collect()
+    )
+    total = sum(row["letters"] for row in groups)
+    ready = sum(row["letters"] for row in groups if row["fate"] == CHOSEN)
+    looping = sum(row["letters"] for row in groups if row["fate"] == "replayed too often")
+    outcome = Outcome(
+        "dead-letters", settings, {"letters": total, "chosen": ready, "replayed too often": looping}, found=ready
+    )
+    columns = ("topic", "reason", "origin", "exception", "age", "fate", "letters", "oldest", "newest", "message")
+    outcome.tables.append(Table("Groups", columns, [tuple(row) for row in groups]))
+    for name in ("reason", "origin", "exception", "age"):
+        bars: dict[str, float] = {}
+        for row in groups:
+            key = row[name] or "(none)"
+            bars[key] = bars.get(key, 0.0) + row["letters"]
+        if bars:
+            outcome.plots.append(Plot(f"Letters by {name}", "bar", name, "letters", {"letters": list(bars.items())}))
+    return outcome
+
+
+def _fate(chosen: Column, target: Column, max_replays: int) -> Column:
+    return (
+        F.when(F.col("was_sent"), "sent again before")
+        .when(~chosen, "not chosen")
+        .when(F.col("replays") >= max_replays, "replayed too often")
+        .when(target.isNull(), "no origin known")
+        .otherwise(CHOSEN)
+    )

@@ -1,0 +1,126 @@
+"""The pipeline `dedupe`: topics into another topic, without messages that repeat an earlier one within a window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from pyspark_trimq.pipelines.messages import offset_order
+from pyspark_trimq.pipelines.messages.headers import identity
+from pyspark_trimq.pipelines.reports.outcome import Outcome, batch_plots
+from pyspark_trimq.pipelines.runner.batch_limits import bounded_stream
+from pyspark_trimq.pipelines.runner.checkpoint import claim
+from pyspark_trimq.pipelines.runner.durations import milliseconds
+from pyspark_trimq.pipelines.runner.failure import told_plainly
+from pyspark_trimq.pipelines.runner.runner import (
+    DEFAULT,
+    How,
+    drive,
+    ensure_topic,
+    into_topic,
+    keep_state,
+    source_ends,
+    subscription,
+)
+
+SHORTEST_MEMORY_MS = 3_600_000
+CLOCK_MAY_STEP = "10 minutes"
+ARRIVED = "arrived"
+KEPT = ("key", "value", "headers", "timestamp", "topic", "partition", "offset")
+OUT = (
+    "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, timestamp TIMESTAMP, topic STRING, "
+    "partition INT, offset BIGINT"
+)
+
+
+@told_plainly()
+def dedupe(
+    topics: Sequence[str] = (),
+    *,
+    to: str,
+    by: str = "id",
+    within: str = "1 hour",
+    pattern: str = "",
+    how: How = DEFAULT,
+) -> Outcome:
+    """Write messages to the topic `to`, except those that have what an earlier one had (`by`) and whose timestamp is at
+    most `within` from that of the one that was let through. What has nothing to be told apart by passes; nothing is
+    dropped for being late. What one partition had is written in its order."""
+    subscribed = subscription(topics, pattern)
+    window_ms = milliseconds(within)
+    settings = {"bootstrap": how.bootstrap, **subscribed, "to": to, "by": by, "within": within}
+    told_apart = identity(by)
+    with claim(how.folder(Path("trimq-checkpoints/dedupe")), "dedupe", settings) as checkpoint:
+        keep_state(how.session())
+        ensure_topic(how, to, max((len(source_ends(how, topic)) for topic in topics), default=1))
+        frame = first_ones(bounded_stream(how, subscribed), told_apart, window_ms)
+        rows = in_order(frame).withColumn("topic", F.lit(to)).drop("partition", "offset")
+        batches = drive(how, "dedupe", into_topic(how, rows), checkpoint)
+    read, written = sum(batch.rows for batch in batches), sum(batch.written for batch in batches)
+    figures = {"messages read": read, "written": written, "repetitions": max(read - written, 0)}
+    outcome = Outcome("dedupe", settings, dict(figures), batches=batches, found=max(read - written, 0))
+    outcome.plots += batch_plots(batches)
+    return outcome
+
+
+def first_ones(frame: DataFrame, told_apart: Any, window_ms: int) -> DataFrame:
+    """The frame without repetitions; columns as OUT."""
+    place = F.concat_ws("/", F.lit("at"), "topic", "partition", "offset").cast("binary")
+    id = F.coalesce(F.concat(F.lit(b"="), told_apart), place)
+    kept = frame.select(id.alias("id"), *KEPT, F.current_timestamp().alias(ARRIVED))
+    # Spark's idea of time here is when a message is read, so that none is too late; the window is told by the messages.
+    keyed = kept.withWatermark(ARRIVED, CLOCK_MAY_STEP).groupBy("id")
+    return keyed.transformWithStateInPandas(
+        statefulProcessor=_FirstOnes(window_ms), outputStructType=OUT, outputMode="Append", timeMode="EventTime"
+    )
+
+
+def in_order(frame: DataFrame) -> DataFrame:
+    """Whatever was read from one partition is in one task, in the order of its offsets."""
+    # Spark sorts no streams; a task's rows are those of one batch.
+    return frame.repartition("topic", "partition").mapInArrow(offset_order.in_order, frame.schema)
+
+
+class _FirstOnes(StatefulProcessor):
+    """Remembers for each id the time of the message that was let through, a while longer than the window: batches come
+    faster than the time that their messages tell, never much slower."""
+
+    def __init__(self, window_ms: int) -> None:
+        self._window_ms = window_ms
+        self._memory_ms = max(2 * window_ms, SHORTEST_MEMORY_MS)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._passed = handle.getValueState("passed", "at_us BIGINT, forgotten_ms BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        import pandas  # type: ignore[import-untyped]
+
+        table = pandas.concat(list(rows)).sort_values(["timestamp", "topic", "partition", "offset"], kind="stable")
+        known = self._passed.get()
+        passed = None if known is None else known[0]
+        kept = []
+        for place, time in enumerate(table["timestamp"]):
+            at_us = time.value // 1000
+            if passed is None or abs(at_us - passed) > self._window_ms * 1000:
+                passed = at_us
+                kept.append(place)
+        if kept:
+            forgotten_ms = table[ARRIVED].max().value // 1_000_000 + self._memory_ms
+            self._passed.update((passed, forgotten_ms))
+            self._handle.registerTimer(forgotten_ms)
+        yield table.iloc[kept][["key", "value", "headers", "timestamp", *offset_order.PLACE]]
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+        known = self._passed.get()
+        if known is not None and known[1] <= expiredTimerInfo.getExpiryTimeInMs():
+            self._passed.clear()
+        return iter(())
+
+    def close(self) -> None:
+        """Nothing is held."""

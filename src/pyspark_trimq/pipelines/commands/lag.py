@@ -1,0 +1,298 @@
+"""The pipeline `lag`: how far groups are behind, in messages and in seconds, how fast they are, how long a message
+takes, when the backlog is gone, and what a peak needs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pyspark_trimq.pipelines.capacity import capacity, seconds_to_drain
+from pyspark_trimq.pipelines.lag_samples import Sample, Samples, watch
+from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table
+from pyspark_trimq.pipelines.runner.checkpoint import claim
+from pyspark_trimq.pipelines.runner.durations import milliseconds
+from pyspark_trimq.pipelines.runner.failure import told_plainly
+from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, snapshot_of, topic_ends
+
+READ = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+STEPS = "group STRING, topic STRING, partition INT, first BIGINT, after BIGINT, at_ms BIGINT"
+
+
+class Load(NamedTuple):
+    """For the capacity sheet: cores of one machine, T1 and T2 of one message. A rate of 0 is taken as measured."""
+
+    cores: int
+    busy_ms: float
+    waiting_ms: float
+    peak_rate: float = 0.0
+    node_rate: float = 0.0
+
+
+@told_plainly()
+def lag(
+    groups: Sequence[str] = (),
+    *,
+    topics: Sequence[str] = (),
+    seconds: float = 10.0,
+    every_s: float = 1.0,
+    window: str = "5s",
+    load: Load | None = None,
+    how: How = DEFAULT,
+) -> Outcome:
+    """Watch groups (all, if none is named) for so many seconds and tell what was seen. With a checkpoint, the samples
+    are kept and the next run goes on with them. The end-to-end latency of a message is the time from its timestamp
+    to the sample in which its group had committed it."""
+    window_ms = milliseconds(window)
+    settings: dict[str, Any] = {
+        "bootstrap": how.bootstrap,
+        "groups": list(groups) or "all",
+        "topics": list(topics) or "all",
+        "window": window,
+    }
+    with contextlib.ExitStack() as stack:
+        file = None
+        if how.checkpoint is not None:
+            signature = {"bootstrap": how.bootstrap, "groups": list(groups), "topics": list(topics)}
+            file = stack.enter_context(claim(Path(how.checkpoint), "lag", signature)).folder / "samples.jsonl"
+        samples = Samples(file)
+        watch(how, samples, groups, topics, seconds, every_s)
+        taken = samples.all
+    records = _records(how, taken)
+    latencies = _latencies(how, records, taken, window_ms)
+    return _outcome(settings, taken, _oldest_unread(records, taken), latencies, window_ms, load)
+
+
+# --- what Spark finds in the topics -----------------------------------------------------------------------------------
+
+
+def _records(how: How, samples: Sequence[Sample]) -> DataFrame:
+    """Where and when each message is, from the first that a group had not read to the last that was there."""
+    starts: dict[str, dict[int, int]] = defaultdict(dict)
+    ends: dict[str, dict[int, int]] = defaultdict(dict)
+    for topic in {sample.topic for sample in samples}:
+        for partition, now in topic_ends(how, topic).items():
+            own = [sample for sample in samples if (sample.topic, sample.partition) == (topic, partition)]
+            first = min((sample.offset for sample in own), default=now.end)
+            starts[topic][partition] = min(max(first, now.start), now.end)
+            ends[topic][partition] = min(max([starts[topic][partition], *(sample.end for sample in own)]), now.end)
+    bounds = {"startingOffsets": _offsets(starts), "endingOffsets": _offsets(ends)}
+    return snapshot_of(how, {"subscribe": ",".join(starts)}, READ, failOnDataLoss="false", **bounds)
+
+
+def _offsets(by_topic: Mapping[str, Mapping[int, int]]) -> str:
+    return json.dumps({topic: {str(number): at for number, at in places.items()} for topic, places in by_topic.items()})
+
+
+def steps(samples: Sequence[Sample]) -> list[tuple[str, str, int, int, int, int]]:
+    """What each group had read between one sample and the next, as rows of STEPS."""
+    found = []
+    before: dict[tuple[str, str, int], Sample] = {}
+    for sample in samples:
+        place = sample[1:4]
+        if (last := before.get(place)) is not None and sample.offset > last.offset:
+            found.append((*place, last.offset, sample.offset, sample.at_ms))
+        before[place] = sample
+    return found
+
+
+def _latencies(
+    how: How, records: DataFrame, samples: Sequence[Sample], window_ms: int
+) -> list[tuple[str, int, int, float, float]]:
+    """By group and window: messages, median and 99th percentile in ms, exactly."""
+    read = steps(samples)
+    if not read:
+        return []
+    moved = F.broadcast(how.session().createDataFrame(read, STEPS).alias("step"))
+    within = (
+        "r.topic = step.topic AND r.partition = step.partition AND r.offset >= step.first AND r.offset < step.after"
+    )
+    latency = F.greatest(F.col("at_ms") - F.unix_millis("timestamp"), F.lit(0)).alias("latency")
+    matched = (
+        records.alias("r")
+        .join(moved, F.expr(within))
+        .select("group", F.floor(F.col("at_ms") / window_ms).alias("window"), latency)
+    )
+    rows = (
+        matched.groupBy("group", "window")
+        .agg(F.count("*").alias("n"), F.expr("percentile(latency, array(0.5, 0.99))").alias("p"))
+        .orderBy("group", "window")
+        .collect()
+    )
+    return [(row["group"], row["window"] * window_ms, row["n"], row["p"][0], row["p"][1]) for row in rows]
+
+
+def _oldest_unread(records: DataFrame, samples: Sequence[Sample]) -> dict[tuple[str, str, int], int]:
+    """The time of the first message that a group has not read, by group, topic and partition, in ms."""
+    found = {}
+    last = {sample[1:4]: sample for sample in samples}
+    behind = [sample for sample in last.values() if sample.end > sample.offset]
+    for sample in behind:
+        own = (F.col("topic") == sample.topic) & (F.col("partition") == sample.partition)
+        first = (
+            records.where(own & (F.col("offset") >= sample.offset))
+            .agg(F.min_by(F.unix_millis("timestamp"), "offset").alias("at"))
+            .first()
+        )
+        if first is not None and first["at"] is not None:
+            found[sample[1:4]] = first["at"]
+    return found
+
+
+# --- what comes of it -------------------------------------------------------------------------------------------------
+
+
+class _Pace(NamedTuple):
+    group: str
+    lag: int
+    lag_s: float
+    arrival_rate: float
+    read_rate: float
+    drain_s: float | None
+
+
+def paces(samples: Sequence[Sample], oldest: Mapping[tuple[str, str, int], int]) -> list[_Pace]:
+    """Each group over all that it reads."""
+    found = []
+    for group in sorted({sample.group for sample in samples}):
+        own = [sample for sample in samples if sample.group == group]
+        first: dict[tuple[str, int], Sample] = {}
+        last: dict[tuple[str, int], Sample] = {}
+        for sample in own:
+            first.setdefault((sample.topic, sample.partition), sample)
+            last[sample.topic, sample.partition] = sample
+        now_ms = max(sample.at_ms for sample in own)
+        seconds = max((now_ms - min(sample.at_ms for sample in own)) / 1000, 0.001)
+        behind = sum(max(sample.end - sample.offset, 0) for sample in last.values())
+        ages = [now_ms - at for (of, *_), at in oldest.items() if of == group]
+        arrived = sum(last[place].end - first[place].end for place in last) / seconds
+        read = sum(last[place].offset - first[place].offset for place in last) / seconds
+        found.append(
+            _Pace(group, behind, max([0, *ages]) / 1000, arrived, read, seconds_to_drain(behind, read, arrived))
+        )
+    return found
+
+
+def _outcome(
+    settings: dict[str, Any],
+    samples: Sequence[Sample],
+    oldest: Mapping[tuple[str, str, int], int],
+    latencies: Sequence[tuple[str, int, int, float, float]],
+    window_ms: int,
+    load: Load | None,
+) -> Outcome:
+    found = paces(samples, oldest)
+    outcome = Outcome("lag", settings, found=sum(pace.lag for pace in found))
+    outcome.figures = {
+        "groups": len(found),
+        "lag (messages)": sum(pace.lag for pace in found),
+        "lag (seconds)": max((pace.lag_s for pace in found), default=0.0),
+        "arriving (messages/s)": max((pace.arrival_rate for pace in found), default=0.0),
+        "read (messages/s)": sum(pace.read_rate for pace in found),
+        "p50 latency (ms)": max((row[3] for row in latencies), default=None),
+        "p99 latency (ms)": max((row[4] for row in latencies), default=None),
+    }
+    columns = ("group", "lag", "lag (s)", "arriving/s", "read/s", "drained in (s)")
+    note = "No time to drain: messages arrive at least as fast as they are read."
+    stuck = any(pace.drain_s is None for pace in found)
+    outcome.tables.append(Table("Groups", columns, found, note if stuck else ""))
+    start_ms = min(sample.at_ms for sample in samples)
+    windows = [(group, (at - start_ms) / 1000, count, p50, p99) for group, at, count, p50, p99 in latencies]
+    outcome.tables.append(
+        Table("End-to-end latency", ("group", "from (s)", "messages", "p50 (ms)", "p99 (ms)"), windows)
+    )
+    outcome.tables.append(_partitions(samples))
+    outcome.plots += [
+        _lag_plot(samples, start_ms),
+        *_rate_plots(samples, start_ms, window_ms),
+        *_latency_plots(windows),
+    ]
+    if load is not None:
+        _add_capacity(outcome, load, samples, window_ms)
+    return outcome
+
+
+def _partitions(samples: Sequence[Sample]) -> Table:
+    last = {sample[1:4]: sample for sample in samples}
+    rows = [
+        (*place, sample.offset, sample.end, max(sample.end - sample.offset, 0))
+        for place, sample in sorted(last.items())
+    ]
+    return Table("Partitions", ("group", "topic", "partition", "offset", "end", "lag"), rows)
+
+
+def _lag_plot(samples: Sequence[Sample], start_ms: int) -> Plot:
+    behind: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for sample in samples:
+        behind[sample.group][sample.at_ms] += max(sample.end - sample.offset, 0)
+    series = {
+        group: [((at - start_ms) / 1000, float(n)) for at, n in sorted(points.items())]
+        for group, points in behind.items()
+    }
+    return Plot("Lag", "line", "seconds", "messages behind", series)
+
+
+def rates(samples: Sequence[Sample], window_ms: int) -> dict[str, list[tuple[int, float]]]:
+    """Messages per second by window that arrived, and that each group has read."""
+    arrived: dict[int, dict[tuple[str, int], list[int]]] = defaultdict(lambda: defaultdict(list))
+    read: dict[str, dict[int, dict[tuple[str, int], list[int]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    before: dict[tuple[str, str, int], Sample] = {}
+    for sample in samples:
+        window, place = sample.at_ms // window_ms, (sample.topic, sample.partition)
+        # From the last sample of the window before on: what happened between two windows counts for the later.
+        last = before.get(sample[1:4], sample)
+        arrived[window][place] += [last.end, sample.end]
+        read[sample.group][window][place] += [last.offset, sample.offset]
+        before[sample[1:4]] = sample
+
+    def per_second(by_window: Mapping[int, Mapping[tuple[str, int], list[int]]]) -> list[tuple[int, float]]:
+        return [
+            (window * window_ms, sum(max(at) - min(at) for at in places.values()) * 1000 / window_ms)
+            for window, places in sorted(by_window.items())
+        ]
+
+    return {
+        "arriving": per_second(arrived),
+        **{f"read by {group}": per_second(windows) for group, windows in read.items()},
+    }
+
+
+def _rate_plots(samples: Sequence[Sample], start_ms: int, window_ms: int) -> list[Plot]:
+    series = {
+        name: [((at - start_ms) / 1000, rate) for at, rate in points]
+        for name, points in rates(samples, window_ms).items()
+    }
+    return [Plot("Throughput", "line", "seconds", "messages/s", series)] if len(series["arriving"]) > 1 else []
+
+
+def _latency_plots(windows: Sequence[tuple[str, float, int, float, float]]) -> list[Plot]:
+    series: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for group, at, _, p50, p99 in windows:
+        series[f"{group} p50"].append((at, p50))
+        series[f"{group} p99"].append((at, p99))
+    return [Plot("End-to-end latency", "line", "seconds", "ms", series)] if windows else []
+
+
+def _add_capacity(outcome: Outcome, load: Load, samples: Sequence[Sample], window_ms: int) -> None:
+    measured = rates(samples, window_ms)
+    peak = load.peak_rate or max((rate for _, rate in measured["arriving"]), default=0.0)
+    sheet = capacity(load.cores, load.busy_ms, load.waiting_ms, peak, load.node_rate)
+    rows = [
+        ("cores of one node, C", sheet.cores),
+        ("busy per message, T1 (ms)", sheet.busy_ms),
+        ("waiting per message, T2 (ms)", sheet.waiting_ms),
+        ("threads, C * (T1 + T2) / T1", sheet.threads),
+        ("rate of one node (messages/s)" + ("" if load.node_rate else ", C / T1"), sheet.node_rate),
+        ("peak (messages/s)" + ("" if load.peak_rate else ", measured"), sheet.peak_rate),
+        ("nodes, peak / rate of one node", sheet.nodes),
+    ]
+    outcome.tables.insert(1, Table("Capacity", ("figure", "value"), rows))
+    outcome.figures |= {"threads": sheet.threads, "nodes": sheet.nodes}

@@ -1,0 +1,100 @@
+"""The pipeline `snapshot`: the latest value of each key of topics, as a table in a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pyspark_trimq.pipelines.commands.archive import DAY
+from pyspark_trimq.pipelines.lakes.compaction import WHOLE_BYTES
+from pyspark_trimq.pipelines.lakes.files import DATE, DataFile, FrameRows
+from pyspark_trimq.pipelines.lakes.lake import KEEP, OWN, Lake, opened, read
+from pyspark_trimq.pipelines.reports.outcome import BatchFigures, Outcome, Plot, Table, batch_plots
+from pyspark_trimq.pipelines.runner.checkpoint import claim
+from pyspark_trimq.pipelines.runner.failure import told_plainly
+from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, drive, stream, subscription
+
+KEPT = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+@told_plainly()
+def snapshot(
+    topics: Sequence[str] = (),
+    *,
+    lake: str | Path,
+    pattern: str = "",
+    format: str = "parquet",
+    keep_replaced: str = KEEP,
+    how: How = DEFAULT,
+) -> Outcome:
+    """Bring the table in the folder `lake` up to date: one row per topic and key, the message with the highest offset,
+    of several partitions the one with the latest time. A message without a value removes its key; one without a key
+    is passed over. Of Delta and Iceberg, older states can be read for as long as `keep_replaced` says."""
+    folder = Path(lake).resolve()
+    subscribed = subscription(topics, pattern)
+    settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder), "format": format}
+    with (
+        opened(folder, format, keep_replaced) as kept,
+        claim(how.folder(folder / OWN / "checkpoint"), "snapshot", settings) as checkpoint,
+    ):
+        kept.sweep()
+
+        def merge(frame: DataFrame, batch: int) -> None:
+            if batch > kept.committed(checkpoint.id):
+                pieces = -(-sum(file.bytes for file in kept.files()) // WHOLE_BYTES)
+                rows = merged(_table(kept, frame), frame.select(*KEPT)).coalesce(max(pieces, 1))
+                kept.replace(FrameRows(rows), checkpoint.id, batch)
+                kept.sweep()
+
+        frame = stream(how, subscribed, startingOffsets="earliest")
+        batches = drive(how, "snapshot", frame.writeStream.foreachBatch(merge), checkpoint)
+        files = kept.files()
+    return _outcome(settings, files, batches)
+
+
+def merged(table: DataFrame | None, new: DataFrame) -> DataFrame:
+    """The table after the new messages. Nothing is kept of a key that was removed."""
+    rows = new.where(F.col("key").isNotNull())
+    if table is not None:
+        rows = table.select(*KEPT).unionByName(rows)
+    everything = F.struct(*KEPT)
+    last = rows.groupBy("topic", "key", "partition").agg(F.max_by(everything, "offset").alias("row"))
+    order = F.struct("row.timestamp", "row.partition", "row.offset")
+    latest = last.groupBy("topic", "key").agg(F.max_by("row", order).alias("row"))
+    return latest.select("row.*").where(F.col("value").isNotNull()).withColumn(DATE, F.expr(DAY))
+
+
+def _table(lake: Lake, like: DataFrame) -> DataFrame | None:
+    by_topic: dict[str, list[DataFile]] = {}
+    for file in lake.files():
+        by_topic.setdefault(file.topic, []).append(file)
+    frames = [read(like.sparkSession, files) for files in by_topic.values()]
+    table = None
+    for frame in frames:
+        table = frame if table is None else table.unionByName(frame)
+    return table
+
+
+def _outcome(settings: dict[str, str], files: Sequence[DataFile], batches: list[BatchFigures]) -> Outcome:
+    topics = sorted({file.topic for file in files})
+    rows = [
+        (
+            topic,
+            sum(file.rows for file in files if file.topic == topic),
+            sum(file.bytes for file in files if file.topic == topic),
+        )
+        for topic in topics
+    ]
+    keys = sum(row[1] for row in rows)
+    figures = {"keys": keys, "messages read": sum(batch.rows for batch in batches), "files": len(files)}
+    outcome = Outcome("snapshot", dict(settings), dict(figures), batches=batches, found=keys)
+    outcome.tables.append(Table("Topics", ("topic", "keys", "bytes"), rows))
+    if rows:
+        outcome.plots.append(
+            Plot("Keys by topic", "bar", "topic", "keys", {"keys": [(row[0], float(row[1])) for row in rows]})
+        )
+    outcome.plots += batch_plots(batches)
+    return outcome

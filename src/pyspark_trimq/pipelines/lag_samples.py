@@ -1,0 +1,71 @@
+"""Samples of how far groups have read, taken from the broker now and then, kept in a file if one is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark_trimq.pipelines.runner.broker_admin import Administration
+from pyspark_trimq.pipelines.runner.failure import PipelineFailure
+from pyspark_trimq.pipelines.runner.progress_bar import bars
+from pyspark_trimq.pipelines.runner.runner import How
+from pyspark_trimq.sink.sender import SINK_PREFIX
+from trimq.clock import monotonic_seconds, system_clock
+
+
+class Sample(NamedTuple):
+    at_ms: int
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    end: int
+
+
+class Samples:
+    """With a file, what earlier runs took is there too."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self.all: list[Sample] = []
+        if file is not None and file.exists():
+            # The last line may have been cut off by a kill.
+            lines = [line for line in file.read_text().splitlines() if line.endswith("]")]
+            self.all = [Sample(*json.loads(line)) for line in lines]
+
+    def take(self, broker: Administration, groups: Sequence[str], topics: Sequence[str]) -> None:
+        now_ms = system_clock().message.now_ms()
+        taken = [
+            Sample(now_ms, group, *cursor)
+            for group in groups or [name for name in broker.groups() if not name.startswith(SINK_PREFIX)]
+            for cursor in broker.cursors(group)
+            if not topics or cursor.topic in topics
+        ]
+        self.all += taken
+        if self._file is not None:
+            with self._file.open("a") as file:
+                file.writelines(json.dumps(sample) + "\n" for sample in taken)
+
+
+def watch(
+    how: How, samples: Samples, groups: Sequence[str], topics: Sequence[str], seconds: float, every_s: float
+) -> None:
+    """Sample for so long, or on and on until told to stop. PipelineFailure: the broker never answered."""
+    broker = how.administration()
+    began = monotonic_seconds()
+    last = None if not how.once else began + seconds
+    if how.for_seconds is not None:
+        last = began + how.for_seconds
+    with bars("lag", how.show) as shown:
+        samples.take(broker, groups, topics)
+        try:
+            while (last is None or monotonic_seconds() < last) and not how.stop.wait(every_s):
+                samples.take(broker, groups, topics)
+                passed = monotonic_seconds() - began
+                shown.update(int(passed), None if last is None else int(last - began), len(samples.all), 0.0)
+        except KeyboardInterrupt:
+            pass  # the way in which people end a run that goes on and on
+    if not samples.all:
+        raise PipelineFailure("no group has read any of these topics: there is nothing to tell")

@@ -1,0 +1,41 @@
+"""What an archive leaves out because it was aborted, noted beside it: an audit that misses the numbers of these records
+knows why. One small file per batch, written before the batch counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pyspark_trimq.pipelines.messages.sequences import SEQUENCES, Run, Track
+from pyspark_trimq.pipelines.runner.checkpoint import write_atomically
+
+FOLDER = "_trimq/aborted"
+
+
+class Aborted:
+    def __init__(self, lake: Path) -> None:
+        self._folder = lake / FOLDER
+
+    def note(self, writer: str, batch: int, found: Sequence[tuple[str, str]]) -> None:
+        """A batch that is repeated is noted once."""
+        if found:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            rows = [[topic, *each] for topic, listed in found for each in json.loads(listed)]
+            write_atomically(self._folder / f"{writer}-{batch:012}.json", json.dumps(rows))
+
+    def runs(self, topics: Iterable[str]) -> list[Run]:
+        """The aborted records of these topics, each once, however often they were noted."""
+        rows = set()
+        for path in self._folder.glob("*.json"):
+            rows |= {tuple(row) for row in json.loads(path.read_text())}
+        wanted = set(topics)
+        found = []
+        covered: dict[tuple[str, int], int] = {}
+        for topic, partition, producer, epoch, offset, sequence, records in sorted(rows, key=lambda row: row[4]):
+            known = max(covered.get((topic, partition), 0) - offset, 0)
+            if topic in wanted and known < records:
+                track = Track(topic, partition, producer, epoch)
+                found.append(Run(track, offset + known, (sequence + known) % SEQUENCES, records - known))
+                covered[topic, partition] = offset + records
+        return found

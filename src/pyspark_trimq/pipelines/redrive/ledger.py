@@ -1,0 +1,54 @@
+"""Letters of the broker's ledger of failures: what AMQP's queues gave up and no dead-letter exchange took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pyspark_trimq.pipelines.runner.progress_bar import bars
+from pyspark_trimq.pipelines.runner.runner import How
+
+ROWS = (
+    "topic STRING, offset BIGINT, reason STRING, origin STRING, exception STRING, message STRING, replays INT, "
+    "at_ms BIGINT"
+)
+
+
+def failed(how: How) -> DataFrame:
+    """Those that were not sent again yet, as letters; `offset` is their number. How often one was replayed is told by
+    entries of the same queue and the same body that were sent again before."""
+    entries = list(how.administration().failures())
+    again = Counter((entry["vhost"], entry["queue"], entry["body"]) for entry in entries if entry["redriven"])
+    rows = [
+        (
+            "ledger",
+            entry["id"],
+            entry["reason"],
+            entry["queue"],
+            None,
+            None,
+            again[entry["vhost"], entry["queue"], entry["body"]],
+            entry["time_ms"],
+        )
+        for entry in entries
+        if not entry["redriven"]
+    ]
+    frame = how.session().createDataFrame(rows, ROWS)
+    return frame.withColumn("timestamp", F.timestamp_millis("at_ms"))
+
+
+def send_again(how: How, failures: Sequence[int], rate: int) -> int:
+    """One by one, so many a second at most. How many were sent, which are fewer if it is told to stop."""
+    broker = how.administration()
+    sent = 0
+    with bars("dead-letters", how.show) as shown:
+        for number in failures:
+            broker.redrive(number)
+            sent += 1
+            shown.update(sent, len(failures), sent, float(rate))
+            if how.stop.wait(1 / rate if rate else 0):
+                break
+    return sent

@@ -1,0 +1,118 @@
+"""Where restored messages were: headers that tell it, the table that is made of them, and how far a target has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pyspark_trimq.pipelines.messages.headers import header_text
+from pyspark_trimq.pipelines.runner.checkpoint import write_atomically
+from pyspark_trimq.pipelines.runner.runner import How, snapshot_of, topic_ends
+from trimq.errors import StartMistake
+
+TOPIC, PARTITION, OFFSET = "trimq-origin-topic", "trimq-origin-partition", "trimq-origin-offset"
+PROPERTY = "trimq-origin-property-"
+
+Done = dict[int, int]
+"""The last offset of each partition that is in the target."""
+
+
+def headers_with_origin() -> Column:
+    origin = F.array(
+        *(
+            F.struct(F.lit(name).alias("key"), F.col(column).cast("string").cast("binary").alias("value"))
+            for name, column in ((TOPIC, "topic"), (PARTITION, "partition"), (OFFSET, "offset"))
+        )
+    )
+    # What Kafka's records have no field for travels in headers.
+    entries = F.map_entries(F.coalesce(F.col("properties"), F.create_map().cast("map<string,string>")))
+    properties = F.transform(
+        entries,
+        lambda entry: F.struct(
+            F.concat(F.lit(PROPERTY), entry["key"]).alias("key"), entry["value"].cast("binary").alias("value")
+        ),
+    )
+    own = F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>"))
+    return F.concat(own, origin, properties)
+
+
+def origins(how: How, target: str, **bounds: str) -> DataFrame:
+    """Where the restored messages of a topic were and are: topic, partition, origin_offset, target, new_offset. Null
+    where a message was not restored."""
+    columns = "partition INT, offset BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    frame = snapshot_of(how, {"subscribe": target}, columns, **bounds)
+    return frame.select(
+        header_text(TOPIC).alias("topic"),  # the last one: what is restored from restored messages has several
+        "partition",
+        header_text(OFFSET).cast("bigint").alias("origin_offset"),
+        F.lit(target).alias("target"),
+        F.col("offset").alias("new_offset"),
+    )
+
+
+def map_offsets(how: How, topic: str, target: str, folder: Path) -> None:
+    """Offsets that groups had committed are found again in it: the smallest `origin_offset` that is not less."""
+    found = origins(how, target).where(F.col("topic") == topic).drop("topic", "target")
+    path = folder / f"topic={quote(topic, safe='')}" / f"target={quote(target, safe='')}"
+    found.coalesce(1).sortWithinPartitions("partition", "new_offset").write.mode("overwrite").parquet(str(path))
+
+
+class Restored:
+    """How far each topic is restored. The targets tell, by their headers: restoring writes in order, all or nothing of
+    each task, so that everything before the last is there too. What they told is noted in `file`, if there is one, and
+    later only what is behind that is looked at."""
+
+    def __init__(self, how: How, file: Path | None) -> None:
+        self._how = how
+        self._file = file
+        self._done: dict[str, Done] = {}
+        self._noted: dict[str, Any] = {}
+        if file is not None and file.exists():
+            try:
+                self._noted = dict(json.loads(file.read_text()))
+            except ValueError:
+                raise StartMistake(f"{file} is damaged: it does not say how far the restoring is") from None
+
+    def done(self, topic: str, target: str, append: bool) -> Done:
+        """StartMistake: the target holds other messages, and that was not said."""
+        if topic not in self._done:
+            self._done[topic] = self._look(topic, target, append)
+        return self._done[topic]
+
+    def note(self, topic: str, target: str, done: Done) -> None:
+        self._done[topic] = done
+        if self._file is None:
+            return
+        ends = {str(number): each.end for number, each in topic_ends(self._how, target).items()}
+        self._noted[topic] = {"target": target, "done": {str(at): last for at, last in done.items()}, "ends": ends}
+        write_atomically(self._file, json.dumps(self._noted, indent=1))
+
+    def _look(self, topic: str, target: str, append: bool) -> Done:
+        now = topic_ends(self._how, target)
+        if all(ends.start == ends.end for ends in now.values()):
+            return {}
+        known, bounds = self._known(topic, target, {number: (ends.start, ends.end) for number, ends in now.items()})
+        found = origins(self._how, target, **bounds)
+        others = found.where(F.col("topic").isNull() | (F.col("topic") != topic)).limit(1).count()
+        if others and not append:
+            raise StartMistake(
+                f"{target!r} holds messages that were not restored from {topic!r}: name another topic, or say --append"
+            )
+        own = found.where(F.col("topic") == topic).groupBy("partition").agg(F.max("origin_offset").alias("last"))
+        return known | {row["partition"]: row["last"] for row in own.collect()}
+
+    def _known(self, topic: str, target: str, now: dict[int, tuple[int, int]]) -> tuple[Done, dict[str, str]]:
+        """What was noted, and from where on the target is to be looked at."""
+        noted = self._noted.get(topic, {})
+        ends = {int(number): int(end) for number, end in noted.get("ends", {}).items()}
+        is_other = noted.get("target") != target or set(ends) != set(now)
+        if is_other or any(end > now[number][1] for number, end in ends.items()):
+            return {}, {}  # nothing was noted, or the target is another one since
+        starts = {str(number): max(end, now[number][0]) for number, end in ends.items()}
+        done = {int(number): int(last) for number, last in noted["done"].items()}
+        return done, {"startingOffsets": json.dumps({target: starts})}

@@ -1,0 +1,114 @@
+"""What pipelines ask a broker for beside messages: make a topic, through either port; how far groups have read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+from collections.abc import Iterator
+from http.client import HTTPException
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from pyspark_trimq.broker.encryption import Encryption, client_settings, not_trusted
+from pyspark_trimq.broker.http_client import make_connection
+from pyspark_trimq.broker.login import Login, refused
+from pyspark_trimq.pipelines.runner.failure import PipelineFailure
+from trimq.errors import StartMistake
+
+TIMEOUT_S = 30
+
+# librdkafka would write to the terminal; what matters comes as an exception.
+SILENT = logging.getLogger("pyspark_trimq.librdkafka")
+CREATED, NO_LOGIN, EXISTS = 201, 401, 409
+
+
+class CursorAt(NamedTuple):
+    """How far a group has read a stream, and where the stream ends."""
+
+    topic: str
+    partition: int
+    offset: int
+    end: int
+
+
+def create_kafka_topic(
+    bootstrap: str, login: Login | None, encryption: Encryption | None, name: str, partitions: int
+) -> bool:
+    """As `Administration.create_topic`, through the Kafka port of this or another broker."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    settings = client_settings(login, encryption, {})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **settings}, logger=SILENT)
+    try:
+        admin.create_topics([NewTopic(name, partitions)], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise PipelineFailure(f"the topic {name!r} could not be made: {error.args[0].str()}") from None
+    return True
+
+
+class Administration:
+    """`encryption`: for an `https` address, or one that does not say how it is to be asked."""
+
+    def __init__(self, url: str, login: Login | None = None, encryption: Encryption | None = None) -> None:
+        scheme = "http" if encryption is None else "https"
+        parts = urlsplit(url if "//" in url else f"{scheme}://{url}")
+        if not parts.hostname:
+            raise StartMistake(f"{url!r} is no address of an HTTP port: give http://host:8180")
+        self._host, self._port = parts.hostname, parts.port or 8180
+        self._encryption = (encryption or Encryption()) if parts.scheme == "https" else None
+        self._url = f"{parts.scheme}://{self._host}:{self._port}"
+        self._login = login
+
+    def create_topic(self, name: str, partitions: int) -> bool:
+        """False: there is one of this name already."""
+        status, told = self._ask("POST", "/api/topics", {"name": name, "streams": partitions})
+        if status not in (CREATED, EXISTS):
+            raise PipelineFailure(f"the topic {name!r} could not be made: {told.get('message', status)}")
+        return status == CREATED
+
+    def groups(self) -> list[str]:
+        return [group["name"] for group in self._get("/api/groups")["groups"]]
+
+    def cursors(self, group: str) -> list[CursorAt]:
+        rows = self._get(f"/api/groups/{quote(group, safe='')}")["cursors"]
+        return [CursorAt(row["topic"], row["stream"], row["offset"], row["end"] or row["offset"]) for row in rows]
+
+    def failures(self) -> Iterator[dict[str, Any]]:
+        """What AMQP's queues gave up, the oldest first, as the broker tells it."""
+        at = 0
+        while rows := (told := self._get(f"/api/failures?from={at}&limit=1000"))["failures"]:
+            yield from rows
+            at = told["next"]
+
+    def redrive(self, failure: int) -> None:
+        """Send it again to the queue that it was in."""
+        status, told = self._ask("POST", f"/api/failures/{failure}/redrive")
+        if status >= 300:
+            raise PipelineFailure(f"failure {failure} was not sent again: {told.get('message', status)}")
+
+    def _get(self, path: str) -> dict[str, Any]:
+        status, told = self._ask("GET", path)
+        if status >= 300:
+            raise PipelineFailure(str(told.get("message", f"the broker answered {path} with {status}")))
+        return told
+
+    def _ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+        connection = make_connection(self._host, self._port, TIMEOUT_S, self._encryption)
+        try:
+            headers = {} if self._login is None else {"Authorization": self._login.basic()}
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            status, told = response.status, json.loads(response.read() or b"{}")
+        except ssl.SSLCertVerificationError as error:
+            raise not_trusted(self._url, error) from None
+        except (OSError, HTTPException, ValueError) as error:
+            raise PipelineFailure(f"no broker answers at {self._url}: {error}") from None
+        finally:
+            connection.close()
+        if status == NO_LOGIN:
+            raise refused(self._url, self._login)
+        return status, told

@@ -1,0 +1,199 @@
+"""What `aggregate` and `join` are to do, read from a short TOML or SQL file and checked: a mistake is told in a
+sentence, with the name of the field."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark_trimq.pipelines.runner.durations import milliseconds
+from trimq.errors import StartMistake
+
+FORMATS = ("json", "text", "bytes")
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """A topic as a table. `columns` are those of the JSON in its messages, as in `CREATE TABLE`; `late` is how long
+    after the newest message an older one is still counted. `time`: the column that tells when; `timestamp` is the
+    message's own."""
+
+    name: str
+    topic: str
+    columns: str = ""
+    format: str = "json"
+    time: str = "timestamp"
+    late: str = "1 minute"
+
+
+@dataclasses.dataclass(frozen=True)
+class Aggregation:
+    source: Input
+    to: str
+    window: str
+    slide: str
+    group_by: tuple[str, ...]
+    select: tuple[str, ...]
+    where: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Joining:
+    left: Input
+    right: Input
+    to: str
+    on: str
+    within: str
+    select: tuple[str, ...]
+    kind: str = "inner"
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """A SELECT over inputs, as a .sql file gives it."""
+
+    inputs: tuple[Input, ...]
+    to: str
+    sql: str
+
+
+def read_recipe(path: Path, kind: str) -> Aggregation | Joining | Query:
+    """`kind` is aggregate or join. StartMistake: the file is not there, or not as it should be."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StartMistake(f"{path}: {error.strerror}") from None
+    if path.suffix == ".sql":
+        return _query(text, str(path))
+    try:
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise StartMistake(f"{path}: {error}") from None
+    return _aggregation(_Fields(given, str(path))) if kind == "aggregate" else _joining(_Fields(given, str(path)))
+
+
+class _Fields:
+    """Fields of a TOML table, each taken once; what is left over was misspelt."""
+
+    def __init__(self, given: Mapping[str, Any], place: str) -> None:
+        self._given = dict(given)
+        self._place = place
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._given.pop(name, default)
+        if not isinstance(value, str) or (default is None and not value):
+            raise StartMistake(f"{self._place}: {name} must be a text")
+        return value
+
+    def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        value = self._given.pop(name, default)
+        if (
+            not isinstance(value, list | tuple)
+            or not all(isinstance(each, str) for each in value)
+            or (default is None and not value)
+        ):
+            raise StartMistake(f"{self._place}: {name} must be a list of texts")
+        return tuple(value)
+
+    def span(self, name: str, default: str | None = None) -> str:
+        value = self.text(name, default)
+        if value:
+            milliseconds(value)
+        return value
+
+    def inner(self, name: str) -> _Fields:
+        value = self._given.pop(name, None)
+        if not isinstance(value, dict):
+            raise StartMistake(f"{self._place}: there must be a table [{name}]")
+        return _Fields(value, f"{self._place}: [{name}]")
+
+    def end(self) -> None:
+        if self._given:
+            raise StartMistake(f"{self._place}: {next(iter(self._given))} is not known here")
+
+
+def _input(fields: _Fields, name: str) -> Input:
+    found = Input(
+        name,
+        fields.text("topic"),
+        fields.text("columns", ""),
+        fields.text("format", "json"),
+        fields.text("time", "timestamp"),
+        fields.span("late", "1 minute"),
+    )
+    fields.end()
+    return _checked(found, name)
+
+
+def _checked(found: Input, place: str) -> Input:
+    if found.format not in FORMATS:
+        raise StartMistake(f"{place}: format is one of {', '.join(FORMATS)}, not {found.format!r}")
+    if (found.format == "json") != bool(found.columns):
+        raise StartMistake(f'{place}: columns must be named for JSON, and only for it, as in "page STRING, ms INT"')
+    return found
+
+
+def _aggregation(fields: _Fields) -> Aggregation:
+    found = Aggregation(
+        _input(fields.inner("from"), "from"),
+        fields.text("to"),
+        fields.span("window"),
+        fields.span("slide", ""),
+        fields.texts("group_by", ()),
+        fields.texts("select"),
+        fields.text("where", ""),
+    )
+    fields.end()
+    return found
+
+
+def _joining(fields: _Fields) -> Joining:
+    found = Joining(
+        _input(fields.inner("left"), "left"),
+        _input(fields.inner("right"), "right"),
+        fields.text("to"),
+        fields.text("on"),
+        fields.span("within"),
+        fields.texts("select"),
+        fields.text("kind", "inner"),
+    )
+    if found.kind not in ("inner", "left"):
+        raise StartMistake(f"a join is of the kind inner or left, not {found.kind!r}")
+    fields.end()
+    return found
+
+
+# -- to: counts
+# -- from views: page STRING, ms INT; late 1 minute; topic page-views
+_TO = re.compile(r"^\s*--\s*to\s*:\s*(\S+)\s*$", re.MULTILINE)
+_FROM = re.compile(r"^\s*--\s*from\s+(\w+)\s*:\s*(.*?)\s*$", re.MULTILINE)
+
+
+def _query(text: str, place: str) -> Query:
+    targets = _TO.findall(text)
+    if len(targets) != 1:
+        raise StartMistake(f"{place}: one line must say where the rows go: -- to: TOPIC")
+    inputs = []
+    for name, told in _FROM.findall(text):
+        columns, *clauses = [part.strip() for part in told.split(";")]
+        options = {clause.partition(" ")[0]: clause.partition(" ")[2].strip() for clause in clauses if clause}
+        unknown = sorted(set(options) - {"late", "topic", "time", "format"})
+        if unknown:
+            raise StartMistake(f"{place}: {unknown[0]} is not known in the line about {name}")
+        late = options.get("late", "1 minute")
+        milliseconds(late)
+        format = options.get("format", "json")
+        found = Input(name, options.get("topic", name), columns, format, options.get("time", "timestamp"), late)
+        inputs.append(_checked(found, f"{place}: {name}"))
+    if not inputs:
+        raise StartMistake(
+            f"{place}: a line must say which topic is read: -- from TABLE: COLUMN TYPE, ...; late 1 minute"
+        )
+    sql = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--")).strip().removesuffix(";")
+    if not sql:
+        raise StartMistake(f"{place}: there is no SELECT in it")
+    return Query(tuple(inputs), targets[0], sql)

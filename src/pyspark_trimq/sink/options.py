@@ -1,0 +1,101 @@
+"""The options of the sink and the columns of what it is given, checked before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
+
+from pyspark_trimq.arrow.columns import HEADER_TYPE
+from pyspark_trimq.broker.encryption import CA_FILE, Encryption, client_settings, read_encryption
+from pyspark_trimq.broker.login import LOGIN_NAMES, Login, read_login
+from pyspark_trimq.mistakes import Mistake
+from pyspark_trimq.source.options import check_options
+
+_NAMES = (
+    "bootstrap",
+    "topic",
+    "delivery",
+    "compression",
+    "writeId",
+    *LOGIN_NAMES,
+    CA_FILE,
+    "checkpointLocation",
+    "queryName",
+    "path",
+)
+_PASSED_ON = "kafka."
+_DELIVERIES = ("exactly-once", "at-least-once")
+_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_TEXT_OR_BYTES = (BinaryType(), StringType())
+_COLUMNS: dict[str, tuple[DataType, ...]] = {
+    "value": _TEXT_OR_BYTES,
+    "key": _TEXT_OR_BYTES,
+    "headers": (HEADER_TYPE,),
+    "timestamp": (TimestampType(),),
+    "partition": (IntegerType(),),
+    "topic": (StringType(),),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SinkOptions:
+    """`client`: settings that go to the Kafka client as they are."""
+
+    bootstrap: str
+    topic: str | None
+    is_exactly_once: bool
+    compression: str
+    write_id: str | None
+    login: Login | None
+    encryption: Encryption | None
+    client: dict[str, str] = dataclasses.field(repr=False)
+
+
+def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Mistake: an option is unknown, or its value makes no sense."""
+    client = {name[len(_PASSED_ON) :]: value for name, value in given.items() if name.lower().startswith(_PASSED_ON)}
+    rest = {name: value for name, value in given.items() if not name.lower().startswith(_PASSED_ON)}
+    options = check_options(rest, _NAMES)
+    delivery = options.text("delivery") or _DELIVERIES[0]
+    if delivery not in _DELIVERIES:
+        raise Mistake(f"the option delivery is {delivery!r}: it must be {' or '.join(_DELIVERIES)}")
+    compression = options.text("compression") or "none"
+    if compression not in _COMPRESSIONS:
+        raise Mistake(f"the option compression is {compression!r}: it must be one of {', '.join(_COMPRESSIONS)}")
+    bootstrap = options.required("bootstrap", "host:9092 or http://host:8180")
+    login, encryption = read_login(options.text), read_encryption(bootstrap, options.text(CA_FILE))
+    client_settings(login, encryption, client)  # a password in the clear is refused at once
+    return SinkOptions(
+        bootstrap=bootstrap,
+        topic=options.text("topic"),
+        is_exactly_once=delivery == _DELIVERIES[0],
+        compression=compression,
+        write_id=options.text("writeId"),
+        login=login,
+        encryption=encryption,
+        client=client,
+    )
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """Mistake: these rows cannot be written as messages."""
+    names = [field.name for field in schema.fields]
+    for field in schema.fields:
+        types = _COLUMNS.get(field.name)
+        if types is None:
+            raise Mistake(f"a message has no {field.name!r}; select among {', '.join(_COLUMNS)}")
+        if not any(_matches(field.dataType, each) for each in types):
+            wanted = " or ".join(each.simpleString() for each in types)
+            raise Mistake(f"the column {field.name!r} must be {wanted}, not {field.dataType.simpleString()}")
+    if "value" not in names:
+        raise Mistake("a column named 'value' is needed, binary or string: the body of the message")
+    if options.topic is None and "topic" not in names:
+        raise Mistake("give the option topic, or a column named 'topic'")
+
+
+def _matches(given: DataType, wanted: DataType) -> bool:
+    """Whether nulls may occur is not looked at."""
+    return given.simpleString() == wanted.simpleString()

@@ -1,0 +1,133 @@
+"""`df.writeStream.format("trimq")` and `df.write.format("trimq")`: each task sends its rows in one transaction."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_trimq.broker.client import find_kafka_address
+from pyspark_trimq.broker.encryption import client_settings
+from pyspark_trimq.broker.kafka_client import check_login
+from pyspark_trimq.mistakes import Mistake, Unreachable
+from pyspark_trimq.sink.options import SinkOptions, check_columns, read_sink_options
+
+if TYPE_CHECKING:
+    from pyspark_trimq.sink.sender import Target
+
+# Set by Spark for the tasks of a streaming query; the same after a restart.
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+# Settings of the Kafka client by which somebody logs in otherwise than we could.
+_OTHER_WAYS = {"security.protocol", "sasl.mechanism", "sasl.mechanisms"}
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task did. `was_there`: its rows were sent before, by a task that did not live to tell. `group` holds its
+    token."""
+
+    rows: int
+    was_there: bool
+    group: str
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
+        self._options = read_sink_options(given)
+        if self._options.write_id is not None:
+            raise Mistake("the option writeId is for df.write: a streaming query has an id of its own")
+        check_columns(schema, self._options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        query, batch = _local(_QUERY), _local(_BATCH)
+        return _write(self._options, query, int(batch), iterator)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """A task that is tried again writes nothing twice. With a `writeId`, neither does a whole write that is repeated
+    with the same rows in the same partitions."""
+
+    def __init__(self, schema: StructType, given: Mapping[str, str], overwrite: bool) -> None:
+        self._options = read_sink_options(given)
+        if overwrite:
+            raise Mistake("messages cannot be overwritten: use mode('append')")
+        check_columns(schema, self._options)
+        self._id = self._options.write_id or uuid.uuid4().hex
+        _address(self._options, is_known=False)  # a wrong one is told at once
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return _write(self._options, self._writer, 0, iterator)
+
+    @property
+    def _writer(self) -> str:
+        return f"write-{self._id}"
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._forget(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._forget(messages)
+
+    def _forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nobody can repeat a write without an id: the tokens of its tasks are of no use any more. Worth no failure of
+        a write that is done, nor another one of a write that has failed: they expire."""
+        from pyspark_trimq.sink.sender import forget
+
+        groups = {each.group for each in messages if isinstance(each, Written) and each.group}
+        if groups and self._options.write_id is None:
+            with suppress(Mistake, Unreachable):
+                forget(_target(self._options), sorted(groups))
+
+
+def forget_write(given: Mapping[str, str]) -> None:
+    """Of a write with an id, with these options and in one task, that nobody will repeat."""
+    from pyspark_trimq.sink.sender import Token, forget
+
+    options = read_sink_options(given)
+    forget(_target(options), [Token(f"write-{options.write_id}", 0, 0).group])
+
+
+def _write(options: SinkOptions, writer: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
+    from pyspark_trimq.sink.sender import Token, send_once, send_plainly
+
+    target = _target(options)
+    if (options.login or options.encryption) and not _OTHER_WAYS & set(options.client):
+        check_login(target.address, options.login, options.encryption)
+    if not options.is_exactly_once:
+        return Written(*send_plainly(target, rows), "")
+    token = Token(writer, _context().partitionId(), batch)
+    return Written(*send_once(target, token, rows), token.group)
+
+
+def _target(options: SinkOptions) -> Target:
+    """The broker may restart meanwhile: it is waited for."""
+    from pyspark_trimq.sink.sender import Target
+
+    settings = client_settings(options.login, options.encryption, options.client)
+    return Target(_address(options, is_known=True), options.topic, options.compression, settings)
+
+
+def _address(options: SinkOptions, is_known: bool) -> str:
+    return find_kafka_address(options.bootstrap, options.login, is_known, options.encryption)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "called by a task"
+    return context
+
+
+def _local(name: str) -> str:
+    found = _context().getLocalProperty(name)
+    if found is None:
+        raise Mistake(f"Spark tells no {name}: exactly-once delivery needs Spark 4.3")
+    return found

@@ -1,0 +1,68 @@
+"""`spark.read.format("trimq")`: the messages between two offsets of each stream, fixed when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_trimq.arrow.columns import arrow_schema, check_schema
+from pyspark_trimq.broker.client import Port, Range, open_port
+from pyspark_trimq.source.bounds import check_batch, find_bound, find_ends, split
+from pyspark_trimq.source.options import EARLIEST, LATEST, SourceOptions, read_source_options
+from pyspark_trimq.source.positions import Position, check_there, ids_of, planned, still_there
+
+
+class RangePartition(InputPartition):
+    """What one task reads. `reader`: of a stream, whoever planned it."""
+
+    def __init__(self, wanted: Range, reader: str = "", is_first: bool = False) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+        self.reader = reader
+        self.is_first = is_first
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
+        check_schema(schema)
+        self._options = read_source_options(given)
+        check_batch(self._options)
+        self._schema = schema
+
+    def partitions(self) -> Sequence[RangePartition]:
+        options = self._options
+        with closing(connect(options)) as port:
+            ends = find_ends(port, options)
+            ids = ids_of(ends)
+            start = Position(
+                find_bound(port, ends, options.starting, options.starting_ms, EARLIEST, "startingOffsets"), ids
+            )
+            end = Position(find_bound(port, ends, options.ending, options.ending_ms, LATEST, "endingOffsets"), ids)
+        whole = planned(start, end)
+        if options.fails_on_loss:
+            check_there(whole, start, end, ends)
+        there = [still_there(part, end, ends) for part in whole]
+        return [
+            RangePartition(part)
+            for part in split([part for part in there if part.start < part.end], options.min_partitions)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, RangePartition):  # Spark's own: there is nothing to read
+            return iter(())
+        return read_range(self._options, self._schema, partition.wanted)
+
+
+def connect(options: SourceOptions, is_known: bool = False) -> Port:
+    return open_port(
+        options.bootstrap, options.namespace, options.is_committed, is_known, options.login, options.encryption
+    )
+
+
+def read_range(options: SourceOptions, schema: StructType, wanted: Range) -> Iterator[pa.RecordBatch]:
+    with closing(connect(options, is_known=True)) as port:
+        yield from port.read(wanted, arrow_schema(schema), options.fails_on_loss)

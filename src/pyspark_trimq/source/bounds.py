@@ -1,0 +1,135 @@
+"""From what is asked for to offsets: which streams, from where, up to where, and how that is divided among tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+
+from pyspark_trimq.broker.client import Ends, Port, Range, StreamKey
+from pyspark_trimq.mistakes import Mistake, TopicMistake
+from pyspark_trimq.source.options import EARLIEST, LATEST, Bound, SourceOptions
+from pyspark_trimq.source.positions import NOWHERE, Position, Progress, topic_is_gone
+
+_EARLIEST_OFFSET = -2
+_LATEST_OFFSET = -1
+
+
+def find_ends(port: Port, options: SourceOptions, begun: Position = NOWHERE) -> dict[StreamKey, Ends]:
+    """The streams that are asked for, and where they begin and end now. What was there when a query had `begun` and is
+    gone is left out. Lost: unless that is to fail, which it is not for topics that nobody has named."""
+    if options.assigned is not None:
+        return _assigned(port, options, options.assigned, begun)
+    if options.pattern is not None:
+        topics = [name for name in port.topics() if re.fullmatch(options.pattern, name)]
+    else:
+        topics = list(options.subscribe or ())
+    found: dict[StreamKey, Ends] = {}
+    for topic in topics:
+        try:
+            found |= {StreamKey(topic, number): ends for number, ends in port.ends(topic).items()}
+        except TopicMistake:
+            if options.pattern is None:
+                _pass_over(topic, topic in begun.topics, options)
+    return found
+
+
+def _pass_over(topic: str, was_there: bool, options: SourceOptions) -> None:
+    """In place of the TopicMistake that is being handled."""
+    if not was_there:
+        raise
+    if options.fails_on_loss:
+        raise topic_is_gone(topic) from None
+
+
+def _assigned(
+    port: Port, options: SourceOptions, assigned: Mapping[str, list[int]], begun: Position
+) -> dict[StreamKey, Ends]:
+    found: dict[StreamKey, Ends] = {}
+    for topic, numbers in assigned.items():
+        try:
+            known = port.ends(topic)
+            for number in numbers:
+                if number not in known and StreamKey(topic, number) not in begun.offsets:
+                    raise Mistake(f"the topic {topic!r} has no partition {number}; it has {', '.join(map(str, known))}")
+            found |= {StreamKey(topic, number): known[number] for number in numbers if number in known}
+        except TopicMistake:
+            _pass_over(topic, topic in begun.topics, options)
+    return found
+
+
+def find_bound(
+    port: Port, ends: Mapping[StreamKey, Ends], bound: Bound | None, time_ms: int | None, default: str, option: str
+) -> Progress:
+    """An offset for each stream. A time goes before offsets."""
+    if time_ms is not None:
+        by_topic = {topic: port.at_time(topic, time_ms) for topic in {key.topic for key in ends}}
+        return {key: by_topic[key.topic][key.number] for key in ends}
+    chosen = bound if bound is not None else default
+    if isinstance(chosen, str):
+        return {key: _word(chosen, each) for key, each in ends.items()}
+    for topic, number in [(topic, number) for topic, numbers in chosen.items() for number in numbers]:
+        if (topic, number) not in ends:
+            raise Mistake(f"{option} names partition {number} of {topic!r}, which is not read: leave it out")
+    found = {}
+    for key, each in ends.items():
+        if key.number not in chosen.get(key.topic, {}):
+            raise Mistake(f"{option} names no offset for partition {key.number} of {key.topic!r}; name all of them")
+        found[key] = _offset(chosen[key.topic][key.number], each)
+    return found
+
+
+def _word(word: str, ends: Ends) -> int:
+    return ends.start if word == EARLIEST else ends.end
+
+
+def _offset(offset: int, ends: Ends) -> int:
+    if offset == _EARLIEST_OFFSET:
+        return ends.start
+    return ends.end if offset == _LATEST_OFFSET else offset
+
+
+def check_batch(options: SourceOptions) -> None:
+    if options.starting == LATEST:
+        raise Mistake("startingOffsets is 'latest', where nothing is left for a batch: give earliest or offsets")
+    if options.ending == EARLIEST:
+        raise Mistake("endingOffsets is 'earliest', where nothing is left for a batch: give latest or offsets")
+
+
+def split(whole: list[Range], at_least: int | None) -> list[Range]:
+    """So many ranges at least, by dividing the longest most, unless there are fewer messages."""
+    total = sum(part.end - part.start for part in whole)
+    if at_least is None or len(whole) >= at_least or not total:
+        return whole
+    found = []
+    for part in whole:
+        size = part.end - part.start
+        count = min(max(round(size * at_least / total), 1), size)
+        cuts = [part.start + size * index // count for index in range(count + 1)]
+        found += [Range(part.key, first, last) for first, last in pairwise(cuts)]
+    return found
+
+
+def admit(start: Progress, end: Progress, most: int) -> Progress:
+    """So much of what is new: one message of each stream, the rest divided by how much is new in each.
+
+    What cannot be divided goes to streams in turn. How far all of them are together tells whose turn it is: that grows
+    by `most` with each batch, so that every stream's turn comes, after a restart too."""
+    new = {key: until - start.get(key, 0) for key, until in end.items() if until > start.get(key, 0)}
+    total = sum(new.values())
+    if total <= most:
+        return end
+    shares = dict.fromkeys(new, 0)
+    if most >= len(new):
+        spare, left = most - len(new), total - len(new)
+        shares = {key: 1 + (size - 1) * spare // left for key, size in new.items()}
+    odd = most - sum(shares.values())
+    for key in [key for key in _in_turn(start, end) if key in new and shares[key] < new[key]][:odd]:
+        shares[key] += 1
+    return {key: start.get(key, 0) + shares.get(key, 0) for key in end}
+
+
+def _in_turn(start: Progress, end: Progress) -> list[StreamKey]:
+    keys = sorted(end)
+    first = sum(start.get(key, 0) for key in keys) % len(keys)
+    return keys[first:] + keys[:first]

@@ -1,0 +1,207 @@
+"""The options of the source, read and checked once: a wrong one is refused in a sentence, never passed over."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyspark_trimq.broker.encryption import CA_FILE, Encryption, read_encryption
+from pyspark_trimq.broker.login import LOGIN_NAMES, Login, read_login
+from pyspark_trimq.mistakes import Mistake
+
+T = TypeVar("T")
+
+EARLIEST = "earliest"
+LATEST = "latest"
+
+Offsets = dict[str, dict[int, int]]
+"""By topic and stream. -2 is the earliest, -1 the latest."""
+
+Bound = str | Offsets
+
+_NAMES = (
+    "bootstrap",
+    "namespace",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "includeHeaders",
+    "isolation",
+    *LOGIN_NAMES,
+    CA_FILE,
+)
+_WAYS = ("subscribe", "subscribePattern", "assign")
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """None: not given. Exactly one of `subscribe`, `pattern` and `assigned` is."""
+
+    bootstrap: str
+    namespace: str
+    subscribe: tuple[str, ...] | None
+    pattern: str | None
+    assigned: dict[str, list[int]] | None
+    starting: Bound | None
+    ending: Bound | None
+    starting_ms: int | None
+    ending_ms: int | None
+    max_offsets: int | None
+    max_bytes: int | None
+    min_partitions: int | None
+    fails_on_loss: bool
+    has_headers: bool
+    is_committed: bool
+    login: Login | None
+    encryption: Encryption | None
+
+
+def read_source_options(given: Mapping[str, str]) -> SourceOptions:
+    """Mistake: an option is unknown, or its value makes no sense."""
+    options = _Options(given, _NAMES)
+    ways = [name for name in _WAYS if options.text(name) is not None]
+    if len(ways) != 1:
+        raise Mistake(f"give one of the options {', '.join(_WAYS)}" + (f", not {' and '.join(ways)}" if ways else ""))
+    return SourceOptions(
+        bootstrap=options.required("bootstrap", "host:9092 or http://host:8180"),
+        namespace=options.text("namespace") or "",
+        subscribe=options.parsed("subscribe", _names),
+        pattern=options.parsed("subscribePattern", _pattern),
+        assigned=options.parsed("assign", _assigned),
+        starting=options.parsed("startingOffsets", _bound),
+        ending=options.parsed("endingOffsets", _bound),
+        starting_ms=options.parsed("startingTimestamp", _whole),
+        ending_ms=options.parsed("endingTimestamp", _whole),
+        max_offsets=options.parsed("maxOffsetsPerTrigger", _positive),
+        max_bytes=options.parsed("maxBytesPerTrigger", _positive),
+        min_partitions=options.parsed("minPartitions", _positive),
+        fails_on_loss=_or(options.parsed("failOnDataLoss", _yes_or_no), True),
+        has_headers=_or(options.parsed("includeHeaders", _yes_or_no), False),
+        is_committed=_or(options.parsed("isolation", _isolation), True),
+        login=read_login(options.text),
+        encryption=read_encryption(options.text("bootstrap") or "", options.text(CA_FILE)),
+    )
+
+
+class _Options:
+    def __init__(self, given: Mapping[str, str], names: tuple[str, ...]) -> None:
+        self._names = {name.lower(): name for name in names}
+        self._values = {name.lower(): str(value) for name, value in given.items()}
+        unknown = [name for name in given if name.lower() not in self._names]
+        if unknown:
+            raise Mistake(f"there is no option {unknown[0]!r}; there are {', '.join(names)}")
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def required(self, name: str, example: str) -> str:
+        value = self.text(name)
+        if not value:
+            raise Mistake(f"give the option {name}: {example}")
+        return value
+
+    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            return parse(value.strip())
+        except ValueError as error:
+            raise Mistake(f"the option {name} is {value!r}: {error}") from None
+
+
+check_options = _Options
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError("it must be a whole number")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError("it must be a whole number above 0")
+    return int(text)
+
+
+def _yes_or_no(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+def _isolation(text: str) -> bool:
+    if text not in ("read_committed", "read_uncommitted"):
+        raise ValueError("it must be read_committed or read_uncommitted")
+    return text == "read_committed"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise ValueError("it must name a topic, or several with commas between them")
+    return names
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"it must be a regular expression, but {error}") from None
+    return text
+
+
+def _object(text: str, shape: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError(f"it must be JSON like {shape}")
+    return value
+
+
+def _assigned(text: str) -> dict[str, list[int]]:
+    shape = '{"orders": [0, 1]}'
+    value = _object(text, shape)
+    for numbers in value.values():
+        if not isinstance(numbers, list) or not all(isinstance(number, int) and number >= 0 for number in numbers):
+            raise ValueError(f"it must be JSON like {shape}")
+    return value
+
+
+def _bound(text: str) -> Bound:
+    if text in (EARLIEST, LATEST):
+        return text
+    return read_offsets(text)
+
+
+def read_offsets(text: str) -> Offsets:
+    """ValueError: it is something else."""
+    shape = '{"orders": {"0": 23, "1": -2}}, with -2 for the earliest and -1 for the latest, or earliest, or latest'
+    found: Offsets = {}
+    for topic, streams in _object(text, shape).items():
+        if not isinstance(streams, dict):
+            raise ValueError(f"it must be JSON like {shape}")
+        found[topic] = {}
+        for number, offset in streams.items():
+            if not number.isdigit() or not isinstance(offset, int) or isinstance(offset, bool) or offset < -2:
+                raise ValueError(f"it must be JSON like {shape}")
+            found[topic][int(number)] = offset
+    return found

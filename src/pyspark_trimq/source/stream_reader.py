@@ -1,0 +1,160 @@
+"""`spark.readStream.format("trimq")`: decides what each micro-batch reads, and tells how far the query is."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_trimq.arrow.columns import check_schema
+from pyspark_trimq.broker.client import Ends, Port, StreamKey
+from pyspark_trimq.mistakes import Mistake, TopicMistake
+from pyspark_trimq.source.batch_reader import RangePartition, connect, read_range
+from pyspark_trimq.source.bounds import admit, find_bound, find_ends, split
+from pyspark_trimq.source.lag_reporter import Lag, introduce
+from pyspark_trimq.source.options import LATEST, SourceOptions, read_source_options
+from pyspark_trimq.source.positions import (
+    Position,
+    Progress,
+    check_gone,
+    check_there,
+    from_json,
+    ids_of,
+    planned,
+    resume,
+    still_there,
+    to_json,
+)
+
+Json = dict[str, Any]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Made once per query, where it is planned, and once more in every task."""
+
+    def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
+        check_schema(schema)
+        self._options = read_source_options(given)
+        _check_stream(self._options)
+        self._schema = schema
+        self._port: Port | None = None
+        self._has_target = False
+        self._target: Mapping[StreamKey, Ends] | None = None
+        self._latest: Mapping[StreamKey, Ends] = {}
+        self._id = uuid.uuid4().hex
+        self._lag = Lag(self._id)
+
+    def _connected(self) -> Port:
+        if self._port is None:
+            self._port = connect(self._options)
+        return self._port
+
+    # -- what each batch reads
+
+    def initialOffset(self) -> Json:
+        options, port = self._options, self._connected()
+        ends = find_ends(port, options)
+        begin = find_bound(port, ends, options.starting, options.starting_ms, LATEST, "startingOffsets")
+        return to_json(Position(begin, ids_of(ends)))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._has_target = True  # which is found when Spark tells where the query is, right after this
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        options, port, begun = self._options, self._connected(), from_json(start)
+        ends = find_ends(port, options, begun)
+        if options.fails_on_loss:
+            check_gone(begun, self._latest, ends)
+        begin = resume(begun, ends, options.fails_on_loss)
+        self._lag.reached(port, begin)  # Spark asks when the batch before is done
+        self._latest = ends
+        end = {key: max(until, begin[key]) for key, until in self._ends_to_read(begin).items()}
+        if not isinstance(limit, ReadAllAvailable) and end != begin:
+            limits = [] if options.max_offsets is None else [options.max_offsets]
+            if options.max_bytes is not None:
+                limits.append(_messages_in(options.max_bytes, port, ends))
+            end = admit(begin, end, min(limits)) if limits else end
+        # What is gone is kept in mind: it may come back.
+        ids = ids_of(ends)
+        gone = {key for key in begun.offsets.keys() - ends.keys() if begun.is_of(key.topic, ids.get(key.topic, ""))}
+        kept = {key: at for key, at in begun.offsets.items() if key in gone}
+        return to_json(Position({**kept, **end}, {**begun.ids, **ids}))
+
+    def _ends_to_read(self, begin: Progress) -> Progress:
+        """Of each stream; with a target, up to that, if it is the same stream still."""
+        if self._has_target and self._target is None:
+            self._target = self._latest
+        if self._target is None:
+            return {key: now.end for key, now in self._latest.items()}
+        target = {key: then.end for key, then in self._target.items()}
+        is_same = {key: key in target and self._target[key].id == now.id for key, now in self._latest.items()}
+        return {key: min(now.end, target[key]) if is_same[key] else begin[key] for key, now in self._latest.items()}
+
+    def reportLatestOffset(self) -> Json | None:
+        offsets = {key: now.end for key, now in self._latest.items()}
+        return to_json(Position(offsets, ids_of(self._latest))) if offsets else None
+
+    def partitions(self, start: Json, end: Json) -> Sequence[RangePartition]:
+        options, begun, until = self._options, from_json(start), from_json(end)
+        ends = find_ends(self._connected(), options, until)
+        whole = planned(begun, until)
+        if options.fails_on_loss:
+            check_there(whole, begun, until, ends)
+        begins = {(part.key, part.start) for part in whole} if self._lag.needs_introduction else set()
+        self._lag.planned()
+        return [
+            RangePartition(still_there(part, until, ends), self._id, (part.key, part.start) in begins)
+            for part in split(whole, options.min_partitions)
+        ]
+
+    # -- reading, in the tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        if partition.is_first:
+            introduce(lambda: connect(self._options), partition.wanted, partition.reader)
+        return read_range(self._options, self._schema, partition.wanted)
+
+    def commit(self, end: Json) -> None:
+        """It comes a batch late, and not at all for the last one: `latestOffset` tells more."""
+
+    def stop(self) -> None:
+        self._lag.stop()
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+
+
+def _check_stream(options: SourceOptions) -> None:
+    if options.ending is not None or options.ending_ms is not None:
+        raise Mistake("endingOffsets and endingTimestamp are for spark.read: a stream has no end")
+
+
+def _messages_in(max_bytes: int, port: Port, ends: Mapping[StreamKey, Ends]) -> int:
+    """About how many messages of these streams are so long together: one at least."""
+    messages = sum(each.last - each.start for each in ends.values())
+    kept = 0
+    for topic in {key.topic for key in ends}:
+        with suppress(TopicMistake):  # it has just gone
+            sizes = port.sizes(topic)
+            kept += sum(sizes.get(key.number, 0) for key in ends if key.topic == topic)
+    return max(max_bytes * messages // kept, 1) if kept else max_bytes
