@@ -144,7 +144,7 @@ class _Broker:
         self._files = DiskFiles(str(self._folder), Settings().storage.open_files)
         self._passes = Passes(self._loop.call_soon, raise_failure)
         threshold = Settings().storage.syncfs_threshold
-        turns, settle = self._passes.turns, self._passes.settle
+        turns, settle = self._passes.turns, self._passes.mark_durable
         flusher = SyncFlusher(self._files, self._offload, threshold, settle, raise_failure, turns, LoopTime())
         self._passes.start(flusher)
         self._logs = self._runner.run(self._open())

@@ -14,14 +14,14 @@ from bench.figures import Figure, at_least_times_floor, at_most_times_floor
 from bench.measuring import Contestant, Work, take_turns
 from bench.rig import SETTINGS, Storage, batch_of, storage_in
 from bench.sizes import MIB, Sizes
-from trimq.core.partitions.batch_validation import Rules
+from trimq.core.partitions.batch_validation import BatchRules
 from trimq.core.partitions.stream import Stream
 from trimq.formats.checksum import crc32c
-from trimq.formats.kafka_batch.header import stamp
+from trimq.formats.kafka_batch.header import stamp_batch
 from trimq.model import StreamId
 from trimq.storage.checkpoints.file_names import PARTITION_METADATA
 from trimq.storage.checkpoints.leader_epochs import format_partition_metadata
-from trimq.storage.guards.damages import Damages
+from trimq.storage.guards.damages import DamageReports
 from trimq.storage.partition_log.store import ROOT
 
 LARGE = 16 * 1024
@@ -36,7 +36,7 @@ def write_tail(folder: Path, size: int) -> Path:
     batch, _ = batch_of(LARGE)
     with path.open("wb", buffering=MIB) as file:
         for offset in range(size // LARGE):
-            stamp(batch, offset, 0)
+            stamp_batch(batch, offset, 0)
             file.write(batch)
     return path
 
@@ -44,7 +44,7 @@ def write_tail(folder: Path, size: int) -> Path:
 def measure_reads(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     with storage_in(folder / "read") as storage:
         path = write_tail(folder / "read", sizes.read_bytes)
-        stream = Stream(StreamId(UUID(int=7), 0), "bench", storage.open_log(), 1 << 30, Rules(), Damages())
+        stream = Stream(StreamId(UUID(int=7), 0), "bench", storage.open_log(), 1 << 30, BatchRules(), DamageReports())
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
             contestants = [_read_stream(stream), _read_stream(stream, is_first=True), _read_map(mapped)]
             cost, first, floor = take_turns(contestants, sizes.rounds)

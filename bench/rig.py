@@ -33,7 +33,7 @@ class Unsynced:
     """A flusher that calls everything durable at once: the disk is left out of what is measured."""
 
     is_idle = True
-    room_for = 0
+    preallocates_up_to_writers = 0
 
     def __init__(self, settle: Callable[[int], None]) -> None:
         self._settle = settle
@@ -44,7 +44,7 @@ class Unsynced:
         self.on_disk = number
         self._settle(number)
 
-    def hurry(self) -> None: ...
+    def flush_now(self) -> None: ...
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
@@ -88,7 +88,7 @@ class Storage:
     def __init__(self, folder: Path) -> None:
         self.files = DiskFiles(str(folder))
         self.passes = Passes(lambda finish: None, raise_failure)
-        self.passes.start(Unsynced(self.passes.settle))
+        self.passes.start(Unsynced(self.passes.mark_durable))
         self.files.make_folder(ROOT)
         table = open_table(
             self.files, "tables", "checkpoints", self.passes, list, lambda work, done: done(work(), None)

@@ -22,7 +22,7 @@ from trimq.clock import LoopTime, system_clock
 from trimq.config import Settings
 from trimq.core.assembly.core import Core, open_core
 from trimq.metrics import Metrics
-from trimq.model import SYSTEM, Home
+from trimq.model import SYSTEM, Layout
 from trimq.offload import ThreadOffload
 from trimq.storage.group_commit.flusher import SyncFlusher
 from trimq.storage.group_commit.passes import Passes
@@ -71,7 +71,7 @@ class _Opened:
         files = DiskFiles(data, settings.storage.open_files)
         self.passes = Passes(loop.call_soon, raise_failure)
         threshold = settings.storage.syncfs_threshold
-        turns, settle = self.passes.turns, self.passes.settle
+        turns, settle = self.passes.turns, self.passes.mark_durable
         self.passes.start(SyncFlusher(files, offloads[0], threshold, settle, raise_failure, turns, LoopTime()))
         self.core: Core = open_core(
             settings, files, self.passes, system_clock(), offloads[1], random.Random(7), Metrics()
@@ -90,7 +90,7 @@ async def _fill(data: str, topics: int, streams: int, batches: int) -> None:
     opened.core.start()
     broker = opened.core.broker
     for number in range(topics):
-        topic, _ = broker.create_topic(SYSTEM, f"topic-{number:03d}", Home.PARTITION_LOG, streams, {})
+        topic, _ = broker.create_topic(SYSTEM, f"topic-{number:03d}", Layout.PARTITION_LOG, streams, {})
         for stream in topic.streams:
             for _ in range(batches):
                 batch, header = batch_of(SMALL)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.rocketmq_wire import COMMIT, ROLLBACK, Wire
-from trimq.formats.rocketmq_unit.unit import iterate
+from trimq.formats.rocketmq_unit.unit import iterate_units
 from trimq.testing import Broker
 
 TOPIC = "orders"
@@ -41,7 +41,7 @@ def answer(wire: Wire, books: Books) -> list[str]:
     asked = []
     for header, body in wire.asked:
         if header["code"] == CHECK:
-            (unit,) = iterate(body)
+            (unit,) = iterate_units(body)
             order = bytes(unit.body).decode()
             asked.append(order)
             fields: dict[str, Any] = {

@@ -12,7 +12,7 @@ import uuid
 
 from tools.rocketmq_wire import Wire
 from trimq.formats.rocketmq_unit.properties import read_properties
-from trimq.formats.rocketmq_unit.unit import iterate
+from trimq.formats.rocketmq_unit.unit import iterate_units
 
 BROKER = os.environ["TRIMQ_ROCKETMQ_BROKER"]
 RUN = uuid.uuid4().hex[:8]
@@ -31,7 +31,7 @@ def pull(wire: Wire, topic: str, group: str, queue: int, version: int) -> list[t
     }
     header, body = wire.ask(11, {**fields, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": version})
     assert header["code"] in (0, 20), header  # found, or nothing that matches
-    return [(read_properties(unit.properties)["TAGS"], bytes(unit.body).decode()) for unit in iterate(body)]
+    return [(read_properties(unit.properties)["TAGS"], bytes(unit.body).decode()) for unit in iterate_units(body)]
 
 
 def consume(name: str, wanted: tuple[str, str]) -> tuple[list[str], list[str]]:

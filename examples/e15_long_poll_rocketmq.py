@@ -12,7 +12,7 @@ import time
 import uuid
 
 from tools.rocketmq_wire import Wire
-from trimq.formats.rocketmq_unit.unit import iterate
+from trimq.formats.rocketmq_unit.unit import iterate_units
 
 BROKER = os.environ["TRIMQ_ROCKETMQ_BROKER"]
 TOPIC = f"e15-{uuid.uuid4().hex[:8]}"
@@ -42,7 +42,7 @@ def main() -> None:
     print(f"the pull may be held {HOLD_S} s; the message was sent after {sent[0] - started:.1f} s")
     print(f"it arrived {(arrived - sent[0]) * 1000:.1f} ms later, in answer to the one pull")
     assert header["code"] == 0, header
-    assert [bytes(unit.body) for unit in iterate(body)] == [b"at last"]
+    assert [bytes(unit.body) for unit in iterate_units(body)] == [b"at last"]
     assert 0 < arrived - sent[0] < 1, arrived - sent[0]
 
 

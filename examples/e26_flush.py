@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from tools.rocketmq_wire import Wire
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.testing import Broker
 
 COUNT = 200
@@ -57,7 +57,7 @@ def main() -> None:
         assert kept == acknowledged if flush == "sync" else 1 <= kept < acknowledged, (flush, acknowledged, kept)
     try:
         Broker(flush="pooled")
-    except StartMistake as refused:
+    except StartupError as refused:
         print(f"pooled: {refused}")
     else:
         raise AssertionError("pooled was not refused")

@@ -66,7 +66,7 @@ class PassRunner:
         self.failures: list[BaseException] = []
         self._soon: deque[Callable[[], None]] = deque()
         self.passes = Passes(self._soon.append, self.failures.append)
-        turns, settle = self.passes.turns, self.passes.settle
+        turns, settle = self.passes.turns, self.passes.mark_durable
         failed, time = self.failures.append, ManualTime(0)
         self.passes.start(SyncFlusher(files, self.offload, syncfs_threshold, settle, failed, turns, time))
 

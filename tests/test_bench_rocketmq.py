@@ -24,7 +24,7 @@ from bench.rocketmq_traffic import BATCH, fill
 from bench.rocketmq_wire import Client, KeyedLane, PullLane, SendLane, encode_lanes, encode_pull, encode_send
 from bench.running import Steps
 from trimq.formats.rocketmq_unit.properties import read_properties
-from trimq.formats.rocketmq_unit.unit import iterate
+from trimq.formats.rocketmq_unit.unit import iterate_units
 
 FIELDS = {"figure", "value", "unit", "rocketmq", "ratio", "goal", "met", "note"}
 
@@ -80,7 +80,7 @@ def test_no_two_delayed_messages_have_one_key(sides: Sides) -> None:
         sent = drive(lanes, 10, 10.0)
         with Client(sides.ours.address) as client:
             _, body = client.ask(encode_pull(topic, 0, 0, 32))
-    keys = [read_properties(unit.properties)["UNIQ_KEY"] for unit in iterate(body)]
+    keys = [read_properties(unit.properties)["UNIQ_KEY"] for unit in iterate_units(body)]
     assert len(set(keys)) == len(keys) == sent >= 10
 
 

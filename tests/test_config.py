@@ -13,20 +13,20 @@ from trimq.config import (
     Limits,
     Settings,
     Storage,
+    advertised_address,
     declarations,
     load,
     parse_address,
     suggest_flag,
-    told_address,
 )
 from trimq.config.settings import RENAMED
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 BY_KEY = {declaration.key: declaration for declaration in declarations()}
 
 
 def mistakes_of(flags: dict[str, str] | None = None, environment: dict[str, str] | None = None, file: str = "") -> str:
-    with pytest.raises(StartMistake) as raised:
+    with pytest.raises(StartupError) as raised:
         load(flags or {}, environment or {}, file, file_name="trimq.toml")
     return str(raised.value)
 
@@ -177,7 +177,7 @@ def test_any_text_is_an_address_that_writes_itself_back_or_a_value_error(text: s
 def test_clients_are_told_what_is_advertised_else_what_was_bound(advertise: str | None, told: Address) -> None:
     flags = {} if advertise is None else {"kafka.advertise": advertise}
     advertised = load(flags, {}).kafka.advertise
-    assert told_address(advertised, Address("127.0.0.1", 4711)) == told
+    assert advertised_address(advertised, Address("127.0.0.1", 4711)) == told
     assert advertise is None or str(advertised) == advertise
 
 
@@ -283,7 +283,7 @@ def test_renamed_settings_are_settings() -> None:
 
 
 def test_all_mistakes_are_told_at_once() -> None:
-    with pytest.raises(StartMistake) as raised:
+    with pytest.raises(StartupError) as raised:
         load(
             {"flush": "maybe", "kafka.listen": "0.0.0.0:1"},
             {"TRIMQ_NODE_ID": "x"},
@@ -336,7 +336,7 @@ _values = st.one_of(st.integers(), st.booleans(), st.text(max_size=8), st.none()
 def test_any_flags_give_settings_or_a_mistake(flags: dict[str, str]) -> None:
     try:
         settings = load(flags, {})
-    except StartMistake:
+    except StartupError:
         return
     assert isinstance(settings, Settings)
 

@@ -29,7 +29,7 @@ from tools.documents import (
     run_block,
 )
 from trimq.config import declarations, load
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 PROJECT = Path(__file__).parent.parent
 DOCUMENTS = {str(path.relative_to(PROJECT)): path for path in documents(PROJECT)}
@@ -207,5 +207,5 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
 
 
 def test_settings_that_do_not_exist_are_found() -> None:
-    with pytest.raises(StartMistake):
+    with pytest.raises(StartupError):
         load({}, {}, "no_such_setting = 1")

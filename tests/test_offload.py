@@ -74,7 +74,7 @@ def test_work_that_hangs_does_not_keep_a_stop_waiting_for_ever() -> None:
         offload = ThreadOffload("test", asyncio.get_running_loop())
         release = threading.Event()
         offload(release.wait, lambda result, error: None)
-        assert not offload.stop(patience_s=0.05)
+        assert not offload.stop(timeout_s=0.05)
         release.set()
         assert offload.stop()
 

@@ -8,7 +8,7 @@ import struct
 import time
 from typing import Any
 
-from trimq.formats.rocketmq_unit.unit import Unit, iterate
+from trimq.formats.rocketmq_unit.unit import Unit, iterate_units
 
 PATIENCE_S = 20
 COMMIT, ROLLBACK = 8, 12
@@ -103,7 +103,7 @@ class Wire:
             if header["code"] != 0:
                 assert header["code"] in (19, 20, 21), header
                 return found
-            found += iterate(body)
+            found += iterate_units(body)
 
     def bodies(self, topic: str, offset: int = 0, queue: int = 0, group: str = "g") -> list[bytes]:
         return [bytes(unit.body) for unit in self.pull(topic, offset, queue, group)]

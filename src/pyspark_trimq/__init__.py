@@ -26,7 +26,7 @@ __all__ = ["DefaultSource", "register"]
 
 
 @contextmanager
-def _told_if_too_old() -> Iterator[None]:
+def _reject_old_pyspark() -> Iterator[None]:
     """Mistake: this PySpark lacks what is imported."""
     try:
         yield
@@ -56,25 +56,25 @@ class DefaultSource(DataSource):
         return row_schema(read_source_options(self.options).has_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        with _told_if_too_old():
+        with _reject_old_pyspark():
             from pyspark_trimq.source.batch_reader import BatchReader
 
         return BatchReader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        with _told_if_too_old():
+        with _reject_old_pyspark():
             from pyspark_trimq.source.stream_reader import StreamReader
 
         return StreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        with _told_if_too_old():
+        with _reject_old_pyspark():
             from pyspark_trimq.sink.writers import BatchWriter
 
         return BatchWriter(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        with _told_if_too_old():
+        with _reject_old_pyspark():
             from pyspark_trimq.sink.writers import StreamWriter
 
         return StreamWriter(schema, self.options)

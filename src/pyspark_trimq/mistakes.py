@@ -21,11 +21,11 @@ class Unreachable(RuntimeError):
     """The broker does not answer, or not as it should."""
 
 
-_TOLD = re.compile(r"pyspark_trimq\.mistakes\.(?:Mistake|TopicMistake|Lost|Unreachable): ([^\n]*)")
+_OWN_ERROR = re.compile(r"pyspark_trimq\.mistakes\.(?:Mistake|TopicMistake|Lost|Unreachable): ([^\n]*)")
 
 
 def sentence_of(error: BaseException) -> str:
     """What we said, in whatever Spark made of it; else the first line of what Spark says."""
     text = str(error)
-    told = _TOLD.findall(text)
+    told = _OWN_ERROR.findall(text)
     return str(told[-1]) if told else text.partition("\n")[0]

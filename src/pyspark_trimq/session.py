@@ -47,8 +47,8 @@ def make_session(
 
     master = master or "local[*]"
     is_local = master.startswith("local")
-    is_elsewhere = master.startswith("sc://")
-    if not is_elsewhere:
+    is_remote = master.startswith("sc://")
+    if not is_remote:
         os.environ["JAVA_HOME"] = find_java_home()
     if conf and "spark.pyspark.python" in conf:
         os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]  # only spark-submit reads the setting
@@ -58,15 +58,15 @@ def make_session(
             os.environ["PYSPARK_PYTHON"] = find_worker_python()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
-    builder = builder.remote(master) if connect or is_elsewhere else builder.master(master)
-    for key, value in _settings(is_local, is_elsewhere, conf or {}).items():
+    builder = builder.remote(master) if connect or is_remote else builder.master(master)
+    for key, value in _settings(is_local, is_remote, conf or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     register(session)
     return session
 
 
-def _settings(is_local: bool, is_elsewhere: bool, given: Mapping[str, str]) -> dict[str, str]:
-    if is_elsewhere:
+def _settings(is_local: bool, is_remote: bool, given: Mapping[str, str]) -> dict[str, str]:
+    if is_remote:
         return dict(given)
     return {**DEFAULTS, **(LOCAL if is_local else {}), **given}

@@ -9,18 +9,18 @@ import socket
 
 from pyspark import daemon
 
-_work = daemon.worker
-_is_settled = False  # of this process, which is forked for one worker
+_pyspark_worker = daemon.worker
+_is_warmed_up = False  # of this process, which is forked for one worker
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    global _is_settled
+    global _is_warmed_up
     try:
-        code = _work(sock, authenticated)
+        code = _pyspark_worker(sock, authenticated)
     except BrokenPipeError:  # Spark has closed its end: there is nobody left to tell
         return 1
-    if not _is_settled:
-        _is_settled = True
+    if not _is_warmed_up:
+        _is_warmed_up = True
         # What the first task has loaded stays. PySpark collects after each task, which took as long as a small one.
         gc.collect()
         gc.freeze()

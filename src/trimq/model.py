@@ -12,7 +12,7 @@ Buffer = bytes | bytearray | memoryview
 DEFAULT_NAMESPACE = ""
 
 
-class Home(Enum):
+class Layout(Enum):
     """The layout in which a topic's messages are kept: that of the protocol whose client made the topic."""
 
     PARTITION_LOG = "partition-log"

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 # A disk that hangs must not keep a process from ending.
-STOP_PATIENCE_S = 10.0
+STOP_TIMEOUT_S = 10.0
 
 Work = Callable[[], object]
 Done = Callable[[object, BaseException | None], None]
@@ -48,8 +48,8 @@ class ThreadOffload:
                 return
             del item, done, result, error
 
-    def stop(self, patience_s: float = STOP_PATIENCE_S) -> bool:
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """Finish what was given, then end the thread. False: it did not end in time, and ends with the process."""
         self._queue.put(None)
-        self._thread.join(patience_s)
+        self._thread.join(timeout_s)
         return not self._thread.is_alive()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.cli.output import align, print_json, print_json_line, print_table, progress_bar, visible
+from trimq.cli.output import align, escape_unprintable, print_json, print_json_line, print_table, progress_bar
 
 
 class Terminal(io.StringIO):
@@ -28,8 +28,8 @@ def test_numbers_stand_right_and_texts_left() -> None:
 
 @given(st.text())
 def test_nothing_that_a_client_named_can_move_the_cursor(text: str) -> None:
-    assert visible(text).isprintable()
-    assert visible(text) == text or not text.isprintable()
+    assert escape_unprintable(text).isprintable()
+    assert escape_unprintable(text) == text or not text.isprintable()
 
 
 def test_at_a_terminal_a_table_keeps_brackets_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

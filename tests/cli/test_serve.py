@@ -9,7 +9,7 @@ import pytest
 
 from trimq.cli.serve import declare, read_settings
 from trimq.config import Address, Settings, declarations
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 
 def settings_from(*words: str, environment: dict[str, str] | None = None) -> Settings:
@@ -20,7 +20,7 @@ def settings_from(*words: str, environment: dict[str, str] | None = None) -> Set
 
 
 def mistakes_of(*words: str, environment: dict[str, str] | None = None) -> str:
-    with pytest.raises(StartMistake) as raised:
+    with pytest.raises(StartupError) as raised:
         settings_from(*words, environment=environment)
     return str(raised.value)
 

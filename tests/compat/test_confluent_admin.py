@@ -41,7 +41,7 @@ from confluent_kafka.admin import (
 )
 
 from tools.broker import running
-from trimq.core.security.quotas import Direction, Holder, Part
+from trimq.core.security.quotas import Direction, QuotaEntity, QuotaEntityName
 from trimq.model import SYSTEM
 from trimq.testing import Broker
 
@@ -229,7 +229,7 @@ def test_a_producer_above_its_quota_is_slowed_down_and_loses_nothing() -> None:
     rate, size, count = 50_000, 10_000, 12
     with Broker() as broker:
         broker.create_topic("slow")
-        quota = Holder(client=Part("eager"))
+        quota = QuotaEntity(client=QuotaEntityName("eager"))
         broker.on_loop(lambda node: node.core.broker.define_quota(SYSTEM, quota, {Direction.IN: rate}))
         throttled_ms: list[float] = []
         producer = Producer(

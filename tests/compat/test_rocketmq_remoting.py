@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.broker import running
-from trimq.formats.rocketmq_unit.unit import iterate
+from trimq.formats.rocketmq_unit.unit import iterate_units
 
 FLAGS = ["--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"]
 PATIENCE_S = 20
@@ -40,7 +40,7 @@ def ask(address: str, code: int, fields: dict[str, Any], body: bytes = b"") -> t
 def pull(broker: str, topic: str, offset: int) -> tuple[list[bytes], int]:
     fields = {"consumerGroup": "g", "topic": topic, "queueId": 0, "queueOffset": offset, "maxMsgNums": 32, "sysFlag": 4}
     answer, body = ask(broker, 11, {**fields, "subscription": "*"})
-    return [bytes(unit.body) for unit in iterate(body)], int(answer["extFields"]["nextBeginOffset"])
+    return [bytes(unit.body) for unit in iterate_units(body)], int(answer["extFields"]["nextBeginOffset"])
 
 
 def send(broker: str, topic: str, body: bytes) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from trimq.core.partitions.topics import Topic, Topics
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.header import check_sent
 from trimq.metrics import Metrics
-from trimq.model import SYSTEM, Home, Record, TopicName
+from trimq.model import SYSTEM, Layout, Record, TopicName
 from trimq.storage.io.memory_files import MemoryFiles, NameChange, Survivors
 from trimq.storage.partition_log.store import ROOT
 
@@ -59,10 +59,10 @@ class CoreBench:
         self.files.before = before or self.files.before
         self.runner = PassRunner(self.files)
         clock = Clock(self.time, self.time)
-        chance = random.Random(self._lives)
+        rng = random.Random(self._lives)
         self.metrics = Metrics()
         self.core = open_core(
-            self.settings, self.files, self.runner.passes, clock, self.runner.offload, chance, self.metrics
+            self.settings, self.files, self.runner.passes, clock, self.runner.offload, rng, self.metrics
         )
         self.settle()
         self.core.start()
@@ -118,7 +118,7 @@ class CoreBench:
         return self.core.topics
 
     def begin_create(self, name: str, streams: int = 1, **settings: str) -> Any:
-        return self.topics.create(TopicName("", name), Home.PARTITION_LOG, streams, settings)
+        return self.topics.create(TopicName("", name), Layout.PARTITION_LOG, streams, settings)
 
     def create(self, name: str, streams: int = 1, **settings: str) -> Topic:
         topic, ticket = self.begin_create(name, streams, **settings)

@@ -9,14 +9,14 @@ from no_rocketmq import NO_ROCKETMQ
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
-from trimq.core.api.queues import Queueing
+from trimq.core.api.queues import QueueApi
 from trimq.core.assembly.core import Core, open_core
 from trimq.core.queues.consumers import Consumer, Subscription
-from trimq.core.queues.publisher import Published
+from trimq.core.queues.publisher import PublishResult
 from trimq.core.queues.unacked import Delivery
-from trimq.core.queues.work_queue import Queue
+from trimq.core.queues.work_queue import WorkQueue
 from trimq.core.routing.bindings import Binding
-from trimq.formats.amqp_content.field_tables import Table, Value
+from trimq.formats.amqp_content.field_tables import FieldTable, Value
 from trimq.formats.amqp_content.property_list import write_properties
 from trimq.metrics import Metrics
 from trimq.model import Caller
@@ -74,7 +74,7 @@ class World:
         self.runner.settle()
         self.core.start()
         self.runner.settle()
-        self.verbs: Queueing = self.core.broker.queueing
+        self.verbs: QueueApi = self.core.broker.queue_api
 
     def settle(self) -> None:
         self.runner.settle()
@@ -100,10 +100,10 @@ class World:
 
     # -- verbs, with what tests seldom care about filled in
 
-    def queue(self, name: str = "q", owner: str = OWNER, **arguments: Value) -> Queue:
+    def queue(self, name: str = "q", owner: str = OWNER, **arguments: Value) -> WorkQueue:
         """Arguments are named without their x-, and with underscores."""
         flags = {flag: arguments.pop(flag, flag == "durable") for flag in ("durable", "exclusive", "auto_delete")}
-        table: Table = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
+        table: FieldTable = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
         declared = self.verbs.declare_queue(
             CALLER, name, bool(flags["durable"]), bool(flags["exclusive"]), bool(flags["auto_delete"]), table, owner
         )
@@ -111,7 +111,7 @@ class World:
         return declared.queue  # type: ignore[return-value]
 
     def exchange(self, name: str, kind: str = "direct", **arguments: Value) -> None:
-        table: Table = {key.replace("_", "-"): value for key, value in arguments.items()}
+        table: FieldTable = {key.replace("_", "-"): value for key, value in arguments.items()}
         self.verbs.declare_exchange(CALLER, name, kind, True, False, False, table)
         self.settle()
 
@@ -119,12 +119,12 @@ class World:
         self.verbs.bind(CALLER, Binding(source, queue, True, key, {}), OWNER)
         self.settle()
 
-    def send(self, key: str, *bodies: bytes, exchange: str = "", **properties: Value) -> list[Published]:
+    def send(self, key: str, *bodies: bytes, exchange: str = "", **properties: Value) -> list[PublishResult]:
         """Without waiting for the disk."""
         header = write_properties(**{"delivery_mode": 2, **properties})
         return [self.verbs.publish(CALLER, exchange, key, header, body) for body in bodies]
 
-    def publish(self, key: str, *bodies: bytes, exchange: str = "", **properties: Value) -> list[Published]:
+    def publish(self, key: str, *bodies: bytes, exchange: str = "", **properties: Value) -> list[PublishResult]:
         published = self.send(key, *bodies, exchange=exchange, **properties)
         self.settle()
         return published
@@ -138,7 +138,7 @@ class World:
         no_ack: bool = False,
         exclusive: bool = False,
         priority: int = 0,
-        arguments: Table | None = None,
+        arguments: FieldTable | None = None,
     ) -> tuple[Channel, Consumer]:
         channel = channel or Channel()
         subscription = Subscription(tag, channel, prefetch, no_ack, exclusive, priority, arguments or {})

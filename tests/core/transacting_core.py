@@ -11,15 +11,15 @@ from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
 from trimq.core.assembly.core import open_core
 from trimq.core.partitions.stream import Stream
-from trimq.core.transactions.coordinator import TransactionRegistry
-from trimq.core.transactions.transaction import PendingCursor, Producer, Transaction
+from trimq.core.transactions.coordinator import TransactionCoordinator
+from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
 from trimq.errors import Refusal
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.header import check_sent, walk
 from trimq.formats.kafka_batch.markers import read_control
-from trimq.formats.kafka_batch.records import iterate, to_records
+from trimq.formats.kafka_batch.records import iterate_records, to_records
 from trimq.metrics import Metrics
-from trimq.model import SYSTEM, Home, Record, StreamId, TopicName
+from trimq.model import SYSTEM, Layout, Record, StreamId, TopicName
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.memory_files import MemoryFiles, Survivors
 
@@ -33,7 +33,7 @@ class TransactingCore:
         self.files = FaultyFiles(self._memory)
         self.time = ManualTime(START_MS)
         self.open()
-        self.core.broker.create_topic(SYSTEM, TOPIC, Home.PARTITION_LOG, streams, {})
+        self.core.broker.create_topic(SYSTEM, TOPIC, Layout.PARTITION_LOG, streams, {})
         self.settle()
 
     # -- life and death
@@ -72,7 +72,7 @@ class TransactingCore:
     # -- what a producer does
 
     @property
-    def registry(self) -> TransactionRegistry:
+    def registry(self) -> TransactionCoordinator:
         return self.core.transactions
 
     def stream(self, number: int = 0) -> Stream:
@@ -81,18 +81,20 @@ class TransactingCore:
     def id(self, number: int = 0) -> StreamId:
         return self.stream(number).id
 
-    def take(self, name: str = "t", claimed: Producer | None = None, timeout_ms: int = 60_000) -> Producer:
-        taken, _ = self.registry.take(name, claimed, timeout_ms)
+    def init_producer(
+        self, name: str = "t", claimed: ProducerIdentity | None = None, timeout_ms: int = 60_000
+    ) -> ProducerIdentity:
+        taken, _ = self.registry.init_producer(name, claimed, timeout_ms)
         self.settle()
         return taken.producer
 
-    def add(self, producer: Producer, *numbers: int, name: str = "t", groups: tuple[str, ...] = ()) -> None:
+    def add(self, producer: ProducerIdentity, *numbers: int, name: str = "t", groups: tuple[str, ...] = ()) -> None:
         self.registry.add(name, producer, [self.id(number) for number in numbers], groups)
         self.settle()
 
     def write(
         self,
-        producer: Producer,
+        producer: ProducerIdentity,
         body: bytes,
         number: int = 0,
         sequence: int = 0,
@@ -113,22 +115,22 @@ class TransactingCore:
         topic = self.core.topics.get(TopicName("", TOPIC))
         return self.core.broker.append(SYSTEM, topic, stream, batch, header).ticket
 
-    def commit_cursor(self, producer: Producer, offset: int, number: int = 0, name: str = "t") -> None:
+    def commit_cursor(self, producer: ProducerIdentity, offset: int, number: int = 0, name: str = "t") -> None:
         self.registry.commit_cursors(name, producer, "g", [PendingCursor("g", self.id(number), offset, 0)])
         self.settle()
 
     def begin_end(
-        self, producer: Producer, is_commit: bool = True, raises_epoch: bool = False, name: str = "t"
+        self, producer: ProducerIdentity, is_commit: bool = True, bumps_epoch: bool = False, name: str = "t"
     ) -> list[Transaction | Refusal]:
         """Ask for the end; what is answered comes into the list."""
         answers: list[Transaction | Refusal] = []
-        self.registry.end(name, producer, is_commit, raises_epoch, lambda outcome, _: answers.append(outcome))
+        self.registry.end(name, producer, is_commit, bumps_epoch, lambda outcome, _: answers.append(outcome))
         return answers
 
     def end(
-        self, producer: Producer, is_commit: bool = True, raises_epoch: bool = False, name: str = "t"
+        self, producer: ProducerIdentity, is_commit: bool = True, bumps_epoch: bool = False, name: str = "t"
     ) -> Transaction:
-        answers = self.begin_end(producer, is_commit, raises_epoch, name)
+        answers = self.begin_end(producer, is_commit, bumps_epoch, name)
         self.settle()
         (answer,) = answers
         assert isinstance(answer, Transaction), answer
@@ -162,14 +164,14 @@ class TransactingCore:
         return letters
 
     def cursor(self, number: int = 0) -> int | None:
-        seen = self.core.broker.membership.cursors(SYSTEM, "g").cursors.get(self.id(number))
+        seen = self.core.broker.group_api.cursors(SYSTEM, "g").cursors.get(self.id(number))
         return None if seen is None else seen.offset
 
     def is_unstable(self, number: int = 0) -> bool:
-        return self.core.broker.membership.is_undecided("g", self.id(number))
+        return self.core.broker.group_api.is_offset_unstable("g", self.id(number))
 
 
 def _letter(batch: memoryview) -> str:
-    marker = read_control(next(iterate(batch)))
+    marker = read_control(next(iterate_records(batch)))
     assert marker is not None
     return "C" if marker.commit else "A"

@@ -108,11 +108,11 @@ class Client:
                 self._settle(came.dtag, came.body)
 
     def _settle(self, tag: int, body: bytes) -> None:
-        chance = random.random()
-        if chance < 0.8:
+        rng = random.random()
+        if rng < 0.8:
             self._connection.send(2, "basic.ack", dtag=tag)
             self._book.acknowledged.add(body)
-        elif chance < 0.9:
+        elif rng < 0.9:
             self._connection.send(2, "basic.reject", dtag=tag, requeue=False)
             self._book.rejected.add(body)
 

@@ -18,7 +18,7 @@ from compat.rocketmq_wire import COMMIT, Wire, position_of
 from crash.rocketmq_process import Broker, eventually
 
 from trimq.formats.rocketmq_unit.properties import read_properties
-from trimq.formats.rocketmq_unit.unit import Unit, iterate
+from trimq.formats.rocketmq_unit.unit import Unit, iterate_units
 
 CHECK, END, RESUME = 39, 37, 323
 POP, ACK = 200050, 200051
@@ -55,7 +55,7 @@ def questions(wire: Wire) -> list[dict[str, Any]]:
 
 
 def properties_of(body: bytes) -> dict[str, str]:
-    (unit,) = iterate(body)
+    (unit,) = iterate_units(body)
     return read_properties(unit.properties)
 
 
@@ -140,7 +140,7 @@ def pop(wire: Wire) -> tuple[dict[str, Any], list[Unit]]:
     """What one pop of the group `g` gives, and what it is told of that."""
     fields = {"consumerGroup": "g", "topic": "t", "queueId": -1, "maxMsgNums": 32, "invisibleTime": 1000}
     header, body = wire.ask(POP, {**fields, "pollTime": 0, "bornTime": int(time.time() * 1000), "initMode": 0})
-    return header.get("extFields") or {}, list(iterate(body)) if header["code"] == 0 else []
+    return header.get("extFields") or {}, list(iterate_units(body)) if header["code"] == 0 else []
 
 
 def test_popped_messages_come_back_after_a_kill_until_they_are_acknowledged(start: Start) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from storage.commit_bench import CommitBench, TornPages
 
-from trimq.storage.commit_log.log import Placed
+from trimq.storage.commit_log.log import AppendedUnit
 
 QUEUES = (("a", 0), ("a", 1), ("b", 0))
 
@@ -19,7 +19,7 @@ class Message(NamedTuple):
     queue: tuple[str, int]
     body: bytes
     key: str
-    placed: Placed
+    placed: AppendedUnit
 
 
 class CommitStoreMachine(RuleBasedStateMachine):

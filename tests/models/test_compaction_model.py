@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from storage.keyed_logs import DAY_MS, FOLDER, Kept, KeyedLog, with_settings
 
 from trimq.formats.kafka_batch.compression import Codec
-from trimq.formats.kafka_batch.records import iterate
+from trimq.formats.kafka_batch.records import iterate_records
 from trimq.storage.io.memory_files import MemoryFiles
-from trimq.storage.partition_log.compaction import Effort
+from trimq.storage.partition_log.compaction import CompactionLimits
 from trimq.storage.partition_log.reader import find_time
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"c", b"a key of exactly..", b"k" * 100])
@@ -31,7 +31,7 @@ class CompactionModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.files = MemoryFiles()
-        effort = Effort(keys=8, step_records=2)
+        effort = CompactionLimits(keys=8, step_records=2)
         self.keyed = KeyedLog(self.files, with_settings(segment_bytes=500), effort)
         self.committed: dict[int, Kept] = {}
         self.open: dict[int, list[Kept]] = {}
@@ -146,7 +146,7 @@ class CompactionModel(RuleBasedStateMachine):
     @invariant()
     def times_are_found(self) -> None:
         log = self.keyed.log
-        present = [record.offset for _, batch in self.keyed.batches() for record in iterate(batch)]
+        present = [record.offset for _, batch in self.keyed.batches() for record in iterate_records(batch)]
         if present:
             wanted = self.times[present[len(present) // 2]]
             first = next(offset for offset in present if self.times[offset] >= wanted)

@@ -10,11 +10,27 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from trimq.core.groups.assigned_group import AssignedGroup, Beat, BeatRequest, KnownTopics, TopicShape
-from trimq.core.groups.assigned_member import AWAY_EPOCH, LEFT_EPOCH, KeptAssignedMember
+from trimq.core.groups.assigned_group import (
+    AssignableTopic,
+    AssignedGroup,
+    HeartbeatResult,
+    KnownTopics,
+    MemberHeartbeat,
+)
+from trimq.core.groups.assigned_member import LEFT_EPOCH, STATIC_LEAVE_EPOCH, StoredAssignedMember
 from trimq.core.groups.assignors import ASSIGNORS
 from trimq.core.groups.classic_group import ClassicGroup
-from trimq.core.groups.group import Claim, Decision, GroupState, Joined, JoinRequest, Leaver, Offer, Synced, SyncRequest
+from trimq.core.groups.group import (
+    Claim,
+    GroupState,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    OfferedProtocol,
+    SyncRequest,
+    SyncResult,
+    WaiterResult,
+)
 from trimq.errors import Refusal
 from trimq.errors.groups import MemberNameNeeded, Rebalancing
 from trimq.model import StreamId
@@ -59,7 +75,7 @@ class ClassicMachine(RuleBasedStateMachine):
             member=consumer.member,
             instance=consumer.instance,
             protocol_type="consumer",
-            offers=(Offer("p", b"%d" % data),),
+            offers=(OfferedProtocol("p", b"%d" % data),),
             session_ms=SESSION_MS,
             rebalance_ms=REBALANCE_MS,
             client_id=name,
@@ -84,12 +100,12 @@ class ClassicMachine(RuleBasedStateMachine):
         consumer = self.consumers.get(name)
         if consumer is None or consumer.waits:
             return
-        if self.group.state is GroupState.GATHERING or not self.may_commit(consumer):
+        if self.group.state is GroupState.PREPARING_REBALANCE or not self.may_commit(consumer):
             self.join(name, False, 0)
         elif not consumer.share:
             self.sync(name)
         else:
-            self.beat(name)
+            self.heartbeat(name)
 
     @rule(times=st.integers(1, 4))
     def all_go_on(self, times: int) -> None:
@@ -118,11 +134,11 @@ class ClassicMachine(RuleBasedStateMachine):
             self.hear(decisions)
 
     @rule(name=NAMES)
-    def beat(self, name: str) -> None:
+    def heartbeat(self, name: str) -> None:
         consumer = self.consumers.get(name)
         if consumer is not None:
             try:
-                self.group.beat(consumer.member, consumer.instance, consumer.generation, self.now_ms)
+                self.group.heartbeat(consumer.member, consumer.instance, consumer.generation, self.now_ms)
             except Rebalancing:
                 pass  # it goes on with what it has until it joins
             except Refusal:
@@ -143,7 +159,7 @@ class ClassicMachine(RuleBasedStateMachine):
     def leave(self, name: str) -> None:
         consumer = self.consumers.pop(name, None)
         if consumer is not None:
-            _, decisions = self.group.leave([Leaver(consumer.member, consumer.instance)], self.now_ms)
+            _, decisions = self.group.leave([LeaveRequest(consumer.member, consumer.instance)], self.now_ms)
             self.hear(decisions)
 
     @rule(name=NAMES)
@@ -194,9 +210,9 @@ class ClassicMachine(RuleBasedStateMachine):
 
     # -- what they hear
 
-    def hear(self, decisions: list[Decision]) -> None:
-        if self.group.must_keep:
-            self.group.must_keep = False
+    def hear(self, decisions: list[WaiterResult]) -> None:
+        if self.group.needs_save:
+            self.group.needs_save = False
             self.kept = self.group.kept(0)
         for waiter, outcome in decisions:
             name, number = waiter
@@ -204,14 +220,14 @@ class ClassicMachine(RuleBasedStateMachine):
             if consumer is None or not consumer.waits.endswith(f" {number}"):
                 continue  # the client is gone, or has asked again
             consumer.waits = ""
-            if isinstance(outcome, Joined):
+            if isinstance(outcome, JoinResult):
                 consumer.member, consumer.generation = outcome.member, outcome.generation
                 consumer.is_leader = outcome.leader == outcome.member and not outcome.skips_assignment
                 consumer.members = tuple(member.member for member in outcome.members)
                 if consumer.is_leader:
                     known = self.rosters.setdefault(outcome.generation, set(consumer.members))
                     assert known == set(consumer.members), "a generation has other members than before"
-            elif isinstance(outcome, Synced):
+            elif isinstance(outcome, SyncResult):
                 consumer.share = outcome.assignment
             else:
                 consumer.share = b""
@@ -262,7 +278,7 @@ class Subscriber:
 
 
 TOPICS = ["x", "y", "z"]
-QUIET = BeatRequest("", 0, None, None, None, None, None, None, None, "consumer", "", "")
+QUIET = MemberHeartbeat("", 0, None, None, None, None, None, None, None, "consumer", "", "")
 WISHES = st.sampled_from([("x",), ("x", "y"), ("x", "y", "z"), ("z",), ()])
 
 
@@ -274,12 +290,12 @@ class AssignedMachine(RuleBasedStateMachine):
         self.revision = 0
         self.sizes = {"x": 3, "y": 1}
         self.clients: dict[str, Subscriber] = {}
-        self.kept: dict[str, KeptAssignedMember] = {}
+        self.kept: dict[str, StoredAssignedMember] = {}
         self.names = 0
         self.epoch = 0
 
     def known(self) -> KnownTopics:
-        shapes = {name: TopicShape(UUID(int=TOPICS.index(name) + 1), size) for name, size in self.sizes.items()}
+        shapes = {name: AssignableTopic(UUID(int=TOPICS.index(name) + 1), size) for name, size in self.sizes.items()}
         return KnownTopics(self.revision, shapes)
 
     # -- what clients do
@@ -300,17 +316,17 @@ class AssignedMachine(RuleBasedStateMachine):
             owned=frozenset(),
         )
         try:
-            beat = self.group.beat(asked, self.known(), SESSION_MS, self.now_ms)
+            heartbeat = self.group.heartbeat(asked, self.known(), SESSION_MS, self.now_ms)
         except Refusal:
             return
         known.owned = known.giving_up = frozenset()  # who joins has empty hands
         known.is_away = False
         known.wishes = wishes
         self.clients[name] = known
-        self.hear(known, beat)
+        self.hear(known, heartbeat)
 
     @rule(name=NAMES, says_owned=st.booleans(), loses_answer=st.booleans())
-    def beat(self, name: str, says_owned: bool, loses_answer: bool = False) -> None:
+    def heartbeat(self, name: str, says_owned: bool, loses_answer: bool = False) -> None:
         client = self.clients.get(name)
         if client is None or client.is_away:
             return
@@ -319,7 +335,7 @@ class AssignedMachine(RuleBasedStateMachine):
         if client.has_lost_answer:  # then a client says everything, and is told everything
             asked = replace(asked, rebalance_ms=REBALANCE_MS, topics=client.wishes)
         try:
-            beat = self.group.beat(asked, self.known(), SESSION_MS, self.now_ms)
+            heartbeat = self.group.heartbeat(asked, self.known(), SESSION_MS, self.now_ms)
         except Refusal:
             del self.clients[name]  # a client that is fenced drops everything
             self.keep()
@@ -328,13 +344,13 @@ class AssignedMachine(RuleBasedStateMachine):
         if loses_answer:
             self.keep()
         else:
-            self.hear(client, beat)
+            self.hear(client, heartbeat)
 
     @rule(lets_go=st.booleans(), times=st.integers(1, 3))
     def all_go_on(self, lets_go: bool, times: int) -> None:
         for _ in range(times):
             for name in list(self.clients):
-                self.beat(name, says_owned=True)
+                self.heartbeat(name, says_owned=True)
                 if lets_go:
                     self.let_go(name)
 
@@ -348,12 +364,12 @@ class AssignedMachine(RuleBasedStateMachine):
         client = self.clients.get(name)
         if client is None or client.is_away:
             return
-        epoch = AWAY_EPOCH if for_a_while and client.instance is not None else LEFT_EPOCH
+        epoch = STATIC_LEAVE_EPOCH if for_a_while and client.instance is not None else LEFT_EPOCH
         try:
             self.group.leave(replace(QUIET, member=client.member, instance=client.instance, epoch=epoch))
         except Refusal:
             epoch = LEFT_EPOCH
-        if epoch == AWAY_EPOCH:
+        if epoch == STATIC_LEAVE_EPOCH:
             client.is_away, client.owned, client.giving_up = True, frozenset(), frozenset()
         else:
             del self.clients[name]
@@ -380,12 +396,12 @@ class AssignedMachine(RuleBasedStateMachine):
 
     # -- what they hear, and what is kept
 
-    def hear(self, client: Subscriber, beat: Beat) -> None:
-        assert beat.member == client.member
-        client.epoch = beat.epoch
-        if beat.streams is not None:
-            client.giving_up = (client.owned | client.giving_up) - beat.streams
-            client.owned = beat.streams
+    def hear(self, client: Subscriber, heartbeat: HeartbeatResult) -> None:
+        assert heartbeat.member == client.member
+        client.epoch = heartbeat.epoch
+        if heartbeat.streams is not None:
+            client.giving_up = (client.owned | client.giving_up) - heartbeat.streams
+            client.owned = heartbeat.streams
         self.keep()
 
     def keep(self) -> None:
@@ -393,7 +409,7 @@ class AssignedMachine(RuleBasedStateMachine):
             if member is None:
                 self.kept.pop(name, None)
             else:
-                self.kept[name] = KeptAssignedMember.of(member)
+                self.kept[name] = StoredAssignedMember.of(member)
         self.group.changed.clear()
 
     # -- what must hold
@@ -422,7 +438,7 @@ class AssignedMachine(RuleBasedStateMachine):
         for _ in range(8):
             for name in list(self.clients):
                 self.let_go(name)
-                self.beat(name, says_owned=True)
+                self.heartbeat(name, says_owned=True)
             self.pass_time(1)
         described = self.group.describe()
         wanted = {topic for member in described.members for topic in member.topics if topic in self.sizes}

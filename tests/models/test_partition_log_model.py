@@ -16,7 +16,7 @@ from storage.log_bench import FOLDER, START_MS, LogBench, batch_of
 
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import BatchHeader, read_header
-from trimq.formats.kafka_batch.records import iterate
+from trimq.formats.kafka_batch.records import iterate_records
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.partition_log.expiry import expire, expire_oldest
 from trimq.storage.partition_log.index import SegmentIndex
@@ -332,7 +332,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
             record
             for batch in self.batches
             if batch.end <= log.durable_end
-            for record in iterate(batch.data)
+            for record in iterate_records(batch.data)
             if record.offset >= log.start
         ]
         first = next((record for record in records if record.timestamp_ms >= START_MS + time), None)
@@ -357,7 +357,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
         self.find_the_aborted_transactions()
         log = self.bench.log
         durable = sum(batch.end <= log.durable_end for batch in self.batches)
-        assert log.undecided_from == self.states(durable).first_open_offset()
+        assert log.first_unstable_offset == self.states(durable).first_open_offset()
 
     def index_files_are_as_kafka_wants_them(self) -> None:
         for segment in self.bench.log.segments:

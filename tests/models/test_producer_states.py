@@ -75,7 +75,7 @@ class ProducerStatesMachine(RuleBasedStateMachine):
 
     @rule()
     def begin_pass(self) -> None:
-        self.states.keep_pass()
+        self.states.commit_pass()
         self.pass_began_at = len(self.log)
 
     @rule()

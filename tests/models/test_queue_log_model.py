@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from storage.queue_logs import QueueLogs, content
 
-from trimq.formats.amqp_content.content import NEVER, NO_BLOB, TRANSIENT, seal, seal_reference
-from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_it
+from trimq.formats.amqp_content.content import NEVER, NO_BLOB, TRANSIENT, encode_content, encode_reference
+from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_compacting
 from trimq.storage.queue_log.log import QueueLog
 
 
@@ -48,7 +48,7 @@ class QueueLogModel(RuleBasedStateMachine):
             body = b"%d " % self.sent + b"." * size
             self.sent += 1
             offset = self.log.end
-            self.log.append(seal(content(body)), flags=TRANSIENT if is_transient else 0)
+            self.log.append(encode_content(content(body)), flags=TRANSIENT if is_transient else 0)
             self.live[offset] = body
             if is_transient:
                 self.transient.add(offset)
@@ -78,14 +78,14 @@ class QueueLogModel(RuleBasedStateMachine):
                 self.held[self.log.end] = blob
                 self.live[self.log.end] = self.others[self.other.end] = body
                 for log in (self.log, self.other):
-                    log.append(seal_reference(content(body), blob))
+                    log.append(encode_reference(content(body), blob))
         self.machine.runner.settle()
 
     @precondition(lambda self: self.others)
     @rule(data=st.data())
     def settle_other(self, data: st.DataObject) -> None:
         for offset in data.draw(st.lists(st.sampled_from(sorted(self.others)), max_size=8, unique=True)):
-            self.other.settle(offset)
+            self.other.ack(offset)
             del self.others[offset]
         self.machine.runner.settle()
 
@@ -94,7 +94,7 @@ class QueueLogModel(RuleBasedStateMachine):
     def settle(self, data: st.DataObject) -> None:
         for offset in data.draw(st.lists(st.sampled_from(sorted(self.live)), max_size=8, unique=True)):
             self.log.take(offset)
-            self.log.settle(offset)
+            self.log.ack(offset)
             self.settled[offset] = self.live.pop(offset)
         self.machine.runner.settle()
 
@@ -105,13 +105,13 @@ class QueueLogModel(RuleBasedStateMachine):
         first = data.draw(st.sampled_from(sorted(self.live)))
         if data.draw(st.booleans()):
             self.log.peek(first)  # what lies beside it is at hand then
-        taken = {stored.offset: stored.content.body for stored in self.log.take_run(first, most, most_bytes, 1000)}
+        taken = {stored.offset: stored.content.body for stored in self.log.take_batch(first, most, most_bytes, 1000)}
         assert taken.items() <= self.live.items()
         assert list(taken) == list(range(first, first + len(taken)))
         assert len(taken) <= most
         assert sum(map(len, list(taken.values())[:-1])) < most_bytes
         offsets = data.draw(st.permutations(sorted({first, *taken})))
-        self.log.settle_each(offsets)
+        self.log.ack_each(offsets)
         self.settled |= {offset: self.live.pop(offset) for offset in offsets}
         self.machine.runner.settle()
 
@@ -119,7 +119,7 @@ class QueueLogModel(RuleBasedStateMachine):
     def purge(self, kept: int) -> None:
         out = sorted(self.live)[:kept]
         gone = [offset for offset in self.live if offset not in out]
-        assert self.log.settle_all(0, self.log.end, out) == len(gone)
+        assert self.log.ack_range(0, self.log.end, out) == len(gone)
         self.settled |= {offset: self.live.pop(offset) for offset in gone}
         self.machine.runner.settle()
 
@@ -127,7 +127,7 @@ class QueueLogModel(RuleBasedStateMachine):
     def compact(self) -> None:
         runner = self.machine.runner
         for log in (self.log, *self.machine.store.blobs.logs):
-            segment = next(filter(is_worth_it, log.segments), None)
+            segment = next(filter(is_worth_compacting, log.segments), None)
             if segment is not None:
                 SegmentCompaction(
                     self.machine.files, runner.passes, self.machine.checkpoints, log, segment, runner.offload

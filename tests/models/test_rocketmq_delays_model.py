@@ -151,10 +151,10 @@ class DelaysMachine(RuleBasedStateMachine):
 def few(patch: pytest.MonkeyPatch) -> None:
     """So that rows, notes and looks end everywhere."""
     patch.setattr(timers, "FIRES_PER_TURN", 3)
-    patch.setattr(restart_scan, "_FEW", 0)
+    patch.setattr(restart_scan, "_MAX_SINGLE_LOOKUPS", 0)
     patch.setattr(restart_scan, "_AT_ONCE", 2)
-    patch.setattr(progress, "_UNNOTED_BYTES", 600)
-    patch.setattr(progress, "_UNNOTED_MESSAGES", 2)
+    patch.setattr(progress, "_CHECKPOINT_BYTES", 600)
+    patch.setattr(progress, "_CHECKPOINT_MESSAGES", 2)
 
 
 def none_looked_at(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from trimq.storage.partition_log.index import IndexMark, SegmentIndex, StoredIndex, TimestampOffset
+from trimq.storage.partition_log.index import IndexRollbackPoint, SegmentIndex, StoredIndex, TimestampOffset
 
 
 class Batch(NamedTuple):
@@ -25,7 +25,7 @@ class SegmentIndexMachine(RuleBasedStateMachine):
         self.interval_bytes = interval_bytes
         self.index = SegmentIndex(base, interval_bytes)
         self.batches: list[Batch] = []
-        self.marked: tuple[IndexMark, int] = (self.index.mark(), 0)
+        self.marked: tuple[IndexRollbackPoint, int] = (self.index.mark(), 0)
 
     @property
     def end(self) -> int:
@@ -51,7 +51,7 @@ class SegmentIndexMachine(RuleBasedStateMachine):
     @rule()
     def undo_pass(self) -> None:
         mark, count = self.marked
-        self.index.back_to(mark)
+        self.index.roll_back_to(mark)
         del self.batches[count:]
 
     @rule(share=st.floats(0, 1), tail=st.sampled_from([b"", bytes(24), b"\xff" * 24, b"x"]))

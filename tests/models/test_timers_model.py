@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from trimq.clock import ManualTime
 from trimq.core.scheduling import timer_heap
 from trimq.core.scheduling import timers as module
-from trimq.core.scheduling.timers import RETRY_MS, Pending, TimerEntry, Timers
+from trimq.core.scheduling.timers import RETRY_MS, PendingTimer, TimerEntry, Timers
 from trimq.errors import Busy
 from trimq.model import StreamId
 
@@ -42,11 +42,11 @@ class TimersMachine(RuleBasedStateMachine):
         for patch in self.patches:
             patch.stop()
 
-    def in_order(self) -> list[Pending]:
-        pending = [Pending(id, due_ms, entry) for id, (due_ms, entry) in self.model.items()]
+    def in_order(self) -> list[PendingTimer]:
+        pending = [PendingTimer(id, due_ms, entry) for id, (due_ms, entry) in self.model.items()]
         return sorted(pending, key=lambda each: (each.due_ms, each.id))
 
-    def fire(self, pending: Pending) -> None:
+    def fire(self, pending: PendingTimer) -> None:
         assert pending == self.in_order()[0], "fired out of order, twice, or after it was cancelled"
         assert pending.due_ms <= self.time.now_ms()
         if self.refusals:
@@ -103,9 +103,9 @@ class RowsMachine(TimersMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.timers = Timers(self.time, self.fire, fire_row=self.fire_row)
+        self.timers = Timers(self.time, self.fire, fire_batch=self.fire_batch)
 
-    def fire_row(self, row: Sequence[TimerEntry], begin: int) -> int:
+    def fire_batch(self, row: Sequence[TimerEntry], begin: int) -> int:
         together = list(takewhile(lambda each: each.position % 3, row[begin:]))
         if self.refusals and together:
             self.refusals -= 1

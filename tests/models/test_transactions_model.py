@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from trimq.core.transactions.transaction import Producer, Transaction
+from trimq.core.transactions.transaction import ProducerIdentity, Transaction
 from trimq.errors.transactions import ProducerFenced, TransactionUnderWay, WrongTransactionState
 
 
@@ -49,20 +49,20 @@ class TransactionsMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.core = TransactingCore(STREAMS)
-        self.producers: dict[str, Producer] = {}
+        self.producers: dict[str, ProducerIdentity] = {}
         self.open: dict[str, Attempt] = {}
         self.attempts: list[Attempt] = []
-        self.sequences: dict[tuple[Producer, int], int] = defaultdict(int)
+        self.sequences: dict[tuple[ProducerIdentity, int], int] = defaultdict(int)
         self.count = 0
 
     # -- what producers do
 
     @rule(name=NAMES)
-    def take(self, name: str) -> None:
+    def init_producer(self, name: str) -> None:
         self._give_up(name)
         for _ in range(3):
             try:
-                self.producers[name] = self.core.take(name, timeout_ms=TIMEOUT_MS)
+                self.producers[name] = self.core.init_producer(name, timeout_ms=TIMEOUT_MS)
                 return
             except TransactionUnderWay:
                 self.core.settle()
@@ -91,7 +91,7 @@ class TransactionsMachine(RuleBasedStateMachine):
             self.core.cut_power(kept)
             attempt.outcome = False
             attempt.written.append((number, body))
-            self.take(name)
+            self.init_producer(name)
             return
         self.core.settle()
         self.sequences[producer, number] += 1
@@ -122,7 +122,7 @@ class TransactionsMachine(RuleBasedStateMachine):
             del self.open[name]
             if answered:
                 attempt.outcome = is_commit
-            self.take(name)
+            self.init_producer(name)
             return
         self.core.settle()
         (done,) = answers
@@ -156,7 +156,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.core.settle()
         assert self.core.registry.get(name).is_complete
         self._give_up(name)
-        self.take(name)
+        self.init_producer(name)
 
     # -- what readers see
 

@@ -12,7 +12,7 @@ from protocols.amqp.wires import command, events, publish, running
 
 from trimq.errors import ProtocolError
 from trimq.formats.amqp_content.field_tables import BadField, read_table, read_value, write_table, write_value
-from trimq.formats.amqp_content.property_list import check, read_properties, replace
+from trimq.formats.amqp_content.property_list import check_properties, read_properties, replace
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire.connection import AmqpConnection
 from trimq.protocols.amqp.wire.events import Acks, Command, Event, Publish
@@ -95,7 +95,7 @@ def test_messages_that_are_taken_in_rows_are_the_same(
         while (event := connection.next_event()) is not None:
             found.append(event)
             if isinstance(event, Publish):
-                following = connection.next_alike(event, most)
+                following = connection.next_similar(event, most)
                 assert len(following) <= most
                 assert all(header[:2] == event.header[:2] for header, _ in following)
                 found += [structs.replace(event, header=header, body=body) for header, body in following]
@@ -164,7 +164,7 @@ def test_a_table_of_any_bytes_is_read_or_refused(garbage: bytes) -> None:
 @given(properties, tables)
 def test_headers_are_replaced_and_nothing_else(header: bytes, headers: dict[str, object]) -> None:
     changed = replace(header, headers=headers)
-    check(changed)
+    check_properties(changed)
     assert replace(changed, headers=None) == replace(header, headers=None)
     assert {**read_properties(header), "headers": headers} == read_properties(changed)
 
@@ -173,6 +173,6 @@ def test_headers_are_replaced_and_nothing_else(header: bytes, headers: dict[str,
 @given(st.binary(min_size=2, max_size=40))
 def test_a_property_list_of_any_bytes_is_read_or_refused(garbage: bytes) -> None:
     with contextlib.suppress(BadField):
-        check(garbage)
+        check_properties(garbage)
         assert replace(garbage) == garbage
         read_properties(garbage)

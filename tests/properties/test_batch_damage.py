@@ -18,14 +18,20 @@ from trimq.formats.kafka_batch.header import (
     BatchHeader,
     SecondBatch,
     TruncatedBatch,
+    build_batch,
     check,
     check_sent,
     check_stored,
     read_header,
-    seal,
     walk,
 )
-from trimq.formats.kafka_batch.records import find_max_timestamp, find_timestamp, iterate, to_records, validate_records
+from trimq.formats.kafka_batch.records import (
+    find_max_timestamp,
+    find_timestamp,
+    iterate_records,
+    to_records,
+    validate_records,
+)
 from trimq.model import Record
 
 NOW = 1_700_000_000_000
@@ -48,7 +54,7 @@ sound = st.sampled_from(SOUND)
 OFFSET_AND_EPOCH = {*range(8), *range(12, 16)}
 
 READERS: list[Callable[[bytes], Any]] = [
-    lambda data: list(iterate(data, 0, LIMIT)),
+    lambda data: list(iterate_records(data, 0, LIMIT)),
     lambda data: to_records(data, 0, LIMIT),
     lambda data: validate_records(data, max_expanded_bytes=LIMIT),
     lambda data: find_timestamp(data, NOW, max_expanded_bytes=LIMIT),
@@ -110,14 +116,14 @@ def test_every_cut_is_seen(original: bytes) -> None:
             with pytest.raises(TruncatedBatch):
                 look(original[:size])
         with pytest.raises(TruncatedBatch):
-            iterate(original[:size])
+            iterate_records(original[:size])
 
 
 @given(sound, sound, st.integers(0, 200))
 def test_doubled_and_following_bytes_never_reach_the_records(first: bytes, second: bytes, cut: int) -> None:
-    expected = list(iterate(first))
+    expected = list(iterate_records(first))
     together = first + second
-    assert list(iterate(together)) == expected
+    assert list(iterate_records(together)) == expected
     assert check(together) == check(first)
     assert [position for position, _ in walk(together, 0, len(together))] == [0, len(first)]
     with pytest.raises(SecondBatch):
@@ -178,7 +184,7 @@ def test_what_carries_a_right_checksum_around_nonsense_is_an_error_or_clean(
     if codec is not None:
         header = header._replace(attributes=header.attributes & ~7 | codec)
         payload = compress(codec, payload)
-    made = bytes(seal(header, payload))
+    made = bytes(build_batch(header, payload))
     check(made)
     read_in_every_way(made)
 
@@ -186,15 +192,15 @@ def test_what_carries_a_right_checksum_around_nonsense_is_an_error_or_clean(
 @given(payloads, st.integers(0, 12), st.integers(-(2**62), 2**62))
 def test_both_readers_agree_on_what_is_malformed(payload: bytes, count: int, base_ms: int) -> None:
     header = BatchHeader(0, 0, -1, 2, 0, 0, count - 1, base_ms, 0, -1, -1, -1, count)
-    made = seal(header, payload)
+    made = build_batch(header, payload)
     try:
         summary = validate_records(made)
     except BadBatch as error:
         if "64 bits" not in str(error):
             with pytest.raises(BadBatch):
-                list(iterate(made))
+                list(iterate_records(made))
     else:
-        records = list(iterate(made))
+        records = list(iterate_records(made))
         assert len(records) == count
         assert summary.max_timestamp_ms == max([-1, *(record.timestamp_ms for record in records)])
         assert summary.offsets_in_order == all(record.offset == n for n, record in enumerate(records))
@@ -205,15 +211,15 @@ def test_both_readers_agree_on_what_is_malformed(payload: bytes, count: int, bas
 def test_one_changed_byte_in_a_run_is_judged_alike_by_both_readers(values: list[bytes], data: st.DataObject) -> None:
     payload = bytearray(b"".join(encode_record(0, n, b"k", value) for n, value in enumerate(values)))
     payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
-    made = seal(BatchHeader(0, 0, -1, 2, 0, 0, len(values) - 1, NOW, 0, -1, -1, -1, len(values)), payload)
+    made = build_batch(BatchHeader(0, 0, -1, 2, 0, 0, len(values) - 1, NOW, 0, -1, -1, -1, len(values)), payload)
     try:
         summary = validate_records(made)
     except BadBatch as error:
         if "64 bits" not in str(error):
             with pytest.raises(BadBatch):
-                list(iterate(made))
+                list(iterate_records(made))
     else:
-        records = list(iterate(made))
+        records = list(iterate_records(made))
         latest_ms = max(record.timestamp_ms for record in records)
         assert summary.max_timestamp_ms == latest_ms
         assert summary.offset_of_max_timestamp == next(r.offset for r in records if r.timestamp_ms == latest_ms)
@@ -238,4 +244,4 @@ def test_damaged_compression_never_passes_its_limit(codec: Codec, content: bytes
 
 
 def test_the_header_has_the_size_that_the_readers_think() -> None:
-    assert len(seal(read_header(SOUND[0]), b"")) == HEADER_BYTES
+    assert len(build_batch(read_header(SOUND[0]), b"")) == HEADER_BYTES

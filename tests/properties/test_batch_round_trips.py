@@ -14,8 +14,15 @@ from kio.records.readers import read_batch
 
 from trimq.formats.kafka_batch.builder import from_records, recompress, retain
 from trimq.formats.kafka_batch.compression import Codec, compress, decompress
-from trimq.formats.kafka_batch.header import check_sent, check_stored, empty_batch, read_header, stamp, stamped_prefix
-from trimq.formats.kafka_batch.records import find_max_timestamp, iterate, to_records, validate_records
+from trimq.formats.kafka_batch.header import (
+    check_sent,
+    check_stored,
+    empty_batch,
+    read_header,
+    stamp_batch,
+    stamped_prefix,
+)
+from trimq.formats.kafka_batch.records import find_max_timestamp, iterate_records, to_records, validate_records
 from trimq.formats.varints import encode_varint, read_varint, read_varlong
 from trimq.model import Record
 
@@ -68,7 +75,7 @@ def test_compressed_bytes(codec: Codec, content: bytes, repeated: int) -> None:
 def test_our_batches_are_sound_and_read_back(made: list[Record], codec: Codec, base_offset: int) -> None:
     batch = from_records(made, codec=codec)
     check_sent(batch)
-    stamp(batch, base_offset, 5)
+    stamp_batch(batch, base_offset, 5)
     check_stored(batch)
     assert flat(to_records(batch)) == numbered(made, base_offset)
     assert stamped_prefix(from_records(made, codec=codec), base_offset, 5) == batch[:16]
@@ -101,12 +108,12 @@ def test_compaction_keeps_exactly_what_is_wanted(
     before = from_records(made, codec=codec, base_offset=base_offset, producer_id=1, producer_epoch=1, base_sequence=0)
     wanted = data.draw(st.sets(st.integers(base_offset, base_offset + len(made) - 1)))
     after = retain(before, lambda record: record.offset in wanted, horizon_ms)
-    kept = [record for record in iterate(before) if record.offset in wanted]
+    kept = [record for record in iterate_records(before) if record.offset in wanted]
     if after is None:
         assert not kept
         after = empty_batch(read_header(before))
     header, original = check_stored(after), read_header(before)
-    assert list(iterate(after)) == kept
+    assert list(iterate_records(after)) == kept
     assert (header.base_offset, header.last_offset) == (original.base_offset, original.last_offset)
     assert header.last_sequence == original.last_sequence
     has_tombstone = any(record.value is None for record in kept)

@@ -1,4 +1,5 @@
-"""The companion files of a partition log: what is written comes back, and garbage gives an answer or `Unusable`."""
+"""The companion files of a partition log: what is written comes back, and garbage gives an answer or
+`CorruptCompanion`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.storage.checkpoints.file_names import Unusable
+from trimq.storage.checkpoints.file_names import CorruptCompanion
 from trimq.storage.checkpoints.leader_epochs import (
     EpochStart,
     format_epochs,
@@ -70,25 +71,25 @@ def test_a_damaged_snapshot_is_never_taken_for_a_sound_one(
     place = choice.draw(st.integers(0, len(sound) - 1))
     spoiled[place] = choice.draw(st.integers(0, 255))
     if spoiled != sound:
-        with pytest.raises(Unusable):
+        with pytest.raises(CorruptCompanion):
             ProducerStates.decode(spoiled)
 
 
 @given(st.binary(max_size=400))
 def test_garbage_is_no_companion_file(data: bytes) -> None:
     for decode in (ProducerStates.decode, aborted_index.decode, parse_epochs, parse_partition_metadata):
-        with suppress(Unusable):
+        with suppress(CorruptCompanion):
             decode(data)
-    with suppress(Unusable):
+    with suppress(CorruptCompanion):
         collect_aborted(data, 3, 9)
 
 
 @given(st.text(st.sampled_from("0123456789 \n\r\t-+:versiontopic_d=AZaz"), max_size=60))
 def test_any_text_is_a_checkpoint_or_unusable(text: str) -> None:
-    with suppress(Unusable):
+    with suppress(CorruptCompanion):
         starts = parse_epochs(text.encode())
         assert parse_epochs(format_epochs(starts)) == starts
-    with suppress(Unusable):
+    with suppress(CorruptCompanion):
         parse_partition_metadata(text.encode())
 
 
@@ -144,7 +145,7 @@ def test_all_aborted_transactions_of_a_range_are_found_over_two_segments(
 def test_a_garbage_index_answers_inside_of_its_segment_or_is_unusable(
     index: bytes, time_index: bytes, log_bytes: int, offsets_in_log: int, base: int
 ) -> None:
-    with suppress(Unusable):
+    with suppress(CorruptCompanion):
         stored = StoredIndex(base, index, time_index, log_bytes, base + offsets_in_log)
         for target in (base, base + 5, base + offsets_in_log):
             offset, position = stored.lookup(target)

@@ -15,15 +15,15 @@ from trimq.protocols.grpc.frames import (
     END_STREAM,
     PADDED,
     PREFACE,
-    BrokenConnection,
-    Fault,
-    Kind,
+    ErrorCode,
+    FrameType,
+    Http2ConnectionError,
     frame,
-    goodbye,
+    goaway,
 )
 from trimq.protocols.grpc.receive_window import STREAM_WINDOW
 
-PING = frame(Kind.PING, 0, 0, b"12345678")
+PING = frame(FrameType.PING, 0, 0, b"12345678")
 NUMBERS = st.sampled_from([0, 1, 2, 3, 5, 7, 9, 11, (1 << 31) - 1])
 WORDS = st.sampled_from([0, 1, 8, 255, 65_535, 1 << 20, (1 << 31) - 1, (1 << 32) - 1])
 RAW = st.sampled_from([b"x", b"wait", b"write", b"bad", b"bug", b"", b"y" * 5000])
@@ -33,7 +33,7 @@ FRAMES = st.one_of(
     st.builds(call, NUMBERS, RAW, METHODS),
     st.builds(lambda number, method: headers(number, request_fields(method)), NUMBERS, METHODS),
     st.builds(
-        lambda number, flags, block: frame(Kind.HEADERS, flags, number, block),
+        lambda number, flags, block: frame(FrameType.HEADERS, flags, number, block),
         NUMBERS,
         st.integers(0, 255),
         st.binary(max_size=40),
@@ -45,11 +45,13 @@ FRAMES = st.one_of(
         lambda number, raw, flags: data(number, raw, flags), NUMBERS, st.binary(max_size=40), st.integers(0, 255)
     ),
     st.builds(lambda number, raw: data(number, raw, 0), NUMBERS, st.just(message(b"z" * 4096)[:4000])),
-    st.builds(word, st.sampled_from([Kind.RST_STREAM, Kind.WINDOW_UPDATE]), NUMBERS, WORDS),
+    st.builds(word, st.sampled_from([FrameType.RST_STREAM, FrameType.WINDOW_UPDATE]), NUMBERS, WORDS),
     st.builds(lambda name, value: settings((name, value)), st.integers(0, 8), WORDS),
     st.builds(frame, st.integers(0, 12), st.integers(0, 255), NUMBERS, st.binary(max_size=30)),
     st.builds(
-        lambda number, last: frame(Kind.CONTINUATION, last, number, b"\x82"), NUMBERS, st.sampled_from([0, END_HEADERS])
+        lambda number, last: frame(FrameType.CONTINUATION, last, number, b"\x82"),
+        NUMBERS,
+        st.sampled_from([0, END_HEADERS]),
     ),
     st.binary(max_size=20),
 )
@@ -66,9 +68,9 @@ def spoken(said: bytes, pieces: list[int]) -> tuple[Http2Peer, str]:
         while at < len(said):
             peer.feed(said[at : at + 20_000])
             at += 20_000
-    except BrokenConnection as broken:
+    except Http2ConnectionError as broken:
         fault = str(broken)
-        peer.send(peer.conversation.farewell(broken))
+        peer.send(peer.conversation.closing_parts(broken))
     return peer, fault
 
 
@@ -77,20 +79,20 @@ def holds_little(peer: Http2Peer) -> None:
     assert len(http2.streams) <= SMALL.streams
     held = sum(len(stream.partial) for stream in http2.streams.values() if stream.partial)
     assert held <= SMALL.message_bytes + len(http2.streams) * STREAM_WINDOW
-    assert http2.outflow.held_bytes == sum(sum(map(len, each.held)) for each in http2.streams.values() if each.held)
-    assert http2.outflow.held_bytes <= SMALL.unsent_bytes + 6000
+    assert http2.send_window.held_bytes == sum(sum(map(len, each.held)) for each in http2.streams.values() if each.held)
+    assert http2.send_window.held_bytes <= SMALL.unsent_bytes + 6000
     assert len(http2._received._data) <= 32_768
 
 
 def leaves_nothing(peer: Http2Peer) -> None:
-    peer._owed.abandon_all()
+    peer._pending_replies.abandon_all()
     peer.conversation.closed()
     assert all(stream.is_closed for stream in peer.echo.opened)
     assert peer.liveness.next_due_ms() is None  # type: ignore[attr-defined]
 
 
 @given(st.lists(FRAMES, max_size=25), st.lists(st.integers(1, 100), max_size=30))
-@example([call(1, b"wait"), word(Kind.RST_STREAM, 1, Fault.CANCEL), goodbye(0, Fault.NO_ERROR, "")], [])
+@example([call(1, b"wait"), word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL), goaway(0, ErrorCode.NO_ERROR, "")], [])
 def test_whatever_a_peer_says_its_connection_holds_little_and_leaves_nothing(
     said: list[bytes], pieces: list[int]
 ) -> None:
@@ -102,7 +104,7 @@ def test_whatever_a_peer_says_its_connection_holds_little_and_leaves_nothing(
 
 @given(st.lists(FRAMES, max_size=12), st.lists(st.integers(1, 60), max_size=60))
 @example([call(1, b"x", "Nothing"), headers(0)], [1, 57, 60])
-@example([headers(1), frame(Kind.DATA, PADDED, 1, b"\x04" + bytes(9)), PING, call(3, b"x")], [1, 57, 160])
+@example([headers(1), frame(FrameType.DATA, PADDED, 1, b"\x04" + bytes(9)), PING, call(3, b"x")], [1, 57, 160])
 def test_it_does_not_matter_in_which_pieces_it_comes(said: list[bytes], pieces: list[int]) -> None:
     whole = PREFACE + b"".join(said)
     (once, fault), (apart, same_fault) = spoken(whole, []), spoken(whole, pieces)
@@ -125,7 +127,7 @@ def test_who_does_not_begin_as_http2_does_is_turned_away(said: bytes) -> None:
 @given(st.lists(st.integers(0, (1 << 32) - 1), max_size=6))
 def test_whatever_is_set_is_acknowledged_or_a_fault(values: list[int]) -> None:
     raw = b"".join(struct.pack(">HI", at + 1, value) for at, value in enumerate(values))
-    peer, fault = spoken(PREFACE + frame(Kind.SETTINGS, 0, 0, raw) + call(1, b"x"), [])
+    peer, fault = spoken(PREFACE + frame(FrameType.SETTINGS, 0, 0, raw) + call(1, b"x"), [])
     peer.read()
     if not fault:
         window = values[3] if len(values) > 3 else 65_535

@@ -19,7 +19,7 @@ from trimq.protocols.kafka.messages.produce import (
 from trimq.protocols.kafka.wire.codec import decode, encode
 from trimq.protocols.kafka.wire.connection import KafkaConnection, Request, encode_response
 from trimq.protocols.kafka.wire.fast_fetch import write_fetch_response
-from trimq.protocols.kafka.wire.fast_produce import ProduceRequests, write_produce_response
+from trimq.protocols.kafka.wire.fast_produce import ProduceRequestReader, write_produce_response
 from trimq.protocols.kafka.wire.primitives import MalformedMessage
 
 produce_versions = st.integers(3, 13)
@@ -80,7 +80,7 @@ def test_a_damaged_produce_request_is_read_or_refused_as_the_compiled_reader_doe
 ) -> None:
     message = restricted(message, version)
     body = bytearray(encode(message, version))
-    reader = ProduceRequests()
+    reader = ProduceRequestReader()
     no_client = b"\xff\xff\0" if version >= 9 else b"\xff\xff"
     if data.draw(st.booleans(), label="a good one first"):
         whole = bytearray(no_client + body)

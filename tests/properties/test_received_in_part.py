@@ -17,8 +17,8 @@ from trimq.errors import ProtocolError
 from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire import frames as amqp_frames
-from trimq.protocols.contract import SPARED_BYTES, HeldBytes
-from trimq.protocols.grpc.frames import END_HEADERS, END_STREAM, Fault, Kind, frame, window_update
+from trimq.protocols.contract import ALWAYS_ALLOWED_BYTES, ReceiveMemory
+from trimq.protocols.grpc.frames import END_HEADERS, END_STREAM, ErrorCode, FrameType, frame, window_update
 from trimq.protocols.grpc.hpack import encode
 from trimq.protocols.rocketmq.wire.remoting import START_SIZE, RemotingConnection
 
@@ -37,8 +37,8 @@ class Held(Protocol):
 
 
 class Remoting:
-    def __init__(self, together: HeldBytes) -> None:
-        self._connection = RemotingConnection(together=together)
+    def __init__(self, receive_memory: ReceiveMemory) -> None:
+        self._connection = RemotingConnection(receive_memory=receive_memory)
 
     def say(self, sent: bytes) -> None:
         for at in range(0, len(sent), 50_000):
@@ -55,8 +55,8 @@ class Remoting:
 
 
 class Amqp:
-    def __init__(self, together: HeldBytes) -> None:
-        self._connection = running(1, 2, 3, max_message_bytes=400_000, together=together)
+    def __init__(self, receive_memory: ReceiveMemory) -> None:
+        self._connection = running(1, 2, 3, max_message_bytes=400_000, receive_memory=receive_memory)
         self._connection.frame_max = 1 << 20
 
     def say(self, sent: bytes) -> None:
@@ -78,9 +78,9 @@ class Amqp:
 class Grpc:
     """Its answers are not read beyond 20,000 bytes."""
 
-    def __init__(self, together: HeldBytes) -> None:
+    def __init__(self, receive_memory: ReceiveMemory) -> None:
         limits = SMALL._replace(message_bytes=400_000, header_bytes=20_000, unsent_bytes=10_000)
-        self._peer = Http2Peer(limits, window=20_000, together=together)
+        self._peer = Http2Peer(limits, window=20_000, receive_memory=receive_memory)
         self._peer.greet()
 
     def say(self, sent: bytes) -> None:
@@ -88,7 +88,7 @@ class Grpc:
 
     @property
     def held(self) -> int:
-        http2, postponed = self._peer.conversation._http2, self._peer.conversation._postponed
+        http2, postponed = self._peer.conversation._http2, self._peer.conversation._deferred
         size = len(http2._block or b"") + sum(len(asked.raw) for asked in postponed._by_stream.values())
         for stream in http2.streams.values():
             size += len(stream.partial or b"") + (len(stream.asked[1]) if stream.asked is not None else 0)
@@ -124,36 +124,36 @@ flags = st.sampled_from((0, END_STREAM))
 WORDY = encode([*request_fields(), ("x", b"v" * 9000)])
 grpc_pieces = (
     st.builds(lambda n, method: headers(n, request_fields(method)), numbers, st.sampled_from(("Plain", "Stream")))
-    | st.builds(lambda n: frame(Kind.HEADERS, END_HEADERS, n, WORDY), numbers)
-    | st.builds(lambda n: frame(Kind.HEADERS, 0, n, WORDY[:5000]), numbers)
-    | st.builds(lambda n: frame(Kind.CONTINUATION, END_HEADERS, n, WORDY[5000:]), numbers)
+    | st.builds(lambda n: frame(FrameType.HEADERS, END_HEADERS, n, WORDY), numbers)
+    | st.builds(lambda n: frame(FrameType.HEADERS, 0, n, WORDY[:5000]), numbers)
+    | st.builds(lambda n: frame(FrameType.CONTINUATION, END_HEADERS, n, WORDY[5000:]), numbers)
     | st.builds(lambda n, size, end: data(n, message(bytes(size))[:16_000], end), numbers, sizes, flags)
     | st.builds(lambda n, size, end: data(n, bytes(size)[:16_000], end), numbers, sizes, flags)
-    | st.builds(lambda n: word(Kind.RST_STREAM, n, Fault.CANCEL), numbers)
+    | st.builds(lambda n: word(FrameType.RST_STREAM, n, ErrorCode.CANCEL), numbers)
     | st.builds(lambda n: window_update(n, 5000), st.just(0) | numbers)
 )
 
 
-def run(make: Callable[[HeldBytes], Held], limit: int, steps: list[tuple[int, bytes | None]]) -> None:
-    together = HeldBytes(limit)
-    connections = [make(together) for _ in range(3)]
+def run(make: Callable[[ReceiveMemory], Held], limit: int, steps: list[tuple[int, bytes | None]]) -> None:
+    receive_memory = ReceiveMemory(limit)
+    connections = [make(receive_memory) for _ in range(3)]
     for index, sent in steps:
         try:
             if sent is None:
                 connections[index].close()
-                connections[index] = make(together)
+                connections[index] = make(receive_memory)
             else:
                 connections[index].say(sent)
         except ProtocolError:
-            assert together.count == sum(each.held for each in connections)
+            assert receive_memory.count == sum(each.held for each in connections)
             connections[index].close()
-            connections[index] = make(together)
-        assert together.count == sum(each.held for each in connections)
+            connections[index] = make(receive_memory)
+        assert receive_memory.count == sum(each.held for each in connections)
         # Each may have begun when there was room, and then filled what is spared, or grown once more.
-        assert together.count <= limit + len(connections) * SPARED_BYTES + 1_000_000
+        assert receive_memory.count <= limit + len(connections) * ALWAYS_ALLOWED_BYTES + 1_000_000
     for each in connections:
         each.close()
-    assert together.count == 0
+    assert receive_memory.count == 0
 
 
 def steps_of(pieces: st.SearchStrategy[bytes]) -> st.SearchStrategy[list[tuple[int, bytes | None]]]:

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage.log_bench import FOLDER, START_MS, LogBench, batch_of
 
-from trimq.errors import Damage, DamagedSegment, StartMistake
+from trimq.errors import Damage, DamagedSegment, StartupError
 from trimq.formats.kafka_batch.compression import Codec
-from trimq.formats.kafka_batch.records import BatchRecord, iterate
+from trimq.formats.kafka_batch.records import BatchRecord, iterate_records
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.partition_log.aborted_index import AbortedTransaction
 from trimq.storage.partition_log.log import PartitionLog
@@ -187,7 +187,7 @@ def opened(found: World, spoilt: Spoilt) -> LogBench | None:
         contents[spoilt.file] = spoilt.data
     try:
         return LogBench(files_of(contents), **found.settings)
-    except (Damage, StartMistake) as mistake:
+    except (Damage, StartupError) as mistake:
         text = str(mistake)
         assert "tables/" in text or FOLDER in text, "it does not say where"
         assert any(word in text for word in ("restore", "remove", "start")), "nor what to do"
@@ -206,7 +206,7 @@ def read_at(log: PartitionLog, offset: int, max_bytes: int) -> dict[int, BatchRe
         position = 0
         while position < len(part):
             size = 12 + int.from_bytes(part[position + 8 : position + 12], "big")
-            records |= {record.offset: record for record in iterate(part, position)}
+            records |= {record.offset: record for record in iterate_records(part, position)}
             position += size
     assert all(record < found.next_offset for record in records)
     return records
@@ -279,10 +279,10 @@ def test_any_damage_is_reported_or_does_no_harm(name: str, data: st.DataObject) 
     assert bench.records(log.end - 1)[-1].value == b"and it goes on"
 
 
-def mistake_of(call: Callable[[], object]) -> Damage | StartMistake | None:
+def mistake_of(call: Callable[[], object]) -> Damage | StartupError | None:
     try:
         call()
-    except (Damage, StartMistake) as mistake:
+    except (Damage, StartupError) as mistake:
         return mistake
     return None
 

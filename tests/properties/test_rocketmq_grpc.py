@@ -14,7 +14,7 @@ from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, Phone, bodies_of, messag
 
 from trimq.protocols.rocketmq.grpc.front_end import METHODS
 from trimq.protocols.rocketmq.grpc.wire import wire
-from trimq.protocols.rocketmq.grpc.wire.codes import Rejected
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcStatusError
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 
 NAMES = st.sampled_from(["t", "g", "fifo", "", "nowhere", "a b", "%RETRY%g_t", "rmq_sys_x"]) | st.text(max_size=8)
@@ -84,12 +84,12 @@ def opened() -> tuple[GrpcDesk, Phone]:
 
 def is_answered(desk: GrpcDesk, phone: Phone, method: str, raw: bytes) -> None:
     try:
-        reply = desk.front_end.call(method, phone.facts(), raw)
-    except Rejected:
+        reply = desk.front_end.call(method, phone.call_info(), raw)
+    except GrpcStatusError:
         return
     if not desk.desk.is_ready(reply):
-        assert reply.hurry is not None
-        reply.hurry()
+        assert reply.resolve_now is not None
+        reply.resolve_now()
     first = phone.take(method, reply)[0]
     assert first.status.code in set(Code)
 
@@ -123,10 +123,10 @@ def test_bytes_that_are_no_request_are_rejected_or_mean_little(calls: list[tuple
 @given(st.binary(max_size=60) | messages(wire.TelemetryCommand, 3).map(lambda made: made.SerializeToString()))
 def test_whatever_a_stream_says_it_is_answered_or_ended(raw: bytes) -> None:
     desk, phone = opened()
-    stream = desk.front_end.open("Telemetry", phone.facts(), lambda parts: None)
+    stream = desk.front_end.open("Telemetry", phone.call_info(), lambda parts: None)
     try:
         parts = stream.receive(raw)
-    except Rejected:
+    except GrpcStatusError:
         parts = []
     assert all(wire.TelemetryCommand.FromString(bytes(part)).status.code == Code.OK for part in parts)
     stream.closed()

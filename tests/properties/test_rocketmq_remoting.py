@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimq.errors import ProtocolError
-from trimq.protocols.rocketmq.wire.headers import Pull, Send, SendV2
+from trimq.protocols.rocketmq.wire.headers import PullHeader, SendHeader, SendV2Header
 from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json
 from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command, RemotingConnection, encode_command
 
@@ -108,7 +108,7 @@ def test_any_json_header_is_an_event_or_an_error(frames: list[bytes]) -> None:
     connection.receive(b"".join(frames))
     with contextlib.suppress(ProtocolError):
         for command in drain(connection):
-            for kind in (Send, SendV2, Pull):
+            for kind in (SendHeader, SendV2Header, PullHeader):
                 with contextlib.suppress(BadHeader):
                     command.read(kind)
 

@@ -7,7 +7,7 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.formats.rocketmq_unit.batch_body import Batched, read_batch, write_batch
+from trimq.formats.rocketmq_unit.batch_body import BatchEntry, read_batch, write_batch
 from trimq.formats.rocketmq_unit.hosts import BadMessageId, offset_message_id, pack_host, read_message_id, unpack_host
 from trimq.formats.rocketmq_unit.properties import (
     find_property,
@@ -18,7 +18,15 @@ from trimq.formats.rocketmq_unit.properties import (
     write_properties,
 )
 from trimq.formats.rocketmq_unit.records import from_record, to_record
-from trimq.formats.rocketmq_unit.unit import BadUnit, Draft, check_unit, draft_size, encode_unit, iterate, read_unit
+from trimq.formats.rocketmq_unit.unit import (
+    BadUnit,
+    UnitDraft,
+    check_unit,
+    draft_size,
+    encode_unit,
+    iterate_units,
+    read_unit,
+)
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -27,7 +35,7 @@ HOSTS = st.builds(pack_host, ADDRESSES, st.integers(0, 65_535))
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00\x01\x02"), min_size=1, max_size=20)
 PROPERTIES = st.dictionaries(TEXT, TEXT, max_size=5)
 DRAFTS = st.builds(
-    Draft,
+    UnitDraft,
     topic=st.binary(max_size=300),
     queue_id=INT32,
     body=st.binary(max_size=300),
@@ -43,14 +51,14 @@ DRAFTS = st.builds(
 
 @given(DRAFTS, INT64, INT64, INT64, HOSTS)
 def test_a_unit_says_what_it_was_made_of(
-    draft: Draft, queue_offset: int, position: int, store_ms: int, store_host: bytes
+    draft: UnitDraft, queue_offset: int, position: int, store_ms: int, store_host: bytes
 ) -> None:
     data = encode_unit(draft, queue_offset, position, store_ms, store_host)
     assert len(data) == draft_size(draft, store_host)
     unit = check_unit(data, position=position)
     assert (unit.queue_offset, unit.store_ms, unit.store_host) == (queue_offset, store_ms, store_host)
     assert unit.sys_flag & ~48 == draft.sys_flag & ~48
-    for name in Draft._fields:
+    for name in UnitDraft._fields:
         if name != "sys_flag":
             assert getattr(unit, name) == getattr(draft, name)
     back = from_record(to_record(unit), draft.topic, draft.queue_id, store_host)
@@ -59,7 +67,7 @@ def test_a_unit_says_what_it_was_made_of(
 
 
 @given(DRAFTS, st.data())
-def test_a_cut_unit_is_never_taken_for_a_whole_one(draft: Draft, data: st.DataObject) -> None:
+def test_a_cut_unit_is_never_taken_for_a_whole_one(draft: UnitDraft, data: st.DataObject) -> None:
     unit = encode_unit(draft, 0, 0, 0, pack_host("127.0.0.1", 1))
     cut = unit[: data.draw(st.integers(0, len(unit) - 1))]
     try:
@@ -70,23 +78,23 @@ def test_a_cut_unit_is_never_taken_for_a_whole_one(draft: Draft, data: st.DataOb
 
 
 @given(DRAFTS, st.data())
-def test_damage_is_refused_or_read_within_bounds(draft: Draft, data: st.DataObject) -> None:
+def test_damage_is_refused_or_read_within_bounds(draft: UnitDraft, data: st.DataObject) -> None:
     unit = bytearray(encode_unit(draft, 0, 0, 0, pack_host("127.0.0.1", 1)))
     for _ in range(data.draw(st.integers(1, 4))):
         unit[data.draw(st.integers(0, len(unit) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(BadUnit):
-        assert sum(found.size for found in iterate(unit)) == len(unit)
+        assert sum(found.size for found in iterate_units(unit)) == len(unit)
 
 
 @given(st.binary(max_size=400))
 def test_garbage_is_no_unit_and_no_batch(garbage: bytes) -> None:
-    for read in (iterate, read_batch):
+    for read in (iterate_units, read_batch):
         with contextlib.suppress(BadUnit):
             list(read(garbage))
 
 
-@given(st.lists(st.builds(Batched, INT32, st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
-def test_a_batch_comes_back(messages: list[Batched]) -> None:
+@given(st.lists(st.builds(BatchEntry, INT32, st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
+def test_a_batch_comes_back(messages: list[BatchEntry]) -> None:
     assert list(read_batch(write_batch(messages))) == messages
 
 

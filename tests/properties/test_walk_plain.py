@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimq.formats.kafka_batch.builder import from_records
-from trimq.formats.kafka_batch.header import BadBatch, check_stored, stamp, walk_plain
+from trimq.formats.kafka_batch.header import BadBatch, check_stored, stamp_batch, walk_plain
 from trimq.model import Record
 
 EPOCH = 3
@@ -19,7 +19,7 @@ def log_of(bodies: list[list[bytes]]) -> bytearray:
     for place, batch in enumerate(bodies):
         records = [Record(body, timestamp_ms=1000 + place) for body in batch]
         sealed = from_records(records, leader_epoch=EPOCH)
-        stamp(sealed, offset, EPOCH)
+        stamp_batch(sealed, offset, EPOCH)
         log += sealed
         offset += len(batch)
     return log
@@ -60,5 +60,5 @@ def test_damage_ends_it_where_the_careful_check_objects(log: bytearray, data: st
 def test_a_batch_of_a_producer_is_left_to_others() -> None:
     log = log_of([[b"a"]])
     sealed = from_records([Record(b"b")], producer_id=7, producer_epoch=0, base_sequence=0)
-    stamp(sealed, FIRST + 1, EPOCH)
+    stamp_batch(sealed, FIRST + 1, EPOCH)
     assert [each[0] for each in walk_plain(memoryview(log + sealed), 0, FIRST, 1 << 40, EPOCH)] == [FIRST]

@@ -46,14 +46,14 @@ def test_a_resolved_reply_wakes_its_watcher_and_is_neither_hurried_nor_given_up(
     reply.watch(lambda: called.append("wake"))
     assert reply.lane == "lane"
     assert reply.abandon is not None
-    assert reply.hurry is not None
+    assert reply.resolve_now is not None
     if later:
         reply.resolve_when_durable(4, lambda: [b"a"])
     else:
         reply.resolve([b"a"])
     assert called == ["wake"]
     assert reply.abandon is None
-    assert reply.hurry is None
+    assert reply.resolve_now is None
     assert reply.is_ready(3, 3) is not later
     assert reply.is_ready(4, 4)
     assert reply.take() == [b"a"]
@@ -68,7 +68,7 @@ def test_a_reply_that_nobody_watches_can_be_resolved() -> None:
 
 def test_what_carries_a_reply_gets_what_makes_it_when_it_is_taken() -> None:
     for reply in (Reply.now([b"a"]), Reply.when_durable(1, lambda: [b"a"])):
-        reply.carry(lambda build: [b"<", *build(), b">"])
+        reply.wrap(lambda build: [b"<", *build(), b">"])
         assert reply.take() == [b"<", b"a", b">"]
 
 

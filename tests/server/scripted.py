@@ -11,9 +11,9 @@ from trimq.clock import LoopTime, ManualTime, Timeline
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import Counter
 from trimq.model import Buffer
-from trimq.protocols.contract import IN_ORDER, Outlet, Parts, Reply
-from trimq.server.connection.buffer_release import Rests
-from trimq.server.connection.durability import Progress
+from trimq.protocols.contract import IN_ORDER, Parts, Reply, SessionControl
+from trimq.server.connection.buffer_release import BufferReleaser
+from trimq.server.connection.durability import PassProgress
 from trimq.server.connection.limits import SessionLimits, SessionMetrics
 from trimq.server.connection.session import Session
 
@@ -42,7 +42,7 @@ class Conversation:
     before the word chooses a lane.
     """
 
-    def __init__(self, front_end: ScriptedFrontEnd, outlet: Outlet) -> None:
+    def __init__(self, front_end: ScriptedFrontEnd, outlet: SessionControl) -> None:
         self.front_end = front_end
         self.outlet = outlet
         self.buffer = bytearray(1 << 20)
@@ -98,9 +98,9 @@ class Conversation:
     def _later(self, rest: str, lane: object) -> Reply:
         """KEY! can be hurried, KEY? can be turned away."""
         key = rest.rstrip("!?")
-        hurry = (lambda: self.front_end.hurry(key)) if rest.endswith("!") else None
-        turn_away = (lambda: self.front_end.hurry(key, "turned away")) if rest.endswith("?") else None
-        reply = Reply.later(lane, lambda: self.front_end.abandoned.append(key), hurry, turn_away)
+        resolve_now = (lambda: self.front_end.resolve_now(key)) if rest.endswith("!") else None
+        reject_over_limit = (lambda: self.front_end.resolve_now(key, "turned away")) if rest.endswith("?") else None
+        reply = Reply.later(lane, lambda: self.front_end.abandoned.append(key), resolve_now, reject_over_limit)
         self.front_end.deferred[key] = reply
         return reply
 
@@ -143,26 +143,26 @@ class Conversation:
         return Reply.now([b"closing\n"], lane)
 
     def _rest(self, rest: str, lane: object) -> None:
-        self.outlet.pause_intake(int(rest))
+        self.outlet.throttle_reading(int(rest))
 
     def rest(self) -> bool:
         self.times_rested += 1
         return not self.is_restless
 
     def _hold(self, rest: str, lane: object) -> None:
-        self.outlet.hold_intake()
+        self.outlet.hold_reading()
 
     def _remember(self, rest: str, lane: object) -> None:
         self.last_word = rest
 
     def _hush(self, rest: str, lane: object) -> None:
-        self.outlet.expect_silence()
+        self.outlet.disable_idle_timeout()
 
-    def congestion_ended(self) -> None:
+    def on_congestion_end(self) -> None:
         self.times_relieved += 1
         self.deliver()
 
-    def farewell(self, error: ProtocolError) -> Parts:
+    def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, Stopping):
             return [f"{self.last_word}\n".encode()] if self.last_word else []
         return [f"farewell {error}\n".encode()]
@@ -180,11 +180,11 @@ class ScriptedFrontEnd:
         self.hurried = 0
         self.toil: Callable[[int], None] = lambda milliseconds: None
 
-    def hurry(self, key: str, how: str = "hurried") -> None:
+    def resolve_now(self, key: str, how: str = "hurried") -> None:
         self.hurried += 1
         self.deferred[key].resolve([f"{key} {how}\n".encode()])
 
-    def converse(self, address: str, outlet: Outlet) -> Conversation:
+    def open_conversation(self, address: str, outlet: SessionControl) -> Conversation:
         conversation = Conversation(self, outlet)
         self.conversations.append(conversation)
         return conversation
@@ -274,13 +274,13 @@ class Peer:
         self, limits: SessionLimits = ROOMY, room: int = 1 << 30, front_end: Any = None, is_made: bool = True
     ) -> None:
         self.front_end = front_end or ScriptedFrontEnd()
-        self.progress = Progress()
+        self.progress = PassProgress()
         self.time = ManualTime(0)
         self.ended: list[Session] = []
         self.metrics = SessionMetrics(Counter(), Counter(), Counter())
-        self.rests = Rests(self.time)
+        self.buffer_releaser = BufferReleaser(self.time)
         self.session = Session(
-            self.front_end, self.progress, limits, self.metrics, self.time, self.rests, self.ended.append
+            self.front_end, self.progress, limits, self.metrics, self.time, self.buffer_releaser, self.ended.append
         )
         self.pipe = Pipe(room)
         self.pipe.protocol = self.session
@@ -333,7 +333,7 @@ class Served:
 
     def __init__(self, limits: SessionLimits = ROOMY, time: Timeline | None = None) -> None:
         self.front_end = ScriptedFrontEnd()
-        self.progress = Progress()
+        self.progress = PassProgress()
         self.metrics = SessionMetrics(Counter(), Counter(), Counter())
         self.ended: list[Session] = []
         self.sessions: list[Session] = []
@@ -348,9 +348,9 @@ class Served:
         return self
 
     def _make(self) -> Session:
-        rests = Rests(self._time)
+        buffer_releaser = BufferReleaser(self._time)
         session = Session(
-            self.front_end, self.progress, self._limits, self.metrics, self._time, rests, self.ended.append
+            self.front_end, self.progress, self._limits, self.metrics, self._time, buffer_releaser, self.ended.append
         )
         self.sessions.append(session)
         return session

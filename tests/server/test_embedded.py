@@ -13,17 +13,17 @@ from no_rocketmq import NO_ROCKETMQ_KEYS
 
 from trimq.clock import system_clock
 from trimq.config import load
-from trimq.errors import StartMistake
-from trimq.model import SYSTEM, Home, Record
-from trimq.server.embedded import FolderStore, MemoryStore, Run, Store, Unsettled
+from trimq.errors import StartupError
+from trimq.model import SYSTEM, Layout, Record
+from trimq.server.embedded import BrokerRun, FolderStore, MemoryStore, NotQuiet, Store
 
 PATIENCE_S = 10
 
 
-def begin(store: Store, **flags: str) -> Run:
+def begin(store: Store, **flags: str) -> BrokerRun:
     listeners = {"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0", "amqp.listen": "off"}
     settings = load({**listeners, **NO_ROCKETMQ_KEYS, **flags}, {})
-    return Run(settings, store, system_clock(), lambda event: None)
+    return BrokerRun(settings, store, system_clock(), lambda event: None)
 
 
 def in_loop(test: Callable[[], Awaitable[None]]) -> None:
@@ -33,15 +33,15 @@ def in_loop(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def append(run: Run, body: bytes) -> None:
+def append(run: BrokerRun, body: bytes) -> None:
     broker = run.node.core.broker
     topic = next(iter(broker.topics(SYSTEM)), None)
     if topic is None:
-        topic, _ = broker.create_topic(SYSTEM, "orders", Home.PARTITION_LOG, 1, {})
+        topic, _ = broker.create_topic(SYSTEM, "orders", Layout.PARTITION_LOG, 1, {})
     broker.append_records(SYSTEM, topic, topic.streams[0], [Record(body)])
 
 
-def bodies(run: Run) -> list[bytes | None]:
+def bodies(run: BrokerRun) -> list[bytes | None]:
     broker = run.node.core.broker
     return [record.body for topic in broker.topics(SYSTEM) for record in broker.read(SYSTEM, topic, 0, 0)]
 
@@ -54,7 +54,7 @@ def test_a_run_that_settled_has_synced_everything(flush: str) -> None:
         await run.start()
         append(run, b"one")
         assert not run.is_quiet
-        await run.settle(PATIENCE_S)
+        await run.wait_until_quiet(PATIENCE_S)
         assert run.is_quiet
         assert "lost" in await run.crash()
         again = begin(store, **chosen)
@@ -71,7 +71,7 @@ def test_a_crash_in_the_pass_of_an_append_keeps_nothing_of_it() -> None:
         run = begin(store)
         await run.start()
         append(run, b"kept")
-        await run.settle(PATIENCE_S)
+        await run.wait_until_quiet(PATIENCE_S)
         append(run, b"lost")
         await run.crash()
         again = begin(store)
@@ -86,10 +86,10 @@ def test_a_folder_is_locked_while_a_run_lasts_and_free_after_a_crash(tmp_path: P
     async def test() -> None:
         run = begin(FolderStore(str(tmp_path)))
         await run.start()
-        with pytest.raises(StartMistake, match="is in use"):
+        with pytest.raises(StartupError, match="is in use"):
             begin(FolderStore(str(tmp_path)))
         append(run, b"one")
-        await run.settle(PATIENCE_S)
+        await run.wait_until_quiet(PATIENCE_S)
         assert "page cache outlives a process" in await run.crash()
         again = begin(FolderStore(str(tmp_path)))
         await again.start()
@@ -103,7 +103,7 @@ def test_a_run_that_cannot_start_gives_everything_back(tmp_path: Path) -> None:
     async def test() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            with pytest.raises(StartMistake, match="is taken by another program"):
+            with pytest.raises(StartupError, match="is taken by another program"):
                 await begin(FolderStore(str(tmp_path)), **{"http.listen": f"127.0.0.1:{port}"}).start()
         run = begin(FolderStore(str(tmp_path)))
         await run.start()
@@ -114,7 +114,7 @@ def test_a_run_that_cannot_start_gives_everything_back(tmp_path: Path) -> None:
 
 def test_a_connection_that_comes_as_the_run_ends_is_closed() -> None:
     async def test() -> None:
-        for end in (Run.stop, Run.crash):
+        for end in (BrokerRun.stop, BrokerRun.crash):
             for passes in range(8):
                 run = begin(MemoryStore())
                 host, _, port = (await run.start())["kafka"].rpartition(":")
@@ -134,8 +134,8 @@ def test_settling_a_run_that_ended_is_refused() -> None:
         run = begin(MemoryStore())
         await run.start()
         await run.stop()
-        with pytest.raises(Unsettled, match="ended meanwhile"):
-            await run.settle(PATIENCE_S)
+        with pytest.raises(NotQuiet, match="ended meanwhile"):
+            await run.wait_until_quiet(PATIENCE_S)
 
     in_loop(test)
 
@@ -145,7 +145,7 @@ def test_a_run_whose_disk_failed_can_be_stopped() -> None:
         run = begin(MemoryStore())
         await run.start()
         run.node._fail(OSError("no more room"))
-        await run.settle(PATIENCE_S)
+        await run.wait_until_quiet(PATIENCE_S)
         await run.stop()
 
     in_loop(test)

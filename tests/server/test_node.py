@@ -20,13 +20,13 @@ from server.scripted import LOOPS, run
 
 from trimq.clock import Clock, LoopTime, ManualTime, WallTime
 from trimq.config import load
-from trimq.errors import Damage, Refusal, StartMistake
+from trimq.errors import Damage, Refusal, StartupError
 from trimq.formats.kafka_batch.builder import from_records
-from trimq.model import SYSTEM, Home, Record
+from trimq.model import SYSTEM, Layout, Record
 from trimq.offload import Done, ThreadOffload, Work
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from trimq.server.node import Doors, Node
+from trimq.server.node import Node, Platform
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.io.folder_format import NAME
 from trimq.storage.io.memory_files import MemoryFiles
@@ -74,8 +74,8 @@ class Rig:
         self.settings = load(listeners | NO_ROCKETMQ_KEYS | {"data_dir": "here"} | flags, {})
 
     def make(self, max_connections: int | None = None) -> Node:
-        doors = Doors(self.files, Clock(WallTime(), self.liveness), self.syncs, self.work, random.Random(7))
-        return Node(self.settings, doors, max_connections=max_connections)
+        platform = Platform(self.files, Clock(WallTime(), self.liveness), self.syncs, self.work, random.Random(7))
+        return Node(self.settings, platform, max_connections=max_connections)
 
     def close(self) -> None:
         self.syncs.thread.stop()
@@ -148,8 +148,8 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def create(node: Node) -> None:
-    _, ticket = node.core.broker.create_topic(SYSTEM, "orders", Home.PARTITION_LOG, 1, {})
-    await node.settled()
+    _, ticket = node.core.broker.create_topic(SYSTEM, "orders", Layout.PARTITION_LOG, 1, {})
+    await node.wait_until_durable()
     assert ticket.refusal is None
 
 
@@ -200,7 +200,7 @@ def test_a_disk_that_fails_at_the_start_is_a_sentence(operation: str) -> None:
 
             rig.files.before = before
             with pytest.raises(
-                StartMistake, match=r"the data folder (here )?cannot be (used|written): .*No space left"
+                StartupError, match=r"the data folder (here )?cannot be (used|written): .*No space left"
             ):
                 await rig.make().start()
             assert failed
@@ -233,10 +233,10 @@ def test_a_disk_that_fails_at_any_moment_of_the_start_is_a_sentence_or_does_not_
     run(main)
 
 
-async def mistake_of(node: Node) -> StartMistake | None:
+async def mistake_of(node: Node) -> StartupError | None:
     try:
         await node.start()
-    except StartMistake as mistake:
+    except StartupError as mistake:
         return mistake
     return None
 
@@ -245,7 +245,7 @@ def test_a_newer_data_folder_is_refused_and_left_alone() -> None:
     async def main() -> None:
         async with rigged() as rig:
             rig.files.open(NAME, create=True).write(0, [b'{"version":2}'])
-            with pytest.raises(StartMistake, match="has format 2"):
+            with pytest.raises(StartupError, match="has format 2"):
                 await rig.make().start()
             assert rig.files.names("") == [NAME]
 
@@ -258,7 +258,7 @@ def test_a_start_that_fails_frees_the_addresses_that_it_took() -> None:
             port = taken.getsockname()[1]
             async with rigged(**{"http.listen": f"127.0.0.1:{port}"}) as rig:
                 node = rig.make()
-                with pytest.raises(StartMistake, match="--http-listen"):
+                with pytest.raises(StartupError, match="--http-listen"):
                     await node.start()
                 await settle()
                 kafka = node.listeners["kafka"]
@@ -332,7 +332,7 @@ class BrokenWriter:
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         raise AssertionError
 
-    def settle_pass(self, number: int) -> None:
+    def mark_pass_durable(self, number: int) -> None:
         self._fail("settle")
 
     def _fail(self, where: str) -> None:
@@ -447,14 +447,14 @@ def test_a_client_that_does_not_read_is_cut_off_when_the_drain_is_over(loop: str
             topic = node.core.broker.topic(SYSTEM, "orders")
             for _ in range(20):
                 node.core.broker.append_records(SYSTEM, topic, topic.stream(0), [Record(b"x" * 900_000)])
-            await node.settled()
+            await node.wait_until_durable()
             client = socket.socket()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect((node.listeners["kafka"].host, node.listeners["kafka"].port))
             client.setblocking(False)
             await asyncio.get_running_loop().sock_sendall(client, fetch(1, 0, 0) * 30)
             (session,) = await sessions(node)
-            await until(lambda: session._outbox.is_blocked)
+            await until(lambda: session._send_queue.is_blocked)
             stop = asyncio.create_task(node.stop())
             await settle(50)
             assert not stop.done()
@@ -596,7 +596,7 @@ def test_an_idle_node_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
             for _, writer in clients:
                 writer.write(fetch(1, 0, 3_600_000))
             await until(lambda: node._counts.of("kafka").waiting_reads.value == 5)
-            await node.settled()
+            await node.wait_until_durable()
             await settle()
             loop: Any = asyncio.get_running_loop()
             assert not loop._ready

@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.server.optional_packages import missing_listeners, require_installed
 
 GRPC = "rocketmq.grpc_listen"
@@ -32,5 +32,5 @@ def test_what_is_not_installed_is_off_and_a_sentence_for_who_asks(monkeypatch: p
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
     assert missing_listeners() == [GRPC]
-    with pytest.raises(StartMistake, match=r'needs google.protobuf: pip install "trimq\[grpc\]", or set it'):
+    with pytest.raises(StartupError, match=r'needs google.protobuf: pip install "trimq\[grpc\]", or set it'):
         require_installed(GRPC)

@@ -6,8 +6,8 @@ import pytest
 from protocols.grpc.http2_peer import Http2Peer, call, word
 
 from trimq.errors import ProtocolError
-from trimq.protocols.contract import Outlet, Parts, Reply
-from trimq.protocols.grpc.frames import Fault, Kind
+from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.grpc.frames import ErrorCode, FrameType
 from trimq.protocols.kafka.messages.handshakes import ApiVersionsResponse
 from trimq.protocols.kafka.messages.metadata import MetadataResponse, MetadataResponseTopic
 from trimq.protocols.kafka.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -15,7 +15,7 @@ from trimq.protocols.kafka.messages.schema import ResponseMessage
 from trimq.protocols.kafka.names.codes import Code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.server.http.front_end import HttpRequest
-from trimq.server.traffic_recorder import Exchange, _describe, _WatchedConversation, _WatchedReply
+from trimq.server.traffic_recorder import RecordedRequest, _describe, _RecordedConversation, _RecordedReply
 
 
 def produce_response(*codes: Code) -> ProduceResponse:
@@ -46,16 +46,16 @@ def metadata_response(code: int) -> MetadataResponse:
     ],
 )
 def test_a_kafka_request_is_told_with_its_error_codes(request_: Request, response: ResponseMessage, text: str) -> None:
-    exchange = Exchange("kafka 127.0.0.1:1", _describe(request_))
-    assert str(exchange).endswith("-> not answered")
-    exchange.answered(encode_response(request_, response))
-    assert str(exchange) == f"kafka 127.0.0.1:1: {text}"
+    recorded = RecordedRequest("kafka 127.0.0.1:1", _describe(request_))
+    assert str(recorded).endswith("-> not answered")
+    recorded.record_response(encode_response(request_, response))
+    assert str(recorded) == f"kafka 127.0.0.1:1: {text}"
 
 
 def test_a_call_is_told_by_its_method_and_what_became_of_it() -> None:
     peer = Http2Peer().greet()
-    peer.say(call(1, b"x") + call(3, b"wait") + word(Kind.RST_STREAM, 3, Fault.CANCEL))
-    told = [str(Exchange("grpc", _describe(event))) for event in peer.events]
+    peer.say(call(1, b"x") + call(3, b"wait") + word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
+    told = [str(RecordedRequest("grpc", _describe(event))) for event in peer.events]
     assert [each.partition(" -> ")[0] for each in told] == [
         *("grpc: Plain asked", "grpc: Plain asked", "grpc: Plain cancelled")
     ]
@@ -64,7 +64,7 @@ def test_a_call_is_told_by_its_method_and_what_became_of_it() -> None:
 def test_a_watched_reply_is_open_for_as_long_as_the_one_that_is_watched() -> None:
     given_up: list[int] = []
     inner = Reply.later(None, lambda: given_up.append(1))
-    watched = _WatchedReply(inner, Exchange("x", _describe(object())))
+    watched = _RecordedReply(inner, RecordedRequest("x", _describe(object())))
     assert watched.is_open
     assert watched.abandon is not None
     watched.abandon()
@@ -74,30 +74,30 @@ def test_a_watched_reply_is_open_for_as_long_as_the_one_that_is_watched() -> Non
 
 def test_an_answer_in_another_version_is_told_by_its_size() -> None:
     request = Request(18, 99, 7, None)
-    exchange = Exchange("kafka", _describe(request))
-    exchange.answered(encode_response(request, ApiVersionsResponse(error_code=35), version=0))
-    assert str(exchange) == "kafka: ApiVersions v99 -> answered with 14 bytes"
+    recorded = RecordedRequest("kafka", _describe(request))
+    recorded.record_response(encode_response(request, ApiVersionsResponse(error_code=35), version=0))
+    assert str(recorded) == "kafka: ApiVersions v99 -> answered with 14 bytes"
 
 
 def test_a_long_answer_is_only_counted() -> None:
-    exchange = Exchange("kafka", _describe(Request(1, 12, 7, None)))
-    exchange.answered([b"x" * 5000])
-    assert str(exchange) == "kafka: Fetch v12 -> answered with 5000 bytes"
+    recorded = RecordedRequest("kafka", _describe(Request(1, 12, 7, None)))
+    recorded.record_response([b"x" * 5000])
+    assert str(recorded) == "kafka: Fetch v12 -> answered with 5000 bytes"
 
 
 @pytest.mark.parametrize(
     ("answer", "outcome"), [(b"HTTP/1.1 404 \r\n\r\n", "404"), (b"HTTP/1.1 200 OK\r\n\r\n", "200"), (b"", "?")]
 )
 def test_an_http_request_is_told_with_its_status(answer: bytes, outcome: str) -> None:
-    exchange = Exchange("http", _describe(HttpRequest("GET", "/api/topics", {}, b"")))
-    exchange.answered([answer])
-    assert str(exchange) == f"http: GET /api/topics -> {outcome}"
+    recorded = RecordedRequest("http", _describe(HttpRequest("GET", "/api/topics", {}, b"")))
+    recorded.record_response([answer])
+    assert str(recorded) == f"http: GET /api/topics -> {outcome}"
 
 
 def test_what_has_no_words_of_its_own_is_told_by_its_type() -> None:
-    exchange = Exchange("amqp", _describe(3.5))
-    exchange.answered([b"abc"])
-    assert str(exchange) == "amqp: float -> answered with 3 bytes"
+    recorded = RecordedRequest("amqp", _describe(3.5))
+    recorded.record_response([b"abc"])
+    assert str(recorded) == "amqp: float -> answered with 3 bytes"
 
 
 # --- the conversation goes on as it would -----------------------------------------------------------------------------
@@ -126,19 +126,19 @@ class Scripted:
     def rest(self) -> bool:
         return True
 
-    def congestion_ended(self) -> None: ...
+    def on_congestion_end(self) -> None: ...
 
-    def farewell(self, error: ProtocolError) -> Parts:
+    def closing_parts(self, error: ProtocolError) -> Parts:
         return [str(error).encode()]
 
     def closed(self) -> None:
         self.is_closed = True
 
 
-def watched(answer: Reply | Exception | None) -> tuple[Scripted, _WatchedConversation, list[object]]:
+def watched(answer: Reply | Exception | None) -> tuple[Scripted, _RecordedConversation, list[object]]:
     seen: list[object] = []
     scripted = Scripted(answer)
-    return scripted, _WatchedConversation("test", scripted, seen.append, lambda: seen.append("handled")), seen
+    return scripted, _RecordedConversation("test", scripted, seen.append, lambda: seen.append("handled")), seen
 
 
 def test_an_exception_passes_through_and_is_told() -> None:
@@ -156,7 +156,7 @@ def test_a_request_that_wants_no_answer_gets_none() -> None:
 
 def test_the_end_and_the_last_words_are_the_conversations_own() -> None:
     scripted, conversation, seen = watched(None)
-    assert conversation.farewell(ProtocolError("bye")) == [b"bye"]
+    assert conversation.closing_parts(ProtocolError("bye")) == [b"bye"]
     conversation.closed()
     assert scripted.is_closed
     assert seen == ["test: disconnected"]
@@ -164,17 +164,17 @@ def test_the_end_and_the_last_words_are_the_conversations_own() -> None:
 
 def test_a_reply_keeps_its_lane_and_its_readiness() -> None:
     inner = Reply.when_durable(5, lambda: [b"done"], lane="lane")
-    reply = _WatchedReply(inner, exchange := Exchange("test", _describe("event")))
+    reply = _RecordedReply(inner, recorded := RecordedRequest("test", _describe("event")))
     assert (reply.lane, reply.waits_for_pass, reply.awaited) == ("lane", True, (5, True))
     assert not reply.is_ready(9, 4)
     assert reply.is_ready(9, 5)
     assert reply.take() == [b"done"]
-    assert str(exchange).endswith("answered with 4 bytes")
+    assert str(recorded).endswith("answered with 4 bytes")
 
 
 def test_a_deferred_reply_wakes_whoever_watches_it() -> None:
     inner, woken = Reply.later(), []
-    reply = _WatchedReply(inner, Exchange("test", _describe("event")))
+    reply = _RecordedReply(inner, RecordedRequest("test", _describe("event")))
     reply.watch(lambda: woken.append(1))
     assert not reply.is_ready(9, 9)
     inner.resolve([b"done"])
@@ -184,24 +184,24 @@ def test_a_deferred_reply_wakes_whoever_watches_it() -> None:
 
 def test_a_reply_that_is_given_up_is_given_up_inside_too() -> None:
     given_up: list[int] = []
-    reply = _WatchedReply(
-        Reply.later(abandon=lambda: given_up.append(1)), exchange := Exchange("test", _describe("event"))
+    reply = _RecordedReply(
+        Reply.later(abandon=lambda: given_up.append(1)), recorded := RecordedRequest("test", _describe("event"))
     )
     assert reply.abandon is not None
     reply.abandon()
     assert given_up == [1]
-    assert str(exchange).endswith("not answered: the connection ended first")
+    assert str(recorded).endswith("not answered: the connection ended first")
 
 
 def test_the_outlet_goes_to_the_conversation_itself() -> None:
-    from trimq.server.traffic_recorder import _WatchedFrontEnd
+    from trimq.server.traffic_recorder import _RecordedFrontEnd
 
     class FrontEnd:
-        def converse(self, address: str, outlet: Outlet) -> Scripted:
+        def open_conversation(self, address: str, outlet: SessionControl) -> Scripted:
             assert outlet is given
             return Scripted(None)
 
-    given: Outlet = object()  # type: ignore[assignment]
+    given: SessionControl = object()  # type: ignore[assignment]
     seen: list[object] = []
-    _WatchedFrontEnd("kafka", FrontEnd(), seen.append, lambda: None).converse("1.2.3.4:5", given)
+    _RecordedFrontEnd("kafka", FrontEnd(), seen.append, lambda: None).open_conversation("1.2.3.4:5", given)
     assert seen == ["kafka 1.2.3.4:5: connected"]

@@ -20,8 +20,8 @@ from trimq.clock import Clock, LoopTime, WallTime
 from trimq.config import Address, Settings, load
 from trimq.offload import ThreadOffload
 from trimq.server.connection.listener import is_free
-from trimq.server.front_ends import Planned, configured_front_ends
-from trimq.server.node import Doors, Node
+from trimq.server.front_ends import PlannedListener, configured_front_ends
+from trimq.server.node import Node, Platform
 from trimq.storage.io.memory_files import MemoryFiles
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
@@ -53,7 +53,7 @@ def two_ports() -> tuple[socket.socket, socket.socket]:
     raise AssertionError("no two ports are free")
 
 
-def plan_with(port: int, settings: Settings) -> Mapping[str, Planned]:
+def plan_with(port: int, settings: Settings) -> Mapping[str, PlannedListener]:
     """As with port 0, when the system picks this one."""
     planned = configured_front_ends(settings)
     return planned | {"rocketmq_broker": planned["rocketmq_broker"]._replace(address=Address(HOST, port))}
@@ -62,8 +62,8 @@ def plan_with(port: int, settings: Settings) -> Mapping[str, Planned]:
 async def listeners_with(port: int) -> dict[str, str]:
     loop = asyncio.get_running_loop()
     syncs, work = ThreadOffload("sync", loop), ThreadOffload("work", loop)
-    doors = Doors(MemoryFiles(), Clock(WallTime(), LoopTime()), syncs, work, random.Random(7))
-    node = Node(load(SETTINGS, {}), doors, partial(plan_with, port))
+    platform = Platform(MemoryFiles(), Clock(WallTime(), LoopTime()), syncs, work, random.Random(7))
+    node = Node(load(SETTINGS, {}), platform, partial(plan_with, port))
     try:
         return await node.start()
     finally:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from trimq.core.metadata.catalogue import Catalogue
-from trimq.core.queues.backlog import Backlog, Tries
+from trimq.core.queues.backlog import Backlog, DeliveryCounts
 from trimq.core.queues.consumers import Consumer
-from trimq.core.queues.handoff import Leaving
-from trimq.core.queues.work_queue import Queue
+from trimq.core.queues.handoff import DeadLetterHandoff
+from trimq.core.queues.work_queue import WorkQueue
 from trimq.protocols.amqp import confirms
 from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.contract import Reply
-from trimq.storage.queue_log.ack_writer import AckWriting
-from trimq.storage.queue_log.shared_bodies import VOLATILE, Blobs
+from trimq.storage.queue_log.ack_writer import AckWriter
+from trimq.storage.queue_log.shared_bodies import VOLATILE, SharedBodyStore
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -32,28 +32,28 @@ def confirmed_when_written(patch: pytest.MonkeyPatch) -> None:
 
 def acks_forgotten(patch: pytest.MonkeyPatch) -> None:
     """What was settled is not written."""
-    patch.setattr(AckWriting, "_write_segment", lambda self, folder, segment: segment.unwritten.clear())
+    patch.setattr(AckWriter, "_write_segment", lambda self, folder, segment: segment.unwritten.clear())
 
 
 def gone_before_it_is_buried(patch: pytest.MonkeyPatch) -> None:
     """A message leaves its queue when its dead letter is on the way."""
 
-    def give_up(self: Any, backlog: Any, stored: Any, reason: Any, tries: Any, back: Any = None) -> None:
-        self._write((stored,), reason, tries.taken)
+    def give_up(self: Any, backlog: Any, stored: Any, reason: Any, delivery_counts: Any, back: Any = None) -> None:
+        self._write((stored,), reason, delivery_counts.taken)
         backlog.settle((stored.offset,))
 
-    def give_up_run(self: Any, backlog: Any, run: Any, reason: Any) -> None:
-        self._write(run, reason, 0)
-        backlog.settle([stored.offset for stored in run])
+    def give_up_batch(self: Any, backlog: Any, batch: Any, reason: Any) -> None:
+        self._write(batch, reason, 0)
+        backlog.settle([stored.offset for stored in batch])
 
-    patch.setattr(Leaving, "give_up", give_up)
-    patch.setattr(Leaving, "give_up_run", give_up_run)
+    patch.setattr(DeadLetterHandoff, "give_up", give_up)
+    patch.setattr(DeadLetterHandoff, "give_up_batch", give_up_batch)
 
 
 def marks_forgotten(patch: pytest.MonkeyPatch) -> None:
     """What comes again looks as if it came for the first time."""
-    give_back = Backlog.give_back
-    patch.setattr(Backlog, "give_back", lambda self, stored, tries: give_back(self, stored, Tries()))
+    requeue = Backlog.requeue
+    patch.setattr(Backlog, "requeue", lambda self, stored, delivery_counts: requeue(self, stored, DeliveryCounts()))
 
 
 def prefetch_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -70,8 +70,8 @@ def lost_clients_kept(patch: pytest.MonkeyPatch) -> None:
 
 def transient_kept(patch: pytest.MonkeyPatch) -> None:
     """Every message of a durable queue is kept over a restart."""
-    terms = Queue._terms
-    patch.setattr(Queue, "_terms", lambda self, is_transient, *others: terms(self, False, *others))
+    terms = WorkQueue._place_message
+    patch.setattr(WorkQueue, "_place_message", lambda self, is_transient, *others: terms(self, False, *others))
 
 
 def pending_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
@@ -81,14 +81,14 @@ def pending_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
 
 def skipped_on_return(patch: pytest.MonkeyPatch) -> None:
     """Behind the cursor, messages are skipped when one comes back."""
-    give_back = Backlog.give_back
+    requeue = Backlog.requeue
 
-    def skip(self: Any, stored: Any, tries: Any) -> None:
-        give_back(self, stored, tries)
+    def skip(self: Any, stored: Any, delivery_counts: Any) -> None:
+        requeue(self, stored, delivery_counts)
         if self.log.next_live(self.cursor) is not None:
             self.cursor += 1
 
-    patch.setattr(Backlog, "give_back", skip)
+    patch.setattr(Backlog, "requeue", skip)
 
 
 def shared_bodies_dropped(patch: pytest.MonkeyPatch) -> None:
@@ -98,9 +98,9 @@ def shared_bodies_dropped(patch: pytest.MonkeyPatch) -> None:
         shelf, number = self._shelf(blob), blob & ~VOLATILE
         shelf.counts.take(number)
         if shelf.log.is_live(number):
-            shelf.log.settle(number)
+            shelf.log.ack(number)
 
-    patch.setattr(Blobs, "release", release)
+    patch.setattr(SharedBodyStore, "release", release)
 
 
 AMQP_BUGS: dict[str, Plant] = {

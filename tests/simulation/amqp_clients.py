@@ -246,10 +246,10 @@ class Consumer(Taker):
 
     def _settle_one(self, link: AmqpLink) -> None:
         tag = self.random.choice(list(self._held)[:5])
-        chance = self.random.random()
-        if chance < 0.7:
+        rng = self.random.random()
+        if rng < 0.7:
             self._acknowledge(link, self._kind.name, tag, is_multiple=self.random.random() < 0.2)
-        elif chance < 0.85:
+        elif rng < 0.85:
             del self._held[tag]
             link.tell(methods.BasicNack(tag, requeue=True))
         elif self._kind.buries:

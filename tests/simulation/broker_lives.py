@@ -16,8 +16,8 @@ from simulation import Death, Environment
 from surroundings import Surroundings
 
 from trimq.config import Settings
-from trimq.server.front_ends import Planned
-from trimq.server.node import Doors, Node
+from trimq.server.front_ends import PlannedListener
+from trimq.server.node import Node, Platform
 
 
 class BrokerLives:
@@ -25,7 +25,7 @@ class BrokerLives:
         self,
         random: Random,
         settings: Settings,
-        plan: Callable[[Settings], dict[str, Planned]],
+        plan: Callable[[Settings], dict[str, PlannedListener]],
         table_snapshot_bytes: int,
         surroundings: Surroundings,
     ) -> None:
@@ -54,10 +54,10 @@ class BrokerLives:
     # -- lives of the broker
 
     async def start_broker(self, environment: Environment) -> Node:
-        doors = Doors(
+        platform = Platform(
             environment.files, environment.clock, environment.offload, environment.work_offload, environment.random
         )
-        node = Node(self._settings, doors, self._plan)
+        node = Node(self._settings, platform, self._plan)
         environment.host.start(self._end_when_failed(node, environment), "failure")
         await node.start()
         self._files = environment.files

@@ -26,7 +26,7 @@ from trimq.core.partitions.topics import Topic
 from trimq.errors import DamagedSegment
 from trimq.model import SYSTEM
 from trimq.protocols.contract import IN_ORDER
-from trimq.server.front_ends import FrontEndParts, Planned, configured_front_ends
+from trimq.server.front_ends import FrontEndParts, PlannedListener, configured_front_ends
 from trimq.server.node import Node
 
 DAY_MS = 86_400_000
@@ -61,7 +61,7 @@ def choose_settings(random: Random) -> Settings:
     )
 
 
-def plan(settings: Settings) -> dict[str, Planned]:
+def plan(settings: Settings) -> dict[str, PlannedListener]:
     """The real front-ends, and the small protocol in both orders."""
 
     def make_small(lane: object, parts: FrontEndParts) -> SmallFrontEnd:
@@ -69,8 +69,8 @@ def plan(settings: Settings) -> dict[str, Planned]:
 
     return {
         **configured_front_ends(settings),
-        "ordered": Planned(Address("127.0.0.1", ORDERED_PORT), partial(make_small, IN_ORDER)),
-        "unordered": Planned(Address("127.0.0.1", UNORDERED_PORT), partial(make_small, None)),
+        "ordered": PlannedListener(Address("127.0.0.1", ORDERED_PORT), partial(make_small, IN_ORDER)),
+        "unordered": PlannedListener(Address("127.0.0.1", UNORDERED_PORT), partial(make_small, None)),
     }
 
 
@@ -128,8 +128,8 @@ class BrokerWorkload(BrokerLives):
             clients.append(IdempotentWriter(f"idempotent{number}", source("idempotent"), shared, 100 + number))
         for number in range(randint(1, 2)):
             clients.append(Reader(f"reader{number}", source("reader"), shared))
-        for kind, chance in ((KafkaProducer, 0.6), (KafkaConsumer, 0.6), (CursorKeeper, 0.4), (Bully, 0.2)):
-            if self._random.random() < chance:
+        for kind, rng in ((KafkaProducer, 0.6), (KafkaConsumer, 0.6), (CursorKeeper, 0.4), (Bully, 0.2)):
+            if self._random.random() < rng:
                 clients.append(kind(kind.__name__.lower(), source(kind.__name__), shared))
         for client in clients:
             if hasattr(client, "record_bytes"):

@@ -12,7 +12,7 @@ from transaction_promises import TransactionPromises
 
 from trimq.formats.kafka_batch.header import walk
 from trimq.formats.kafka_batch.markers import read_control
-from trimq.formats.kafka_batch.records import iterate, to_records
+from trimq.formats.kafka_batch.records import iterate_records, to_records
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchRequest,
@@ -86,7 +86,7 @@ def _committed(found: PartitionData, offset: int) -> tuple[list[tuple[int, bytes
 
 
 def _is_abort(batch: bytes) -> bool:
-    marker = read_control(next(iter(iterate(batch))))
+    marker = read_control(next(iter(iterate_records(batch))))
     return marker is not None and not marker.commit
 
 

@@ -81,14 +81,14 @@ class Member(SessionClient):
             return False
         if self.surroundings.is_finishing:
             return await self._come_to_rest()
-        share, chance = self.share(), self.random.random()
-        if share is None or chance < 0.5:
+        share, rng = self.share(), self.random.random()
+        if share is None or rng < 0.5:
             return await self.keep_up()
-        if chance < 0.75 and share:
+        if rng < 0.75 and share:
             return await self._commit(self.random.choice(sorted(share)))
-        if chance < 0.9:
+        if rng < 0.9:
             return await self._look(self.random.choice(sorted(self.group.commits)))
-        if chance < 0.95:
+        if rng < 0.95:
             return await self.leave()
         self.vanish()
         return True

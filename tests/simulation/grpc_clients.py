@@ -24,7 +24,7 @@ from trimq.protocols.rocketmq.grpc.front_end import METHODS
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import Code, MessageType
 from trimq.protocols.rocketmq.wire import codes as remoting
-from trimq.protocols.rocketmq.wire.codes import Request
+from trimq.protocols.rocketmq.wire.codes import RequestCode
 
 GRPC_PORT = 8081
 INVISIBLE_MS = (10_000, 60_000)  # no less is taken by calls
@@ -101,9 +101,9 @@ class GrpcSender(RocketMQClient):
             counts = {"readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6}
             for topic in TOPICS:
                 fields = {"topic": topic, **counts, "attributes": "+message.type=NORMAL"}
-                header, _ = await self.ask(Request.UPDATE_AND_CREATE_TOPIC, fields)
-                self.expect(header, remoting.Code.SUCCESS)
-                if header["code"] != remoting.Code.SUCCESS:
+                header, _ = await self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+                self.expect(header, remoting.ResponseCode.SUCCESS)
+                if header["code"] != remoting.ResponseCode.SUCCESS:
                     return False
             self._is_prepared = True
         return True
@@ -179,10 +179,10 @@ class GrpcPopper(Popper):
     def _read_message(self, topic: str, message: Any, invisible_ms: int) -> Receipt:
         system = message.system_properties
         text = system.receipt_handle
-        _, taken_ms, _, _, mark, _, queue, offset, *_ = text.split(" ")
+        _, pop_time_ms, _, _, mark, _, queue, offset, *_ = text.split(" ")
         name = topic if mark == "0" else self.book.returned_topic(self._group, topic)
         place = (name, int(queue), int(offset))
-        return Receipt(message.body, place, system.delivery_attempt - 1, text, int(taken_ms) + invisible_ms)
+        return Receipt(message.body, place, system.delivery_attempt - 1, text, int(pop_time_ms) + invisible_ms)
 
     # -- settling
 

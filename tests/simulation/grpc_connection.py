@@ -10,7 +10,7 @@ from protocols.grpc.http2_peer import HEAD, call, settings, word
 from simulated_loop import SimulatedLoop
 from simulated_wires import Peer
 
-from trimq.protocols.grpc.frames import ACK, END_STREAM, PREFACE, Kind, frame
+from trimq.protocols.grpc.frames import ACK, END_STREAM, PREFACE, FrameType, frame
 
 SERVICE = "apache.rocketmq.v2.MessagingService"
 _WINDOW = 4  # among the settings of HTTP/2
@@ -23,7 +23,7 @@ class GrpcConnection(ClientConnection):
         self._client_id = client_id
         self._next_id = -1
         self._answers: defaultdict[int, bytes] = defaultdict(bytes)
-        self.send_only(PREFACE + settings((_WINDOW, _WIDE)) + word(Kind.WINDOW_UPDATE, 0, _WIDE))
+        self.send_only(PREFACE + settings((_WINDOW, _WIDE)) + word(FrameType.WINDOW_UPDATE, 0, _WIDE))
 
     def next_id(self) -> int:
         """Streams that clients open have odd numbers."""
@@ -45,12 +45,12 @@ class GrpcConnection(ClientConnection):
             self._hear(mark & 0xFF, flags, number, payload)
 
     def _hear(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        if kind in (Kind.SETTINGS, Kind.PING) and not flags & ACK:
-            self.send_only(frame(kind, ACK, 0, payload if kind == Kind.PING else b""))
-        elif kind == Kind.DATA:
+        if kind in (FrameType.SETTINGS, FrameType.PING) and not flags & ACK:
+            self.send_only(frame(kind, ACK, 0, payload if kind == FrameType.PING else b""))
+        elif kind == FrameType.DATA:
             self._answers[number] += payload
-        if kind == Kind.RST_STREAM or (kind in (Kind.DATA, Kind.HEADERS) and flags & END_STREAM):
-            self._end_stream(number, is_whole=kind != Kind.RST_STREAM)
+        if kind == FrameType.RST_STREAM or (kind in (FrameType.DATA, FrameType.HEADERS) and flags & END_STREAM):
+            self._end_stream(number, is_whole=kind != FrameType.RST_STREAM)
 
     def _end_stream(self, number: int, is_whole: bool) -> None:
         answer, data = self._waiting.pop(number, None), self._answers.pop(number, b"")

@@ -104,7 +104,7 @@ class Ledger:
 
     def move_start(self) -> Ticket:
         self._wanted_start = self.journal.segments[-2].base
-        return self.journal.touch()
+        return self.journal.join_pass()
 
     def remove_trimmed(self, ticket: Ticket) -> None:
         if ticket.refusal is None:
@@ -131,7 +131,7 @@ class Ledger:
         if self._passes and self._passes[-1][0] == self._numbers.current - 1:
             self.end = self._passes.pop()[1]
 
-    def pass_settled(self, number: int) -> None:
+    def pass_durable(self, number: int) -> None:
         while self._passes and self._passes[0][0] <= number:
             self._passes.popleft()
         self.durable_end = self._passes[0][1] if self._passes else self.end

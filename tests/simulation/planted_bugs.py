@@ -10,16 +10,16 @@ from simulated_offload import SimulatedOffload
 
 from trimq.core.groups.assigned_group import AssignedGroup
 from trimq.core.groups.classic_group import ClassicGroup
-from trimq.core.groups.coordinator import GroupRegistry
+from trimq.core.groups.coordinator import GroupCoordinator
 from trimq.core.partitions import append
 from trimq.core.partitions.stream import Stream
 from trimq.core.transactions import transaction as transactions
-from trimq.core.transactions.marker_writer import Marking
-from trimq.core.transactions.transaction import Producer, Transaction
+from trimq.core.transactions.marker_writer import MarkerWriter
+from trimq.core.transactions.transaction import ProducerIdentity, Transaction
 from trimq.errors.transactions import ForeignProducer
 from trimq.offload import Done, Work
 from trimq.protocols.contract import Reply
-from trimq.storage.group_commit.flusher import Dirty, SyncFlusher, _Rounds
+from trimq.storage.group_commit.flusher import Dirty, SyncFlusher, _SyncRounds
 from trimq.storage.group_commit.journal import Journal
 from trimq.storage.group_commit.segment import Segment
 from trimq.storage.partition_log.log import PartitionLog
@@ -44,8 +44,8 @@ def flushers_wait_removed(patch: pytest.MonkeyPatch) -> None:
 
 def folder_not_synced(patch: pytest.MonkeyPatch) -> None:
     """The names of new files are left to chance."""
-    sync = _Rounds._sync
-    patch.setattr(_Rounds, "_sync", lambda self, syncs, folders: sync(self, syncs, ()))
+    sync = _SyncRounds._sync
+    patch.setattr(_SyncRounds, "_sync", lambda self, syncs, folders: sync(self, syncs, ()))
 
 
 def tail_not_cut(patch: pytest.MonkeyPatch) -> None:
@@ -55,8 +55,8 @@ def tail_not_cut(patch: pytest.MonkeyPatch) -> None:
 
 def failed_sync_ignored(patch: pytest.MonkeyPatch) -> None:
     """A sync that failed counts like one that did not."""
-    finish = _Rounds._finish
-    patch.setattr(_Rounds, "_finish", lambda self, number, error: finish(self, number, None))
+    finish = _SyncRounds._finish
+    patch.setattr(_SyncRounds, "_finish", lambda self, number, error: finish(self, number, None))
 
 
 def undone_pass_left_in_file(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def undone_pass_left_in_file(patch: pytest.MonkeyPatch) -> None:
 
 def room_left_in_sealed_file(patch: pytest.MonkeyPatch) -> None:
     """The zeros behind the data stay where they are when the next segment begins."""
-    patch.setattr(Segment, "give_back_room", lambda self, full_bytes: None)
+    patch.setattr(Segment, "trim_preallocation", lambda self, full_bytes: None)
 
 
 STORAGE_BUGS: dict[str, Plant] = {
@@ -109,12 +109,12 @@ def segment_folder_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def _drop_folders(patch: pytest.MonkeyPatch, is_dropped: Callable[[str], bool]) -> None:
-    sync = _Rounds._sync
+    sync = _SyncRounds._sync
 
     def sync_some(self: Any, syncs: Any, folders: Any) -> None:
         sync(self, syncs, [folder for folder in folders if not is_dropped(folder)])
 
-    patch.setattr(_Rounds, "_sync", sync_some)
+    patch.setattr(_SyncRounds, "_sync", sync_some)
 
 
 def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
@@ -123,10 +123,10 @@ def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
 
     def pass_written(self: Any, number: int, dirty: Dirty) -> None:
         written(self, number, dirty)
-        self.pass_settled(number)
+        self.pass_durable(number)
 
     patch.setattr(PartitionLog, "pass_written", pass_written)
-    patch.setattr(PartitionLog, "pass_settled", _settle_once(PartitionLog.pass_settled))
+    patch.setattr(PartitionLog, "pass_durable", _settle_once(PartitionLog.pass_durable))
 
 
 def _settle_once(settle: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
@@ -186,11 +186,11 @@ BROKER_BUGS: dict[str, Plant] = {
 def lost_markers_not_missed(patch: pytest.MonkeyPatch) -> None:
     """A transaction counts as complete when its markers could not be written, too."""
 
-    def mark(self: Any, transaction: Transaction, done: Callable[[bool], None]) -> None:
+    def write_markers(self: Any, transaction: Transaction, done: Callable[[bool], None]) -> None:
         mark_and_report(self, transaction, lambda _: done(True))
 
-    mark_and_report = Marking.mark
-    patch.setattr(Marking, "mark", mark)
+    mark_and_report = MarkerWriter.write_markers
+    patch.setattr(MarkerWriter, "write_markers", write_markers)
 
 
 def open_transactions_shown(patch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def open_transactions_shown(patch: pytest.MonkeyPatch) -> None:
 def old_epochs_heard(patch: pytest.MonkeyPatch) -> None:
     """A producer that was replaced is heard like the one that replaced it."""
 
-    def require(known: Transaction | None, producer: Producer) -> Transaction:
+    def require(known: Transaction | None, producer: ProducerIdentity) -> Transaction:
         if known is None:
             raise ForeignProducer(producer.id)
         return known
@@ -223,12 +223,12 @@ def shares_not_kept(patch: pytest.MonkeyPatch) -> None:
     """What the leading member hands in is given out before it is durable."""
 
     def carry_out(self: Any, group: Any, decisions: Any) -> None:
-        if group.must_keep:
-            self._keep(group)
+        if group.needs_save:
+            self._save(group)
         for waiter, outcome in decisions:
             waiter(outcome, None)
 
-    patch.setattr(GroupRegistry, "_carry_out", carry_out)
+    patch.setattr(GroupCoordinator, "_carry_out", carry_out)
 
 
 SESSION_BUGS: dict[str, Plant] = {

@@ -9,65 +9,65 @@ import msgspec
 import pytest
 from planted_rocketmq_bugs import Plant
 
-from trimq.core.commit_log.retry_topics import OwnTopics
-from trimq.core.pop.acks import Settler
-from trimq.core.pop.in_flight import GroupQueue, GroupQueues, Kept
+from trimq.core.commit_log.retry_topics import RetryTopics
+from trimq.core.pop.acks import Acknowledger
+from trimq.core.pop.in_flight import InFlightQueue, InFlightRecord, InFlightTable
 from trimq.protocols.contract import Build, Reply
 from trimq.protocols.rocketmq.grpc.handlers import send_batch
 
 
 def returned_again(patch: pytest.MonkeyPatch) -> None:
     """After a crash nobody looks whether a message has come back already."""
-    patch.setattr(OwnTopics, "has_stored", lambda self, group, topic, unit, taken_ms, is_dead: False)
+    patch.setattr(RetryTopics, "was_already_stored", lambda self, group, topic, unit, pop_time_ms, is_dead: False)
 
 
 def taken_not_kept(patch: pytest.MonkeyPatch) -> None:
     """After a crash a message that was out is neither out nor there."""
 
-    def take_all(self: Any, queue: GroupQueue, offsets: Sequence[int], kept: Any) -> None:
-        self._hold_all(queue, offsets, kept)
+    def mark_in_flight(self: Any, queue: InFlightQueue, offsets: Sequence[int], kept: Any) -> None:
+        self._lease_all(queue, offsets, kept)
 
-    patch.setattr(GroupQueues, "take_all", take_all)
+    patch.setattr(InFlightTable, "mark_in_flight", mark_in_flight)
 
 
 def settled_not_kept(patch: pytest.MonkeyPatch) -> None:
     """After a crash a message is out that was settled."""
 
-    def settle_all(self: Any, queue: GroupQueue, offsets: Sequence[int]) -> Any:
-        self._drop_all(queue, offsets)
-        return self.go_on(queue, queue.next_offset)
+    def ack_all(self: Any, queue: InFlightQueue, offsets: Sequence[int]) -> Any:
+        self._release_all(queue, offsets)
+        return self.store_next_offset(queue, queue.next_offset)
 
-    patch.setattr(GroupQueues, "settle_all", settle_all)
+    patch.setattr(InFlightTable, "ack_all", ack_all)
 
 
 def passed_not_kept(patch: pytest.MonkeyPatch) -> None:
     """After a power cut that kept what was taken, and not how far the group had got, it is taken once more."""
-    take_all = GroupQueues.take_all
+    mark_in_flight = InFlightTable.mark_in_flight
 
-    def forgetful(self: Any, queue: GroupQueue, offsets: Sequence[int], kept: Kept) -> Any:
-        return take_all(self, queue, offsets, msgspec.structs.replace(kept, is_passed=False))
+    def forgetful(self: Any, queue: InFlightQueue, offsets: Sequence[int], kept: InFlightRecord) -> Any:
+        return mark_in_flight(self, queue, offsets, msgspec.structs.replace(kept, is_before_next_offset=False))
 
-    patch.setattr(GroupQueues, "take_all", forgetful)
+    patch.setattr(InFlightTable, "mark_in_flight", forgetful)
 
 
 def given_while_something_is_out(patch: pytest.MonkeyPatch) -> None:
     """Of a queue that is read in order, one gets the next message while another has the one before."""
-    patch.setattr(GroupQueue, "held", property(lambda self: []))
+    patch.setattr(InFlightQueue, "held", property(lambda self: []))
 
 
 def over_too_soon(patch: pytest.MonkeyPatch) -> None:
     """After a crash a message is out for a little less than was said."""
-    load = GroupQueues.load
+    load = InFlightTable.load
 
     def hurried(self: Any) -> None:
         extend = self._extend_lease
         load(self)
         for queue in self:
-            for offset, taken in queue.taken.items():
+            for offset, in_flight in queue.in_flight.items():
                 kept = self._table.get(f"{queue.stream.topic.hex}/{queue.stream.number}/{offset}/{queue.group}")
-                extend(queue.group, taken, kept.number - 300)
+                extend(queue.group, in_flight, kept.number - 300)
 
-    patch.setattr(GroupQueues, "load", hurried)
+    patch.setattr(InFlightTable, "load", hurried)
 
 
 def answered_too_soon(patch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def answered_too_soon(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledged_in_vain(patch: pytest.MonkeyPatch) -> None:
     """What is acknowledged by calls that come together is answered, and stays out."""
-    patch.setattr(Settler, "ack_all", lambda self, receipts: [None for _ in receipts])
+    patch.setattr(Acknowledger, "ack_all", lambda self, receipts: [None for _ in receipts])
 
 
 CALLING_BUGS: dict[str, Plant] = {

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from planted_bugs import replies_released_at_written
 
-from trimq.core.api.commit_log import Sharing
+from trimq.core.api.commit_log import CommitLogApi
 from trimq.protocols.rocketmq.handlers import send
-from trimq.protocols.rocketmq.schedule.progress import Progress
-from trimq.protocols.rocketmq.schedule.restart_scan import EarlierRuns
-from trimq.protocols.rocketmq.schedule.scheduler import Delays
-from trimq.protocols.rocketmq.transactions.check_back import Asking
+from trimq.protocols.rocketmq.schedule.progress import ScheduleProgress
+from trimq.protocols.rocketmq.schedule.restart_scan import RestartScan
+from trimq.protocols.rocketmq.schedule.scheduler import DelayScheduler
+from trimq.protocols.rocketmq.transactions.check_back import TransactionChecker
 from trimq.protocols.rocketmq.transactions.transactions import Transactions
 from trimq.storage.commit_log import recovery
 from trimq.storage.commit_log.consume_queue import ConsumeQueue
@@ -30,7 +30,7 @@ def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
 
     def pass_written(self: Any, number: int, dirty: Any) -> None:
         written(self, number, dirty)
-        for queue, end in self._unsettled[-1]:
+        for queue, end in self._not_yet_durable[-1]:
             queue.durable_end = end
         self.log.durable_end = self.log.end
 
@@ -39,7 +39,7 @@ def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
 
 def queues_not_undone(patch: pytest.MonkeyPatch) -> None:
     """A queue keeps the places of a refused pass."""
-    patch.setattr(ConsumeQueue, "back_to", lambda self, end: None)
+    patch.setattr(ConsumeQueue, "roll_back_to", lambda self, end: None)
 
 
 def tail_not_cut(patch: pytest.MonkeyPatch) -> None:
@@ -77,22 +77,24 @@ def new_topics_not_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 def delays_delivered_again(patch: pytest.MonkeyPatch) -> None:
     """After a crash nobody looks whether a message has come already."""
-    patch.setattr(EarlierRuns, "was_delivered", lambda self, progress, unit, properties: False)
+    patch.setattr(RestartScan, "was_delivered", lambda self, progress, unit, properties: False)
 
 
 def equal_delays_delivered_once(patch: pytest.MonkeyPatch) -> None:
     """Of a message that waits several times only one comes after a crash."""
-    patch.setattr(Progress, "is_dealt_with", lambda self, offset: False)
+    patch.setattr(ScheduleProgress, "is_handled", lambda self, offset: False)
 
 
 def delays_come_early(patch: pytest.MonkeyPatch) -> None:
     """A message that waits by its level comes a little too soon."""
-    init = Delays.__init__
+    init = DelayScheduler.__init__
 
-    def hurried(self: Any, sharing: Sharing, timeline: Any, identity: Any, levels_ms: Any, limit_ms: int) -> None:
-        init(self, sharing, timeline, identity, [level_ms - 400 for level_ms in levels_ms], limit_ms)
+    def hurried(
+        self: Any, commit_log_api: CommitLogApi, timeline: Any, identity: Any, levels_ms: Any, limit_ms: int
+    ) -> None:
+        init(self, commit_log_api, timeline, identity, [level_ms - 400 for level_ms in levels_ms], limit_ms)
 
-    patch.setattr(Delays, "__init__", hurried)
+    patch.setattr(DelayScheduler, "__init__", hurried)
 
 
 def rollbacks_not_heard(patch: pytest.MonkeyPatch) -> None:
@@ -107,7 +109,7 @@ def rollbacks_not_heard(patch: pytest.MonkeyPatch) -> None:
 
 def halves_not_asked_about(patch: pytest.MonkeyPatch) -> None:
     """What nobody decides waits for ever."""
-    patch.setattr(Asking, "_check", lambda self: None)
+    patch.setattr(TransactionChecker, "_check", lambda self: None)
 
 
 ROCKETMQ_BUGS: dict[str, Plant] = {

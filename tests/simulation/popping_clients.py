@@ -18,7 +18,7 @@ from surroundings import Surroundings
 
 from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.formats.rocketmq_unit.unit import read_unit, unit_size
-from trimq.protocols.rocketmq.wire.codes import Code, Request
+from trimq.protocols.rocketmq.wire.codes import RequestCode, ResponseCode
 
 INVISIBLE_MS = (1_000, 5_000, 60_000)
 
@@ -69,9 +69,9 @@ class Popper(RocketMQClient):
         if self._is_prepared:
             return True
         config = {"groupName": self._group.group, "retryMaxTimes": self._group.limit}
-        header, _ = await self.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(config).encode())
-        self.expect(header, Code.SUCCESS)
-        self._is_prepared = header["code"] == Code.SUCCESS
+        header, _ = await self.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(config).encode())
+        self.expect(header, ResponseCode.SUCCESS)
+        self._is_prepared = header["code"] == ResponseCode.SUCCESS
         return self._is_prepared
 
     async def _pop(self, is_finishing: bool) -> bool:
@@ -89,10 +89,10 @@ class Popper(RocketMQClient):
             "order": group.is_ordered,
             "attemptId": self._attempt_id,
         }
-        header, body = await self.ask(Request.POP_MESSAGE, fields)
+        header, body = await self.ask(RequestCode.POP_MESSAGE, fields)
         self._attempt_id = ""  # it has heard, and wants others; else it is given the same again, however many
-        if header["code"] != Code.SUCCESS:
-            self.expect(header, Code.POLLING_TIMEOUT, *NOTHING)
+        if header["code"] != ResponseCode.SUCCESS:
+            self.expect(header, ResponseCode.POLLING_TIMEOUT, *NOTHING)
             return header["code"] not in ASK_AGAIN
         receipts = self._read(topic, header["extFields"], body)
         if not group.is_ordered and len(receipts) > int(fields["maxMsgNums"]):
@@ -141,7 +141,7 @@ class Popper(RocketMQClient):
     async def _ack(self, receipt: Receipt) -> bool:
         await self.connection()
         self._group.ack_asked(receipt)
-        return self._answered([receipt], (await self.ask(Request.ACK_MESSAGE, self._fields(receipt)))[0])
+        return self._answered([receipt], (await self.ask(RequestCode.ACK_MESSAGE, self._fields(receipt)))[0])
 
     async def _ack_together(self, receipts: list[Receipt]) -> bool:
         acks = []
@@ -155,10 +155,10 @@ class Popper(RocketMQClient):
         await self.connection()
         for receipt in receipts:
             self._group.ack_asked(receipt)
-        return self._answered(receipts, (await self.ask(Request.BATCH_ACK_MESSAGE, {}, body))[0])
+        return self._answered(receipts, (await self.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body))[0])
 
     def _answered(self, receipts: list[Receipt], header: Mapping[str, Any]) -> bool:
-        if header["code"] != Code.SUCCESS:
+        if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)  # whether it counts after all is for the next to see
             return False
         for receipt in receipts:
@@ -173,11 +173,11 @@ class Popper(RocketMQClient):
         await self.connection()
         before_ms = group.change_asked(receipt, self.surroundings.now_ms(), invisible_ms)
         fields = {**self._fields(receipt), "invisibleTime": invisible_ms}
-        header, _ = await self.ask(Request.CHANGE_MESSAGE_INVISIBLETIME, fields)
-        if header["code"] == Code.NO_MESSAGE:
+        header, _ = await self.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
+        if header["code"] == ResponseCode.NO_MESSAGE:
             group.change_in_vain(receipt, before_ms, self.surroundings.now_ms())
             return True
-        if header["code"] != Code.SUCCESS:
+        if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
             group.change_refused(receipt, before_ms)
             return False

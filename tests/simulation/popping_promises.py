@@ -54,7 +54,7 @@ class PoppingPromises:
 
     # -- what is given
 
-    def given(self, receipts: list[Receipt], taken_ms: int) -> None:
+    def given(self, receipts: list[Receipt], pop_time_ms: int) -> None:
         """All of one answer."""
         for receipt in receipts:
             taken, body = self._of(receipt.body), receipt.body
@@ -63,22 +63,22 @@ class PoppingPromises:
             self._given.add(receipt.place)
             self.given_levels.add(receipt.level)
             self._copied(taken, body, receipt.level, receipt.place)
-            if taken_ms < taken.last_ms:
+            if pop_time_ms < taken.last_ms:
                 return
             if taken.is_settled:
                 raise SimulationFailure(f"{body[:30]!r} was given to {self.group} after it was settled")
-            self._check_lease(taken, receipt, taken_ms)
+            self._check_lease(taken, receipt, pop_time_ms)
             taken.may_be_settled = False
             self._done.discard(receipt.place)
             taken.receipts[receipt.level] = receipt
-            taken.last_ms = taken_ms
+            taken.last_ms = pop_time_ms
         if self.is_ordered:
             self._check_order({receipt.place for receipt in receipts})
 
-    def _check_lease(self, taken: Taken, receipt: Receipt, taken_ms: int) -> None:
+    def _check_lease(self, taken: Taken, receipt: Receipt, pop_time_ms: int) -> None:
         known = taken.receipts.get(receipt.level)
-        if known is not None and taken_ms < known.deadline_ms:
-            reason = f"{known.deadline_ms - taken_ms} ms before its time was over"
+        if known is not None and pop_time_ms < known.deadline_ms:
+            reason = f"{known.deadline_ms - pop_time_ms} ms before its time was over"
             raise SimulationFailure(f"{receipt.body[:30]!r} was given to {self.group} again, {reason}")
 
     def _check_order(self, places: set[Place]) -> None:

@@ -15,11 +15,18 @@ from simulation import Death, Environment
 from storage_workload import Cut
 
 from trimq.errors import Refusal
-from trimq.formats.amqp_content.content import NO_BLOB, TRANSIENT, Content, Sealed, seal, seal_reference
+from trimq.formats.amqp_content.content import (
+    NO_BLOB,
+    TRANSIENT,
+    Content,
+    EncodedContent,
+    encode_content,
+    encode_reference,
+)
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.flusher import SyncFlusher
 from trimq.storage.group_commit.passes import Passes, Ticket
-from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_it
+from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_compacting
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.segment import QueueSegment
 from trimq.storage.queue_log.store import QueueStore
@@ -88,7 +95,7 @@ class QueueBroker:
         self.host = environment.host
         files = environment.files
         self.passes = Passes(environment.loop.call_soon, environment.failed)
-        turns, settle = self.passes.turns, self.passes.settle
+        turns, settle = self.passes.turns, self.passes.mark_durable
         offload, failed, time = environment.offload, environment.failed, environment.clock.liveness
         self.passes.start(SyncFlusher(files, offload, 4, settle, failed, turns, time))
         self.passes.on_progress(self._answer)
@@ -109,9 +116,9 @@ class QueueBroker:
 
     def append(self, queue: int, body: bytes, is_transient: bool) -> asyncio.Future[int]:
         content = Content(b"x", b"key", b"\0\0", body, 5)
-        return self._append(queue, seal(content), TRANSIENT if is_transient else 0)
+        return self._append(queue, encode_content(content), TRANSIENT if is_transient else 0)
 
-    def _append(self, queue: int, sealed: Sealed, flags: int) -> asyncio.Future[int]:
+    def _append(self, queue: int, sealed: EncodedContent, flags: int) -> asyncio.Future[int]:
         log = self.logs[queue]
         offset = log.end
         ticket = log.append(sealed, flags=flags)
@@ -124,12 +131,12 @@ class QueueBroker:
         blob = self.blobs.put(body, False, 5)
         if blob == NO_BLOB:
             return {}
-        sealed = seal_reference(Content(b"x", b"key", b"\0\0", body, 5), blob)
+        sealed = encode_reference(Content(b"x", b"key", b"\0\0", body, 5), blob)
         answers: dict[int, asyncio.Future[int]] = {}
         for queue in queues:
             with suppress(Refusal):
                 answers[queue] = self._append(queue, sealed, 0)
-        self.blobs.drop_unheld(blob)
+        self.blobs.drop_unreferenced(blob)
         return answers
 
     def check_blobs(self) -> None:
@@ -143,8 +150,8 @@ class QueueBroker:
             )
 
     def compact(self, log: QueueLog) -> None:
-        if self._work is None or self._work.is_over:
-            segment = next(filter(is_worth_it, log.segments), None)
+        if self._work is None or self._work.is_finished:
+            segment = next(filter(is_worth_compacting, log.segments), None)
             if segment is not None:
                 files, passes = self._environment.files, self.passes
                 self._work = SegmentCompaction(
@@ -338,12 +345,12 @@ class QueueWorkload:
             if self._random.random() < 0.05 and found:
                 kept = {offset for offset, _ in found if self._random.random() < 0.1}
                 end = found[-1][0] + 1
-                broker.host.run(log.settle_all, 0, end, kept)
+                broker.host.run(log.ack_range, 0, end, kept)
                 chosen = [(offset, body) for offset, body in found if offset not in kept]
             else:
                 chosen = [entry for entry in found if self._random.random() < share]
                 for offset, _ in chosen:
-                    broker.host.run(log.settle, offset)
+                    broker.host.run(log.ack, offset)
             for _, body in chosen:
                 promises.settled(body)
             broker.check_blobs()

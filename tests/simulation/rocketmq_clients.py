@@ -17,9 +17,9 @@ from simulated_trace import SimulationFailure
 from simulated_wires import Peer
 from surroundings import Surroundings
 
-from trimq.formats.rocketmq_unit.batch_body import Batched, write_batch
+from trimq.formats.rocketmq_unit.batch_body import BatchEntry, write_batch
 from trimq.formats.rocketmq_unit.unit import Unit, read_unit, unit_size
-from trimq.protocols.rocketmq.wire.codes import Code, Request
+from trimq.protocols.rocketmq.wire.codes import RequestCode, ResponseCode
 
 BROKER_PORT = 10911
 TOPICS = ("fruits", "nuts")
@@ -28,8 +28,13 @@ PRODUCERS = "deciders"
 LEVELS_S = (1, 5, 10)
 COMMIT, ROLLBACK = 8, 12
 
-ASK_AGAIN = (Code.SYSTEM_ERROR, Code.SYSTEM_BUSY, Code.SERVICE_NOT_AVAILABLE)
-NOTHING = (Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY, Code.PULL_OFFSET_MOVED, Code.TOPIC_NOT_EXIST)
+ASK_AGAIN = (ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
+NOTHING = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+    ResponseCode.TOPIC_NOT_EXIST,
+)
 
 Answer = tuple[dict[str, Any], bytes]
 
@@ -60,13 +65,13 @@ class RocketMQClient(Client):
 
     async def settle(self, answer: asyncio.Future[bytes], what: object) -> Answer:
         header, body = decode(await self.answer(answer, what))
-        if header["code"] != Code.PULL_NOT_FOUND:
+        if header["code"] != ResponseCode.PULL_NOT_FOUND:
             self.note(f"is answered {header['code']} to {what}: {header.get('extFields') or header.get('remark')}")
-        if header["code"] == Code.FLUSH_DISK_TIMEOUT:
+        if header["code"] == ResponseCode.FLUSH_DISK_TIMEOUT:
             raise Lost  # it may be there after a crash, or not: as if no answer had come
         return header, body
 
-    def expect(self, header: Mapping[str, Any], *others: Code) -> None:
+    def expect(self, header: Mapping[str, Any], *others: ResponseCode) -> None:
         if header["code"] not in ASK_AGAIN and header["code"] not in others:
             raise SimulationFailure(f"{self.name} was refused with {header['code']}: {header.get('remark')}")
 
@@ -88,8 +93,8 @@ class RocketMQClient(Client):
         fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "queueOffset": offset}
         more = {"maxMsgNums": self.random.choice((1, 8, 32)), "sysFlag": 6 if wait_ms else 4, "commitOffset": 0}
         last = {"suspendTimeoutMillis": wait_ms, "subscription": "*", "subVersion": 0, "expressionType": "TAG"}
-        header, body = await self.ask(Request.PULL_MESSAGE, {**fields, **more, **last})
-        if header["code"] != Code.SUCCESS:
+        header, body = await self.ask(RequestCode.PULL_MESSAGE, {**fields, **more, **last})
+        if header["code"] != ResponseCode.SUCCESS:
             self.expect(header, *NOTHING)
             return [] if header["code"] in NOTHING else None
         units = []
@@ -112,15 +117,15 @@ class RocketMQClient(Client):
         if connection is self._introduced:
             return True
         data = {"clientID": self.name, "producerDataSet": [{"groupName": PRODUCERS}], "consumerDataSet": []}
-        header, _ = await self.ask(Request.HEART_BEAT, {}, json.dumps(data).encode())
-        if header["code"] != Code.SUCCESS:
+        header, _ = await self.ask(RequestCode.HEART_BEAT, {}, json.dumps(data).encode())
+        if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
             return False
         self._introduced = connection
         return True
 
     def _heard(self, header: Mapping[str, Any], body: bytes) -> None:
-        if header["code"] != Request.CHECK_TRANSACTION_STATE:
+        if header["code"] != RequestCode.CHECK_TRANSACTION_STATE:
             return
         unit = read_unit(body)
         fields = header["extFields"]
@@ -130,7 +135,7 @@ class RocketMQClient(Client):
         connection = self._connection
         assert connection is not None
         end = self.end_fields(*place, counts, asked=True)
-        connection.send_only(encode(Request.END_TRANSACTION, connection.next_id(), end, flag=ONE_WAY))
+        connection.send_only(encode(RequestCode.END_TRANSACTION, connection.next_id(), end, flag=ONE_WAY))
 
     def end_fields(self, offset: int, position: int, counts: bool, asked: bool) -> dict[str, object]:
         fields = {"producerGroup": PRODUCERS, "tranStateTableOffset": offset, "commitLogOffset": position}
@@ -150,7 +155,7 @@ class Sender(RocketMQClient):
             body = self.new_body()
             self.book.asked(body, Message(topic, PLAIN))
             fields = self.send_fields(topic, queue, KEYS=f"k{self._number % 3}")
-            asked.append((body, self.begin(connection, Request.SEND_MESSAGE_V2, fields, body)))
+            asked.append((body, self.begin(connection, RequestCode.SEND_MESSAGE_V2, fields, body)))
         return all([await self._settle([body], answer) for body, answer in asked])
 
     async def _send_batch(self, topic: str, queue: int) -> bool:
@@ -158,16 +163,18 @@ class Sender(RocketMQClient):
         connection = await self.connection()
         for body in bodies:
             self.book.asked(body, Message(topic, PLAIN))
-        batch = write_batch([Batched(0, body, b"UNIQ_KEY\x01%x\x02" % self.random.getrandbits(60)) for body in bodies])
+        batch = write_batch(
+            [BatchEntry(0, body, b"UNIQ_KEY\x01%x\x02" % self.random.getrandbits(60)) for body in bodies]
+        )
         fields = {**self.send_fields(topic, queue), "m": True}
-        return await self._settle(bodies, self.begin(connection, Request.SEND_BATCH_MESSAGE, fields, batch))
+        return await self._settle(bodies, self.begin(connection, RequestCode.SEND_BATCH_MESSAGE, fields, batch))
 
     async def _settle(self, bodies: list[bytes], answer: asyncio.Future[bytes]) -> bool:
         try:
             header, _ = await self.settle(answer, f"sending {bodies[0][:20]!r}")
         except Lost:
             return False
-        if header["code"] != Code.SUCCESS:
+        if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
             for body in bodies:
                 self.book.refused(body)
@@ -194,8 +201,8 @@ class Delayer(RocketMQClient):
             properties = {"TIMER_DELIVER_MS": earliest_ms}
         self.book.asked(body, Message(topic, DELAYED, earliest_ms))
         self.note(f"sends {body[:20]!r} for {earliest_ms}")
-        header, _ = await self.ask(Request.SEND_MESSAGE_V2, self.send_fields(topic, queue, **properties), body)
-        if header["code"] != Code.SUCCESS:
+        header, _ = await self.ask(RequestCode.SEND_MESSAGE_V2, self.send_fields(topic, queue, **properties), body)
+        if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
             self.book.refused(body)
             return False
@@ -214,8 +221,8 @@ class Decider(RocketMQClient):
         await self.connection()
         self.book.asked(body, Message(topic, HALF, counts=self.random.random() < 0.6))
         fields = self.send_fields(topic, queue, TRAN_MSG="true", PGROUP=PRODUCERS)
-        header, _ = await self.ask(Request.SEND_MESSAGE_V2, fields, body)
-        if header["code"] != Code.SUCCESS:
+        header, _ = await self.ask(RequestCode.SEND_MESSAGE_V2, fields, body)
+        if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
             self.book.refused(body)
             return False
@@ -228,10 +235,10 @@ class Decider(RocketMQClient):
         await self.connection()
         counts = self.book.decision_asked(body)
         end = self.end_fields(int(sent["queueOffset"]), int(sent["msgId"][-16:], 16), counts, asked=False)
-        header, _ = await self.ask(Request.END_TRANSACTION, end)
-        if header["code"] != Code.SUCCESS:
+        header, _ = await self.ask(RequestCode.END_TRANSACTION, end)
+        if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)  # it may be decided already, by an answer to a question
-        return header["code"] == Code.SUCCESS
+        return header["code"] == ResponseCode.SUCCESS
 
 
 class Puller(RocketMQClient):
@@ -259,9 +266,9 @@ class Puller(RocketMQClient):
         await self.connection()
         promises.asked(offset)
         fields = {"consumerGroup": self.name, "topic": topic, "queueId": queue, "commitOffset": offset}
-        header, _ = await self.ask(Request.UPDATE_CONSUMER_OFFSET, fields)
-        if header["code"] != Code.SUCCESS:
-            self.expect(header, Code.SUBSCRIPTION_GROUP_NOT_EXIST, Code.TOPIC_NOT_EXIST)
+        header, _ = await self.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        if header["code"] != ResponseCode.SUCCESS:
+            self.expect(header, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST)
             promises.refused(offset)
             return header["code"] not in ASK_AGAIN
         promises.acknowledged(offset)
@@ -282,8 +289,8 @@ class Retrier(RocketMQClient):
         earliest_ms = self.surroundings.now_ms() + LEVELS_S[level - 1] * 1000
         self.book.retry_asked(self.name, body, earliest_ms)
         fields = {"offset": unit.position, "group": self.name, "delayLevel": level, "originTopic": topic}
-        header, _ = await self.ask(Request.CONSUMER_SEND_MSG_BACK, {**fields, "maxReconsumeTimes": 16})
-        if header["code"] != Code.SUCCESS:
+        header, _ = await self.ask(RequestCode.CONSUMER_SEND_MSG_BACK, {**fields, "maxReconsumeTimes": 16})
+        if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
             self.book.retry_refused(self.name, body, earliest_ms)
             return False

@@ -62,9 +62,9 @@ class SessionsWorkload(BrokerLives):
 
     def _make_clients(self) -> list[Client]:
         """A world has transactions, groups of either kind, or both."""
-        chance = self._random.random()
-        clients: list[Client] = self._make_producers() if chance < 0.55 else []
-        if chance >= 0.45:
+        rng = self._random.random()
+        clients: list[Client] = self._make_producers() if rng < 0.55 else []
+        if rng >= 0.45:
             clients += self._make_members()
         return clients
 

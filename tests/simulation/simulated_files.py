@@ -11,7 +11,7 @@ from simulated_trace import Trace
 
 from trimq.model import Buffer
 from trimq.storage.io.files import Space
-from trimq.storage.io.memory_files import Folder, MemoryFile, MemoryFiles, NameChange, Node
+from trimq.storage.io.memory_files import MemoryFile, MemoryFiles, MemoryFolder, MemoryNode, NameChange
 
 SECTORS = (512, 4096)
 
@@ -21,7 +21,7 @@ class SimulatedFile(MemoryFile):
 
     __slots__ = ("_files", "_generation", "_serial")
 
-    def __init__(self, name: str, node: Node, files: SimulatedFiles, serial: int) -> None:
+    def __init__(self, name: str, node: MemoryNode, files: SimulatedFiles, serial: int) -> None:
         super().__init__(name, node)
         self._files = files
         self._generation = files.generation
@@ -95,7 +95,7 @@ class SimulatedFiles(MemoryFiles):
         self.fails_next_sync = False
         self.fails_next_resize = False
         self._failed_syncs: set[str] = set()
-        self._copies: list[Folder] = []
+        self._copies: list[MemoryFolder] = []
 
     # -- faults
 
@@ -160,7 +160,7 @@ class SimulatedFiles(MemoryFiles):
     def _all_names(self, folder: str) -> Iterator[str]:
         for short in self.names(folder):
             name = f"{folder}/{short}" if folder else short
-            if isinstance(self._find(name), Folder):
+            if isinstance(self._find(name), MemoryFolder):
                 yield from self._all_names(name)
             else:
                 yield name
@@ -176,7 +176,7 @@ class SimulatedFiles(MemoryFiles):
 
     # -- the door that the broker uses
 
-    def _file(self, name: str, node: Node) -> SimulatedFile:
+    def _file(self, name: str, node: MemoryNode) -> SimulatedFile:
         self._next_serial += 1
         return SimulatedFile(name, node, self, self._next_serial)
 
@@ -254,11 +254,11 @@ class SeededSurvivors:
         return self._random.choice((high, high, self._random.randint(low, high)))
 
 
-def _copy(folder: Folder) -> Folder:
+def _copy(folder: MemoryFolder) -> MemoryFolder:
     """What is in it, all of it durable."""
-    return Folder(
+    return MemoryFolder(
         {
-            name: _copy(entry) if isinstance(entry, Folder) else Node(bytes(entry.read(0, entry.size)))
+            name: _copy(entry) if isinstance(entry, MemoryFolder) else MemoryNode(bytes(entry.read(0, entry.size)))
             for name, entry in folder.entries.items()
         }
     )

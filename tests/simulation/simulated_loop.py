@@ -270,9 +270,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             raise self._failure
 
     def _let_time_pass(self) -> None:
-        chance = self._random.random()
-        long = chance < _LONG_PASS_CHANCE
-        took_us = int(chance / _LONG_PASS_CHANCE * _LONG_PASS_US) if long else int(chance * _PASS_US)
+        rng = self._random.random()
+        long = rng < _LONG_PASS_CHANCE
+        took_us = int(rng / _LONG_PASS_CHANCE * _LONG_PASS_US) if long else int(rng * _PASS_US)
         if not self._ready:
             while self._events and self._events[0][3]._cancelled:
                 heapq.heappop(self._events)

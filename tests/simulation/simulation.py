@@ -20,7 +20,7 @@ from simulated_time import simulated_clock
 from simulated_trace import SimulationFailure, Trace
 
 from trimq.clock import Clock
-from trimq.errors import Damage, StartMistake
+from trimq.errors import Damage, StartupError
 
 BOOT_LIMIT_S = 300
 FINISH_LIMIT_S = 1800
@@ -262,7 +262,7 @@ class Simulation:
             raise SimulationFailure("the broker does not start")
         try:
             self._broker = start.result()
-        except (Damage, StartMistake) as error:
+        except (Damage, StartupError) as error:
             await self._restore(error)
             return await self._boot(calm)
         self._workload.recovered(self._broker)

@@ -29,8 +29,8 @@ from trimq.core.partitions.topics import Topic
 from trimq.core.scheduling.waiters import Watch
 from trimq.errors import ProtocolError, Refusal
 from trimq.formats.kafka_batch.header import check_sent
-from trimq.model import Caller, Home, Record, StreamId
-from trimq.protocols.contract import Outlet, Parts, Reply
+from trimq.model import Caller, Layout, Record, StreamId
+from trimq.protocols.contract import Parts, Reply, SessionControl
 from trimq.storage.group_commit.passes import Ticket
 
 
@@ -40,7 +40,7 @@ class SmallFrontEnd:
         self._clock = clock
         self._lane = lane
 
-    def converse(self, address: str, outlet: Outlet) -> SmallConversation:
+    def open_conversation(self, address: str, outlet: SessionControl) -> SmallConversation:
         return SmallConversation(self._broker, self._clock, self._lane, address)
 
 
@@ -66,10 +66,10 @@ class SmallConversation:
     def rest(self) -> bool:
         return True
 
-    def congestion_ended(self) -> None:
+    def on_congestion_end(self) -> None:
         """Nothing is delivered that was not asked for."""
 
-    def farewell(self, error: ProtocolError) -> Parts:
+    def closing_parts(self, error: ProtocolError) -> Parts:
         return []
 
     def closed(self) -> None:
@@ -84,7 +84,7 @@ class SmallConversation:
             return Reply.now(encode_value(id, [found, bytes(request.echo_bytes)]), self._lane)
         if isinstance(request, Create):
             topic, ticket = broker.create_topic(
-                caller, request.name, Home.PARTITION_LOG, request.streams, request.settings
+                caller, request.name, Layout.PARTITION_LOG, request.streams, request.settings
             )
             return self._when_durable(id, ticket, topic.id.bytes)
         topic = broker.topic_by_id(caller, UUID(bytes=request.topic))

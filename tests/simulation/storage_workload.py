@@ -31,7 +31,7 @@ class StorageBroker:
         self.host = environment.host
         self.passes = Passes(environment.loop.call_soon, environment.failed)
         files, offload, failed = environment.files, environment.offload, environment.failed
-        turns, settle, time = self.passes.turns, self.passes.settle, environment.clock.liveness
+        turns, settle, time = self.passes.turns, self.passes.mark_durable, environment.clock.liveness
         self.passes.start(SyncFlusher(files, offload, syncfs_threshold, settle, failed, turns, time))
         self.passes.on_progress(self._answer)
         self._waiting: deque[tuple[Ticket, int, asyncio.Future[int]]] = deque()
@@ -65,7 +65,7 @@ class StorageBroker:
 
     def trim(self, stream: int) -> None:
         ledger = self.ledgers[stream]
-        self.passes.afterwards(ledger.move_start(), ledger.remove_trimmed)
+        self.passes.on_durable(ledger.move_start(), ledger.remove_trimmed)
 
     def _answer(self) -> None:
         while self._waiting and self._waiting[0][0].number <= self.passes.durable:

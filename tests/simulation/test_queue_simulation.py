@@ -11,11 +11,11 @@ from queue_workload import QueueWorkload
 from simulated_trace import SimulationFailure
 from simulation import Outcome, Simulation
 
-from trimq.storage.group_commit.flusher import _Rounds
-from trimq.storage.queue_log.ack_writer import AckWriting
+from trimq.storage.group_commit.flusher import _SyncRounds
+from trimq.storage.queue_log.ack_writer import AckWriter
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.segment import QueueSegment
-from trimq.storage.queue_log.shared_bodies import Blobs
+from trimq.storage.queue_log.shared_bodies import SharedBodyStore
 
 SEEDS_TO_CATCH_A_BUG = 100
 
@@ -40,24 +40,24 @@ def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def folders_not_synced(patch: pytest.MonkeyPatch) -> None:
-    sync = _Rounds._sync
-    patch.setattr(_Rounds, "_sync", lambda self, syncs, folders: sync(self, syncs, []))
+    sync = _SyncRounds._sync
+    patch.setattr(_SyncRounds, "_sync", lambda self, syncs, folders: sync(self, syncs, []))
 
 
 def unlinked_before_it_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A restart expects a segment that is gone."""
 
     def drop(self: Any, segment: Any) -> None:
-        if not segment.live and segment.is_marked and segment in self.segments and segment is not self._tail:
+        if not segment.live and segment.is_seal_durable and segment in self.segments and segment is not self._tail:
             self._take_from_list(segment)
             self._remove(segment)
 
-    patch.setattr(QueueLog, "drop_if_dead", drop)
+    patch.setattr(QueueLog, "remove_if_all_acked", drop)
 
 
 def acks_forgotten(patch: pytest.MonkeyPatch) -> None:
     """What was settled is not written."""
-    patch.setattr(AckWriting, "_write_segment", lambda self, folder, segment: segment.unwritten.clear())
+    patch.setattr(AckWriter, "_write_segment", lambda self, folder, segment: segment.unwritten.clear())
 
 
 def undone_messages_stay(patch: pytest.MonkeyPatch) -> None:
@@ -68,14 +68,14 @@ def bodies_freed_with_the_first_who_lets_go(patch: pytest.MonkeyPatch) -> None:
     def release(self: Any, blob: int) -> None:
         shelf = self._shelf(blob)
         shelf.counts.take(blob)
-        shelf.log.settle(blob)
+        shelf.log.ack(blob)
 
-    patch.setattr(Blobs, "release", release)
+    patch.setattr(SharedBodyStore, "release", release)
 
 
 def holders_not_counted_after_a_restart(patch: pytest.MonkeyPatch) -> None:
     """So the sweep takes bodies that queues have."""
-    patch.setattr(Blobs, "recover", lambda self, blob: self._lasting.log.is_live(blob))
+    patch.setattr(SharedBodyStore, "recover", lambda self, blob: self._lasting.log.is_live(blob))
 
 
 def references_without_bodies_believed(patch: pytest.MonkeyPatch) -> None:
@@ -85,16 +85,16 @@ def references_without_bodies_believed(patch: pytest.MonkeyPatch) -> None:
         self._lasting.counts.add(blob)
         return True
 
-    patch.setattr(Blobs, "recover", recover)
+    patch.setattr(SharedBodyStore, "recover", recover)
 
 
 def leaks_not_swept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Blobs, "sweep", lambda self: None)
+    patch.setattr(SharedBodyStore, "sweep", lambda self: None)
 
 
 def lost_bodies_not_heard_of(patch: pytest.MonkeyPatch) -> None:
     """Of a pass whose bodies could not be written, the references stay."""
-    patch.setattr(Blobs, "_undone", lambda self: None)
+    patch.setattr(SharedBodyStore, "_undone", lambda self: None)
 
 
 def sealed_without_references(patch: pytest.MonkeyPatch) -> None:

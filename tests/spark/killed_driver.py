@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from pyspark_trimq import DefaultSource
 from pyspark_trimq.session import make_session
 from pyspark_trimq.sink import sender
-from pyspark_trimq.sink.writers import StreamWriter, Written
+from pyspark_trimq.sink.writers import StreamWriter, TaskCommit
 
 BATCH_ROWS = 20  # in two tasks
 
@@ -109,11 +109,11 @@ class MortalProducer(Producer):
 
 
 class MortalWriter(StreamWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         sender.Producer = MortalProducer  # type: ignore[misc]
         written = super().write(iterator)
         context = TaskContext.get()
-        if written.was_there and context is not None:
+        if written.was_sent_before and context is not None:
             reach(int(context.getLocalProperty("streaming.sql.batchId") or ""), context.partitionId(), "found")
         return written
 

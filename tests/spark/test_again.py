@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyspark_trimq.pipelines import Choice, How, dead_letters, dedupe, lag
-from pyspark_trimq.pipelines.redrive.redriver import Place, Sent, Span, spans_of
+from pyspark_trimq.pipelines.redrive.redriver import LetterPosition, LetterRange, SentLetters, letter_ranges
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint
 from pyspark_trimq.pipelines.runner.failure import PipelineFailure
 from trimq.clock import system_clock
@@ -85,16 +85,16 @@ def test_a_redrive_that_was_killed_sends_nothing_twice(spark: Any, broker: Broke
     class Killed(Exception):
         pass
 
-    def die(self: Sent, spans: Any) -> None:
+    def die(self: SentLetters, spans: Any) -> None:
         raise Killed
 
-    done = Sent.done
+    done = SentLetters.done
     try:
-        Sent.done = die  # type: ignore[method-assign]  # after the write, before it is noted
+        SentLetters.done = die  # type: ignore[method-assign]  # after the write, before it is noted
         with pytest.raises(Killed):
             dead_letters(["orders.DLT"], redrive=True, rate=3, how=options)
     finally:
-        Sent.done = done  # type: ignore[method-assign]
+        SentLetters.done = done  # type: ignore[method-assign]
     assert bodies(broker, "orders") == [0, 1, 2]
     told = dead_letters(["orders.DLT"], redrive=True, rate=3, how=options)
     assert bodies(broker, "orders") == [0, 1, 2, 3]
@@ -102,16 +102,25 @@ def test_a_redrive_that_was_killed_sends_nothing_twice(spark: Any, broker: Broke
 
 
 def test_letters_of_a_topic_that_was_made_anew_are_others(tmp_path: Path) -> None:
-    sent = Sent(Checkpoint(tmp_path, "checkpoint"))
-    places = [Place("a", 0, 2), Place("a", 0, 1), Place("a", 1, 1), Place("a", 0, 4)]
-    spans = spans_of(places, {"a": "old"})
-    assert spans == [Span("a", "old", 0, 1, 3), Span("a", "old", 0, 4, 5), Span("a", "old", 1, 1, 2)]
+    sent = SentLetters(Checkpoint(tmp_path, "checkpoint"))
+    places = [
+        LetterPosition("a", 0, 2),
+        LetterPosition("a", 0, 1),
+        LetterPosition("a", 1, 1),
+        LetterPosition("a", 0, 4),
+    ]
+    spans = letter_ranges(places, {"a": "old"})
+    assert spans == [
+        LetterRange("a", "old", 0, 1, 3),
+        LetterRange("a", "old", 0, 4, 5),
+        LetterRange("a", "old", 1, 1, 2),
+    ]
     sent.plan(spans)
     assert sent.unfinished() == spans
     sent.done(spans)
     with (tmp_path / "sent.jsonl").open("a") as file:
         file.write('[["a", "old", 0')  # as a kill leaves it
-    again = Sent(Checkpoint(tmp_path, "checkpoint"))
+    again = SentLetters(Checkpoint(tmp_path, "checkpoint"))
     assert (list(again.spans()), again.unfinished(), again.write_id) == (spans, [], "checkpoint-1")
 
 

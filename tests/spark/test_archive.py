@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from pyspark_trimq.pipelines import How, archive
-from pyspark_trimq.pipelines.lakes.lake import existing
-from trimq.errors import StartMistake
+from pyspark_trimq.pipelines.lakes.lake import open_for_reading
+from trimq.errors import StartupError
 from trimq.testing import Broker
 
 FORMATS = ("parquet", "delta", "iceberg")
@@ -91,7 +91,7 @@ def test_an_archive_has_every_field_of_every_message_once(
     assert [row[:2] for row in archived] == [row[:2] for row in expected]
     assert archived == expected
     assert set(found["date"].astype(str)) == {"1970-01-01", "1970-01-02", "1970-01-03"}
-    assert sum(file.rows for file in existing(lake).files()) == 45
+    assert sum(file.rows for file in open_for_reading(lake).files()) == 45
 
 
 def test_an_archive_goes_on_behind_what_the_lake_has_when_its_checkpoint_is_lost(
@@ -111,13 +111,13 @@ def test_a_checkpoint_of_something_else_is_refused(spark: Any, broker: Broker, t
     broker.create_topic("others")
     checkpoint = tmp_path / "checkpoint"
     archive(["orders"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=checkpoint))
-    with pytest.raises(StartMistake, match="its subscribe is 'orders', not 'others'"):
+    with pytest.raises(StartupError, match="its subscribe is 'orders', not 'others'"):
         archive(["others"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=checkpoint))
-    with pytest.raises(StartMistake, match="is parquet, not delta"):
+    with pytest.raises(StartupError, match="is parquet, not delta"):
         archive(["orders"], lake=tmp_path / "lake", format="delta", how=how(spark, broker, checkpoint=checkpoint))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
-    with pytest.raises(StartMistake, match="not empty"):
+    with pytest.raises(StartupError, match="not empty"):
         archive(["orders"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=tmp_path / "full"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from pyspark_trimq.pipelines import How, archive, audit
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
 from trimq.testing import Broker
@@ -21,21 +21,21 @@ PARTITIONS = 2
 BETWEEN = 5  # records without a fault between two faults
 
 
-def faulty(chance: Random, count: int) -> tuple[list[int], list[tuple[str, int, int]]]:
+def faulty(rng: Random, count: int) -> tuple[list[int], list[tuple[str, int, int]]]:
     """Sequence numbers with so many faults, and which those are: kind, sequence, records."""
     numbers: list[int] = list(range(BETWEEN))
     planted = []
     for _ in range(count):
         following = max(numbers) + 1
-        match chance.choice(("gap", "duplicate", "reordered")):
+        match rng.choice(("gap", "duplicate", "reordered")):
             case "gap":
-                missing = chance.randint(1, 3)
+                missing = rng.randint(1, 3)
                 planted.append(("gap", following, missing))
                 following += missing
             case "duplicate":
-                again = chance.randrange(0, following - 1)
+                again = rng.randrange(0, following - 1)
                 while again in {number for _, first, n in planted for number in range(first, first + n)}:
-                    again = chance.randrange(0, following - 1)
+                    again = rng.randrange(0, following - 1)
                 planted.append(("duplicate", again, 1))
                 numbers.append(again)
             case "reordered":
@@ -68,14 +68,14 @@ def batches(numbers: list[int], producer: int, offset: int) -> tuple[bytes, int]
 
 def plant(data: Path) -> set[tuple[int, int, str, int, int]]:
     """Faults in the log of a stopped broker: a running one refuses them."""
-    chance = Random(16)
+    rng = Random(16)
     expected = set()
     for partition in range(PARTITIONS):
         (log,) = data.rglob(f"orders-{partition}/00000000000000000000.log")
         offset = 0
         with log.open("ab") as file:
             for producer in range(100, 100 + PRODUCERS):
-                numbers, planted = faulty(chance, PLANTED // PARTITIONS // PRODUCERS)
+                numbers, planted = faulty(rng, PLANTED // PARTITIONS // PRODUCERS)
                 stored, offset = batches(numbers, producer, offset)
                 file.write(stored)
                 expected |= {(partition, producer, *fault) for fault in planted}
@@ -153,7 +153,7 @@ def test_an_archive_of_an_intact_topic_with_aborted_transactions_has_no_faults(
     assert archive(["orders"], lake=lake, how=lost).figures["rows archived"] == 0
     outcome = audit(lake=lake, how=How(spark=spark, show=False))
     assert (outcome.found, outcome.figures["records checked"]) == (0, 30)
-    with pytest.raises(StartMistake, match="neither on"):
+    with pytest.raises(StartupError, match="neither on"):
         audit(lake=lake, how=How(spark=spark, show=False, once=False))
-    with pytest.raises(StartMistake, match="neither on"):
+    with pytest.raises(StartupError, match="neither on"):
         audit(lake=lake, how=How(spark=spark, show=False, checkpoint=tmp_path / "third"))

@@ -10,7 +10,7 @@ import pytest
 from pyspark_trimq.arrow.columns import row_schema
 from pyspark_trimq.broker.client import StreamKey
 from pyspark_trimq.source.batch_reader import BatchReader
-from pyspark_trimq.source.bounds import admit
+from pyspark_trimq.source.bounds import limit_offsets
 from pyspark_trimq.source.stream_reader import StreamReader
 from trimq.testing import Broker
 
@@ -35,24 +35,24 @@ def keys(count: int) -> list[StreamKey]:
 def test_every_stream_with_something_new_has_a_share(new: list[int], most: int, shares: list[int]) -> None:
     streams = keys(len(new))
     end = dict(zip(streams, new, strict=True))
-    found = admit(dict.fromkeys(streams, 0), end, most)
+    found = limit_offsets(dict.fromkeys(streams, 0), end, most)
     assert list(found.values()) == shares
-    assert admit(dict.fromkeys(streams, 0), end, most) == found
+    assert limit_offsets(dict.fromkeys(streams, 0), end, most) == found
 
 
 @pytest.mark.parametrize("most", range(1, 9))
 @pytest.mark.parametrize("count", range(1, 8))
 def test_no_stream_waits_for_ever(most: int, count: int) -> None:
     """However few a batch may take, and whatever comes in the others."""
-    chance = random.Random(f"{most} {count}")
+    rng = random.Random(f"{most} {count}")
     streams = keys(count)
-    start = {key: chance.randrange(10) for key in streams}
+    start = {key: rng.randrange(10) for key in streams}
     end = {key: start[key] + 5000 for key in streams}
     waits = dict.fromkeys(streams, 0)
     for _ in range(200):
         for key in streams[1:]:
-            end[key] += chance.randrange(3)
-        found = admit(start, end, most)
+            end[key] += rng.randrange(3)
+        found = limit_offsets(start, end, most)
         assert sum(found.values()) - sum(start.values()) == most
         waits = {key: 0 if found[key] > start[key] else waits[key] + 1 for key in streams}
         assert max(waits.values()) < count

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from pyspark_trimq.broker.client import StreamKey, open_port
+from pyspark_trimq.broker.client import StreamKey, open_broker_client
 from pyspark_trimq.broker.encryption import Encryption, client_settings, read_encryption
 from pyspark_trimq.broker.kafka_client import check_login
 from pyspark_trimq.broker.login import Login
 from pyspark_trimq.mistakes import Mistake, Unreachable
 from pyspark_trimq.pipelines import How, archive, dedupe
-from pyspark_trimq.pipelines.runner.broker_admin import Administration
+from pyspark_trimq.pipelines.runner.broker_admin import BrokerAdmin
 from pyspark_trimq.sink.options import read_sink_options
-from pyspark_trimq.source.lag_reporter import _prepare_farewell
+from pyspark_trimq.source.lag_reporter import _start_group_cleanup
 from tools.users import make_users
 from trimq.server.connection.certificates import _self_signed
 from trimq.testing import Broker
@@ -62,7 +62,7 @@ def given(bootstrap: str, certificate: Path, **more: str) -> dict[str, str]:
 
 def groups(broker: Broker, certificate: Path) -> list[str]:
     encryption = read_encryption(https(broker), str(certificate))
-    return [name for name in Administration(https(broker), LOGIN, encryption).groups() if "sink" not in name]
+    return [name for name in BrokerAdmin(https(broker), LOGIN, encryption).groups() if "sink" not in name]
 
 
 def test_a_query_reads_writes_and_takes_its_group_away(
@@ -108,24 +108,24 @@ def test_pipelines_encrypt(spark: Any, broker: Broker, certificate: Path, tmp_pa
 def test_the_farewell_of_a_query_is_encrypted(broker: Broker, certificate: Path, port: str) -> None:
     address = https(broker) if port == "http" else broker.kafka
     encryption = read_encryption(address, str(certificate))
-    with closing(open_port(address, "", True, login=LOGIN, encryption=encryption)) as opened:
+    with closing(open_broker_client(address, "", True, login=LOGIN, encryption=encryption)) as opened:
         opened.commit("spark-x", {StreamKey("orders", 0): 3}, "note")
         assert groups(broker, certificate) == ["spark-x"]
-        farewell = _prepare_farewell(opened, "spark-x")
-        assert farewell.stdin is not None
-        farewell.stdin.close()
-        assert farewell.wait(20) == 0
+        closing_parts = _start_group_cleanup(opened, "spark-x")
+        assert closing_parts.stdin is not None
+        closing_parts.stdin.close()
+        assert closing_parts.wait(20) == 0
     assert groups(broker, certificate) == []
 
 
 def test_who_is_not_known_to_anybody_is_not_trusted(broker: Broker) -> None:
     with (
-        closing(open_port(https(broker), "", True, login=LOGIN)) as port,
+        closing(open_broker_client(https(broker), "", True, login=LOGIN)) as port,
         pytest.raises(Mistake, match=r"^the certificate of the broker at https://.* is not trusted .*caFile"),
     ):
         port.topics()
     with pytest.raises(Mistake, match="is not trusted"):
-        Administration(https(broker), LOGIN).groups()
+        BrokerAdmin(https(broker), LOGIN).groups()
 
 
 def test_a_password_is_not_sent_to_a_port_that_does_not_encrypt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyspark_trimq.pipelines import How, PipelineFailure, archive, dedupe
-from pyspark_trimq.pipelines.lakes.lake import existing
+from pyspark_trimq.pipelines.lakes.lake import open_for_reading
 from trimq.testing import Broker
 
 SENTENCE = r"^there is no room on a disk \(.*\): make some where the lake, the checkpoint and .* nothing is lost$"
@@ -59,7 +59,7 @@ def test_a_lake_without_room_is_told_and_filled_later(spark: Any, filled: Broker
     with room_for(COUNT * SIZE // 2, spark), pytest.raises(PipelineFailure, match=SENTENCE):
         archive(["orders"], lake=tmp_path / "lake", how=how)
     assert archive(["orders"], lake=tmp_path / "lake", how=how).figures["rows archived"] == COUNT
-    assert sum(file.rows for file in existing(tmp_path / "lake").files()) == COUNT
+    assert sum(file.rows for file in open_for_reading(tmp_path / "lake").files()) == COUNT
 
 
 def test_a_checkpoint_without_room_is_told_and_goes_on_later(spark: Any, filled: Broker, tmp_path: Path) -> None:

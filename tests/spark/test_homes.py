@@ -11,9 +11,9 @@ import pika
 import pytest
 
 from pyspark_trimq.pipelines import How, aggregate, archive, audit, dead_letters, dedupe, restore, snapshot
-from trimq.core.commit_log.topics import SharedDefinition
-from trimq.errors import StartMistake
-from trimq.formats.rocketmq_unit.unit import Draft
+from trimq.core.commit_log.topics import CommitLogTopicDefinition
+from trimq.errors import StartupError
+from trimq.formats.rocketmq_unit.unit import UnitDraft
 from trimq.model import SYSTEM
 from trimq.server.node import Node
 from trimq.testing import Broker
@@ -36,8 +36,10 @@ def load(spark: Any, broker: Broker, **options: object) -> Any:
 
 def send_units(broker: Broker, topic: str, properties: bytes, *bodies: bytes) -> None:
     def create(node: Node) -> tuple[UUID, Any]:
-        assert node.core.shared_log is not None
-        made, ticket = node.core.shared_log.sharing.create(SYSTEM, SharedDefinition("", topic, 1, 1))
+        assert node.core.commit_log_service is not None
+        made, ticket = node.core.commit_log_service.commit_log_api.create(
+            SYSTEM, CommitLogTopicDefinition("", topic, 1, 1)
+        )
         return made.id, ticket
 
     broker._write(create)
@@ -47,11 +49,11 @@ def send_units(broker: Broker, topic: str, properties: bytes, *bodies: bytes) ->
 
 def append_unit(broker: Broker, topic: str, properties: bytes, body: bytes, born_ms: int = 1500) -> None:
     def write(node: Node) -> tuple[None, Any]:
-        assert node.core.shared_log is not None
-        sharing = node.core.shared_log.sharing
-        found = sharing.topic(SYSTEM, topic)
-        draft = Draft(topic.encode(), 0, body, properties, 0, 0, born_ms, HOST)
-        return None, sharing.append(SYSTEM, found, found.stream(0), draft, 0, HOST).ticket
+        assert node.core.commit_log_service is not None
+        commit_log_api = node.core.commit_log_service.commit_log_api
+        found = commit_log_api.topic(SYSTEM, topic)
+        draft = UnitDraft(topic.encode(), 0, body, properties, 0, 0, born_ms, HOST)
+        return None, commit_log_api.append(SYSTEM, found, found.stream(0), draft, 0, HOST).ticket
 
     broker._write(write)
 
@@ -162,9 +164,9 @@ def test_rows_are_not_written_to_rocketmq_topics_or_amqp_queues(spark: Any, brok
         connection.channel().queue_declare("jobs", durable=True)
     for target, what in (("units", "a RocketMQ topic"), ("jobs", "an AMQP queue")):
         sentence = f"^'{target}' is {what}, but rows are written to Kafka topics: name another topic$"
-        with pytest.raises(StartMistake, match=sentence):
+        with pytest.raises(StartupError, match=sentence):
             dedupe(["orders"], to=target, how=how(f"dedupe {target}"))
-        with pytest.raises(StartMistake, match=sentence):
+        with pytest.raises(StartupError, match=sentence):
             dead_letters(["units"], redrive=True, to=target, how=how(f"letters {target}"))
-    with pytest.raises(StartMistake, match=r"^'orders-r' is a RocketMQ topic"):
+    with pytest.raises(StartupError, match=r"^'orders-r' is a RocketMQ topic"):
         dead_letters(["units"], redrive=True, how=how("letters"))

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from pyspark_trimq.broker.client import Range, StreamKey, open_port
+from pyspark_trimq.broker.client import OffsetRange, StreamKey, open_broker_client
 from trimq.testing import Broker
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
@@ -17,16 +17,16 @@ def body(number: int) -> bytes:
     return b"%06d" % number * 4000
 
 
-def fill(broker: Broker) -> Range:
+def fill(broker: Broker) -> OffsetRange:
     broker.create_topic("orders")
     for number in range(COUNT):
         broker.send("orders", body(number))
-    return Range(StreamKey("orders", 0), 0, COUNT)
+    return OffsetRange(StreamKey("orders", 0), 0, COUNT)
 
 
 def test_answers_that_follow_each_other_leave_what_was_read_before_as_it_is(broker: Broker) -> None:
     wanted = fill(broker)
-    with closing(open_port(broker.http, "", is_committed=True)) as port:
+    with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
         batches = list(port.read(wanted, SCHEMA, fails_on_loss=True))
     assert len(batches) > 2
     found = pa.Table.from_batches(batches).to_pydict()
@@ -37,7 +37,7 @@ def test_answers_that_follow_each_other_leave_what_was_read_before_as_it_is(brok
 
 def test_what_was_asked_for_in_advance_is_asked_again_after_a_restart(broker: Broker) -> None:
     wanted = fill(broker)
-    with closing(open_port(broker.http, "", is_committed=True)) as port:
+    with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
         batches = port.read(wanted, SCHEMA, fails_on_loss=True)
         found = [next(batches)]
         broker.restart()
@@ -47,7 +47,7 @@ def test_what_was_asked_for_in_advance_is_asked_again_after_a_restart(broker: Br
 
 def test_who_does_not_read_to_the_end_can_ask_something_else(broker: Broker) -> None:
     wanted = fill(broker)
-    with closing(open_port(broker.http, "", is_committed=True)) as port:
+    with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
         batches = port.read(wanted, SCHEMA, fails_on_loss=True)
         next(batches)
         assert port.ends("orders")[0].end == COUNT

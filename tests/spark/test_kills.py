@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_trimq.arrow.columns import arrow_schema
-from pyspark_trimq.broker.client import Range, StreamKey
-from pyspark_trimq.broker.kafka_client import KafkaPort
+from pyspark_trimq.broker.client import OffsetRange, StreamKey
+from pyspark_trimq.broker.kafka_client import KafkaBrokerClient
 from trimq.testing import Broker
 
 HERE = Path(__file__).parent
@@ -58,9 +58,9 @@ def run(broker: Broker, folder: Path, of: str) -> tuple[int, str]:
 
 def committed(broker: Broker, topic: str) -> list[bytes]:
     schema = arrow_schema(StructType([StructField("value", BinaryType())]))
-    with closing(KafkaPort(broker.kafka, is_committed=True)) as port:
+    with closing(KafkaBrokerClient(broker.kafka, is_committed=True)) as port:
         ends = port.ends(topic)[0]
-        batches = port.read(Range(StreamKey(topic, 0), ends.start, ends.end), schema, True)
+        batches = port.read(OffsetRange(StreamKey(topic, 0), ends.start, ends.end), schema, True)
         return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 

@@ -17,9 +17,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from pyspark_trimq.broker.client import StreamKey, open_port
+from pyspark_trimq.broker.client import StreamKey, open_broker_client
 from pyspark_trimq.broker.login import Login
-from pyspark_trimq.source.lag_reporter import Lag
+from pyspark_trimq.source.lag_reporter import LagReporter
 from tools.users import make_users
 from trimq.testing import Broker
 
@@ -96,11 +96,11 @@ def told(broker: Broker, group: str) -> int:
 def test_who_may_not_tell_a_lag_does_not_ask_at_every_look(broker: Broker) -> None:
     broker.create_topic("orders")
     make_users(broker.http, alice={"read": "^orders$"})
-    with closing(open_port(broker.http, "", is_committed=True, login=Login("alice", "alice's"))) as port:
-        lag = Lag("planner")
+    with closing(open_broker_client(broker.http, "", is_committed=True, login=Login("alice", "alice's"))) as port:
+        lag = LagReporter("planner")
         lag.planned()
         for offset in range(30):
-            lag.reached(port, {StreamKey("orders", 0): offset})
-        assert not lag.needs_introduction
+            lag.report_progress(port, {StreamKey("orders", 0): offset})
+        assert not lag.needs_group
     asked = re.findall(r"GET /api/groups -> \d+(?: +\((\d+) times\))?", broker.sightings())
     assert sum(int(times or 1) for times in asked) == 1

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pyspark_trimq.pipelines import How, archive, restore, snapshot
-from pyspark_trimq.pipelines.lakes.lake import existing
-from pyspark_trimq.pipelines.lakes.replaced_files import Replaced
-from trimq.errors import StartMistake
+from pyspark_trimq.pipelines.lakes.lake import open_for_reading
+from pyspark_trimq.pipelines.lakes.replaced_files import ReplacedFiles
+from trimq.errors import StartupError
 from trimq.testing import Broker
 
 FORMATS = ("parquet", "delta", "iceberg")
@@ -29,7 +29,7 @@ def bodies(lake: Path) -> list[str]:
     """Of the files that count, each of which has to be there."""
     import pyarrow.parquet as parquet
 
-    files = existing(lake).files()
+    files = open_for_reading(lake).files()
     tables = [parquet.read_table(file.path, partitioning=None) for file in files]
     return sorted(value.decode() for table in tables for value in table["value"].to_pylist())
 
@@ -69,7 +69,7 @@ def test_a_run_that_is_refused_takes_nothing_from_a_lake_of_another_spelling(
     orphan.write_bytes(b"half a file")
     for spelled in (tmp_path / "link", tmp_path / "other" / ".." / "lake"):
         (tmp_path / "other").mkdir(exist_ok=True)
-        with pytest.raises(StartMistake, match="belongs to something else"):
+        with pytest.raises(StartupError, match="belongs to something else"):
             archive(["others"], lake=spelled, format=format, keep_replaced="0", how=how(spark, broker))
         assert orphan.exists(), "nothing is swept before it is known whose lake it is"
         assert bodies(lake) == expected(4)
@@ -88,7 +88,7 @@ def test_a_lake_whose_manifest_is_gone_is_refused_and_keeps_its_files(
     archive(["orders"], lake=lake, how=how(spark, broker))
     (lake / "_trimq").rename(tmp_path / "gone")
     before = sorted(lake.rglob("*.parquet"))
-    with pytest.raises(StartMistake, match="but no manifest names them"):
+    with pytest.raises(StartupError, match="but no manifest names them"):
         archive(["orders"], lake=lake, how=how(spark, broker))
     assert sorted(lake.rglob("*.parquet")) == before
 
@@ -99,7 +99,7 @@ def test_nothing_is_removed_where_the_files_that_count_are_elsewhere(tmp_path: P
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"rows")
     (tmp_path / "_trimq").mkdir()
-    lake = Replaced(tmp_path, keep_ms=0)
+    lake = ReplacedFiles(tmp_path, keep_ms=0)
     assert lake.sweep(there, [tmp_path / "elsewhere" / "0.parquet"]) == 0
     assert all(path.exists() for path in there)
     assert lake.sweep(there, there[:1]) == 2
@@ -115,11 +115,11 @@ def test_whoever_has_begun_to_read_a_lake_goes_on_while_its_files_are_put_togeth
     for number in range(4):
         fill(broker, "orders", range(number, number + 1))
         archive(["orders"], lake=lake, format=format, compact_from=0, how=how(spark, broker))
-    begun = existing(lake).files()
+    begun = open_for_reading(lake).files()
     assert len(begun) == 4
     done = archive(["orders"], lake=lake, format=format, compact_from=2, how=how(spark, broker))
     assert done.figures["files put together"] == 4
-    assert len(existing(lake).files()) == 1
+    assert len(open_for_reading(lake).files()) == 1
     assert all(file.path.exists() for file in begun), "they are kept for an hour"
     archive(["orders"], lake=lake, format=format, keep_replaced="0", how=how(spark, broker))
     assert not any(file.path.exists() for file in begun)
@@ -133,7 +133,7 @@ def test_names_of_any_kind_are_archived_put_together_and_restored(
     """Spark takes brackets for patterns, URLs take signs and spaces for something else."""
     names = {"parquet": "la[k]e {1,2} 50% é*?#", "delta": "la{1,2}ke 50% é*?#", "iceberg": "la[k]e {1,2} 50% é*"}
     for other in ("delta", "iceberg"):
-        with pytest.raises(StartMistake, match=f"of the format {other} cannot lie in"):
+        with pytest.raises(StartupError, match=f"of the format {other} cannot lie in"):
             archive(["orders"], lake=tmp_path / names["parquet"], format=other, how=how(spark, broker))
     lake = tmp_path / names[format]
     broker.create_topic("orders")

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark_trimq.pipelines import How, PipelineFailure, dead_letters, dedupe
 from pyspark_trimq.pipelines.messages import offset_order
 from pyspark_trimq.pipelines.runner import batch_limits
-from pyspark_trimq.pipelines.runner.failure import sentence_of, told_plainly
+from pyspark_trimq.pipelines.runner.failure import plain_errors, plain_message
 from pyspark_trimq.session import DEFAULTS
 from trimq.testing import Broker
 
@@ -24,7 +24,7 @@ LARGE = 100_000
 
 
 def batches_of(rows: list[Any], count: int) -> list[pa.RecordBatch]:
-    names = [*offset_order.PLACE, "value"]
+    names = [*offset_order.POSITION_COLUMNS, "value"]
     parts = [rows[first::count] for first in range(count)]
     types = [pa.string(), pa.int32(), pa.int64(), pa.binary()]
     return [
@@ -43,7 +43,7 @@ def test_rows_come_in_order_however_few_are_held(
     monkeypatch.setattr(offset_order, "PIECE_BYTES", 20_000)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     mixed = random.Random(3).sample(ROWS, len(ROWS))
-    found = list(offset_order.in_order(iter(batches_of(mixed, 9))))
+    found = list(offset_order.sort_by_offset(iter(batches_of(mixed, 9))))
     assert [tuple(row.values()) for batch in found for row in batch.to_pylist()] == sorted(
         ROWS, key=lambda row: row[:3]
     )
@@ -52,7 +52,7 @@ def test_rows_come_in_order_however_few_are_held(
 
 
 def test_no_rows_are_in_order() -> None:
-    assert list(offset_order.in_order(iter([]))) == []
+    assert list(offset_order.sort_by_offset(iter([]))) == []
 
 
 def test_a_session_hands_rows_to_python_in_pieces() -> None:
@@ -104,7 +104,7 @@ def test_large_letters_are_sent_again_as_many_at_a_time_as_is_said(spark: Any, l
 )
 def test_a_spark_without_memory_is_told_in_a_sentence(error: str, sentence: str) -> None:
     for kind in (PySparkException, Py4JError):
-        with pytest.raises(PipelineFailure, match=f"^{sentence}") as told, told_plainly():
+        with pytest.raises(PipelineFailure, match=f"^{sentence}") as told, plain_errors():
             raise kind(error)
-        assert str(told.value) == sentence_of(kind(error))
+        assert str(told.value) == plain_message(kind(error))
         assert "maxBytesPerTrigger" in str(told.value)

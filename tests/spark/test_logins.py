@@ -13,7 +13,7 @@ from pyspark_trimq.broker.login import Login, read_login
 from pyspark_trimq.mistakes import Mistake, sentence_of
 from pyspark_trimq.pipelines import How, archive, dedupe, lag
 from tools.users import make_users
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.testing import Broker
 
 USER, PASSWORD = "alice", "alice's"
@@ -115,7 +115,7 @@ def test_pipelines_log_in(spark: Any, broker: Broker, tmp_path: Path) -> None:
     texts = [*tmp_path.rglob("*.json"), *(tmp_path / "own").rglob("*")]
     assert not [path for path in texts if path.is_file() and PASSWORD.encode() in path.read_bytes()]
     wrong = How(bootstrap=broker.http, spark=spark, show=False, user=USER, password="his")
-    with pytest.raises(StartMistake, match=r"^the broker at .* knows no user 'alice' with this password$"):
+    with pytest.raises(StartupError, match=r"^the broker at .* knows no user 'alice' with this password$"):
         lag(how=wrong)
 
 

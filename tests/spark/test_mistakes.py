@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from pyspark_trimq.arrow.columns import row_schema
 from pyspark_trimq.broker import kafka_metadata
-from pyspark_trimq.broker.kafka_client import KafkaPort
+from pyspark_trimq.broker.kafka_client import KafkaBrokerClient
 from pyspark_trimq.mistakes import Mistake, sentence_of
 from pyspark_trimq.source.stream_reader import StreamReader
 from trimq.model import SYSTEM
@@ -222,7 +222,7 @@ def test_sizes_are_judged_by_the_first_messages_for_users_who_may_not_know_them(
     broker.create_topic("orders")
     for _ in range(100):
         broker.send("orders", bytes(1000))
-    with closing(KafkaPort(broker.kafka, True)) as port:
+    with closing(KafkaBrokerClient(broker.kafka, True)) as port:
         known = port.sizes("orders")
         monkeypatch.setattr(kafka_metadata, "read_sizes", lambda _: {})
         judged = port.sizes("orders")

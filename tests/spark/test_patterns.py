@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_trimq.arrow.columns import row_schema
-from pyspark_trimq.sink.sender import Target, Token, send_once
+from pyspark_trimq.sink.sender import Target, Token, send_exactly_once
 from pyspark_trimq.source.batch_reader import BatchReader
 from pyspark_trimq.source.stream_reader import StreamReader
 from tests.spark.test_homes import send_units
@@ -33,7 +33,7 @@ def topics_of(bootstrap: str, pattern: str) -> set[str]:
 
 def test_a_pattern_leaves_out_what_brokers_and_sinks_have_for_themselves(broker: Broker) -> None:
     broker.create_topic("orders")
-    send_once(Target(broker.kafka, "orders", "none", {}), Token("q", 0, 0), [ROWS])
+    send_exactly_once(Target(broker.kafka, "orders", "none", {}), Token("q", 0, 0), [ROWS])
     for name in ("%DLQ%billing", "%RETRY%billing"):  # these are of somebody's messages
         send_units(broker, name, b"", b"two")
     assert topics_of(broker.http, ".*") == {"orders", "%DLQ%billing", "%RETRY%billing"}

@@ -22,7 +22,7 @@ from pyspark_trimq.pipelines import (
     write_json,
     write_report,
 )
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.testing import Broker
 
 MINUTE_MS = 60_000
@@ -51,7 +51,7 @@ def test_repetitions_within_the_window_are_left_out(spark: Any, broker: Broker, 
     assert (kept.key, kept.headers, kept.timestamp_ms) == (b"key", (("message-id", b"a"),), START_MS)
     broker.send("orders", "7", headers={"message-id": b"a"}, timestamp_ms=START_MS + 62_000)
     assert dedupe(["orders"], to="orders-once", within="1 minute", how=options).figures["written"] == 0
-    with pytest.raises(StartMistake, match="its within is"):
+    with pytest.raises(StartupError, match="its within is"):
         dedupe(["orders"], to="orders-once", within="2 minutes", how=options)
 
 
@@ -242,7 +242,7 @@ def test_a_recipe_that_is_wrong_is_told_in_a_sentence(
 ) -> None:
     broker.create_topic("views")
     (tmp_path / "recipe.toml").write_text(text)
-    with pytest.raises(StartMistake, match=complaint) as told:
+    with pytest.raises(StartupError, match=complaint) as told:
         aggregate(tmp_path / "recipe.toml", how=how(spark, broker, checkpoint=tmp_path / "checkpoint"))
     assert "\n" not in str(told.value)
 

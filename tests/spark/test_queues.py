@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_trimq.arrow.columns import row_schema
-from pyspark_trimq.broker.client import Port, Range, StreamKey, open_port
+from pyspark_trimq.broker.client import BrokerClient, OffsetRange, StreamKey, open_broker_client
 from pyspark_trimq.mistakes import Lost
 from pyspark_trimq.pipelines import How, archive
 from pyspark_trimq.source.stream_reader import StreamReader
@@ -45,7 +45,7 @@ def publish(channel: Any, first: int, after: int, size: int = 1000) -> None:
         channel.basic_publish("", "jobs", b"%d" % number + bytes(size), KEPT)
 
 
-def take(channel: Any, port: Port, count: int) -> None:
+def take(channel: Any, port: BrokerClient, count: int) -> None:
     """Acknowledge so many, until whole segments are gone."""
     before = port.ends("jobs")[0].start
     for _ in range(count):
@@ -83,11 +83,11 @@ def test_a_stream_passes_over_what_was_acknowledged_ahead_of_it(broker: Broker, 
 
 def test_a_running_batch_goes_on_where_the_queue_begins_by_now(broker: Broker, channel: Any) -> None:
     publish(channel, 0, 30, 40_000)  # several answers of the broker
-    with closing(open_port(broker.http, "", is_committed=True)) as port:
-        batches = port.read(Range(JOBS, 0, 30), SCHEMA, fails_on_loss=True)
+    with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
+        batches = port.read(OffsetRange(JOBS, 0, 30), SCHEMA, fails_on_loss=True)
         found = next(batches).column("offset").to_pylist()
         assert len(found) < 10
-        with closing(open_port(broker.http, "", is_committed=True)) as other:
+        with closing(open_broker_client(broker.http, "", is_committed=True)) as other:
             take(channel, other, 25)
         found += [at for batch in batches for at in batch.column("offset").to_pylist()]
     assert found[-5:] == [25, 26, 27, 28, 29]
@@ -130,6 +130,6 @@ def test_an_archive_of_a_queue_goes_on_behind_its_consumers(
     publish(channel, 0, 5)
     assert archive(["jobs"], lake=tmp_path / "lake", how=how).figures["rows archived"] == 5
     publish(channel, 5, 40)
-    with closing(open_port(broker.http, "", is_committed=True)) as port:
+    with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
         take(channel, port, 30)
     assert archive(["jobs"], lake=tmp_path / "lake", how=how).figures["rows archived"] == 10

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyspark_trimq.arrow.columns import arrow_schema, row_schema
 from pyspark_trimq.arrow.kafka_rows import KafkaRows
-from pyspark_trimq.arrow.record_locations import BadRecords, Wanted, locate
+from pyspark_trimq.arrow.record_locations import BadRecords, RecordRange, locate
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import read_header
@@ -20,7 +20,7 @@ from trimq.formats.kafka_batch.records import to_records
 from trimq.model import Record
 
 SCHEMA = arrow_schema(row_schema(True))
-EVERYTHING = Wanted(0, 1 << 62)
+EVERYTHING = RecordRange(0, 1 << 62)
 
 some_bytes = st.none() | st.binary(max_size=20) | st.integers(100, 20_000).map(bytes)
 names = st.text(max_size=10)
@@ -29,7 +29,7 @@ records = st.builds(Record, some_bytes, some_bytes, headers, st.integers(0, 1 <<
 batches = st.lists(st.tuples(st.lists(records, min_size=1, max_size=5), st.sampled_from(list(Codec))), max_size=4)
 
 
-def rows_of(stored: bytes, wanted: Wanted = EVERYTHING) -> list[dict[str, object]]:
+def rows_of(stored: bytes, wanted: RecordRange = EVERYTHING) -> list[dict[str, object]]:
     found = list(KafkaRows(SCHEMA, "t", 3).batches(locate(stored, wanted)))
     for batch in found:
         batch.validate(full=True)
@@ -60,7 +60,7 @@ def test_every_record_of_every_batch_comes_as_it_was_sent(given_batches: list[tu
 
 def test_records_outside_of_the_range_are_left_out() -> None:
     stored = bytes(from_records([Record(b"%d" % index, timestamp_ms=0) for index in range(6)], base_offset=10))
-    assert [row["offset"] for row in rows_of(stored, Wanted(12, 14))] == [12, 13]
+    assert [row["offset"] for row in rows_of(stored, RecordRange(12, 14))] == [12, 13]
 
 
 def test_aborted_transactions_are_left_out_up_to_their_marker() -> None:
@@ -72,7 +72,7 @@ def test_aborted_transactions_are_left_out_up_to_their_marker() -> None:
         )
     stored += control_batch(1, 0, 0, commit=False, timestamp_ms=0, offset=3)
     stored += from_records(sent, base_offset=4, producer_id=1, producer_epoch=0, base_sequence=1, transactional=True)
-    assert [row["offset"] for row in rows_of(stored, Wanted(0, 9, [(1, 0)]))] == [1, 4]
+    assert [row["offset"] for row in rows_of(stored, RecordRange(0, 9, [(1, 0)]))] == [1, 4]
 
 
 @given(st.data())

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from pyspark_trimq.pipelines import How, PipelineFailure, archive, restore
 from pyspark_trimq.pipelines.restoration import pieces
 from pyspark_trimq.pipelines.restoration.pieces import Bucket, buckets, rounds
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.testing import Broker
 
 
@@ -65,7 +65,7 @@ def test_a_record_that_is_larger_than_the_target_takes_is_named(spark: Any, brok
 
 def test_pieces_are_bounded_by_bytes_and_by_rows() -> None:
     found = [Bucket(0, at, at, 1, 100, 100) for at in range(0, 20, 2)] + [Bucket(1, 0, 9, 10, 50, 5)]
-    listed = rounds(found, most_rows=10, most_bytes=300)
+    listed = rounds(found, most_rows=10, max_bytes=300)
     assert [part.spans.get(0) for part in listed] == [(0, 4), (6, 10), (12, 16), (18, 18)]
     assert [part.spans.get(1) for part in listed] == [(0, 4), (5, 9), None, None]
     assert sum(part.rows for part in listed) == 20
@@ -126,7 +126,7 @@ def test_a_restoring_follows_the_lake_and_goes_on_from_its_checkpoint(
     again = restore(lake, to="again", how=how(spark, broker, checkpoint=checkpoint))
     assert (again.figures["rows written"], again.figures["rows there already"]) == (1, 5)
     assert restored() == list(range(6))
-    with pytest.raises(StartMistake, match="its to is 'again', not 'other'"):
+    with pytest.raises(StartupError, match="its to is 'again', not 'other'"):
         restore(lake, to="other", how=how(spark, broker, checkpoint=checkpoint))
 
 

@@ -9,29 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_trimq.pipelines.messages.sequences import SEQUENCES, Books, Fault, Run, Track
+from pyspark_trimq.pipelines.messages.sequences import SEQUENCES, Fault, ProducerStream, SequenceLedger, SequenceRun
 
-TRACK = Track("orders", 0, 7, 0)
+TRACK = ProducerStream("orders", 0, 7, 0)
 
 
 def faults(sequences: Sequence[int], cuts: Sequence[int] = (), from_start: bool = True) -> list[Fault]:
     """As if the records came in several batches, and the books were written down between them."""
-    books = Books()
+    books = SequenceLedger()
     edges = [0, *sorted(cuts), len(sequences)]
     for begin, end in pairwise(edges):
-        books = Books.from_json(books.as_json())
+        books = SequenceLedger.from_json(books.as_json())
         books.note(runs(sequences, begin, end))
     return books.faults([("orders", 0)] if from_start else [])
 
 
-def runs(sequences: Sequence[int], begin: int, end: int) -> list[Run]:
-    found: list[Run] = []
+def runs(sequences: Sequence[int], begin: int, end: int) -> list[SequenceRun]:
+    found: list[SequenceRun] = []
     for offset in range(begin, end):
         last = found[-1] if found else None
         if last is not None and sequences[offset] == (last.first_sequence + last.records) % SEQUENCES:
             found[-1] = last._replace(records=last.records + 1)
         else:
-            found.append(Run(TRACK, offset, sequences[offset], 1))
+            found.append(SequenceRun(TRACK, offset, sequences[offset], 1))
     return found
 
 

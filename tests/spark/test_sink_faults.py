@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from pyspark_trimq.broker.client import Range, StreamKey, open_port
+from pyspark_trimq.broker.client import OffsetRange, StreamKey, open_broker_client
 from pyspark_trimq.mistakes import Unreachable, sentence_of
 from pyspark_trimq.sink import sender
-from pyspark_trimq.sink.sender import Target, Token, send_once
+from pyspark_trimq.sink.sender import Target, Token, send_exactly_once
 from trimq.testing import Broker
 
 ROWS = pa.RecordBatch.from_pydict({"value": [b"one", b"two"]})
@@ -40,7 +40,7 @@ def slowly(broker: Broker, minutes: int) -> Iterator[pa.RecordBatch]:
 def test_a_task_may_take_longer_than_a_minute(broker: Broker) -> None:
     broker.create_topic("orders")
     target = Target(broker.kafka, "orders", "none", {})
-    assert send_once(target, Token("q", 0, 0), slowly(broker, 10)) == (4, False)
+    assert send_exactly_once(target, Token("q", 0, 0), slowly(broker, 10)) == (4, False)
 
 
 def test_a_task_that_takes_too_long_is_told_so(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,10 +48,10 @@ def test_a_task_that_takes_too_long_is_told_so(broker: Broker, monkeypatch: pyte
     target = Target(broker.kafka, "orders", "none", {"transaction.timeout.ms": "60000"})
     times = iter([0.0, 90.0])
     with pytest.raises(Unreachable, match="another try of the same task has taken over, or its transaction was open"):
-        send_once(target, Token("q", 0, 0), slowly(broker, 2))
+        send_exactly_once(target, Token("q", 0, 0), slowly(broker, 2))
     monkeypatch.setattr(sender, "monotonic_seconds", lambda: next(times))
     with pytest.raises(Unreachable, match=r"was open for 90 s and may be for 60 s: .* kafka\.transaction\.timeout\.ms"):
-        send_once(target, Token("q", 0, 0), slowly(broker, 2))
+        send_exactly_once(target, Token("q", 0, 0), slowly(broker, 2))
 
 
 def test_a_broker_that_restarts_within_a_transaction_has_its_rows_once(broker: Broker) -> None:
@@ -71,14 +71,14 @@ def test_a_broker_that_restarts_within_a_transaction_has_its_rows_once(broker: B
 
     for _ in range(2):  # as Spark does: a task that failed is tried again
         try:
-            sent = send_once(target, Token("q", 0, 0), rows())
+            sent = send_exactly_once(target, Token("q", 0, 0), rows())
             break
         except Unreachable:
             continue
     assert sent == (4, False)
-    assert send_once(target, Token("q", 0, 0), rows()) == (0, True)
-    with closing(open_port(broker.http, "", is_committed=True)) as port:
-        wanted = Range(StreamKey("orders", 0), 0, port.ends("orders")[0].end)
+    assert send_exactly_once(target, Token("q", 0, 0), rows()) == (0, True)
+    with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
+        wanted = OffsetRange(StreamKey("orders", 0), 0, port.ends("orders")[0].end)
         batches = list(port.read(wanted, pa.schema([("value", pa.binary())]), fails_on_loss=True))
     assert [value for batch in batches for value in batch.column("value").to_pylist()] == [b"one", b"two"] * 2
 

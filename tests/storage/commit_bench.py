@@ -12,10 +12,10 @@ from doubles import FaultyFiles, PassRunner
 
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.properties import find_property, tags_code, write_properties
-from trimq.formats.rocketmq_unit.unit import Draft, Unit, check_unit, encode_unit
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft, check_unit, encode_unit
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints
-from trimq.storage.commit_log.file_preparation import FileCare, care_for
-from trimq.storage.commit_log.log import Placed
+from trimq.storage.commit_log.file_preparation import FilePreparation, prepare_files
+from trimq.storage.commit_log.log import AppendedUnit
 from trimq.storage.commit_log.lookup import find_key
 from trimq.storage.commit_log.settings import CommitSettings
 from trimq.storage.commit_log.store import ROOT, CommitStore
@@ -34,11 +34,11 @@ SETTINGS = CommitSettings(
 )
 
 
-def draft_of(topic: str, queue: int, body: bytes, keys: str = "", tags: str = "", sys_flag: int = 0) -> Draft:
+def draft_of(topic: str, queue: int, body: bytes, keys: str = "", tags: str = "", sys_flag: int = 0) -> UnitDraft:
     properties = (
         {"UNIQ_KEY": f"U{body[:20].decode()}"} | ({"KEYS": keys} if keys else {}) | ({"TAGS": tags} if tags else {})
     )
-    return Draft(topic.encode(), queue, body, write_properties(properties), 0, sys_flag, START_MS - 5, HOST)
+    return UnitDraft(topic.encode(), queue, body, write_properties(properties), 0, sys_flag, START_MS - 5, HOST)
 
 
 def code_of(unit: Unit) -> int:
@@ -49,7 +49,7 @@ class TornPages:
     """What a power cut leaves of files that are written anywhere: of each page, one of the versions that it had."""
 
     def __init__(self, seed: int, keeps_names: bool = True, page_bytes: int = 64) -> None:
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._keeps_names = keeps_names
         self._page_bytes = page_bytes
 
@@ -58,11 +58,11 @@ class TornPages:
 
     def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
         if not name.startswith(ROOT):
-            return versions[self._chance.randrange(len(versions))]
-        size = len(self._chance.choice(versions))
+            return versions[self._rng.randrange(len(versions))]
+        size = len(self._rng.choice(versions))
         page = self._page_bytes
         pages = [
-            self._chance.choice(versions)[at : at + page].ljust(min(page, size - at), b"\0")[: size - at]
+            self._rng.choice(versions)[at : at + page].ljust(min(page, size - at), b"\0")[: size - at]
             for at in range(0, size, page)
         ]
         return b"".join(pages)
@@ -70,15 +70,15 @@ class TornPages:
 
 class CommitBench:
     def __init__(self, care: Sequence[str] = (), **changes: Any) -> None:
-        """`care`: what is to be done for the files of the log, as `care_for` has it."""
-        self._care = {name: name in care for name in ("preallocates", "warms", "locks")}
+        """`care`: what is to be done for the files of the log, as `prepare_files` has it."""
+        self._preparation = {name: name in care for name in ("preallocates", "warms", "locks")}
         self.memory = MemoryFiles()
         self.settings = replace(SETTINGS, **changes)
         self.now_ms = START_MS
         self.files: FaultyFiles
         self.runner: PassRunner
         self.store: CommitStore
-        self.care: FileCare | None
+        self.care: FilePreparation | None
         self.open()
 
     def open(self) -> None:
@@ -89,9 +89,11 @@ class CommitBench:
         self.store = CommitStore(
             self.files, self.runner.passes, CommitCheckpoints(table), self.settings, lambda: self.now_ms, code_of
         )
-        care = self.care = care_for(self.files, ROOT, self.settings.file_bytes, self.runner.offload, **self._care)
+        care = self.care = prepare_files(
+            self.files, ROOT, self.settings.file_bytes, self.runner.offload, **self._preparation
+        )
         if care is not None:
-            self.store.log.take_care(care)
+            self.store.log.use_preparation(care)
             care.open()
         self.store.open()
         if care is not None:
@@ -102,11 +104,11 @@ class CommitBench:
         self.runner.settle()
         assert self.runner.failures == []
 
-    def append(self, topic: str, queue: int, body: bytes, tags: str = "", **fields: Any) -> Placed:
+    def append(self, topic: str, queue: int, body: bytes, tags: str = "", **fields: Any) -> AppendedUnit:
         draft = draft_of(topic, queue, body, tags=tags, **fields)
         return self.store.append(self.store.queue(topic, queue), draft, tags_code(tags), HOST)
 
-    def put(self, topic: str, queue: int, *bodies: bytes, **fields: Any) -> list[Placed]:
+    def put(self, topic: str, queue: int, *bodies: bytes, **fields: Any) -> list[AppendedUnit]:
         """In one pass, durable afterwards."""
         placed = [self.append(topic, queue, body, **fields) for body in bodies]
         self.settle()
@@ -157,5 +159,5 @@ class CommitBench:
         return file.read(0, file.size())
 
 
-def unit_of(draft: Draft, placed: Placed) -> bytes:
+def unit_of(draft: UnitDraft, placed: AppendedUnit) -> bytes:
     return encode_unit(draft, placed.queue_offset, placed.position, placed.store_ms, HOST)

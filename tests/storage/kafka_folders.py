@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trimq.formats.kafka_batch.header import BatchHeader, walk
 from trimq.formats.kafka_batch.markers import Marker, read_control
-from trimq.formats.kafka_batch.records import iterate
+from trimq.formats.kafka_batch.records import iterate_records
 
 DATA = Path(__file__).parent.parent / "data" / "kafka-4.3.1"
 FOLDERS = sorted(path for path in DATA.iterdir() if path.is_dir())
@@ -35,7 +35,7 @@ def log_of(path: Path) -> bytes:
 def batches_of(log: bytes) -> Iterator[tuple[int, BatchHeader, Marker | None]]:
     """Position, header and, of a control batch, the marker."""
     for position, header in walk(log, 0, len(log)):
-        marker = read_control(next(iter(iterate(log, position)))) if header.is_control else None
+        marker = read_control(next(iter(iterate_records(log, position)))) if header.is_control else None
         yield position, header, marker
 
 

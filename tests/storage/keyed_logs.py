@@ -15,14 +15,14 @@ from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import BatchHeader, check_stored, read_header
 from trimq.formats.kafka_batch.markers import control_batch, read_control
-from trimq.formats.kafka_batch.records import iterate
+from trimq.formats.kafka_batch.records import iterate_records
 from trimq.model import Record
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.flusher import AsyncFlusher
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.inspection.partitions import verify
 from trimq.storage.io.files import Files
-from trimq.storage.partition_log.compaction import Compaction, Effort, find_due
+from trimq.storage.partition_log.compaction import Compaction, CompactionLimits, plan_compaction
 from trimq.storage.partition_log.compaction_swap import Step
 from trimq.storage.partition_log.log import PartitionLog
 from trimq.storage.partition_log.reader import read_batches
@@ -62,12 +62,14 @@ class AsyncPassRunner(PassRunner):
         self._soon = deque()
         self._time = ManualTime(0)
         self.passes = Passes(self._soon.append, self.failures.append)
-        self._flusher = AsyncFlusher(files, self.offload, 64, self.passes.settle, self.failures.append, self._time, 200)
+        self._flusher = AsyncFlusher(
+            files, self.offload, 64, self.passes.mark_durable, self.failures.append, self._time, 200
+        )
         self.passes.start(self._flusher)
 
     def sync(self) -> None:
         self.settle()
-        self._flusher.hurry()
+        self._flusher.flush_now()
         self.settle()
 
 
@@ -76,13 +78,13 @@ class KeyedLog:
         self,
         files: Files,
         settings: LogSettings = SETTINGS,
-        effort: Effort | None = None,
+        effort: CompactionLimits | None = None,
         make_runner: Callable[[Files], PassRunner] = PassRunner,
         now_ms: int = START_MS,
     ) -> None:
         self.files = files
         self.settings = settings
-        self.effort = effort or Effort(step_records=3)
+        self.effort = effort or CompactionLimits(step_records=3)
         self.now_ms = now_ms
         self._make_runner = make_runner
         self.runner: PassRunner
@@ -159,13 +161,13 @@ class KeyedLog:
 
     @property
     def is_due(self) -> bool:
-        return find_due(self.log, self.checkpoints, self.now_ms) is not None
+        return plan_compaction(self.log, self.checkpoints, self.now_ms) is not None
 
     def do(self, step: Step) -> None:
         """What must come to pass before the next step."""
         if isinstance(step, Ticket):
             on_disk: list[Ticket] = []
-            self.runner.passes.when_on_disk(step, on_disk.append)
+            self.runner.passes.on_synced(step, on_disk.append)
             self.runner.sync() if isinstance(self.runner, AsyncPassRunner) else self.settle()
             assert on_disk == [step]
         elif step is not None:
@@ -191,10 +193,10 @@ class KeyedLog:
         found: list[Kept] = []
         undecided: dict[int, list[Kept]] = {}
         for header, batch in self.batches():
-            records = [Kept(record.offset, record.key, record.value) for record in iterate(batch)]
+            records = [Kept(record.offset, record.key, record.value) for record in iterate_records(batch)]
             if header.is_control:
                 decided = undecided.pop(header.producer_id, [])
-                marker = read_control(next(iterate(batch)))
+                marker = read_control(next(iterate_records(batch)))
                 assert marker is not None
                 found += decided if marker.commit else []
             elif header.is_transactional:

@@ -15,7 +15,7 @@ from doubles import FaultyFiles, PassRunner
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.header import BatchHeader, check_stored, read_header
 from trimq.formats.kafka_batch.markers import control_batch
-from trimq.formats.kafka_batch.records import BatchRecord, iterate
+from trimq.formats.kafka_batch.records import BatchRecord, iterate_records
 from trimq.model import Buffer, Record
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Ticket
@@ -55,7 +55,7 @@ class Stored(NamedTuple):
 
 
 def bodies_of(stored: Stored) -> list[bytes | None]:
-    return [record.value for record in iterate(stored.data)]
+    return [record.value for record in iterate_records(stored.data)]
 
 
 class LogBench:
@@ -168,7 +168,7 @@ class LogBench:
         return list(read_all(self.log, offset, max_bytes, limit))
 
     def records(self, offset: int | None = None, max_bytes: int = 300) -> list[BatchRecord]:
-        return [record for stored in self.batches(offset, max_bytes) for record in iterate(stored.data)]
+        return [record for stored in self.batches(offset, max_bytes) for record in iterate_records(stored.data)]
 
     def bodies(self) -> list[bytes | None]:
         return [record.value for record in self.records()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from doubles import FaultyFiles, PassRunner
 
-from trimq.formats.amqp_content.content import NEVER, TRANSIENT, Content, seal
+from trimq.formats.amqp_content.content import NEVER, TRANSIENT, Content, encode_content
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.files import Files
@@ -55,13 +55,13 @@ class QueueLogs:
     def append(self, log: QueueLog, *bodies: bytes, expires_ms: int = NEVER, is_transient: bool = False) -> Ticket:
         """In one pass, settled afterwards."""
         for body in bodies:
-            ticket = log.append(seal(content(body)), expires_ms, TRANSIENT if is_transient else 0)
+            ticket = log.append(encode_content(content(body)), expires_ms, TRANSIENT if is_transient else 0)
         self.runner.settle()
         return ticket
 
     def settle(self, log: QueueLog, *offsets: int) -> None:
         for offset in offsets:
-            log.settle(offset)
+            log.ack(offset)
         self.runner.settle()
 
     def remove(self, name: str) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from trimq.errors import StartMistake, UnknownTopic
+from trimq.errors import StartupError, UnknownTopic
 from trimq.model import SYSTEM
-from trimq.server.embedded import Unsettled
+from trimq.server.embedded import NotQuiet
 from trimq.server.node import Node
 from trimq.testing import Broker, BrokerFailed
 
@@ -88,11 +88,11 @@ def test_nothing_is_left_of_a_broker_whose_test_fails() -> None:
 def test_nothing_is_left_of_a_broker_that_cannot_start(tmp_path: Path) -> None:
     with Broker(folder=tmp_path):
         threads, open_before = threading.enumerate(), descriptors()
-        with pytest.raises(StartMistake, match="is in use by the broker with pid"):
+        with pytest.raises(StartupError, match="is in use by the broker with pid"):
             Broker(folder=tmp_path).start()
     with Broker() as other:
         threads, open_before = threading.enumerate(), descriptors()
-        with pytest.raises(StartMistake, match="is taken by another program"):
+        with pytest.raises(StartupError, match="is taken by another program"):
             Broker(http_listen=other.http.removeprefix("http://")).start()
         assert threading.enumerate() == threads
         assert descriptors() == open_before
@@ -195,7 +195,7 @@ def test_advancing_runs_what_becomes_due_each_at_its_time_and_durably() -> None:
     seen: list[tuple[int, int, bool]] = []
 
     def every_hour(node: Node) -> None:
-        message = node._doors.clock.message
+        message = node._platform.clock.message
         stream = node.core.broker.topic(SYSTEM, "ticks").streams[0]
 
         def tick() -> None:
@@ -247,7 +247,7 @@ def test_liveness_follows_real_time_unless_it_is_advanced() -> None:
     with Broker() as broker:
 
         def schedule(node: Node) -> None:
-            clock = node._doors.clock
+            clock = node._platform.clock
             clock.liveness.call_at(clock.liveness.now_ms() + 1_800_000, lambda: fired.append("heartbeat missed"))
             clock.message.call_at(clock.message.now_ms() + 7_000_000, lambda: fired.append("message due"))
 
@@ -427,7 +427,7 @@ def test_a_client_that_does_not_read_fails_the_advance_with_a_sentence(monkeypat
                 client.send(request * 100)
             except BlockingIOError:
                 sent = False
-        with pytest.raises(Unsettled, match="a client of http does not read what is sent to it"):
+        with pytest.raises(NotQuiet, match="a client of http does not read what is sent to it"):
             broker.advance("1s")
 
 

@@ -99,7 +99,7 @@ def test_nothing_that_confluent_kafka_got_acknowledged_is_lost_by_crashes(broker
 def disk_works(broker: Broker) -> Iterator[threading.Event]:
     """Until it is set, syncs hang."""
     disk_works = threading.Event()
-    broker.on_loop(lambda node: node._doors.sync_offload(disk_works.wait, lambda result, error: None))
+    broker.on_loop(lambda node: node._platform.sync_offload(disk_works.wait, lambda result, error: None))
     yield disk_works
     disk_works.set()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimq.config import Address, declarations
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.testing.keywords import Value, address_of, keyword_of, listeners, settings_from, with_address
 
 
@@ -62,7 +62,7 @@ def test_what_is_no_setting_is_refused(name: str, complaint: str) -> None:
     ],
 )
 def test_a_value_that_cannot_be_is_told_in_the_words_of_the_test(keywords: dict[str, Value], complaint: str) -> None:
-    with pytest.raises(StartMistake, match=complaint):
+    with pytest.raises(StartupError, match=complaint):
         settings_from(keywords)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from compat.rocketmq_wire import Wire
 
-from trimq.formats.rocketmq_unit.unit import iterate
+from trimq.formats.rocketmq_unit.unit import iterate_units
 from trimq.testing import Broker
 
 GRPC = {"rocketmq_grpc_listen": "127.0.0.1:0"}
@@ -35,7 +35,7 @@ def send(broker: Broker, body: bytes, properties: str = "") -> dict[str, Any]:
 
 def pull(broker: Broker) -> list[bytes]:
     fields = {"consumerGroup": "g", "topic": "t", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4}
-    return [bytes(unit.body) for unit in iterate(ask(broker.addresses["rocketmq_broker"], 11, fields)[1])]
+    return [bytes(unit.body) for unit in iterate_units(ask(broker.addresses["rocketmq_broker"], 11, fields)[1])]
 
 
 @pytest.mark.parametrize("ends", ["restart", "crash"])

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from trimq.testing import sightings as module
-from trimq.testing.sightings import KEPT, Sightings
+from trimq.testing.sightings import MAX_EVENTS, EventRecorder
 
 log = logging.getLogger("trimq.somewhere")
 
 
 @pytest.fixture
-def sightings() -> Iterator[Sightings]:
-    sightings = Sightings()
+def sightings() -> Iterator[EventRecorder]:
+    sightings = EventRecorder()
     sightings.open()
     sightings.follow(threading.get_ident())
     yield sightings
@@ -35,30 +35,30 @@ class Costly:
         return "costly"
 
 
-def test_events_are_told_in_order(sightings: Sightings) -> None:
+def test_events_are_told_in_order(sightings: EventRecorder) -> None:
     for event in ("one", "two", "two", "three"):
-        sightings.see(event)
+        sightings.add_event(event)
     lines = [line.split("s  ", 1)[1] for line in sightings.text().splitlines()]
     assert lines == ["one", "two  (2 times)", "three"]
 
 
-def test_an_event_becomes_text_only_for_a_report(sightings: Sightings) -> None:
+def test_an_event_becomes_text_only_for_a_report(sightings: EventRecorder) -> None:
     event = Costly()
-    sightings.see(event)
+    sightings.add_event(event)
     assert event.made == 0
     assert "costly" in sightings.text()
 
 
-def test_only_the_last_events_are_kept(sightings: Sightings) -> None:
-    for number in range(KEPT + 7):
-        sightings.see(f"event {number}")
+def test_only_the_last_events_are_kept(sightings: EventRecorder) -> None:
+    for number in range(MAX_EVENTS + 7):
+        sightings.add_event(f"event {number}")
     first, *rest = sightings.text().splitlines()
     assert first == "(7 earlier events are not kept)"
-    assert len(rest) == KEPT
-    assert rest[-1].endswith(f"event {KEPT + 6}")
+    assert len(rest) == MAX_EVENTS
+    assert rest[-1].endswith(f"event {MAX_EVENTS + 6}")
 
 
-def test_log_messages_from_info_on_are_seen(sightings: Sightings) -> None:
+def test_log_messages_from_info_on_are_seen(sightings: EventRecorder) -> None:
     log.debug("whispered")
     log.info("said %d", 1)
     log.warning("shouted")
@@ -68,14 +68,14 @@ def test_log_messages_from_info_on_are_seen(sightings: Sightings) -> None:
     assert sightings.failures == []
 
 
-def test_log_messages_of_other_threads_are_another_brokers(sightings: Sightings) -> None:
+def test_log_messages_of_other_threads_are_another_brokers(sightings: EventRecorder) -> None:
     thread = threading.Thread(target=log.warning, args=("not mine",))
     thread.start()
     thread.join()
     assert "not mine" not in sightings.text()
 
 
-def test_a_logged_exception_is_a_failure(sightings: Sightings) -> None:
+def test_a_logged_exception_is_a_failure(sightings: EventRecorder) -> None:
     try:
         raise LookupError("no")
     except LookupError:
@@ -86,7 +86,7 @@ def test_a_logged_exception_is_a_failure(sightings: Sightings) -> None:
 def test_the_level_of_the_log_is_put_back() -> None:
     logger = logging.getLogger("trimq")
     before = logger.level
-    first, second = Sightings(), Sightings()
+    first, second = EventRecorder(), EventRecorder()
     first.open()
     second.open()
     first.end()
@@ -97,8 +97,8 @@ def test_the_level_of_the_log_is_put_back() -> None:
     assert first not in logger.handlers
 
 
-def test_reports_are_of_the_brokers_that_run_or_just_ended(sightings: Sightings) -> None:
-    ended = Sightings()
+def test_reports_are_of_the_brokers_that_run_or_just_ended(sightings: EventRecorder) -> None:
+    ended = EventRecorder()
     ended.open()
     ended.title, sightings.title = "the broker that ended", "the broker that runs"
     ended.end()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 import pyarrow as pa
 
 from pyspark_trimq.arrow.kafka_rows import KafkaRows
-from pyspark_trimq.arrow.message_rows import batches_of, content_rows, unit_rows
-from pyspark_trimq.arrow.record_locations import Wanted, locate
+from pyspark_trimq.arrow.message_rows import content_rows, record_batches, unit_rows
+from pyspark_trimq.arrow.record_locations import RecordRange, locate
 from pyspark_trimq.broker.client import StreamKey
 from pyspark_trimq.mistakes import Unreachable
 from trimq.model import Buffer
@@ -17,16 +17,16 @@ Decode = Callable[[Buffer, int, int, Collection[tuple[int, int]]], Iterator[pa.R
 """Of these bytes the messages from an offset to, exclusively, another, without aborted transactions. Nothing
 that comes of it stays in these bytes: they are written over when the next ones are there."""
 
-_ONE_BY_ONE = {"commit-log": unit_rows, "queue-log": content_rows}
+_ROW_READERS = {"commit-log": unit_rows, "queue-log": content_rows}
 
 
 def decoder_for(home: str, schema: pa.Schema, key: StreamKey) -> Decode:
     if home == "partition-log":
         rows = KafkaRows(schema, key.topic, key.number)
         return lambda stored, start, end, aborted: rows.batches(
-            locate(stored, Wanted(start, end, [(id, first) for id, first in aborted]))
+            locate(stored, RecordRange(start, end, [(id, first) for id, first in aborted]))
         )
-    if home not in _ONE_BY_ONE:
+    if home not in _ROW_READERS:
         raise Unreachable(f"the broker keeps {key.topic} as {home!r}: it is newer than this source, which must follow")
-    read = _ONE_BY_ONE[home]
-    return lambda stored, start, end, aborted: batches_of(read(stored, start, end), schema, key.topic, key.number)
+    read = _ROW_READERS[home]
+    return lambda stored, start, end, aborted: record_batches(read(stored, start, end), schema, key.topic, key.number)

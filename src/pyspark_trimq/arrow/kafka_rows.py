@@ -10,7 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_trimq.arrow.record_locations import BadRecords, Bytes, Fields, Located, Numbers, keep, read_varints
+from pyspark_trimq.arrow.record_locations import (
+    BadRecords,
+    Bytes,
+    FieldLocations,
+    LocatedRecords,
+    Numbers,
+    keep,
+    read_varints,
+)
 
 # Spark takes batches of some megabytes best.
 ROWS_PER_BATCH = 20_000
@@ -27,7 +35,7 @@ class KafkaRows:
         self._number = number
         self._constants: dict[str, pa.Array] = {}
 
-    def batches(self, found: Located) -> Iterator[pa.RecordBatch]:
+    def batches(self, found: LocatedRecords) -> Iterator[pa.RecordBatch]:
         for first in range(0, len(found.offset), ROWS_PER_BATCH):
             part = found
             if len(found.offset) > ROWS_PER_BATCH:
@@ -35,7 +43,7 @@ class KafkaRows:
             columns = [self._column(field, part) for field in self._schema]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _column(self, field: pa.Field, found: Located) -> pa.Array:
+    def _column(self, field: pa.Field, found: LocatedRecords) -> pa.Array:
         make = _COLUMNS.get(field.name)
         if make is not None:
             return make(found)
@@ -69,11 +77,11 @@ def _unless_negative(values: Numbers, type: pa.DataType, dtype: npt.DTypeLike) -
     return pa.array(values.astype(dtype, copy=False), type, mask=values < 0)
 
 
-def _times(found: Located) -> pa.Array:
+def _times(found: LocatedRecords) -> pa.Array:
     return pa.array(found.timestamp_ms * 1000, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
-_COLUMNS: dict[str, Callable[[Located], pa.Array]] = {
+_COLUMNS: dict[str, Callable[[LocatedRecords], pa.Array]] = {
     "key": lambda found: gather(found.data, found.key),
     "value": lambda found: gather(found.data, found.value),
     "offset": lambda found: _numbers(found.offset, pa.int64(), np.int64),
@@ -89,7 +97,7 @@ _COLUMNS: dict[str, Callable[[Located], pa.Array]] = {
 # -- bytes
 
 
-def gather(data: Bytes, fields: Fields) -> pa.Array:
+def gather(data: Bytes, fields: FieldLocations) -> pa.Array:
     """A binary column of what lies at these places: views that Arrow copies into one piece."""
     position, length = fields
     count = len(length)
@@ -121,7 +129,7 @@ def _inline(data: Bytes, position: Numbers, length: npt.NDArray[np.uint32]) -> n
 # -- headers
 
 
-def _headers(found: Located) -> pa.Array:
+def _headers(found: LocatedRecords) -> pa.Array:
     """A list of names and values by record, in their order."""
     counts = found.header_count
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
@@ -137,8 +145,8 @@ def _headers(found: Located) -> pa.Array:
         turn += 1
         left = counts[rows] > turn
         rows, position = rows[left], position[left]
-    names = _text(gather(found.data, Fields(columns[0], columns[1])))
-    values = gather(found.data, Fields(columns[2], columns[3]))
+    names = _text(gather(found.data, FieldLocations(columns[0], columns[1])))
+    values = gather(found.data, FieldLocations(columns[2], columns[3]))
     pairs = pa.StructArray.from_arrays([names, values], ["key", "value"])
     return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pairs)
 

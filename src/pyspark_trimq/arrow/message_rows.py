@@ -25,7 +25,7 @@ _COMPRESSIONS = {1: Codec.LZ4, 2: Codec.ZSTD}
 Row = dict[str, Any]
 
 
-def batches_of(rows: Iterator[Row], schema: pa.Schema, topic: str, number: int) -> Iterator[pa.RecordBatch]:
+def record_batches(rows: Iterator[Row], schema: pa.Schema, topic: str, number: int) -> Iterator[pa.RecordBatch]:
     names = schema.names
     columns: dict[str, list[Any]] = {name: [] for name in names}
     count = 0
@@ -71,7 +71,7 @@ def _unit_row(unit: Unit) -> Row:
     keys = properties.get(KEYS)
     return {
         "key": None if keys is None else keys.encode(),
-        "value": _expand(unit),
+        "value": _decompress_body(unit),
         "offset": unit.queue_offset,
         "timestamp": unit.born_ms,
         "headers": [{"key": name, "value": value.encode()} for name, value in properties.items() if name != KEYS],
@@ -81,7 +81,7 @@ def _unit_row(unit: Unit) -> Row:
     }
 
 
-def _expand(unit: Unit) -> bytes:
+def _decompress_body(unit: Unit) -> bytes:
     body = bytes(unit.body)
     if not unit.sys_flag & COMPRESSED:
         return body

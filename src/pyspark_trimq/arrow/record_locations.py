@@ -30,14 +30,14 @@ class BadRecords(ValueError):
     """The bytes are not the records that they should be."""
 
 
-class Fields(NamedTuple):
+class FieldLocations(NamedTuple):
     """Where the bytes of a field lie, by record; a length of -1 is null."""
 
     position: Numbers
     length: Numbers
 
 
-class Located(NamedTuple):
+class LocatedRecords(NamedTuple):
     """The records of some batches, by column. `data` holds their bytes, uncompressed."""
 
     data: Bytes
@@ -47,13 +47,13 @@ class Located(NamedTuple):
     producer_id: Numbers
     producer_epoch: Numbers
     sequence: Numbers
-    key: Fields
-    value: Fields
+    key: FieldLocations
+    value: FieldLocations
     header_count: Numbers
     header_position: Numbers
 
 
-class Wanted(NamedTuple):
+class RecordRange(NamedTuple):
     """Records from `start` to, exclusively, `end`; without those of aborted transactions: (producer, first offset)."""
 
     start: int
@@ -61,7 +61,7 @@ class Wanted(NamedTuple):
     aborted: Collection[tuple[int, int]] = ()
 
 
-class LeftOut(NamedTuple):
+class AbortedRange(NamedTuple):
     """Records of one batch that were aborted, next to each other."""
 
     producer_id: int
@@ -71,29 +71,29 @@ class LeftOut(NamedTuple):
     records: int
 
 
-_left_out: ContextVar[list[LeftOut] | None] = ContextVar("left out", default=None)
+_aborted_ranges: ContextVar[list[AbortedRange] | None] = ContextVar("left out", default=None)
 
 
 @contextmanager
-def noting_aborted() -> Iterator[list[LeftOut]]:
+def collect_aborted() -> Iterator[list[AbortedRange]]:
     """While this lasts, aborted records that are passed over are listed."""
-    found: list[LeftOut] = []
-    before = _left_out.set(found)
+    found: list[AbortedRange] = []
+    before = _aborted_ranges.set(found)
     try:
         yield found
     finally:
-        _left_out.reset(before)
+        _aborted_ranges.reset(before)
 
 
-def _note_aborted(header: BatchHeader, wanted: Wanted) -> None:
-    found = _left_out.get()
+def _collect_aborted(header: BatchHeader, wanted: RecordRange) -> None:
+    found = _aborted_ranges.get()
     first, after = max(header.base_offset, wanted.start), min(header.last_offset + 1, wanted.end)
     if found is not None and header.base_sequence >= 0:
         sequence = (header.base_sequence + first - header.base_offset) & 0x7FFF_FFFF
-        found.append(LeftOut(header.producer_id, header.producer_epoch, first, sequence, after - first))
+        found.append(AbortedRange(header.producer_id, header.producer_epoch, first, sequence, after - first))
 
 
-def locate(stored: Buffer, wanted: Wanted) -> Located:
+def locate(stored: Buffer, wanted: RecordRange) -> LocatedRecords:
     """The wanted records of whole batches, in order."""
     try:
         return _locate(stored, wanted)
@@ -101,20 +101,20 @@ def locate(stored: Buffer, wanted: Wanted) -> Located:
         raise BadRecords(f"the records cannot be read: {error}") from error
 
 
-def _locate(stored: Buffer, wanted: Wanted) -> Located:
+def _locate(stored: Buffer, wanted: RecordRange) -> LocatedRecords:
     batches = list(_committed(stored, wanted))
     headers = [header for _, header in batches]
     places = [position + HEADER_BYTES for position, _ in batches]
     if any(header.codec != Codec.NONE for header in headers):
-        stored, places = _expand(stored, batches)
+        stored, places = _decompress_batches(stored, batches)
     raw = memoryview(stored)
     starts: list[int] = []
     for place, header in zip(places, headers, strict=True):
         _find_starts(raw, place, header.record_count, starts.append)
-    return _cut(_fields(np.frombuffer(raw, np.uint8), headers, np.array(starts, np.int64)), wanted)
+    return _trim_to_range(_fields(np.frombuffer(raw, np.uint8), headers, np.array(starts, np.int64)), wanted)
 
 
-def _expand(stored: Buffer, batches: list[tuple[int, BatchHeader]]) -> tuple[bytes, list[int]]:
+def _decompress_batches(stored: Buffer, batches: list[tuple[int, BatchHeader]]) -> tuple[bytes, list[int]]:
     """The records of all batches uncompressed, and where those of each batch begin."""
     view = memoryview(stored)
     places, payloads, size = [], [], 0
@@ -158,7 +158,7 @@ def _long_size(data: memoryview, position: int) -> int:
             raise BadRecords("the length of a record is too long")
 
 
-def _committed(stored: Buffer, wanted: Wanted) -> Iterable[tuple[int, BatchHeader]]:
+def _committed(stored: Buffer, wanted: RecordRange) -> Iterable[tuple[int, BatchHeader]]:
     """The batches with records that count, and their positions."""
     waiting = sorted(wanted.aborted, key=lambda transaction: -transaction[1])
     active: set[int] = set()
@@ -171,7 +171,7 @@ def _committed(stored: Buffer, wanted: Wanted) -> Iterable[tuple[int, BatchHeade
         elif header.last_offset < wanted.start or header.base_offset >= wanted.end or not header.record_count:
             continue
         elif header.is_transactional and header.producer_id in active:
-            _note_aborted(header, wanted)
+            _collect_aborted(header, wanted)
         else:
             yield position, header
 
@@ -184,7 +184,7 @@ def _is_abort(stored: Buffer, position: int) -> bool:
 # -- the fields of all records at once
 
 
-def _fields(data: Bytes, headers: list[BatchHeader], start: Numbers) -> Located:
+def _fields(data: Bytes, headers: list[BatchHeader], start: Numbers) -> LocatedRecords:
     counts = [header.record_count for header in headers]
 
     def spread(values: list[int]) -> Numbers:
@@ -204,7 +204,7 @@ def _fields(data: Bytes, headers: list[BatchHeader], start: Numbers) -> Located:
     append_ms = spread([header.max_timestamp_ms for header in headers])
     kind = spread([int(header.is_log_append_time) for header in headers])
     sequence = spread([header.base_sequence for header in headers])
-    return Located(
+    return LocatedRecords(
         data,
         spread([header.base_offset for header in headers]) + delta,
         np.where(kind == 1, append_ms, base_ms + time),
@@ -245,15 +245,15 @@ def _read_varints(data: Bytes, position: Numbers) -> tuple[Numbers, Numbers]:
     return value, after
 
 
-def _read_bytes(data: Bytes, position: Numbers) -> tuple[Fields, Numbers]:
+def _read_bytes(data: Bytes, position: Numbers) -> tuple[FieldLocations, Numbers]:
     length, position = read_varints(data, position)
     end = position + np.maximum(length, 0)
     if len(end) and int(end.max()) > len(data):
         raise BadRecords("a field is longer than its record")
-    return Fields(position, length), end
+    return FieldLocations(position, length), end
 
 
-def _cut(found: Located, wanted: Wanted) -> Located:
+def _trim_to_range(found: LocatedRecords, wanted: RecordRange) -> LocatedRecords:
     """Without the records of the first and the last batch that were not asked for."""
     inside = (found.offset >= wanted.start) & (found.offset < wanted.end)
     if bool(inside.all()):
@@ -261,10 +261,12 @@ def _cut(found: Located, wanted: Wanted) -> Located:
     return keep(found, np.flatnonzero(inside))
 
 
-def keep(found: Located, rows: Any) -> Located:
+def keep(found: LocatedRecords, rows: Any) -> LocatedRecords:
     """Of these rows alone: numbers, or a slice."""
     columns: list[Any] = [
-        Fields(column.position[rows], column.length[rows]) if isinstance(column, Fields) else column[rows]
+        FieldLocations(column.position[rows], column.length[rows])
+        if isinstance(column, FieldLocations)
+        else column[rows]
         for column in found[1:]
     ]
-    return Located(found.data, *columns)
+    return LocatedRecords(found.data, *columns)

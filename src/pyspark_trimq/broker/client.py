@@ -21,19 +21,19 @@ class StreamKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ends:
+class StreamBounds:
     """`end` is where a reader of the chosen isolation has to stop for now, `last` where others do. `id` is that of the
-    topic, another one when it was deleted and made anew; empty where topics have none. `gives_away`: of a queue, whose
-    messages go when consumers acknowledge them, which is no loss."""
+    topic, another one when it was deleted and made anew; empty where topics have none. `deletes_on_ack`: of a queue,
+    whose messages go when consumers acknowledge them, which is no loss."""
 
     start: int
     end: int
     last: int
     id: str = ""
-    gives_away: bool = False
+    deletes_on_ack: bool = False
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """What one task reads: from `start` to, exclusively, `end`."""
 
     key: StreamKey
@@ -41,11 +41,11 @@ class Range(NamedTuple):
     end: int
 
 
-class Port(Protocol):
+class BrokerClient(Protocol):
     def topics(self) -> list[str]:
         """Those that are somebody's: what brokers and sinks have for themselves is reached by its name only."""
 
-    def ends(self, topic: str) -> dict[int, Ends]:
+    def ends(self, topic: str) -> dict[int, StreamBounds]:
         """By stream. Mistake: there is no such topic."""
 
     def sizes(self, topic: str) -> dict[int, int]:
@@ -57,43 +57,43 @@ class Port(Protocol):
     def at_time(self, topic: str, time_ms: int) -> dict[int, int]:
         """The first offset of each stream that is not older; its end if there is none."""
 
-    def read(self, wanted: Range, schema: pa.Schema, fails_on_loss: bool) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: OffsetRange, schema: pa.Schema, fails_on_loss: bool) -> Iterator[pa.RecordBatch]:
         """Lost: messages are gone, unless that is not to fail."""
 
-    def commit(self, group: str, offsets: Mapping[StreamKey, int], note: str) -> None:
+    def commit(self, group: str, offsets: Mapping[StreamKey, int], metadata: str) -> None:
         """Tell how far a group has read."""
 
-    def find_group(self, prefix: str, note: str) -> str | None:
+    def find_group(self, prefix: str, metadata: str) -> str | None:
         """The group of which something was told with this note."""
 
     @property
     def encryption(self) -> Encryption | None:
         """None: its connections are plain."""
 
-    def forget_request(self, group: str) -> tuple[str, int, list[bytes]]:
+    def delete_group_request(self, group: str) -> tuple[str, int, list[bytes]]:
         """A host, a port, and what to send there, one after the other, when the group is to be forgotten."""
 
     def close(self) -> None: ...
 
 
-def open_port(
+def open_broker_client(
     bootstrap: str,
     namespace: str,
     is_committed: bool,
-    is_known: bool = False,
+    waits_for_broker: bool = False,
     login: Login | None = None,
     encryption: Encryption | None = None,
-) -> Port:
-    """`is_known`: the broker was there before, and is waited for. Mistake: the address is none."""
+) -> BrokerClient:
+    """`waits_for_broker`: the broker was there before, and is waited for. Mistake: the address is none."""
     if bootstrap.startswith(("http://", "https://")):
-        from pyspark_trimq.broker.http_client import HttpPort
+        from pyspark_trimq.broker.http_client import HttpBrokerClient
 
-        return HttpPort(bootstrap, namespace, is_committed, is_known, login, encryption)
-    from pyspark_trimq.broker.kafka_client import KafkaPort
+        return HttpBrokerClient(bootstrap, namespace, is_committed, waits_for_broker, login, encryption)
+    from pyspark_trimq.broker.kafka_client import KafkaBrokerClient
 
     if namespace:
         raise Mistake("the option namespace needs the HTTP port: set bootstrap to http://host:8180")
-    return KafkaPort(bootstrap, is_committed, is_known, login, encryption)
+    return KafkaBrokerClient(bootstrap, is_committed, waits_for_broker, login, encryption)
 
 
 # Tokens of sinks are cursors on a topic without messages, one per partition of it: a group with a lag of nothing.
@@ -109,7 +109,7 @@ def chunk_bytes(messages: int) -> int:
     return max(SMALL_CHUNK_BYTES, min(messages * _BYTES_PER_MESSAGE, _CHUNK_BYTES))
 
 
-def lost_range(wanted: Range, offset: int, start: int | None, end: int | None, fails_on_loss: bool) -> int:
+def offset_after_loss(wanted: OffsetRange, offset: int, start: int | None, end: int | None, fails_on_loss: bool) -> int:
     """Where to go on, now that there is nothing at `offset`; no `start` and `end`: the stream is gone. Lost: not at
     all."""
     key = wanted.key
@@ -123,12 +123,13 @@ def lost_range(wanted: Range, offset: int, start: int | None, end: int | None, f
 
 
 def find_kafka_address(
-    bootstrap: str, login: Login | None = None, is_known: bool = False, encryption: Encryption | None = None
+    bootstrap: str, login: Login | None = None, waits_for_broker: bool = False, encryption: Encryption | None = None
 ) -> str:
-    """The Kafka port of the broker that either address names. `is_known`: it was there before, and is waited for."""
+    """The Kafka port of the broker that either address names. `waits_for_broker`: it was there before, and is waited
+    for."""
     if not bootstrap.startswith(("http://", "https://")):
         return bootstrap
-    from pyspark_trimq.broker.http_client import HttpPort
+    from pyspark_trimq.broker.http_client import HttpBrokerClient
 
-    with closing(HttpPort(bootstrap, "", True, is_known, login, encryption)) as port:
+    with closing(HttpBrokerClient(bootstrap, "", True, waits_for_broker, login, encryption)) as port:
         return port.kafka_address()

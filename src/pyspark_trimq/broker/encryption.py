@@ -15,27 +15,27 @@ from pyspark_trimq.mistakes import Mistake
 
 CA_FILE = "caFile"
 HTTPS = "https://"
-SYSTEMS_OWN = "SSL_CERT_FILE"  # names other authorities than those of the system, to Python by itself
+CA_FILE_VARIABLE = "SSL_CERT_FILE"  # names other authorities than those of the system, to Python by itself
 
 _CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Encryption:
-    """`authorities`: certificates of those who may vouch for the broker; "": those that the system trusts."""
+    """`ca_certificates`: certificates of those who may vouch for the broker; "": those that the system trusts."""
 
-    authorities: str = field(default="", repr=False)
+    ca_certificates: str = field(default="", repr=False)
 
     def context(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cadata=self.authorities or None)
+        return ssl.create_default_context(cadata=self.ca_certificates or None)
 
     def client_settings(self) -> dict[str, str]:
         """For librdkafka."""
         found = {"security.protocol": "SSL"}
-        if self.authorities:
-            found["ssl.ca.pem"] = self.authorities
-        elif SYSTEMS_OWN in os.environ:
-            found["ssl.ca.location"] = os.environ[SYSTEMS_OWN]
+        if self.ca_certificates:
+            found["ssl.ca.pem"] = self.ca_certificates
+        elif CA_FILE_VARIABLE in os.environ:
+            found["ssl.ca.location"] = os.environ[CA_FILE_VARIABLE]
         return found
 
 
@@ -79,7 +79,7 @@ def client_settings(login: Login | None, encryption: Encryption | None, given: M
     return found
 
 
-def not_trusted(address: str, error: ssl.SSLCertVerificationError) -> Mistake:
+def untrusted_certificate_error(address: str, error: ssl.SSLCertVerificationError) -> Mistake:
     """What to say of a broker whose certificate does not convince."""
     return Mistake(
         f"the certificate of the broker at {address} is not trusted ({error.verify_message or error}): give the option "

@@ -11,35 +11,42 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pyarrow as pa
 
-from pyspark_trimq.broker.client import TOKEN_TOPIC, Ends, Range, StreamKey, chunk_bytes, lost_range
-from pyspark_trimq.broker.encryption import HTTPS, Encryption, not_trusted
+from pyspark_trimq.broker.client import (
+    TOKEN_TOPIC,
+    OffsetRange,
+    StreamBounds,
+    StreamKey,
+    chunk_bytes,
+    offset_after_loss,
+)
+from pyspark_trimq.broker.encryption import HTTPS, Encryption, untrusted_certificate_error
 from pyspark_trimq.broker.login import Login, refused
-from pyspark_trimq.broker.retry import Patience
+from pyspark_trimq.broker.retry import RetryPolicy
 from pyspark_trimq.mistakes import Lost, Mistake, TopicMistake, Unreachable
 
 if TYPE_CHECKING:
     from pyspark_trimq.arrow.decoders import Decode
 
 _TIMEOUT_S = 60
-_NO_LOGIN, _NOT_ALLOWED = 401, 403
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 
-class Refused(Exception):
+class HttpRefused(Exception):
     """The broker said no."""
 
-    def __init__(self, status: int, told: dict[str, Any]) -> None:
-        super().__init__(str(told.get("message", f"status {status}")))
+    def __init__(self, status: int, details: dict[str, Any]) -> None:
+        super().__init__(str(details.get("message", f"status {status}")))
         self.status = status
-        self.told = told
+        self.details = details
 
 
-class HttpPort:
+class HttpBrokerClient:
     def __init__(
         self,
         url: str,
         namespace: str,
         is_committed: bool,
-        is_known: bool = False,
+        waits_for_broker: bool = False,
         login: Login | None = None,
         encryption: Encryption | None = None,
     ) -> None:
@@ -55,12 +62,14 @@ class HttpPort:
         self._headers = {} if login is None else {"Authorization": login.basic()}
         self.encryption = (encryption or Encryption()) if url.startswith(HTTPS) else None
         self._connection = make_connection(parts.hostname, parts.port, _TIMEOUT_S, self.encryption)
-        self._patience = Patience(is_known)
+        self._retry_policy = RetryPolicy(waits_for_broker)
         self._namespace = {"namespace": namespace} if namespace else {}
         self._isolation = "read_committed" if is_committed else "read_uncommitted"
         self._end_name = "stable_end" if is_committed else "end"
-        self._sent = ""  # what was asked for in advance
-        self._room = bytearray()  # holds the last answer; new memory for each would cost as much as to fill it
+        self._prefetched_target = ""  # what was asked for in advance
+        self._receive_buffer = (
+            bytearray()
+        )  # holds the last answer; new memory for each would cost as much as to fill it
 
     def close(self) -> None:
         self._connection.close()
@@ -78,11 +87,11 @@ class HttpPort:
         listed = self._json("/api/streams")["topics"]
         return [each["name"] for each in listed if not each.get("internal") and each["name"] != TOKEN_TOPIC]
 
-    def ends(self, topic: str) -> dict[int, Ends]:
+    def ends(self, topic: str) -> dict[int, StreamBounds]:
         found = self._topic(topic)
-        id, gives_away = str(found.get("id", "")), bool(found.get("gives_away"))
+        id, deletes_on_ack = str(found.get("id", "")), bool(found.get("gives_away"))
         return {
-            row["stream"]: Ends(row["start"], row[self._end_name], row["end"], id, gives_away)
+            row["stream"]: StreamBounds(row["start"], row[self._end_name], row["end"], id, deletes_on_ack)
             for row in found["streams"]
         }
 
@@ -100,14 +109,14 @@ class HttpPort:
         try:
             found: dict[str, Any] = self._json(f"/api/streams/{quote(topic, safe='')}", **query)
             return found
-        except Refused as refused:
+        except HttpRefused as refused:
             if refused.status == 404:
                 raise TopicMistake(f"there is no topic or queue {topic!r} at {self._url}") from None
             raise Unreachable(f"the broker at {self._url} says no: {refused}") from None
 
     # -- messages
 
-    def read(self, wanted: Range, schema: pa.Schema, fails_on_loss: bool) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: OffsetRange, schema: pa.Schema, fails_on_loss: bool) -> Iterator[pa.RecordBatch]:
         # Loaded by those who read: whoever plans a query starts a third faster without it.
         from pyspark_trimq.arrow.decoders import decoder_for
 
@@ -115,17 +124,17 @@ class HttpPort:
         decode: Decode | None = None
         while offset < end:
             try:
-                body = self._ask("GET", self._log_target(wanted, offset))
-            except Refused as refused:
+                body = self._request("GET", self._log_target(wanted, offset))
+            except HttpRefused as refused:
                 if refused.status not in (404, 416):
                     raise
-                told = refused.told
-                offset = lost_range(wanted, offset, told.get("start"), told.get("end"), fails_on_loss)
+                details = refused.details
+                offset = offset_after_loss(wanted, offset, details.get("start"), details.get("end"), fails_on_loss)
                 continue
-            head_end = self._room.index(b"\n", 0, len(body)) + 1
+            head_end = self._receive_buffer.index(b"\n", 0, len(body)) + 1
             head = json.loads(bytes(body[:head_end]))
             if offset < head["next"] < end:
-                self._send(self._log_target(wanted, head["next"]))
+                self._prefetch(self._log_target(wanted, head["next"]))
             if decode is None:
                 decode = decoder_for(head["home"], schema, wanted.key)
             yield from decode(body[head_end:], offset, end, head["aborted"])
@@ -133,27 +142,27 @@ class HttpPort:
                 raise Lost(f"{topic} {number} ends at {offset}, where messages up to {end} were to be read")
             offset = head["next"]
 
-    def _log_target(self, wanted: Range, offset: int) -> str:
+    def _log_target(self, wanted: OffsetRange, offset: int) -> str:
         size = chunk_bytes(wanted.end - offset)
         query = {"from": str(offset), "max_bytes": str(size), "isolation": self._isolation}
         return self._target(f"/log/{quote(wanted.key.topic, safe='')}/{wanted.key.number}", query)
 
     # -- groups
 
-    def commit(self, group: str, offsets: Mapping[StreamKey, int], note: str) -> None:
+    def commit(self, group: str, offsets: Mapping[StreamKey, int], metadata: str) -> None:
         rows = [{"topic": key.topic, "stream": key.number, "offset": offset} for key, offset in offsets.items()]
-        body = json.dumps({"cursors": rows, "note": note}).encode()
-        self._ask("PUT", self._target(f"/api/groups/{quote(group, safe='')}/cursors", {}), body)
+        body = json.dumps({"cursors": rows, "note": metadata}).encode()
+        self._request("PUT", self._target(f"/api/groups/{quote(group, safe='')}/cursors", {}), body)
 
-    def find_group(self, prefix: str, note: str) -> str | None:
+    def find_group(self, prefix: str, metadata: str) -> str | None:
         for group in self._json("/api/groups")["groups"]:
             if group["name"].startswith(prefix):
                 cursors = self._json(f"/api/groups/{quote(group['name'], safe='')}")["cursors"]
-                if any(cursor.get("note") == note for cursor in cursors):
+                if any(cursor.get("note") == metadata for cursor in cursors):
                     return str(group["name"])
         return None
 
-    def forget_request(self, group: str) -> tuple[str, int, list[bytes]]:
+    def delete_group_request(self, group: str) -> tuple[str, int, list[bytes]]:
         target = f"/api/groups/{quote(group, safe='')}?{urlencode(self._namespace)}"
         host, port = self._connection.host, self._connection.port
         headers = {"Host": host, "Connection": "close", **self._headers}
@@ -163,38 +172,40 @@ class HttpPort:
     # -- requests
 
     def _json(self, path: str, **query: str) -> Any:
-        return json.loads(bytes(self._ask("GET", self._target(path, query))))
+        return json.loads(bytes(self._request("GET", self._target(path, query))))
 
     def _target(self, path: str, query: Mapping[str, str]) -> str:
         return f"{path}?{urlencode({**self._namespace, **query})}"
 
-    def _ask(self, method: str, target: str, body: bytes | None = None) -> memoryview:
+    def _request(self, method: str, target: str, body: bytes | None = None) -> memoryview:
         """The answer, which is there until something else is asked."""
-        status, received = self._patience.ask(
+        status, received = self._retry_policy.call(
             lambda: self._exchange(method, target, body),
             lambda error: Unreachable(f"the broker at {self._url} does not answer: {error}"),
         )
-        if status == _NO_LOGIN:
+        if status == _UNAUTHORIZED:
             raise refused(self._url, self._login)
-        if status == _NOT_ALLOWED:
-            raise Mistake(f"the broker at {self._url} says no: {_told(received).get('message', 'not allowed')}")
+        if status == _FORBIDDEN:
+            raise Mistake(
+                f"the broker at {self._url} says no: {_error_details(received).get('message', 'not allowed')}"
+            )
         if status >= 400:
-            raise Refused(status, _told(received))
+            raise HttpRefused(status, _error_details(received))
         return received
 
-    def _send(self, target: str) -> None:
+    def _prefetch(self, target: str) -> None:
         """Ask for what is needed next, so that the broker answers while the last answer is worked on."""
         try:
             self._connection.request("GET", target, None, self._headers)
-            self._sent = target
+            self._prefetched_target = target
         except (OSError, HTTPException):
             self._connection.close()  # it is asked for again, patiently, when it is needed
 
     def _exchange(self, method: str, target: str, body: bytes | None) -> tuple[int, memoryview]:
-        is_sent = self._sent == target
-        if self._sent and not is_sent:
+        is_sent = self._prefetched_target == target
+        if self._prefetched_target and not is_sent:
             self._connection.close()  # its answer is not wanted any more
-        self._sent = ""
+        self._prefetched_target = ""
         try:
             if not is_sent:
                 self._connection.request(method, target, body, self._headers)
@@ -202,7 +213,7 @@ class HttpPort:
             return response.status, self._receive(response)
         except ssl.SSLCertVerificationError as error:
             self._connection.close()
-            raise not_trusted(self._url, error) from None
+            raise untrusted_certificate_error(self._url, error) from None
         except (OSError, HTTPException) as error:
             self._connection.close()
             raise OSError(str(error) or type(error).__name__) from error
@@ -210,11 +221,11 @@ class HttpPort:
     def _receive(self, response: HTTPResponse) -> memoryview:
         size = response.length
         if size is None:  # it comes in pieces
-            self._room = bytearray(response.read())
-            return memoryview(self._room)
-        if len(self._room) < size:
-            self._room = bytearray(size)
-        room = memoryview(self._room)[:size]
+            self._receive_buffer = bytearray(response.read())
+            return memoryview(self._receive_buffer)
+        if len(self._receive_buffer) < size:
+            self._receive_buffer = bytearray(size)
+        room = memoryview(self._receive_buffer)[:size]
         got = 0
         while got < size:
             more = response.readinto(room[got:])
@@ -231,9 +242,9 @@ def make_connection(host: str, port: int | None, timeout_s: float, encryption: E
     return HTTPSConnection(host, port, timeout=timeout_s, context=encryption.context())
 
 
-def _told(received: memoryview) -> dict[str, Any]:
+def _error_details(received: memoryview) -> dict[str, Any]:
     try:
-        told = json.loads(bytes(received))
+        details = json.loads(bytes(received))
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return details if isinstance(details, dict) else {}

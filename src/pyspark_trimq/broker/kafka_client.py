@@ -11,48 +11,56 @@ import pyarrow as pa
 from pyspark_trimq.arrow.decoders import decoder_for
 from pyspark_trimq.broker import kafka_metadata
 from pyspark_trimq.broker import kafka_wire as wire
-from pyspark_trimq.broker.client import SMALL_CHUNK_BYTES, TOKEN_TOPIC, Ends, Range, StreamKey, chunk_bytes, lost_range
+from pyspark_trimq.broker.client import (
+    SMALL_CHUNK_BYTES,
+    TOKEN_TOPIC,
+    OffsetRange,
+    StreamBounds,
+    StreamKey,
+    chunk_bytes,
+    offset_after_loss,
+)
 from pyspark_trimq.broker.encryption import Encryption
 from pyspark_trimq.broker.login import Login
-from pyspark_trimq.broker.retry import Patience
+from pyspark_trimq.broker.retry import RetryPolicy
 from pyspark_trimq.mistakes import Lost, Mistake, TopicMistake, Unreachable
 from trimq.formats.kafka_batch.header import LENGTH_ENDS_AT, read_header
 
-KAFKAS_HOME = "partition-log"
+PARTITION_LOG = "partition-log"
 
 # Tries until the metadata tells a leader that knows that it is one.
 _TRIES = 5
 
 # Answers without messages, each after a second, until it is believed that none will come.
-_EMPTY_ANSWERS = 60
+_MAX_EMPTY_FETCHES = 60
 
 
-class KafkaPort:
+class KafkaBrokerClient:
     def __init__(
         self,
         bootstrap: str,
         is_committed: bool,
-        is_known: bool = False,
+        waits_for_broker: bool = False,
         login: Login | None = None,
         encryption: Encryption | None = None,
     ) -> None:
         self._login = login
         self.encryption = encryption
         self._context = None if encryption is None else encryption.context()
-        self._patience = Patience(is_known)
+        self._retry_policy = RetryPolicy(waits_for_broker)
         self._bootstrap = [_address(part) for part in bootstrap.split(",")]
         self._is_committed = is_committed
-        self._wires: dict[wire.Address, wire.Wire] = {}
+        self._connections: dict[wire.Address, wire.BrokerConnection] = {}
         self._leaders: dict[StreamKey, wire.Address] = {}
         self._metadata_version: tuple[int, int] | None = None
 
     def close(self) -> None:
-        for one in self._wires.values():
+        for one in self._connections.values():
             one.close()
 
     # -- what there is
 
-    def greet(self) -> None:
+    def check_access(self) -> None:
         """Mistake: whoever answers does not let us in."""
         self._metadata([])
 
@@ -60,12 +68,12 @@ class KafkaPort:
         found = self._metadata(None).topics.items()
         return sorted(name for name, each in found if not (each.error or each.is_internal or name == TOKEN_TOPIC))
 
-    def ends(self, topic: str) -> dict[int, Ends]:
+    def ends(self, topic: str) -> dict[int, StreamBounds]:
         id = self._look_up(topic)  # anew: it may be another topic of this name, or have more partitions
         starts, lasts = self._offsets(topic, wire.EARLIEST), self._offsets(topic, wire.LATEST, False)
         ends = self._offsets(topic, wire.LATEST) if self._is_committed else lasts
         return {
-            number: Ends(start, ends.get(number, start), lasts.get(number, start), id)
+            number: StreamBounds(start, ends.get(number, start), lasts.get(number, start), id)
             for number, start in starts.items()
         }
 
@@ -73,19 +81,19 @@ class KafkaPort:
         found: dict[int, int] = {}
         for leader, numbers in self._by_leader(topic).items():
             request = kafka_metadata.sizes_request(topic, numbers)
-            found |= kafka_metadata.read_sizes(self._wire(leader).ask(kafka_metadata.DESCRIBE_LOG_DIRS, request))
-        untold = {number: each for number, each in self.ends(topic).items() if number not in found}
-        return found | {number: self._judge_size(StreamKey(topic, number), each) for number, each in untold.items()}
+            found |= kafka_metadata.read_sizes(self._connection(leader).call(kafka_metadata.DESCRIBE_LOG_DIRS, request))
+        missing = {number: each for number, each in self.ends(topic).items() if number not in found}
+        return found | {number: self._estimate_size(StreamKey(topic, number), each) for number, each in missing.items()}
 
-    def _judge_size(self, key: StreamKey, ends: Ends) -> int:
+    def _estimate_size(self, key: StreamKey, ends: StreamBounds) -> int:
         """By the first messages, for users who may not know how large logs are."""
-        stored, after = _whole(self._fetch(key, ends.start, SMALL_CHUNK_BYTES).records)
+        stored, after = _complete_batches(self._fetch(key, ends.start, SMALL_CHUNK_BYTES).records)
         messages = 0 if after is None else after - ends.start
         return len(stored) * (ends.last - ends.start) // messages if messages > 0 else 0
 
     def home(self, topic: str) -> str:
         self._leaders_of(topic)
-        return KAFKAS_HOME
+        return PARTITION_LOG
 
     def at_time(self, topic: str, time_ms: int) -> dict[int, int]:
         found, ends = self._offsets(topic, time_ms), self._offsets(topic, wire.LATEST)
@@ -97,12 +105,14 @@ class KafkaPort:
             found: dict[int, tuple[int, int]] = {}
             for leader, numbers in self._by_leader(topic).items():
                 request = wire.list_offsets_request(topic, numbers, time_ms, is_committed)
-                found |= wire.read_offsets(self._wire(leader).ask(wire.LIST_OFFSETS, request))
+                found |= wire.read_offsets(self._connection(leader).call(wire.LIST_OFFSETS, request))
             errors = {error for error, _ in found.values() if error}
             if not errors:
                 return {number: offset for number, (_, offset) in sorted(found.items())}
-            if not errors <= {wire.UNKNOWN_TOPIC, *wire.STALE}:
-                raise Unreachable(f"the broker does not tell the offsets of {topic!r}: {wire.Refused(errors.pop())}")
+            if not errors <= {wire.UNKNOWN_TOPIC, *wire.STALE_METADATA}:
+                raise Unreachable(
+                    f"the broker does not tell the offsets of {topic!r}: {wire.KafkaRefused(errors.pop())}"
+                )
             self._forget(topic)
         raise Unreachable(f"no broker leads all partitions of {topic!r} now: try again")
 
@@ -122,19 +132,21 @@ class KafkaPort:
     def _look_up(self, topic: str) -> str:
         """Who leads the partitions is known after this. The topic's id."""
         found = self._metadata([topic])
-        facts = found.topics.get(topic)
-        if facts is not None and facts.error == wire.TOPIC_NOT_ALLOWED:
-            raise Mistake(f"the broker at {self._bootstrap[0]} says no: {self._who()} may do nothing with {topic!r}")
+        topic_metadata = found.topics.get(topic)
+        if topic_metadata is not None and topic_metadata.error == wire.TOPIC_NOT_ALLOWED:
+            raise Mistake(
+                f"the broker at {self._bootstrap[0]} says no: {self._user_text()} may do nothing with {topic!r}"
+            )
         self._forget(topic)
-        if facts is None or facts.error or not facts.leaders:
+        if topic_metadata is None or topic_metadata.error or not topic_metadata.leaders:
             raise TopicMistake(f"there is no topic {topic!r} at {self._bootstrap[0]}")
-        for number, leader in facts.leaders.items():
+        for number, leader in topic_metadata.leaders.items():
             if leader not in found.brokers:
                 raise Unreachable(f"partition {number} of {topic!r} has no leader now: try again")
             self._leaders[StreamKey(topic, number)] = found.brokers[leader]
-        return facts.id
+        return topic_metadata.id
 
-    def _who(self) -> str:
+    def _user_text(self) -> str:
         return "who does not log in" if self._login is None else f"the user {self._login.user!r}"
 
     def _forget(self, topic: str) -> None:
@@ -144,46 +156,46 @@ class KafkaPort:
         last = None
         for address in self._bootstrap:
             try:
-                asked = self._wire(address)
+                asked = self._connection(address)
                 version = self._metadata_version
                 if version is None:
-                    version = kafka_metadata.metadata_version(asked.ask(kafka_metadata.API_VERSIONS, b""))
+                    version = kafka_metadata.metadata_version(asked.call(kafka_metadata.API_VERSIONS, b""))
                     self._metadata_version = version
-                answer = asked.ask(version, kafka_metadata.metadata_request(version, topics))
-                return kafka_metadata.read_metadata(version, answer)
+                response = asked.call(version, kafka_metadata.metadata_request(version, topics))
+                return kafka_metadata.read_metadata(version, response)
             except Unreachable as error:
                 last = error
         assert last is not None
         raise last
 
-    def _wire(self, address: wire.Address) -> wire.Wire:
-        if address not in self._wires:
-            self._wires[address] = wire.Wire(address, self._patience, self._login, self._context)
-        return self._wires[address]
+    def _connection(self, address: wire.Address) -> wire.BrokerConnection:
+        if address not in self._connections:
+            self._connections[address] = wire.BrokerConnection(address, self._retry_policy, self._login, self._context)
+        return self._connections[address]
 
     # -- messages
 
-    def read(self, wanted: Range, schema: pa.Schema, fails_on_loss: bool) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: OffsetRange, schema: pa.Schema, fails_on_loss: bool) -> Iterator[pa.RecordBatch]:
         key, offset, end = wanted
-        decode = decoder_for(KAFKAS_HOME, schema, key)
+        decode = decoder_for(PARTITION_LOG, schema, key)
         size, empty = chunk_bytes(end - offset), 0
         while offset < end:
             try:
                 found = self._fetch(key, offset, size)
                 span = self._span(key) if found.error == wire.OFFSET_OUT_OF_RANGE else None
             except TopicMistake:
-                offset = lost_range(wanted, offset, None, None, fails_on_loss)
+                offset = offset_after_loss(wanted, offset, None, None, fails_on_loss)
                 continue
             if span is not None:
-                offset = lost_range(wanted, offset, *span, fails_on_loss)
+                offset = offset_after_loss(wanted, offset, *span, fails_on_loss)
                 continue
-            stored, next_offset = _whole(found.records)
+            stored, next_offset = _complete_batches(found.records)
             if next_offset is None:
                 if len(found.records) >= size:  # one batch is larger than that
                     size *= 2
                     continue
                 empty += 1
-                if found.end < end or empty == _EMPTY_ANSWERS:
+                if found.end < end or empty == _MAX_EMPTY_FETCHES:
                     raise Lost(f"{key.topic} {key.number} gives nothing from {offset} on, up to {end} was to be read")
                 continue  # the broker still reads from its disk
             empty = 0
@@ -193,63 +205,65 @@ class KafkaPort:
     def _span(self, key: StreamKey) -> tuple[int, int]:
         return self._offsets(key.topic, wire.EARLIEST)[key.number], self._offsets(key.topic, wire.LATEST)[key.number]
 
-    def _fetch(self, key: StreamKey, offset: int, size: int) -> wire.Fetched:
+    def _fetch(self, key: StreamKey, offset: int, size: int) -> wire.FetchedPartition:
         for _ in range(_TRIES):
             leader = self._leaders_of(key.topic).get(key.number)
             if leader is None:
                 raise TopicMistake(f"the topic {key.topic!r} has no partition {key.number}")
             request = wire.fetch_request(key.topic, key.number, offset, size, self._is_committed)
-            found = wire.read_fetched(self._wire(leader).ask(wire.FETCH, request))
-            if found.error not in (wire.UNKNOWN_TOPIC, *wire.STALE):
+            found = wire.read_fetched(self._connection(leader).call(wire.FETCH, request))
+            if found.error not in (wire.UNKNOWN_TOPIC, *wire.STALE_METADATA):
                 break
             self._forget(key.topic)
         if found.error not in (0, wire.OFFSET_OUT_OF_RANGE):
-            raise Unreachable(f"{key.topic} {key.number} cannot be read: {wire.Refused(found.error)}")
+            raise Unreachable(f"{key.topic} {key.number} cannot be read: {wire.KafkaRefused(found.error)}")
         return found
 
     # -- groups
 
-    def _coordinator(self, group: str) -> wire.Wire:
-        answer = self._wire(self._bootstrap[0]).ask(wire.FIND_COORDINATOR, wire.text(group))
-        if (error := answer.int16()) != 0:
-            raise wire.Refused(error)
-        answer.int32()
-        return self._wire(wire.Address(answer.text(), answer.int32()))
+    def _coordinator(self, group: str) -> wire.BrokerConnection:
+        response = self._connection(self._bootstrap[0]).call(wire.FIND_COORDINATOR, wire.text(group))
+        if (error := response.int16()) != 0:
+            raise wire.KafkaRefused(error)
+        response.int32()
+        return self._connection(wire.Address(response.text(), response.int32()))
 
-    def commit(self, group: str, offsets: Mapping[StreamKey, int], note: str) -> None:
+    def commit(self, group: str, offsets: Mapping[StreamKey, int], metadata: str) -> None:
         by_topic: dict[str, dict[int, int]] = {}
         for key, offset in offsets.items():
             by_topic.setdefault(key.topic, {})[key.number] = offset
-        request = wire.commit_request(group, by_topic, note)
-        wire.read_commit(self._coordinator(group).ask(wire.OFFSET_COMMIT, request))
+        request = wire.commit_request(group, by_topic, metadata)
+        wire.read_commit(self._coordinator(group).call(wire.OFFSET_COMMIT, request))
 
-    def find_group(self, prefix: str, note: str) -> str | None:
-        answer = self._wire(self._bootstrap[0]).ask(wire.LIST_GROUPS, b"")
-        if (error := answer.int16()) != 0:
-            raise wire.Refused(error)
-        for group, _ in answer.array(lambda: (answer.text(), answer.text())):
+    def find_group(self, prefix: str, metadata: str) -> str | None:
+        response = self._connection(self._bootstrap[0]).call(wire.LIST_GROUPS, b"")
+        if (error := response.int16()) != 0:
+            raise wire.KafkaRefused(error)
+        for group, _ in response.array(lambda: (response.text(), response.text())):
             if group.startswith(prefix):
                 request = wire.text(group) + struct.pack(">i", -1)
-                if note in wire.read_notes(self._coordinator(group).ask(wire.OFFSET_FETCH, request)):
+                if metadata in wire.read_offset_metadata(self._coordinator(group).call(wire.OFFSET_FETCH, request)):
                     return group
         return None
 
-    def forget_request(self, group: str) -> tuple[str, int, list[bytes]]:
+    def delete_group_request(self, group: str) -> tuple[str, int, list[bytes]]:
         host, port = self._coordinator(group).address
-        before = () if self._login is None else wire.login_frames(self._login)
+        before = () if self._login is None else wire.sasl_frames(self._login)
         return host, port, [*before, wire.frame(wire.DELETE_GROUPS, wire.array([wire.text(group)]))]
 
 
-_let_in: set[tuple[str, Login | None, Encryption | None]] = set()
+_checked_logins: set[tuple[str, Login | None, Encryption | None]] = set()
 
 
 def check_login(bootstrap: str, login: Login | None, encryption: Encryption | None) -> None:
     """Once per process: workers are used again. A broker that restarts is waited for. Mistake: it does not let this
     user in, or is not to be trusted, which the Kafka client would try again and again."""
-    if (bootstrap, login, encryption) not in _let_in:
-        with closing(KafkaPort(bootstrap, True, is_known=True, login=login, encryption=encryption)) as port:
-            port.greet()
-        _let_in.add((bootstrap, login, encryption))
+    if (bootstrap, login, encryption) not in _checked_logins:
+        with closing(
+            KafkaBrokerClient(bootstrap, True, waits_for_broker=True, login=login, encryption=encryption)
+        ) as port:
+            port.check_access()
+        _checked_logins.add((bootstrap, login, encryption))
 
 
 def _address(part: str) -> wire.Address:
@@ -259,7 +273,7 @@ def _address(part: str) -> wire.Address:
     return wire.Address(host.strip("[]"), int(port))
 
 
-def _whole(records: memoryview) -> tuple[memoryview, int | None]:
+def _complete_batches(records: memoryview) -> tuple[memoryview, int | None]:
     """Without a last batch that was cut short, and the offset after the others. None: there is no whole one."""
     size, next_offset = 0, None
     while len(records) - size >= LENGTH_ENDS_AT:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
-from pyspark_trimq.broker.kafka_wire import Address, Answer, array, int32, text
+from pyspark_trimq.broker.kafka_wire import Address, ResponseReader, array, int32, text
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ METADATA, METADATA_WITH_IDS = (3, 4), (3, 10)
 _NO_ID = uuid.UUID(int=0)
 
 
-class TopicFacts(NamedTuple):
+class TopicMetadata(NamedTuple):
     """`id`: empty, if the broker gives topics none. `is_internal`: the broker has it for itself."""
 
     error: int
@@ -28,13 +28,13 @@ class TopicFacts(NamedTuple):
 
 class Metadata(NamedTuple):
     brokers: dict[int, Address]
-    topics: dict[str, TopicFacts]
+    topics: dict[str, TopicMetadata]
 
 
-def metadata_version(answer: Answer) -> tuple[int, int]:
+def metadata_version(response: ResponseReader) -> tuple[int, int]:
     """The one to ask for, by an answer to API_VERSIONS."""
-    answer.int16()
-    versions = answer.array(lambda: (answer.int16(), answer.int16(), answer.int16()))
+    response.int16()
+    versions = response.array(lambda: (response.int16(), response.int16(), response.int16()))
     key, version = METADATA_WITH_IDS
     is_served = any(api == key and first <= version <= last for api, first, last in versions)
     return METADATA_WITH_IDS if is_served else METADATA
@@ -49,48 +49,50 @@ def metadata_request(version: tuple[int, int], topics: Iterable[str] | None) -> 
     return (int32(-1) if topics is None else array(text(name) for name in topics)) + b"\x00"
 
 
-def read_metadata(version: tuple[int, int], answer: Answer) -> Metadata:
-    return _with_ids(_Compact(answer)) if version == METADATA_WITH_IDS else _without_ids(answer)
+def read_metadata(version: tuple[int, int], response: ResponseReader) -> Metadata:
+    return (
+        _read_metadata_v10(_FlexibleReader(response)) if version == METADATA_WITH_IDS else _read_metadata_v4(response)
+    )
 
 
-def _without_ids(answer: Answer) -> Metadata:
-    answer.int32()
-    brokers = answer.array(lambda: (answer.int32(), answer.text(), answer.int32(), answer.text()))
-    answer.text()
-    answer.int32()
+def _read_metadata_v4(response: ResponseReader) -> Metadata:
+    response.int32()
+    brokers = response.array(lambda: (response.int32(), response.text(), response.int32(), response.text()))
+    response.text()
+    response.int32()
 
     def partition() -> tuple[int, int]:
-        answer.int16()
-        number, leader = answer.int32(), answer.int32()
-        answer.array(answer.int32)
-        answer.array(answer.int32)
+        response.int16()
+        number, leader = response.int32(), response.int32()
+        response.array(response.int32)
+        response.array(response.int32)
         return number, leader
 
-    def topic() -> tuple[str, TopicFacts]:
-        error, name = answer.int16(), answer.text()
-        is_internal = bool(answer.int8())
-        return name, TopicFacts(error, dict(answer.array(partition)), is_internal=is_internal)
+    def topic() -> tuple[str, TopicMetadata]:
+        error, name = response.int16(), response.text()
+        is_internal = bool(response.int8())
+        return name, TopicMetadata(error, dict(response.array(partition)), is_internal=is_internal)
 
-    topics = dict(answer.array(topic))
+    topics = dict(response.array(topic))
     return Metadata({id: Address(host, port) for id, host, port, _ in brokers}, topics)
 
 
-class _Compact:
+class _FlexibleReader:
     """Fields of the newer kind: lengths are short, and there may be more behind."""
 
-    def __init__(self, answer: Answer) -> None:
-        self.answer = answer
+    def __init__(self, response: ResponseReader) -> None:
+        self.response = response
         self.tags()
 
     def uvarint(self) -> int:
         found = shift = 0
-        while (byte := self.answer.take(1)[0]) & 0x80:
+        while (byte := self.response.take(1)[0]) & 0x80:
             found |= (byte & 0x7F) << shift
             shift += 7
         return found | byte << shift
 
     def text(self) -> str:
-        return bytes(self.answer.take(max(self.uvarint() - 1, 0))).decode()
+        return bytes(self.response.take(max(self.uvarint() - 1, 0))).decode()
 
     def array(self, read: Callable[[], T]) -> list[T]:
         return [read() for _ in range(self.uvarint() - 1)]
@@ -98,39 +100,39 @@ class _Compact:
     def tags(self) -> None:
         for _ in range(self.uvarint()):
             self.uvarint()
-            self.answer.take(self.uvarint())
+            self.response.take(self.uvarint())
 
 
-def _with_ids(compact: _Compact) -> Metadata:
-    answer = compact.answer
-    answer.int32()
+def _read_metadata_v10(compact: _FlexibleReader) -> Metadata:
+    response = compact.response
+    response.int32()
 
     def broker() -> tuple[int, Address]:
-        id, host, port = answer.int32(), compact.text(), answer.int32()
+        id, host, port = response.int32(), compact.text(), response.int32()
         compact.text()
         compact.tags()
         return id, Address(host, port)
 
     def partition() -> tuple[int, int]:
-        answer.int16()
-        number, leader = answer.int32(), answer.int32()
-        answer.int32()
+        response.int16()
+        number, leader = response.int32(), response.int32()
+        response.int32()
         for _ in range(3):
-            compact.array(answer.int32)
+            compact.array(response.int32)
         compact.tags()
         return number, leader
 
-    def topic() -> tuple[str, TopicFacts]:
-        error, name, id = answer.int16(), compact.text(), uuid.UUID(bytes=bytes(answer.take(16)))
-        is_internal = bool(answer.int8())
+    def topic() -> tuple[str, TopicMetadata]:
+        error, name, id = response.int16(), compact.text(), uuid.UUID(bytes=bytes(response.take(16)))
+        is_internal = bool(response.int8())
         leaders = dict(compact.array(partition))
-        answer.int32()
+        response.int32()
         compact.tags()
-        return name, TopicFacts(error, leaders, "" if id == _NO_ID else str(id), is_internal)
+        return name, TopicMetadata(error, leaders, "" if id == _NO_ID else str(id), is_internal)
 
     brokers = dict(compact.array(broker))
     compact.text()
-    answer.int32()
+    response.int32()
     return Metadata(brokers, dict(compact.array(topic)))
 
 
@@ -151,20 +153,20 @@ def sizes_request(topic: str, numbers: Iterable[int]) -> bytes:
     return array([text(topic) + array(int32(number) for number in numbers)])
 
 
-def read_sizes(answer: Answer) -> dict[int, int]:
+def read_sizes(response: ResponseReader) -> dict[int, int]:
     """How many bytes the asked one keeps of each partition; of none, if the user may not know."""
-    answer.int32()
+    response.int32()
 
     def partition() -> tuple[int, int]:
-        number, size = answer.int32(), answer.int64()
-        answer.int64()
-        answer.int8()
+        number, size = response.int32(), response.int64()
+        response.int64()
+        response.int8()
         return number, size
 
     def folder() -> list[tuple[int, int]]:
-        answer.int16()
-        answer.text()
-        topics = answer.array(lambda: (answer.text(), answer.array(partition)))
+        response.int16()
+        response.text()
+        topics = response.array(lambda: (response.text(), response.array(partition)))
         return [row for _, rows in topics for row in rows]
 
-    return {number: size for rows in answer.array(folder) for number, size in rows}
+    return {number: size for rows in response.array(folder) for number, size in rows}

@@ -9,15 +9,15 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from pyspark_trimq.broker.encryption import not_trusted
+from pyspark_trimq.broker.encryption import untrusted_certificate_error
 from pyspark_trimq.broker.login import Login, refused
-from pyspark_trimq.broker.retry import Patience
+from pyspark_trimq.broker.retry import RetryPolicy
 from pyspark_trimq.mistakes import Mistake, Unreachable
 
 T = TypeVar("T")
 
 _TIMEOUT_S = 60
-_LARGEST_ANSWER = 1 << 30
+_MAX_RESPONSE_BYTES = 1 << 30
 _CLIENT_ID = b"pyspark_trimq"
 
 FETCH, LIST_OFFSETS = (1, 11), (2, 2)
@@ -26,22 +26,22 @@ OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS, DELETE_GROUPS = (8, 
 
 EARLIEST, LATEST = -2, -1
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER = 1, 3, 6
-TOPIC_NOT_ALLOWED, _OTHER_MECHANISM, _NO_LOGIN_HERE = 29, 33, 34
-STALE = (5, NOT_LEADER, 74, 76)  # the metadata is: another broker leads
+TOPIC_NOT_ALLOWED, _UNSUPPORTED_SASL_MECHANISM, _ILLEGAL_SASL_STATE = 29, 33, 34
+STALE_METADATA = (5, NOT_LEADER, 74, 76)  # the metadata is: another broker leads
 
 
-_MEANINGS = {
+_ERROR_TEXTS = {
     29: "the user may not do that with the topic",
     30: "the user may not do that with the group",
     31: "the user may not do that with the broker",
 }
 
 
-class Refused(Exception):
+class KafkaRefused(Exception):
     """The broker answered with an error code."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(_MEANINGS.get(code, f"Kafka's error code {code}"))
+        super().__init__(_ERROR_TEXTS.get(code, f"Kafka's error code {code}"))
         self.code = code
 
 
@@ -53,7 +53,7 @@ class Address(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-class Answer:
+class ResponseReader:
     """Reads an answer, one field after the other."""
 
     def __init__(self, data: bytearray) -> None:
@@ -110,29 +110,29 @@ def array(items: Iterable[bytes]) -> bytes:
     return _INT32.pack(len(found)) + b"".join(found)
 
 
-_WITH_TAGS = {(3, 10)}
+_FLEXIBLE_VERSIONS = {(3, 10)}
 
 
 def frame(api: tuple[int, int], body: bytes) -> bytes:
     """A whole request."""
-    head = struct.pack(">hhih", *api, 0, len(_CLIENT_ID)) + _CLIENT_ID + (b"\x00" if api in _WITH_TAGS else b"")
+    head = struct.pack(">hhih", *api, 0, len(_CLIENT_ID)) + _CLIENT_ID + (b"\x00" if api in _FLEXIBLE_VERSIONS else b"")
     return _INT32.pack(len(head) + len(body)) + head + body
 
 
-class Wire:
+class BrokerConnection:
     """One connection to one broker, encrypted if there is a context for that."""
 
     def __init__(
         self,
         address: Address,
-        patience: Patience,
+        patience: RetryPolicy,
         login: Login | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
         self.address = address
         self._login = login
         self._context = context
-        self._patience = patience
+        self._retry_policy = patience
         self._socket: socket.socket | None = None
 
     def close(self) -> None:
@@ -140,27 +140,27 @@ class Wire:
             self._socket.close()
             self._socket = None
 
-    def ask(self, api: tuple[int, int], body: bytes) -> Answer:
+    def call(self, api: tuple[int, int], body: bytes) -> ResponseReader:
         """Unreachable: nobody answers."""
         request = frame(api, body)
-        return self._patience.ask(
+        return self._retry_policy.call(
             lambda: self._exchange(request),
             lambda error: Unreachable(f"the broker at {self.address} does not answer: {error}"),
         )
 
-    def _exchange(self, request: bytes) -> Answer:
+    def _exchange(self, request: bytes) -> ResponseReader:
         try:
             return self._send_and_receive(request)
         except OSError:
             self.close()
             raise
 
-    def _send_and_receive(self, request: bytes) -> Answer:
+    def _send_and_receive(self, request: bytes) -> ResponseReader:
         if self._socket is None:
             self._socket = self._connected()
             if self._login is not None:
                 self._log_in(self._socket, self._login)
-        return self._answer_to(self._socket, request)
+        return self._round_trip(self._socket, request)
 
     def _connected(self) -> socket.socket:
         """Mistake: it is not the broker that it says it is."""
@@ -172,7 +172,7 @@ class Wire:
             return self._context.wrap_socket(plain, server_hostname=self.address.host)
         except ssl.SSLCertVerificationError as error:
             plain.close()
-            raise not_trusted(str(self.address), error) from None
+            raise untrusted_certificate_error(str(self.address), error) from None
         except ssl.SSLError as error:
             plain.close()
             raise OSError(f"it does not encrypt as it was asked to ({error.reason or error})") from None
@@ -180,22 +180,22 @@ class Wire:
             plain.close()
             raise
 
-    def _answer_to(self, connection: socket.socket, request: bytes) -> Answer:
+    def _round_trip(self, connection: socket.socket, request: bytes) -> ResponseReader:
         connection.sendall(request)
         (size,) = _INT32.unpack(self._receive(connection, 4))
-        if not 4 <= size <= _LARGEST_ANSWER:
+        if not 4 <= size <= _MAX_RESPONSE_BYTES:
             raise OSError(f"an answer of {size} bytes: is this a Kafka port?")
-        return Answer(self._receive(connection, size))
+        return ResponseReader(self._receive(connection, size))
 
     def _log_in(self, connection: socket.socket, login: Login) -> None:
         """Mistake: the broker does not let this user in."""
-        handshake, authenticate = login_frames(login)
-        error = self._answer_to(connection, handshake).int16()
+        handshake, authenticate = sasl_frames(login)
+        error = self._round_trip(connection, handshake).int16()
         if not error:
-            error = self._answer_to(connection, authenticate).int16()
+            error = self._round_trip(connection, authenticate).int16()
         if error:
             self.close()
-            raise _login_mistake(self.address, login, error)
+            raise _login_error(self.address, login, error)
 
     def _receive(self, connection: socket.socket, size: int) -> bytearray:
         buffer = bytearray(size)
@@ -209,16 +209,16 @@ class Wire:
         return buffer
 
 
-def login_frames(login: Login) -> tuple[bytes, bytes]:
+def sasl_frames(login: Login) -> tuple[bytes, bytes]:
     """The two requests that begin a connection."""
     token = login.plain()
     return frame(SASL_HANDSHAKE, text("PLAIN")), frame(SASL_AUTHENTICATE, _INT32.pack(len(token)) + token)
 
 
-def _login_mistake(address: Address, login: Login, error: int) -> Mistake:
-    if error == _NO_LOGIN_HERE:
+def _login_error(address: Address, login: Login, error: int) -> Mistake:
+    if error == _ILLEGAL_SASL_STATE:
         return Mistake(f"the broker at {address} asks nobody to log in: leave out the options user and password")
-    if error == _OTHER_MECHANISM:
+    if error == _UNSUPPORTED_SASL_MECHANISM:
         return Mistake(f"the broker at {address} takes no login by SASL's PLAIN, the only one that is known here")
     return refused(str(address), login)
 
@@ -231,20 +231,20 @@ def list_offsets_request(topic: str, numbers: Iterable[int], time_ms: int, is_co
     return struct.pack(">ib", -1, is_committed) + array([text(topic) + asked])
 
 
-def read_offsets(answer: Answer) -> dict[int, tuple[int, int]]:
+def read_offsets(response: ResponseReader) -> dict[int, tuple[int, int]]:
     """Error and offset by partition."""
-    answer.int32()
+    response.int32()
 
     def partition() -> tuple[int, int, int]:
-        number, error = answer.int32(), answer.int16()
-        answer.int64()
-        return number, error, answer.int64()
+        number, error = response.int32(), response.int16()
+        response.int64()
+        return number, error, response.int64()
 
-    topics = answer.array(lambda: (answer.text(), answer.array(partition)))
+    topics = response.array(lambda: (response.text(), response.array(partition)))
     return {number: (error, offset) for _, partitions in topics for number, error, offset in partitions}
 
 
-class Fetched(NamedTuple):
+class FetchedPartition(NamedTuple):
     error: int
     start: int
     end: int
@@ -258,47 +258,47 @@ def fetch_request(topic: str, number: int, offset: int, max_bytes: int, is_commi
     return head + array([text(topic) + array([wanted])]) + array([]) + text("")
 
 
-def read_fetched(answer: Answer) -> Fetched:
-    answer.int32()
-    error = answer.int16()
-    answer.int32()
+def read_fetched(response: ResponseReader) -> FetchedPartition:
+    response.int32()
+    error = response.int16()
+    response.int32()
 
-    def partition() -> Fetched:
-        answer.int32()
-        code = answer.int16()
-        end, stable_end, start = answer.int64(), answer.int64(), answer.int64()
-        aborted = answer.array(lambda: (answer.int64(), answer.int64()))
-        answer.int32()
-        return Fetched(code, start, stable_end if stable_end >= 0 else end, aborted, answer.data())
+    def partition() -> FetchedPartition:
+        response.int32()
+        code = response.int16()
+        end, stable_end, start = response.int64(), response.int64(), response.int64()
+        aborted = response.array(lambda: (response.int64(), response.int64()))
+        response.int32()
+        return FetchedPartition(code, start, stable_end if stable_end >= 0 else end, aborted, response.data())
 
-    topics = answer.array(lambda: (answer.text(), answer.array(partition)))
+    topics = response.array(lambda: (response.text(), response.array(partition)))
     if error or not topics or not topics[0][1]:
-        raise Refused(error)
+        raise KafkaRefused(error)
     return topics[0][1][0]
 
 
-def commit_request(group: str, offsets: Mapping[str, Mapping[int, int]], note: str) -> bytes:
+def commit_request(group: str, offsets: Mapping[str, Mapping[int, int]], metadata: str) -> bytes:
     topics = array(
-        text(topic) + array(struct.pack(">iq", number, offset) + text(note) for number, offset in numbers.items())
+        text(topic) + array(struct.pack(">iq", number, offset) + text(metadata) for number, offset in numbers.items())
         for topic, numbers in offsets.items()
     )
     return text(group) + struct.pack(">i", -1) + text("") + struct.pack(">q", -1) + topics
 
 
-def read_commit(answer: Answer) -> None:
-    topics = answer.array(lambda: (answer.text(), answer.array(lambda: (answer.int32(), answer.int16()))))
+def read_commit(response: ResponseReader) -> None:
+    topics = response.array(lambda: (response.text(), response.array(lambda: (response.int32(), response.int16()))))
     for _, partitions in topics:
         for _, error in partitions:
             if error:
-                raise Refused(error)
+                raise KafkaRefused(error)
 
 
-def read_notes(answer: Answer) -> set[str]:
+def read_offset_metadata(response: ResponseReader) -> set[str]:
     """What was noted with each of a group's offsets."""
-    partitions = answer.array(
+    partitions = response.array(
         lambda: (
-            answer.text(),
-            answer.array(lambda: (answer.int32(), answer.int64(), answer.text(), answer.int16())),
+            response.text(),
+            response.array(lambda: (response.int32(), response.int64(), response.text(), response.int16())),
         )
     )
-    return {note for _, rows in partitions for _, _, note, _ in rows}
+    return {metadata for _, rows in partitions for _, _, metadata, _ in rows}

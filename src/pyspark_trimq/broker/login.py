@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pyspark_trimq.mistakes import Mistake
 
-LOGIN_NAMES = ("user", "password", "passwordFile")
-PASSWORD = "TRIMQ_PASSWORD"
+LOGIN_OPTIONS = ("user", "password", "passwordFile")
+PASSWORD_VARIABLE = "TRIMQ_PASSWORD"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Login:
 def read_login(option: Callable[[str], str | None]) -> Login | None:
     """What the options LOGIN_NAMES say, of which `option` gives the text. None: nobody is to log in. Mistake: a user
     without a password, or the other way round."""
-    user, password, file = (option(name) for name in LOGIN_NAMES)
+    user, password, file = (option(name) for name in LOGIN_OPTIONS)
     if not user:
         if password is not None or file is not None:
             raise Mistake("a password is given, but no user: give the option user")
@@ -60,10 +60,10 @@ def _password(user: str, given: str | None, file: str | None) -> str:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise Mistake(f"the password of {user!r} cannot be read from {file}: {reason}") from None
-    found = given if given is not None else os.environ.get(PASSWORD)
+    found = given if given is not None else os.environ.get(PASSWORD_VARIABLE)
     if found is None:
         raise Mistake(
-            f"the user {user!r} needs a password: give the option password or passwordFile, or set {PASSWORD}"
+            f"the user {user!r} needs a password: give the option password or passwordFile, or set {PASSWORD_VARIABLE}"
         )
     return found
 

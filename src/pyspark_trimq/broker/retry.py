@@ -14,15 +14,15 @@ T = TypeVar("T")
 _WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, *[2.0] * 13)
 
 
-class Patience:
+class RetryPolicy:
     """Whoever never had an answer is told at once that there is none: the address may be wrong."""
 
-    def __init__(self, is_known: bool) -> None:
-        self._is_known = is_known
+    def __init__(self, waits_for_broker: bool) -> None:
+        self._waits_for_broker = waits_for_broker
 
-    def ask(self, exchange: Callable[[], T], failed: Callable[[Exception], Unreachable]) -> T:
+    def call(self, exchange: Callable[[], T], failed: Callable[[Exception], Unreachable]) -> T:
         """Try until there is an answer. OSError: of one try. Unreachable: of the last."""
-        for wait_s in (*_WAITS_S, None) if self._is_known else (0, None):
+        for wait_s in (*_WAITS_S, None) if self._waits_for_broker else (0, None):
             try:
                 answer = exchange()
             except OSError as error:
@@ -30,6 +30,6 @@ class Patience:
                     raise failed(error) from None
                 threading.Event().wait(wait_s)
             else:
-                self._is_known = True
+                self._waits_for_broker = True
                 return answer
         raise AssertionError("the last try ends above")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 
 class Capacity(NamedTuple):
@@ -26,7 +26,7 @@ class Capacity(NamedTuple):
 def capacity(cores: int, busy_ms: float, waiting_ms: float, peak_rate: float, node_rate: float = 0.0) -> Capacity:
     """`node_rate`: what one machine was measured to do, per second; 0: what its cores allow."""
     if cores < 1 or busy_ms <= 0 or waiting_ms < 0 or peak_rate < 0 or node_rate < 0:
-        raise StartMistake("a capacity needs a core at least, a busy time above 0, and no negative figure")
+        raise StartupError("a capacity needs a core at least, a busy time above 0, and no negative figure")
     threads = math.ceil(cores * (busy_ms + waiting_ms) / busy_ms)
     rate = node_rate or cores * 1000 / busy_ms
     return Capacity(cores, busy_ms, waiting_ms, threads, rate, peak_rate, max(math.ceil(peak_rate / rate), 1))

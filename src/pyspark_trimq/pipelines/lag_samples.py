@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pyspark_trimq.pipelines.runner.broker_admin import Administration
+from pyspark_trimq.pipelines.runner.broker_admin import BrokerAdmin
 from pyspark_trimq.pipelines.runner.failure import PipelineFailure
 from pyspark_trimq.pipelines.runner.progress_bar import bars
 from pyspark_trimq.pipelines.runner.runner import How
@@ -35,7 +35,7 @@ class Samples:
             lines = [line for line in file.read_text().splitlines() if line.endswith("]")]
             self.all = [Sample(*json.loads(line)) for line in lines]
 
-    def take(self, broker: Administration, groups: Sequence[str], topics: Sequence[str]) -> None:
+    def take(self, broker: BrokerAdmin, groups: Sequence[str], topics: Sequence[str]) -> None:
         now_ms = system_clock().message.now_ms()
         taken = [
             Sample(now_ms, group, *cursor)
@@ -49,7 +49,7 @@ class Samples:
                 file.writelines(json.dumps(sample) + "\n" for sample in taken)
 
 
-def watch(
+def sample_groups(
     how: How, samples: Samples, groups: Sequence[str], topics: Sequence[str], seconds: float, every_s: float
 ) -> None:
     """Sample for so long, or on and on until told to stop. PipelineFailure: the broker never answered."""

@@ -52,8 +52,8 @@ def _installed() -> list[Path]:
 
 
 def _version_of(java: Path) -> str:
-    told = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False)
-    found = re.search(r'version "([^"]+)"', told.stderr + told.stdout)
+    version_output = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "([^"]+)"', version_output.stderr + version_output.stdout)
     return found.group(1) if found else ""
 
 

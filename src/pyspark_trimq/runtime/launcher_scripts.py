@@ -8,14 +8,14 @@ from pathlib import Path
 
 from pyspark_trimq.mistakes import Mistake
 
-_OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def write_launcher(path: Path, text: str) -> None:
     """The script is there as a whole, whoever else writes it meanwhile. Mistake: the folder is somebody else's."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = path.parent.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OF_OTHERS:
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _WRITABLE_BY_OTHERS:
         raise Mistake(f"{path.parent} is no folder that only its owner can write to: remove it, or set TMPDIR")
     if path.exists() and path.read_text() == text:
         return

@@ -9,9 +9,9 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 
 from pyspark_trimq.arrow.columns import HEADER_TYPE
 from pyspark_trimq.broker.encryption import CA_FILE, Encryption, client_settings, read_encryption
-from pyspark_trimq.broker.login import LOGIN_NAMES, Login, read_login
+from pyspark_trimq.broker.login import LOGIN_OPTIONS, Login, read_login
 from pyspark_trimq.mistakes import Mistake
-from pyspark_trimq.source.options import check_options
+from pyspark_trimq.source.options import read_options
 
 _NAMES = (
     "bootstrap",
@@ -19,13 +19,13 @@ _NAMES = (
     "delivery",
     "compression",
     "writeId",
-    *LOGIN_NAMES,
+    *LOGIN_OPTIONS,
     CA_FILE,
     "checkpointLocation",
     "queryName",
     "path",
 )
-_PASSED_ON = "kafka."
+_CLIENT_PREFIX = "kafka."
 _DELIVERIES = ("exactly-once", "at-least-once")
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -56,9 +56,11 @@ class SinkOptions:
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Mistake: an option is unknown, or its value makes no sense."""
-    client = {name[len(_PASSED_ON) :]: value for name, value in given.items() if name.lower().startswith(_PASSED_ON)}
-    rest = {name: value for name, value in given.items() if not name.lower().startswith(_PASSED_ON)}
-    options = check_options(rest, _NAMES)
+    client = {
+        name[len(_CLIENT_PREFIX) :]: value for name, value in given.items() if name.lower().startswith(_CLIENT_PREFIX)
+    }
+    rest = {name: value for name, value in given.items() if not name.lower().startswith(_CLIENT_PREFIX)}
+    options = read_options(rest, _NAMES)
     delivery = options.text("delivery") or _DELIVERIES[0]
     if delivery not in _DELIVERIES:
         raise Mistake(f"the option delivery is {delivery!r}: it must be {' or '.join(_DELIVERIES)}")

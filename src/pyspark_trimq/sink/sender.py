@@ -21,16 +21,16 @@ _TOKEN_PARTITIONS = 32
 SINK_PREFIX = "spark-sink-"  # of the names of such groups, which read nothing
 
 _TIMEOUT_S = 60
-_FORGET_S = 10
+_DELETE_TIMEOUT_S = 10
 
 # As long as Kafka's brokers let a transaction be open, unless they are told otherwise: rows are sent as they come.
 _TRANSACTION_MS = 900_000
 _TRANSACTION_SETTING = "transaction.timeout.ms"
 
 # librdkafka would write to the terminal; what matters comes as an exception.
-_SILENT = logging.getLogger("pyspark_trimq.librdkafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+_QUIET_LOGGER = logging.getLogger("pyspark_trimq.librdkafka")
+_QUIET_LOGGER.addHandler(logging.NullHandler())
+_QUIET_LOGGER.propagate = False
 
 
 class Token(NamedTuple):
@@ -51,14 +51,14 @@ class Token(NamedTuple):
         return f"{SINK_PREFIX}{self.writer}-{more}" if more else f"{SINK_PREFIX}{self.writer}"
 
     @property
-    def place(self) -> TopicPartition:
+    def offset_to_commit(self) -> TopicPartition:
         """Where it stands once it is committed: it says which batch comes next."""
         return TopicPartition(TOKEN_TOPIC, self.part % _TOKEN_PARTITIONS, self.batch + 1)
 
 
-class Sent(NamedTuple):
+class SendResult(NamedTuple):
     rows: int
-    was_there: bool
+    was_sent_before: bool
 
 
 class Target(NamedTuple):
@@ -70,7 +70,7 @@ class Target(NamedTuple):
     client: Mapping[str, str]
 
     def settings(self, more: Mapping[str, object]) -> dict[str, Any]:
-        return {"bootstrap.servers": self.address, **more, **self.client, "logger": _SILENT}
+        return {"bootstrap.servers": self.address, **more, **self.client, "logger": _QUIET_LOGGER}
 
     def transaction_ms(self) -> int:
         """How long a task's transaction may be open."""
@@ -80,40 +80,42 @@ class Target(NamedTuple):
         return int(given)
 
 
-def send_once(target: Target, token: Token, batches: Iterable[pa.RecordBatch]) -> Sent:
+def send_exactly_once(target: Target, token: Token, batches: Iterable[pa.RecordBatch]) -> SendResult:
     """Send the rows and commit the token, both or neither. If the token is there already nothing is sent."""
-    with _in_a_sentence(target):
+    with _kafka_errors_as_unreachable(target):
         _make_token_topic(target)
-        sender = _Sender(target, _transactional(target, token))
+        sender = _Sender(target, _transaction_settings(target, token))
         producer = sender.producer
-        of_group = {"group.id": token.group, "isolation.level": "read_committed", "enable.auto.commit": False}
-        consumer = Consumer(target.settings(of_group))
+        consumer_settings = {"group.id": token.group, "isolation.level": "read_committed", "enable.auto.commit": False}
+        consumer = Consumer(target.settings(consumer_settings))
         try:
             # Ends what an earlier try left open: after this its token is there for good, or never will be.
             producer.init_transactions(_TIMEOUT_S)
             if _is_committed(consumer, token):
-                return Sent(0, True)
+                return SendResult(0, True)
             producer.begin_transaction()
             began = monotonic_seconds()
             try:
                 rows = sender.send(batches)
-                producer.send_offsets_to_transaction([token.place], consumer.consumer_group_metadata(), _TIMEOUT_S)
+                producer.send_offsets_to_transaction(
+                    [token.offset_to_commit], consumer.consumer_group_metadata(), _TIMEOUT_S
+                )
                 producer.commit_transaction(_TIMEOUT_S)
             except BaseException as error:
                 told = sender.failures[:1]  # before the end, which makes more of them
                 with suppress(KafkaException):  # the first failure is the one to tell of
                     producer.abort_transaction(_TIMEOUT_S)
                 if isinstance(error, KafkaException):
-                    _check_time(target, monotonic_seconds() - began)
+                    _check_transaction_time(target, monotonic_seconds() - began)
                     if told:  # a commit only says that something failed before
                         raise KafkaException(told[0]) from error
                 raise
-            return Sent(rows, False)
+            return SendResult(rows, False)
         finally:
             consumer.close()
 
 
-def _transactional(target: Target, token: Token) -> dict[str, object]:
+def _transaction_settings(target: Target, token: Token) -> dict[str, object]:
     most_ms = target.transaction_ms()
     return {
         "transactional.id": token.transactional_id,
@@ -122,7 +124,7 @@ def _transactional(target: Target, token: Token) -> dict[str, object]:
     }
 
 
-def _check_time(target: Target, open_s: float) -> None:
+def _check_transaction_time(target: Target, open_s: float) -> None:
     """Unreachable: the transaction was open for so long that the broker has ended it."""
     if open_s * 1000 >= (most_ms := target.transaction_ms()):
         raise Unreachable(
@@ -131,20 +133,20 @@ def _check_time(target: Target, open_s: float) -> None:
         )
 
 
-def send_plainly(target: Target, batches: Iterable[pa.RecordBatch]) -> Sent:
+def send_at_least_once(target: Target, batches: Iterable[pa.RecordBatch]) -> SendResult:
     """Each row once, unless a task or its worker fails: then its rows may be sent again."""
-    with _in_a_sentence(target):
+    with _kafka_errors_as_unreachable(target):
         sender = _Sender(target, {})
         rows = sender.send(batches)
         left = sender.producer.flush(_TIMEOUT_S)
         sender.check()
         if left:
             raise Unreachable(f"the broker at {target.address} did not take {left} rows within {_TIMEOUT_S} s")
-        return Sent(rows, False)
+        return SendResult(rows, False)
 
 
 @contextmanager
-def _in_a_sentence(target: Target) -> Iterator[None]:
+def _kafka_errors_as_unreachable(target: Target) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
@@ -245,10 +247,10 @@ def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None
 
 
 def _is_committed(consumer: Consumer, token: Token) -> bool:
-    (found,) = consumer.committed([TopicPartition(TOKEN_TOPIC, token.place.partition)], _TIMEOUT_S)
+    (found,) = consumer.committed([TopicPartition(TOKEN_TOPIC, token.offset_to_commit.partition)], _TIMEOUT_S)
     if found.error is not None:
         raise KafkaException(found.error)
-    return bool(found.offset >= token.place.offset)
+    return bool(found.offset >= token.offset_to_commit.offset)
 
 
 _has_token_topic: set[str] = set()
@@ -269,12 +271,12 @@ def _make_token_topic(target: Target) -> None:
     _has_token_topic.add(target.address)
 
 
-def forget(target: Target, groups: Iterable[str]) -> None:
+def delete_tokens(target: Target, groups: Iterable[str]) -> None:
     """Tokens that nobody will ask for again. What cannot be forgotten now expires."""
-    with _in_a_sentence(target):
+    with _kafka_errors_as_unreachable(target):
         admin = AdminClient(target.settings({}))  # has to live until it has answered
-        for group, done in admin.delete_consumer_groups(list(groups), request_timeout=_FORGET_S).items():
+        for group, done in admin.delete_consumer_groups(list(groups), request_timeout=_DELETE_TIMEOUT_S).items():
             try:
-                done.result(_FORGET_S)
+                done.result(_DELETE_TIMEOUT_S)
             except (KafkaException, TimeoutError) as error:
-                _SILENT.info("the tokens of %s stay for now: %s", group, error)
+                _QUIET_LOGGER.info("the tokens of %s stay for now: %s", group, error)

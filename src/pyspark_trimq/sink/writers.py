@@ -27,16 +27,16 @@ _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
 # Settings of the Kafka client by which somebody logs in otherwise than we could.
-_OTHER_WAYS = {"security.protocol", "sasl.mechanism", "sasl.mechanisms"}
+_OWN_SECURITY_SETTINGS = {"security.protocol", "sasl.mechanism", "sasl.mechanisms"}
 
 
 @dataclass
-class Written(WriterCommitMessage):
-    """What a task did. `was_there`: its rows were sent before, by a task that did not live to tell. `group` holds its
-    token."""
+class TaskCommit(WriterCommitMessage):
+    """What a task did. `was_sent_before`: its rows were sent before, by a task that did not live to tell. `group` holds
+    its token."""
 
     rows: int
-    was_there: bool
+    was_sent_before: bool
     group: str
 
 
@@ -47,8 +47,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise Mistake("the option writeId is for df.write: a streaming query has an id of its own")
         check_columns(schema, self._options)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        query, batch = _local(_QUERY), _local(_BATCH)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        query, batch = _local_property(_QUERY), _local_property(_BATCH)
         return _write(self._options, query, int(batch), iterator)
 
 
@@ -62,9 +62,9 @@ class BatchWriter(DataSourceArrowWriter):
             raise Mistake("messages cannot be overwritten: use mode('append')")
         check_columns(schema, self._options)
         self._id = self._options.write_id or uuid.uuid4().hex
-        _address(self._options, is_known=False)  # a wrong one is told at once
+        _address(self._options, waits_for_broker=False)  # a wrong one is told at once
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         return _write(self._options, self._writer, 0, iterator)
 
     @property
@@ -72,40 +72,40 @@ class BatchWriter(DataSourceArrowWriter):
         return f"write-{self._id}"
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._forget(messages)
+        self._delete_tokens(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._forget(messages)
+        self._delete_tokens(messages)
 
-    def _forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def _delete_tokens(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nobody can repeat a write without an id: the tokens of its tasks are of no use any more. Worth no failure of
         a write that is done, nor another one of a write that has failed: they expire."""
-        from pyspark_trimq.sink.sender import forget
+        from pyspark_trimq.sink.sender import delete_tokens
 
-        groups = {each.group for each in messages if isinstance(each, Written) and each.group}
+        groups = {each.group for each in messages if isinstance(each, TaskCommit) and each.group}
         if groups and self._options.write_id is None:
             with suppress(Mistake, Unreachable):
-                forget(_target(self._options), sorted(groups))
+                delete_tokens(_target(self._options), sorted(groups))
 
 
-def forget_write(given: Mapping[str, str]) -> None:
+def delete_write_tokens(given: Mapping[str, str]) -> None:
     """Of a write with an id, with these options and in one task, that nobody will repeat."""
-    from pyspark_trimq.sink.sender import Token, forget
+    from pyspark_trimq.sink.sender import Token, delete_tokens
 
     options = read_sink_options(given)
-    forget(_target(options), [Token(f"write-{options.write_id}", 0, 0).group])
+    delete_tokens(_target(options), [Token(f"write-{options.write_id}", 0, 0).group])
 
 
-def _write(options: SinkOptions, writer: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
-    from pyspark_trimq.sink.sender import Token, send_once, send_plainly
+def _write(options: SinkOptions, writer: str, batch: int, rows: Iterator[pa.RecordBatch]) -> TaskCommit:
+    from pyspark_trimq.sink.sender import Token, send_at_least_once, send_exactly_once
 
     target = _target(options)
-    if (options.login or options.encryption) and not _OTHER_WAYS & set(options.client):
+    if (options.login or options.encryption) and not _OWN_SECURITY_SETTINGS & set(options.client):
         check_login(target.address, options.login, options.encryption)
     if not options.is_exactly_once:
-        return Written(*send_plainly(target, rows), "")
+        return TaskCommit(*send_at_least_once(target, rows), "")
     token = Token(writer, _context().partitionId(), batch)
-    return Written(*send_once(target, token, rows), token.group)
+    return TaskCommit(*send_exactly_once(target, token, rows), token.group)
 
 
 def _target(options: SinkOptions) -> Target:
@@ -113,11 +113,11 @@ def _target(options: SinkOptions) -> Target:
     from pyspark_trimq.sink.sender import Target
 
     settings = client_settings(options.login, options.encryption, options.client)
-    return Target(_address(options, is_known=True), options.topic, options.compression, settings)
+    return Target(_address(options, waits_for_broker=True), options.topic, options.compression, settings)
 
 
-def _address(options: SinkOptions, is_known: bool) -> str:
-    return find_kafka_address(options.bootstrap, options.login, is_known, options.encryption)
+def _address(options: SinkOptions, waits_for_broker: bool) -> str:
+    return find_kafka_address(options.bootstrap, options.login, waits_for_broker, options.encryption)
 
 
 def _context() -> TaskContext:
@@ -126,7 +126,7 @@ def _context() -> TaskContext:
     return context
 
 
-def _local(name: str) -> str:
+def _local_property(name: str) -> str:
     found = _context().getLocalProperty(name)
     if found is None:
         raise Mistake(f"Spark tells no {name}: exactly-once delivery needs Spark 4.3")

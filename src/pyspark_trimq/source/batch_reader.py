@@ -10,42 +10,42 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_trimq.arrow.columns import arrow_schema, check_schema
-from pyspark_trimq.broker.client import Port, Range, open_port
-from pyspark_trimq.source.bounds import check_batch, find_bound, find_ends, split
+from pyspark_trimq.broker.client import BrokerClient, OffsetRange, open_broker_client
+from pyspark_trimq.source.bounds import check_batch_bounds, find_bound, find_ends, split
 from pyspark_trimq.source.options import EARLIEST, LATEST, SourceOptions, read_source_options
-from pyspark_trimq.source.positions import Position, check_there, ids_of, planned, still_there
+from pyspark_trimq.source.positions import Position, check_ranges_available, clip_to_available, ids_of, planned
 
 
 class RangePartition(InputPartition):
-    """What one task reads. `reader`: of a stream, whoever planned it."""
+    """What one task reads. `planner_id`: of a stream, whoever planned it."""
 
-    def __init__(self, wanted: Range, reader: str = "", is_first: bool = False) -> None:
+    def __init__(self, wanted: OffsetRange, planner_id: str = "", reports_group: bool = False) -> None:
         super().__init__(wanted)
         self.wanted = wanted
-        self.reader = reader
-        self.is_first = is_first
+        self.planner_id = planner_id
+        self.reports_group = reports_group
 
 
 class BatchReader(DataSourceReader):
     def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
         check_schema(schema)
         self._options = read_source_options(given)
-        check_batch(self._options)
+        check_batch_bounds(self._options)
         self._schema = schema
 
     def partitions(self) -> Sequence[RangePartition]:
         options = self._options
-        with closing(connect(options)) as port:
-            ends = find_ends(port, options)
+        with closing(connect(options)) as client:
+            ends = find_ends(client, options)
             ids = ids_of(ends)
             start = Position(
-                find_bound(port, ends, options.starting, options.starting_ms, EARLIEST, "startingOffsets"), ids
+                find_bound(client, ends, options.starting, options.starting_ms, EARLIEST, "startingOffsets"), ids
             )
-            end = Position(find_bound(port, ends, options.ending, options.ending_ms, LATEST, "endingOffsets"), ids)
+            end = Position(find_bound(client, ends, options.ending, options.ending_ms, LATEST, "endingOffsets"), ids)
         whole = planned(start, end)
         if options.fails_on_loss:
-            check_there(whole, start, end, ends)
-        there = [still_there(part, end, ends) for part in whole]
+            check_ranges_available(whole, start, end, ends)
+        there = [clip_to_available(part, end, ends) for part in whole]
         return [
             RangePartition(part)
             for part in split([part for part in there if part.start < part.end], options.min_partitions)
@@ -57,12 +57,12 @@ class BatchReader(DataSourceReader):
         return read_range(self._options, self._schema, partition.wanted)
 
 
-def connect(options: SourceOptions, is_known: bool = False) -> Port:
-    return open_port(
-        options.bootstrap, options.namespace, options.is_committed, is_known, options.login, options.encryption
+def connect(options: SourceOptions, waits_for_broker: bool = False) -> BrokerClient:
+    return open_broker_client(
+        options.bootstrap, options.namespace, options.is_committed, waits_for_broker, options.login, options.encryption
     )
 
 
-def read_range(options: SourceOptions, schema: StructType, wanted: Range) -> Iterator[pa.RecordBatch]:
-    with closing(connect(options, is_known=True)) as port:
-        yield from port.read(wanted, arrow_schema(schema), options.fails_on_loss)
+def read_range(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    with closing(connect(options, waits_for_broker=True)) as client:
+        yield from client.read(wanted, arrow_schema(schema), options.fails_on_loss)

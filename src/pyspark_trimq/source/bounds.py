@@ -6,68 +6,76 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 
-from pyspark_trimq.broker.client import Ends, Port, Range, StreamKey
+from pyspark_trimq.broker.client import BrokerClient, OffsetRange, StreamBounds, StreamKey
 from pyspark_trimq.mistakes import Mistake, TopicMistake
 from pyspark_trimq.source.options import EARLIEST, LATEST, Bound, SourceOptions
-from pyspark_trimq.source.positions import NOWHERE, Position, Progress, topic_is_gone
+from pyspark_trimq.source.positions import NO_POSITION, OffsetsByStream, Position, topic_deleted_error
 
 _EARLIEST_OFFSET = -2
 _LATEST_OFFSET = -1
 
 
-def find_ends(port: Port, options: SourceOptions, begun: Position = NOWHERE) -> dict[StreamKey, Ends]:
-    """The streams that are asked for, and where they begin and end now. What was there when a query had `begun` and is
-    gone is left out. Lost: unless that is to fail, which it is not for topics that nobody has named."""
+def find_ends(
+    client: BrokerClient, options: SourceOptions, start_position: Position = NO_POSITION
+) -> dict[StreamKey, StreamBounds]:
+    """The streams that are asked for, and where they begin and end now. What was there when a query had
+    `start_position` and is gone is left out. Lost: unless that is to fail, which it is not for topics that nobody has
+    named."""
     if options.assigned is not None:
-        return _assigned(port, options, options.assigned, begun)
+        return _assigned(client, options, options.assigned, start_position)
     if options.pattern is not None:
-        topics = [name for name in port.topics() if re.fullmatch(options.pattern, name)]
+        topics = [name for name in client.topics() if re.fullmatch(options.pattern, name)]
     else:
         topics = list(options.subscribe or ())
-    found: dict[StreamKey, Ends] = {}
+    found: dict[StreamKey, StreamBounds] = {}
     for topic in topics:
         try:
-            found |= {StreamKey(topic, number): ends for number, ends in port.ends(topic).items()}
+            found |= {StreamKey(topic, number): ends for number, ends in client.ends(topic).items()}
         except TopicMistake:
             if options.pattern is None:
-                _pass_over(topic, topic in begun.topics, options)
+                _skip_missing_topic(topic, topic in start_position.topics, options)
     return found
 
 
-def _pass_over(topic: str, was_there: bool, options: SourceOptions) -> None:
+def _skip_missing_topic(topic: str, was_there: bool, options: SourceOptions) -> None:
     """In place of the TopicMistake that is being handled."""
     if not was_there:
         raise
     if options.fails_on_loss:
-        raise topic_is_gone(topic) from None
+        raise topic_deleted_error(topic) from None
 
 
 def _assigned(
-    port: Port, options: SourceOptions, assigned: Mapping[str, list[int]], begun: Position
-) -> dict[StreamKey, Ends]:
-    found: dict[StreamKey, Ends] = {}
+    client: BrokerClient, options: SourceOptions, assigned: Mapping[str, list[int]], start_position: Position
+) -> dict[StreamKey, StreamBounds]:
+    found: dict[StreamKey, StreamBounds] = {}
     for topic, numbers in assigned.items():
         try:
-            known = port.ends(topic)
+            known = client.ends(topic)
             for number in numbers:
-                if number not in known and StreamKey(topic, number) not in begun.offsets:
+                if number not in known and StreamKey(topic, number) not in start_position.offsets:
                     raise Mistake(f"the topic {topic!r} has no partition {number}; it has {', '.join(map(str, known))}")
             found |= {StreamKey(topic, number): known[number] for number in numbers if number in known}
         except TopicMistake:
-            _pass_over(topic, topic in begun.topics, options)
+            _skip_missing_topic(topic, topic in start_position.topics, options)
     return found
 
 
 def find_bound(
-    port: Port, ends: Mapping[StreamKey, Ends], bound: Bound | None, time_ms: int | None, default: str, option: str
-) -> Progress:
+    client: BrokerClient,
+    ends: Mapping[StreamKey, StreamBounds],
+    bound: Bound | None,
+    time_ms: int | None,
+    default: str,
+    option: str,
+) -> OffsetsByStream:
     """An offset for each stream. A time goes before offsets."""
     if time_ms is not None:
-        by_topic = {topic: port.at_time(topic, time_ms) for topic in {key.topic for key in ends}}
+        by_topic = {topic: client.at_time(topic, time_ms) for topic in {key.topic for key in ends}}
         return {key: by_topic[key.topic][key.number] for key in ends}
     chosen = bound if bound is not None else default
     if isinstance(chosen, str):
-        return {key: _word(chosen, each) for key, each in ends.items()}
+        return {key: _named_offset(chosen, each) for key, each in ends.items()}
     for topic, number in [(topic, number) for topic, numbers in chosen.items() for number in numbers]:
         if (topic, number) not in ends:
             raise Mistake(f"{option} names partition {number} of {topic!r}, which is not read: leave it out")
@@ -75,28 +83,28 @@ def find_bound(
     for key, each in ends.items():
         if key.number not in chosen.get(key.topic, {}):
             raise Mistake(f"{option} names no offset for partition {key.number} of {key.topic!r}; name all of them")
-        found[key] = _offset(chosen[key.topic][key.number], each)
+        found[key] = _resolve_offset(chosen[key.topic][key.number], each)
     return found
 
 
-def _word(word: str, ends: Ends) -> int:
+def _named_offset(word: str, ends: StreamBounds) -> int:
     return ends.start if word == EARLIEST else ends.end
 
 
-def _offset(offset: int, ends: Ends) -> int:
+def _resolve_offset(offset: int, ends: StreamBounds) -> int:
     if offset == _EARLIEST_OFFSET:
         return ends.start
     return ends.end if offset == _LATEST_OFFSET else offset
 
 
-def check_batch(options: SourceOptions) -> None:
+def check_batch_bounds(options: SourceOptions) -> None:
     if options.starting == LATEST:
         raise Mistake("startingOffsets is 'latest', where nothing is left for a batch: give earliest or offsets")
     if options.ending == EARLIEST:
         raise Mistake("endingOffsets is 'earliest', where nothing is left for a batch: give latest or offsets")
 
 
-def split(whole: list[Range], at_least: int | None) -> list[Range]:
+def split(whole: list[OffsetRange], at_least: int | None) -> list[OffsetRange]:
     """So many ranges at least, by dividing the longest most, unless there are fewer messages."""
     total = sum(part.end - part.start for part in whole)
     if at_least is None or len(whole) >= at_least or not total:
@@ -106,11 +114,11 @@ def split(whole: list[Range], at_least: int | None) -> list[Range]:
         size = part.end - part.start
         count = min(max(round(size * at_least / total), 1), size)
         cuts = [part.start + size * index // count for index in range(count + 1)]
-        found += [Range(part.key, first, last) for first, last in pairwise(cuts)]
+        found += [OffsetRange(part.key, first, last) for first, last in pairwise(cuts)]
     return found
 
 
-def admit(start: Progress, end: Progress, most: int) -> Progress:
+def limit_offsets(start: OffsetsByStream, end: OffsetsByStream, most: int) -> OffsetsByStream:
     """So much of what is new: one message of each stream, the rest divided by how much is new in each.
 
     What cannot be divided goes to streams in turn. How far all of them are together tells whose turn it is: that grows
@@ -124,12 +132,12 @@ def admit(start: Progress, end: Progress, most: int) -> Progress:
         spare, left = most - len(new), total - len(new)
         shares = {key: 1 + (size - 1) * spare // left for key, size in new.items()}
     odd = most - sum(shares.values())
-    for key in [key for key in _in_turn(start, end) if key in new and shares[key] < new[key]][:odd]:
+    for key in [key for key in _round_robin(start, end) if key in new and shares[key] < new[key]][:odd]:
         shares[key] += 1
     return {key: start.get(key, 0) + shares.get(key, 0) for key in end}
 
 
-def _in_turn(start: Progress, end: Progress) -> list[StreamKey]:
+def _round_robin(start: OffsetsByStream, end: OffsetsByStream) -> list[StreamKey]:
     keys = sorted(end)
     first = sum(start.get(key, 0) for key in keys) % len(keys)
     return keys[first:] + keys[:first]

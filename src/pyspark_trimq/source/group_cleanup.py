@@ -25,10 +25,10 @@ def main() -> None:
             connection.recv(_ANSWER_BYTES)
 
 
-def _encrypted(plain: socket.socket, host: str, authorities: str) -> socket.socket:
+def _encrypted(plain: socket.socket, host: str, ca_certificates: str) -> socket.socket:
     import ssl  # takes as long as all the rest
 
-    context = ssl.create_default_context(cadata=None if authorities == "-" else authorities)
+    context = ssl.create_default_context(cadata=None if ca_certificates == "-" else ca_certificates)
     return context.wrap_socket(plain, server_hostname=host)
 
 

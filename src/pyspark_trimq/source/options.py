@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_trimq.broker.encryption import CA_FILE, Encryption, read_encryption
-from pyspark_trimq.broker.login import LOGIN_NAMES, Login, read_login
+from pyspark_trimq.broker.login import LOGIN_OPTIONS, Login, read_login
 from pyspark_trimq.mistakes import Mistake
 
 T = TypeVar("T")
@@ -38,10 +38,10 @@ _NAMES = (
     "failOnDataLoss",
     "includeHeaders",
     "isolation",
-    *LOGIN_NAMES,
+    *LOGIN_OPTIONS,
     CA_FILE,
 )
-_WAYS = ("subscribe", "subscribePattern", "assign")
+_TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,12 @@ class SourceOptions:
 
 def read_source_options(given: Mapping[str, str]) -> SourceOptions:
     """Mistake: an option is unknown, or its value makes no sense."""
-    options = _Options(given, _NAMES)
-    ways = [name for name in _WAYS if options.text(name) is not None]
+    options = OptionReader(given, _NAMES)
+    ways = [name for name in _TOPIC_OPTIONS if options.text(name) is not None]
     if len(ways) != 1:
-        raise Mistake(f"give one of the options {', '.join(_WAYS)}" + (f", not {' and '.join(ways)}" if ways else ""))
+        raise Mistake(
+            f"give one of the options {', '.join(_TOPIC_OPTIONS)}" + (f", not {' and '.join(ways)}" if ways else "")
+        )
     return SourceOptions(
         bootstrap=options.required("bootstrap", "host:9092 or http://host:8180"),
         namespace=options.text("namespace") or "",
@@ -81,20 +83,20 @@ def read_source_options(given: Mapping[str, str]) -> SourceOptions:
         assigned=options.parsed("assign", _assigned),
         starting=options.parsed("startingOffsets", _bound),
         ending=options.parsed("endingOffsets", _bound),
-        starting_ms=options.parsed("startingTimestamp", _whole),
-        ending_ms=options.parsed("endingTimestamp", _whole),
+        starting_ms=options.parsed("startingTimestamp", _whole_number),
+        ending_ms=options.parsed("endingTimestamp", _whole_number),
         max_offsets=options.parsed("maxOffsetsPerTrigger", _positive),
         max_bytes=options.parsed("maxBytesPerTrigger", _positive),
         min_partitions=options.parsed("minPartitions", _positive),
-        fails_on_loss=_or(options.parsed("failOnDataLoss", _yes_or_no), True),
-        has_headers=_or(options.parsed("includeHeaders", _yes_or_no), False),
-        is_committed=_or(options.parsed("isolation", _isolation), True),
+        fails_on_loss=_or_default(options.parsed("failOnDataLoss", _boolean), True),
+        has_headers=_or_default(options.parsed("includeHeaders", _boolean), False),
+        is_committed=_or_default(options.parsed("isolation", _isolation), True),
         login=read_login(options.text),
         encryption=read_encryption(options.text("bootstrap") or "", options.text(CA_FILE)),
     )
 
 
-class _Options:
+class OptionReader:
     def __init__(self, given: Mapping[str, str], names: tuple[str, ...]) -> None:
         self._names = {name.lower(): name for name in names}
         self._values = {name.lower(): str(value) for name, value in given.items()}
@@ -121,14 +123,14 @@ class _Options:
             raise Mistake(f"the option {name} is {value!r}: {error}") from None
 
 
-check_options = _Options
+read_options = OptionReader
 
 
-def _or(value: T | None, default: T) -> T:
+def _or_default(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _whole(text: str) -> int:
+def _whole_number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError("it must be a whole number")
     return int(text)
@@ -140,7 +142,7 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _yes_or_no(text: str) -> bool:
+def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("it must be true or false")
     return text.lower() == "true"

@@ -6,51 +6,51 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pyspark_trimq.broker.client import Ends, Range, StreamKey
+from pyspark_trimq.broker.client import OffsetRange, StreamBounds, StreamKey
 from pyspark_trimq.mistakes import Lost, Mistake
 
-Progress = dict[StreamKey, int]
+OffsetsByStream = dict[StreamKey, int]
 """How far each stream is read."""
 
 # Beside the topics, whose names are not empty.
 _IDS = ""
-_GO_ON = "with failOnDataLoss=false the query goes on without them"
+_HOW_TO_CONTINUE = "with failOnDataLoss=false the query goes on without them"
 
 
 class Position(NamedTuple):
     """`ids`: of topics, as they were when this was written; of none where there were no ids."""
 
-    offsets: Progress
+    offsets: OffsetsByStream
     ids: Mapping[str, str]
 
     @property
     def topics(self) -> set[str]:
         return {key.topic for key in self.offsets}
 
-    def is_of(self, topic: str, id: str) -> bool:
+    def is_same_topic(self, topic: str, id: str) -> bool:
         """Whether the topic of this id can be the one that is meant here."""
         return id in ("", self.ids.get(topic, id))
 
 
-NOWHERE = Position({}, {})
+NO_POSITION = Position({}, {})
 
 
-def ids_of(ends: Mapping[StreamKey, Ends]) -> dict[str, str]:
+def ids_of(ends: Mapping[StreamKey, StreamBounds]) -> dict[str, str]:
     return {key.topic: each.id for key, each in ends.items() if each.id}
 
 
-def topic_is_gone(topic: str) -> Lost:
+def topic_deleted_error(topic: str) -> Lost:
     return Lost(f"the topic {topic!r} is gone; with failOnDataLoss=false the query goes on without it")
 
 
-def resume(begun: Position, ends: Mapping[StreamKey, Ends], fails_on_loss: bool) -> Progress:
+def resume(start_position: Position, ends: Mapping[StreamKey, StreamBounds], fails_on_loss: bool) -> OffsetsByStream:
     """Where to go on in each stream that is there: new ones from their beginning. Lost: of a topic that was made anew,
     or ends before what is to be read next, unless that is not to fail."""
     found = {}
     for key, now in ends.items():
-        at = begun.offsets.get(key)
-        is_same = begun.is_of(key.topic, now.id)
-        if fails_on_loss and key.topic in begun.topics and not is_same:
+        at = start_position.offsets.get(key)
+        is_same = start_position.is_same_topic(key.topic, now.id)
+        if fails_on_loss and key.topic in start_position.topics and not is_same:
             raise Lost(
                 f"the topic {key.topic!r} was deleted and made anew, and what it had may not have been read; "
                 "with failOnDataLoss=false the query reads the new one from its beginning"
@@ -60,62 +60,72 @@ def resume(begun: Position, ends: Mapping[StreamKey, Ends], fails_on_loss: bool)
         elif at <= now.last:
             found[key] = at
         elif fails_on_loss:
-            raise _is_lost(f"message {at} of {key.topic} {key.number} was to be read next", now)
+            raise _data_lost_error(f"message {at} of {key.topic} {key.number} was to be read next", now)
         else:
             # Without ids nobody knows whether it is the same topic: read twice is better than never.
-            found[key] = now.end if now.id and key.topic in begun.ids else now.start
+            found[key] = now.end if now.id and key.topic in start_position.ids else now.start
     return found
 
 
-def _is_lost(what: str, ends: Ends | None) -> Lost:
+def _data_lost_error(what: str, ends: StreamBounds | None) -> Lost:
     has = "it is gone" if ends is None else f"it has messages from {ends.start} to {ends.last}"
-    return Lost(f"{what}, but {has}; {_GO_ON}")
+    return Lost(f"{what}, but {has}; {_HOW_TO_CONTINUE}")
 
 
-def check_gone(begun: Position, before: Mapping[StreamKey, Ends], ends: Mapping[StreamKey, Ends]) -> None:
+def check_deleted_streams(
+    start_position: Position, before: Mapping[StreamKey, StreamBounds], ends: Mapping[StreamKey, StreamBounds]
+) -> None:
     """Lost: of a stream that was seen before and is gone there was something left to read."""
     for key, then in before.items():
-        if key not in ends and begun.is_of(key.topic, then.id) and begun.offsets.get(key, then.start) < then.end:
-            raise _is_lost(
-                f"message {begun.offsets.get(key, then.start)} of {key.topic} {key.number} was to be read next", None
+        if (
+            key not in ends
+            and start_position.is_same_topic(key.topic, then.id)
+            and start_position.offsets.get(key, then.start) < then.end
+        ):
+            raise _data_lost_error(
+                f"message {start_position.offsets.get(key, then.start)} of {key.topic} {key.number} "
+                "was to be read next",
+                None,
             )
 
 
-def planned(start: Position, end: Position) -> list[Range]:
+def planned(start: Position, end: Position) -> list[OffsetRange]:
     """What lies between, by these two alone: so that a batch that is run again has the same tasks, in which a sink
     finds its tokens, whatever has been lost meanwhile. New streams count from 0."""
     found = []
     for key, until in end.offsets.items():
-        is_same = start.is_of(key.topic, end.ids.get(key.topic, ""))
+        is_same = start.is_same_topic(key.topic, end.ids.get(key.topic, ""))
         begin = start.offsets.get(key, 0) if is_same else 0
         if begin < until:
-            found.append(Range(key, begin, until))
+            found.append(OffsetRange(key, begin, until))
     return found
 
 
-def check_there(whole: list[Range], start: Position, end: Position, ends: Mapping[StreamKey, Ends]) -> None:
+def check_ranges_available(
+    whole: list[OffsetRange], start: Position, end: Position, ends: Mapping[StreamKey, StreamBounds]
+) -> None:
     """Lost: not all of this is there any more."""
     for key, begin, until in whole:
-        now = _same(key, end, ends)
-        is_new = key not in start.offsets or not start.is_of(key.topic, end.ids.get(key.topic, ""))
-        is_cut = now is not None and begin < now.start and not (is_new or now.gives_away)
+        now = _current_bounds(key, end, ends)
+        is_new = key not in start.offsets or not start.is_same_topic(key.topic, end.ids.get(key.topic, ""))
+        is_cut = now is not None and begin < now.start and not (is_new or now.deletes_on_ack)
         if now is None or until > now.last or is_cut:
-            raise _is_lost(f"messages {begin} to {until} of {key.topic} {key.number} were to be read", now)
+            raise _data_lost_error(f"messages {begin} to {until} of {key.topic} {key.number} were to be read", now)
 
 
-def still_there(part: Range, end: Position, ends: Mapping[StreamKey, Ends]) -> Range:
+def clip_to_available(part: OffsetRange, end: Position, ends: Mapping[StreamKey, StreamBounds]) -> OffsetRange:
     """What is left of it, which may be nothing."""
-    now = _same(part.key, end, ends)
+    now = _current_bounds(part.key, end, ends)
     if now is None:
-        return Range(part.key, part.start, part.start)
+        return OffsetRange(part.key, part.start, part.start)
     begin = max(part.start, now.start)
-    return Range(part.key, begin, max(min(part.end, now.last), begin))
+    return OffsetRange(part.key, begin, max(min(part.end, now.last), begin))
 
 
-def _same(key: StreamKey, end: Position, ends: Mapping[StreamKey, Ends]) -> Ends | None:
+def _current_bounds(key: StreamKey, end: Position, ends: Mapping[StreamKey, StreamBounds]) -> StreamBounds | None:
     """The stream as it is now; None: it is gone, or belongs to another topic of this name."""
     now = ends.get(key)
-    return now if now is not None and end.is_of(key.topic, now.id) else None
+    return now if now is not None and end.is_same_topic(key.topic, now.id) else None
 
 
 def to_json(position: Position) -> dict[str, Any]:

@@ -19,22 +19,22 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_trimq.arrow.columns import check_schema
-from pyspark_trimq.broker.client import Ends, Port, StreamKey
+from pyspark_trimq.broker.client import BrokerClient, StreamBounds, StreamKey
 from pyspark_trimq.mistakes import Mistake, TopicMistake
 from pyspark_trimq.source.batch_reader import RangePartition, connect, read_range
-from pyspark_trimq.source.bounds import admit, find_bound, find_ends, split
-from pyspark_trimq.source.lag_reporter import Lag, introduce
+from pyspark_trimq.source.bounds import find_bound, find_ends, limit_offsets, split
+from pyspark_trimq.source.lag_reporter import LagReporter, commit_first_offset
 from pyspark_trimq.source.options import LATEST, SourceOptions, read_source_options
 from pyspark_trimq.source.positions import (
+    OffsetsByStream,
     Position,
-    Progress,
-    check_gone,
-    check_there,
+    check_deleted_streams,
+    check_ranges_available,
+    clip_to_available,
     from_json,
     ids_of,
     planned,
     resume,
-    still_there,
     to_json,
 )
 
@@ -49,24 +49,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = read_source_options(given)
         _check_stream(self._options)
         self._schema = schema
-        self._port: Port | None = None
+        self._client: BrokerClient | None = None
         self._has_target = False
-        self._target: Mapping[StreamKey, Ends] | None = None
-        self._latest: Mapping[StreamKey, Ends] = {}
+        self._target: Mapping[StreamKey, StreamBounds] | None = None
+        self._latest: Mapping[StreamKey, StreamBounds] = {}
         self._id = uuid.uuid4().hex
-        self._lag = Lag(self._id)
+        self._lag = LagReporter(self._id)
 
-    def _connected(self) -> Port:
-        if self._port is None:
-            self._port = connect(self._options)
-        return self._port
+    def _connected(self) -> BrokerClient:
+        if self._client is None:
+            self._client = connect(self._options)
+        return self._client
 
     # -- what each batch reads
 
     def initialOffset(self) -> Json:
-        options, port = self._options, self._connected()
-        ends = find_ends(port, options)
-        begin = find_bound(port, ends, options.starting, options.starting_ms, LATEST, "startingOffsets")
+        options, client = self._options, self._connected()
+        ends = find_ends(client, options)
+        begin = find_bound(client, ends, options.starting, options.starting_ms, LATEST, "startingOffsets")
         return to_json(Position(begin, ids_of(ends)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -80,26 +80,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_target = True  # which is found when Spark tells where the query is, right after this
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        options, port, begun = self._options, self._connected(), from_json(start)
-        ends = find_ends(port, options, begun)
+        options, client, start_position = self._options, self._connected(), from_json(start)
+        ends = find_ends(client, options, start_position)
         if options.fails_on_loss:
-            check_gone(begun, self._latest, ends)
-        begin = resume(begun, ends, options.fails_on_loss)
-        self._lag.reached(port, begin)  # Spark asks when the batch before is done
+            check_deleted_streams(start_position, self._latest, ends)
+        begin = resume(start_position, ends, options.fails_on_loss)
+        self._lag.report_progress(client, begin)  # Spark asks when the batch before is done
         self._latest = ends
         end = {key: max(until, begin[key]) for key, until in self._ends_to_read(begin).items()}
         if not isinstance(limit, ReadAllAvailable) and end != begin:
             limits = [] if options.max_offsets is None else [options.max_offsets]
             if options.max_bytes is not None:
-                limits.append(_messages_in(options.max_bytes, port, ends))
-            end = admit(begin, end, min(limits)) if limits else end
+                limits.append(_messages_in(options.max_bytes, client, ends))
+            end = limit_offsets(begin, end, min(limits)) if limits else end
         # What is gone is kept in mind: it may come back.
         ids = ids_of(ends)
-        gone = {key for key in begun.offsets.keys() - ends.keys() if begun.is_of(key.topic, ids.get(key.topic, ""))}
-        kept = {key: at for key, at in begun.offsets.items() if key in gone}
-        return to_json(Position({**kept, **end}, {**begun.ids, **ids}))
+        gone = {
+            key
+            for key in start_position.offsets.keys() - ends.keys()
+            if start_position.is_same_topic(key.topic, ids.get(key.topic, ""))
+        }
+        kept = {key: at for key, at in start_position.offsets.items() if key in gone}
+        return to_json(Position({**kept, **end}, {**start_position.ids, **ids}))
 
-    def _ends_to_read(self, begin: Progress) -> Progress:
+    def _ends_to_read(self, begin: OffsetsByStream) -> OffsetsByStream:
         """Of each stream; with a target, up to that, if it is the same stream still."""
         if self._has_target and self._target is None:
             self._target = self._latest
@@ -114,15 +118,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(Position(offsets, ids_of(self._latest))) if offsets else None
 
     def partitions(self, start: Json, end: Json) -> Sequence[RangePartition]:
-        options, begun, until = self._options, from_json(start), from_json(end)
+        options, start_position, until = self._options, from_json(start), from_json(end)
         ends = find_ends(self._connected(), options, until)
-        whole = planned(begun, until)
+        whole = planned(start_position, until)
         if options.fails_on_loss:
-            check_there(whole, begun, until, ends)
-        begins = {(part.key, part.start) for part in whole} if self._lag.needs_introduction else set()
+            check_ranges_available(whole, start_position, until, ends)
+        begins = {(part.key, part.start) for part in whole} if self._lag.needs_group else set()
         self._lag.planned()
         return [
-            RangePartition(still_there(part, until, ends), self._id, (part.key, part.start) in begins)
+            RangePartition(clip_to_available(part, until, ends), self._id, (part.key, part.start) in begins)
             for part in split(whole, options.min_partitions)
         ]
 
@@ -130,8 +134,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        if partition.is_first:
-            introduce(lambda: connect(self._options), partition.wanted, partition.reader)
+        if partition.reports_group:
+            commit_first_offset(lambda: connect(self._options), partition.wanted, partition.planner_id)
         return read_range(self._options, self._schema, partition.wanted)
 
     def commit(self, end: Json) -> None:
@@ -139,9 +143,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         self._lag.stop()
-        if self._port is not None:
-            self._port.close()
-            self._port = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
 
 def _check_stream(options: SourceOptions) -> None:
@@ -149,12 +153,12 @@ def _check_stream(options: SourceOptions) -> None:
         raise Mistake("endingOffsets and endingTimestamp are for spark.read: a stream has no end")
 
 
-def _messages_in(max_bytes: int, port: Port, ends: Mapping[StreamKey, Ends]) -> int:
+def _messages_in(max_bytes: int, client: BrokerClient, ends: Mapping[StreamKey, StreamBounds]) -> int:
     """About how many messages of these streams are so long together: one at least."""
     messages = sum(each.last - each.start for each in ends.values())
     kept = 0
     for topic in {key.topic for key in ends}:
         with suppress(TopicMistake):  # it has just gone
-            sizes = port.sizes(topic)
+            sizes = client.sizes(topic)
             kept += sum(sizes.get(key.number, 0) for key in ends if key.topic == topic)
     return max(max_bytes * messages // kept, 1) if kept else max_bytes

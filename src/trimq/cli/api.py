@@ -12,10 +12,10 @@ import msgspec
 
 from trimq.cli.failure import CommandFailure
 from trimq.config import Address, Settings, parse_address
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 TIMEOUT_SECONDS = 30
-ANSWER_BYTES = 256 * 1024 * 1024  # more is no answer of ours
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024  # more is no answer of ours
 CHUNK_BYTES = 1024 * 1024
 
 
@@ -112,21 +112,21 @@ def connect(address: str) -> Api:
     try:
         return Api(parse_address(address))
     except ValueError as error:
-        raise StartMistake(f"--http: expected HOST:PORT, got {address!r}: {error}") from None
+        raise StartupError(f"--http: expected HOST:PORT, got {address!r}: {error}") from None
 
 
 def topic_path(name: str, namespace: str) -> str:
     return f"/api/topics/{quote(name, safe='')}" + (f"?{urlencode({'namespace': namespace})}" if namespace else "")
 
 
-def path_of(*words: str, **query: str) -> str:
+def api_path(*words: str, **query: str) -> str:
     """With every word quoted, and the fields of the query that are not empty."""
     asked = {name: value for name, value in query.items() if value}
     return "/".join(["/api", *(quote(word, safe="") for word in words)]) + (f"?{urlencode(asked)}" if asked else "")
 
 
 def group_path(name: str, protocol: str = "") -> str:
-    return path_of("groups", name, protocol=protocol)
+    return api_path("groups", name, protocol=protocol)
 
 
 class Api:
@@ -163,7 +163,7 @@ class Api:
             response = connection.getresponse()
             # In pieces: the length in the header is the peer's word, and nothing is allocated by it.
             received = bytearray()
-            while len(received) <= ANSWER_BYTES and (piece := response.read(CHUNK_BYTES)):
+            while len(received) <= MAX_RESPONSE_BYTES and (piece := response.read(CHUNK_BYTES)):
                 received += piece
         except TimeoutError:
             raise CommandFailure(f"the broker at {self._address} did not answer in {TIMEOUT_SECONDS} s") from None

@@ -14,20 +14,20 @@ from trimq.cli.output import print_json
 def declare(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     exporting = actions.add_parser("export", help="print them as one JSON document, with hashes of the passwords")
-    exporting.set_defaults(run=export)
+    exporting.set_defaults(run=export_definitions)
     importing = actions.add_parser("import", help="bring those of such a document into the broker")
-    importing.set_defaults(run=bring)
+    importing.set_defaults(run=import_definitions)
     importing.add_argument("file", metavar="FILE", help="the document; -: standard input")
     for action in (exporting, importing):
         add_address_flag(action)
 
 
-def export(arguments: argparse.Namespace) -> int:
+def export_definitions(arguments: argparse.Namespace) -> int:
     print_json(connect(arguments.http).get("/api/definitions", dict[str, Any]))
     return 0
 
 
-def bring(arguments: argparse.Namespace) -> int:
+def import_definitions(arguments: argparse.Namespace) -> int:
     document = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file).read_bytes()
     connect(arguments.http).send("/api/definitions", document)
     print("the definitions are there")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trimq.cli.api import add_address_flag, connect, path_of
+from trimq.cli.api import add_address_flag, api_path, connect
 from trimq.cli.output import print_json, print_table
 
 _SHOWN = 40
@@ -36,7 +36,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def list_failures(arguments: argparse.Namespace) -> int:
     query = {"vhost": arguments.vhost, "from": str(arguments.first), "limit": str(arguments.limit)}
-    answer = connect(arguments.http).get(path_of("failures", **query), Failures)
+    answer = connect(arguments.http).get(api_path("failures", **query), Failures)
     if arguments.json:
         print_json(answer)
         return 0
@@ -52,6 +52,6 @@ def list_failures(arguments: argparse.Namespace) -> int:
 def redrive(arguments: argparse.Namespace) -> int:
     broker = connect(arguments.http)
     for id in arguments.ids:
-        broker.send(path_of("failures", str(id), "redrive", vhost=arguments.vhost))
+        broker.send(api_path("failures", str(id), "redrive", vhost=arguments.vhost))
         print(f"sent {id} again")
     return 0

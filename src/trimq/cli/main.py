@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from trimq.cli.failure import CommandFailure
 from trimq.cli.version import version
-from trimq.errors import Damage, StartMistake
+from trimq.errors import Damage, StartupError
 
 COMMANDS = {
     "serve": "start the broker",
@@ -29,7 +29,7 @@ COMMANDS = {
     "settings": "print every setting with its names, default and meaning",
 }
 EXIT_FAILED = 1
-EXIT_MISTAKE = 2
+EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        raise StartMistake(f"{message} (see {self.prog} --help)")
+        raise StartupError(f"{message} (see {self.prog} --help)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         return _run(words)
-    except StartMistake as mistake:
-        return _fail(str(mistake), EXIT_MISTAKE)
+    except StartupError as mistake:
+        return _fail(str(mistake), EXIT_USAGE)
     except (CommandFailure, Damage) as failure:
         return _fail(str(failure), EXIT_FAILED)
     except BrokenPipeError:
@@ -66,7 +66,7 @@ def _run(words: list[str]) -> int:
     parser = _parser(words[0] if words else "")
     if not words:
         parser.print_help(sys.stderr)
-        return EXIT_MISTAKE
+        return EXIT_USAGE
     chosen, unknown = parser.parse_known_args(words)
     if unknown and not chosen.reports_unknown:
         parser.error(f"{unknown[0]} is not understood here")

@@ -34,7 +34,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
 
 def align(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
     """The lines of a table in plain text."""
-    cells = [[visible(str(cell)) for cell in row] for row in [columns, *rows]]
+    cells = [[escape_unprintable(str(cell)) for cell in row] for row in [columns, *rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     numeric = [_is_numeric(rows, i) for i in range(len(columns))]
     for row in cells:
@@ -45,7 +45,7 @@ def align(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
         yield "  ".join(padded).rstrip()
 
 
-def visible(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Names come from clients: what would move the cursor or colour the terminal is shown as an escape."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
@@ -64,7 +64,9 @@ def _print_rich_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if _is_numeric(rows, i) else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(visible(str(cell))) for cell in row))  # as text: a name with brackets is no markup
+        table.add_row(
+            *(Text(escape_unprintable(str(cell))) for cell in row)
+        )  # as text: a name with brackets is no markup
     Console().print(table)
 
 

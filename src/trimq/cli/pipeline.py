@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from trimq.cli import pipeline_flags
 from trimq.cli.failure import CommandFailure
 from trimq.cli.output import print_table
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 EXIT_INTERRUPTED = 130
 CONNECT, CONNECT_PORT, CONNECT_WAIT_S = "sc://", 15002, 10
@@ -47,11 +47,11 @@ def run_pipeline(name: str, run: Run, arguments: argparse.Namespace) -> int:
     pipelines = import_module("pyspark_trimq.pipelines")
     for path in filter(None, (arguments.report, arguments.json)):
         _check_writable(Path(path))
-    _refuse_idle_flags(name, arguments)
+    _reject_unused_flags(name, arguments)
     try:
-        with _session(name, arguments) as spark:
+        with _PipelineSession(name, arguments) as spark:
             how = _how(pipelines, arguments, spark)
-            with _stoppable(how.stop):
+            with _StopOnSignal(how.stop):
                 outcome = run(pipelines, arguments, how)
             was_cut_short = how.stop.is_set() and not arguments.continuous and name != "lag"
             if was_cut_short:
@@ -81,20 +81,20 @@ def _check_writable(path: Path) -> None:
         if is_new:
             path.unlink()
     except OSError as error:
-        raise StartMistake(f"{path} cannot be written: {error.strerror}") from None
+        raise StartupError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _refuse_idle_flags(name: str, asked: argparse.Namespace) -> None:
+def _reject_unused_flags(name: str, arguments: argparse.Namespace) -> None:
     """StartMistake: what was asked for looks once at what is there, and has nowhere to go on from."""
-    if not (asked.continuous or asked.checkpoint):
+    if not (arguments.continuous or arguments.checkpoint):
         return
-    if name == "dead-letters" and (asked.ledger or not asked.redrive):
-        raise StartMistake("letters are looked at once: --continuous and --checkpoint are for --redrive from topics")
-    if name == "audit" and asked.lake:
-        raise StartMistake("a lake is looked at once: --continuous and --checkpoint are for the audit of topics")
+    if name == "dead-letters" and (arguments.ledger or not arguments.redrive):
+        raise StartupError("letters are looked at once: --continuous and --checkpoint are for --redrive from topics")
+    if name == "audit" and arguments.lake:
+        raise StartupError("a lake is looked at once: --continuous and --checkpoint are for the audit of topics")
 
 
-class _stoppable:
+class _StopOnSignal:
     """The first SIGINT or SIGTERM asks a run to end in order; a second one ends it at once, as Spark or Python would:
     Spark's own way is to cancel the batch under way, which fails the query."""
 
@@ -102,21 +102,21 @@ class _stoppable:
         self._stop = stop
 
     def __enter__(self) -> None:
-        self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {number: signal.signal(number, self._request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def _ask(self, *_: object) -> None:
+    def _request_stop(self, *_: object) -> None:
         self._stop.set()
-        self._give_back()
+        self._restore_handlers()
 
-    def _give_back(self) -> None:
+    def _restore_handlers(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def __exit__(self, *_: object) -> None:
-        self._give_back()
+        self._restore_handlers()
 
 
-class _session:
+class _PipelineSession:
     """The session, ended with the command."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
@@ -125,16 +125,16 @@ class _session:
         self._conf = dict(_setting(text) for text in arguments.conf)
 
     def __enter__(self) -> Any:
-        _look_for_server(self._master or "")
+        _check_connect_server(self._master or "")
         failure = import_module("pyspark_trimq.pipelines.runner.failure")
         # Spark and the JVM speak to stderr while they start: warnings that nobody can act on.
-        hushed = _hushed()
+        captured = _CapturedStderr()
         try:
-            with hushed, failure.told_plainly():
+            with captured, failure.plain_errors():
                 self._spark = import_module("pyspark_trimq.session").make_session(self._name, self._master, self._conf)
-        except (failure.PipelineFailure, StartMistake) as error:
+        except (failure.PipelineFailure, StartupError) as error:
             where = f" on the master {self._master}" if self._master else ""
-            raise CommandFailure(f"Spark does not start{where}: {hushed.reason() or error}") from None
+            raise CommandFailure(f"Spark does not start{where}: {captured.reason() or error}") from None
         return self._spark
 
     def __exit__(self, *_: object) -> None:
@@ -146,7 +146,7 @@ class _session:
                 raise
 
 
-def _look_for_server(master: str) -> None:
+def _check_connect_server(master: str) -> None:
     """CommandFailure: nobody listens where a Spark Connect server was said to be. Its client would wait for minutes."""
     if not master.startswith(CONNECT):
         return
@@ -163,7 +163,7 @@ def _look_for_server(master: str) -> None:
         raise CommandFailure(f"no Spark Connect server answers at {host}:{port}: {error}") from None
 
 
-class _hushed:
+class _CapturedStderr:
     """What a child process writes to stderr is shown nowhere. Spark's launcher says only there why it ends."""
 
     def __enter__(self) -> None:
@@ -191,7 +191,7 @@ class _hushed:
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise StartMistake(f"--conf: expected NAME=VALUE, got {text!r}")
+        raise StartupError(f"--conf: expected NAME=VALUE, got {text!r}")
     return name, value
 
 
@@ -214,77 +214,88 @@ def _how(pipelines: Any, arguments: argparse.Namespace, spark: Any) -> Any:
 # --- from flags to functions ------------------------------------------------------------------------------------------
 
 
-def _archive(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
+def _archive(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
     return pipelines.archive(
-        asked.topics,
-        lake=asked.lake,
-        pattern=asked.pattern,
-        format=asked.format,
-        compact_from=asked.compact_from,
-        keep_replaced=asked.keep_replaced,
+        arguments.topics,
+        lake=arguments.lake,
+        pattern=arguments.pattern,
+        format=arguments.format,
+        compact_from=arguments.compact_from,
+        keep_replaced=arguments.keep_replaced,
         how=how,
     )
 
 
-def _restore(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
+def _restore(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
     return pipelines.restore(
-        asked.lake, topics=asked.topics, to=asked.to, append=asked.append, offset_map=asked.offset_map, how=how
-    )
-
-
-def _audit(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
-    return pipelines.audit(asked.topics, pattern=asked.pattern, lake=asked.lake, how=how)
-
-
-def _dedupe(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
-    return pipelines.dedupe(asked.topics, to=asked.to, by=asked.by, within=asked.within, pattern=asked.pattern, how=how)
-
-
-def _dead_letters(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
-    choice = pipelines.Choice(asked.reason, asked.origin, asked.exception, asked.older_than, asked.newer_than)
-    return pipelines.dead_letters(
-        asked.topics,
-        pattern=asked.pattern,
-        ledger=asked.ledger,
-        redrive=asked.redrive,
-        to=asked.to,
-        choice=choice,
-        rate=asked.rate,
-        max_replays=asked.max_replays,
+        arguments.lake,
+        topics=arguments.topics,
+        to=arguments.to,
+        append=arguments.append,
+        offset_map=arguments.offset_map,
         how=how,
     )
 
 
-def _lag(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
+def _audit(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+    return pipelines.audit(arguments.topics, pattern=arguments.pattern, lake=arguments.lake, how=how)
+
+
+def _dedupe(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+    return pipelines.dedupe(
+        arguments.topics, to=arguments.to, by=arguments.by, within=arguments.within, pattern=arguments.pattern, how=how
+    )
+
+
+def _dead_letters(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+    choice = pipelines.Choice(
+        arguments.reason, arguments.origin, arguments.exception, arguments.older_than, arguments.newer_than
+    )
+    return pipelines.dead_letters(
+        arguments.topics,
+        pattern=arguments.pattern,
+        ledger=arguments.ledger,
+        redrive=arguments.redrive,
+        to=arguments.to,
+        choice=choice,
+        rate=arguments.rate,
+        max_replays=arguments.max_replays,
+        how=how,
+    )
+
+
+def _lag(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
     load = None
-    if asked.cores:
-        load = pipelines.Load(asked.cores, asked.busy_ms, asked.waiting_ms, asked.peak, asked.node_rate)
+    if arguments.cores:
+        load = pipelines.Load(
+            arguments.cores, arguments.busy_ms, arguments.waiting_ms, arguments.peak, arguments.node_rate
+        )
     return pipelines.lag(
-        asked.groups,
-        topics=asked.topic,
-        seconds=asked.seconds,
-        every_s=asked.sample_every,
-        window=asked.window,
+        arguments.groups,
+        topics=arguments.topic,
+        seconds=arguments.seconds,
+        every_s=arguments.sample_every,
+        window=arguments.window,
         load=load,
         how=how,
     )
 
 
-def _aggregate(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
-    return pipelines.aggregate(asked.recipe, how=how)
+def _aggregate(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+    return pipelines.aggregate(arguments.recipe, how=how)
 
 
-def _join(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
-    return pipelines.join(asked.recipe, how=how)
+def _join(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+    return pipelines.join(arguments.recipe, how=how)
 
 
-def _snapshot(pipelines: Any, asked: argparse.Namespace, how: Any) -> Any:
+def _snapshot(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
     return pipelines.snapshot(
-        asked.topics,
-        lake=asked.lake,
-        pattern=asked.pattern,
-        format=asked.format,
-        keep_replaced=asked.keep_replaced,
+        arguments.topics,
+        lake=arguments.lake,
+        pattern=arguments.pattern,
+        format=arguments.format,
+        keep_replaced=arguments.keep_replaced,
         how=how,
     )
 
@@ -294,7 +305,7 @@ PIPELINES: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Run]]
     "restore": ("an archive back into topics", pipeline_flags.restore_flags, _restore),
     "audit": ("what was lost, repeated or reordered; ends with 1 if anything was", pipeline_flags.audit_flags, _audit),
     "dedupe": ("topics into another, without repetitions", pipeline_flags.dedupe_flags, _dedupe),
-    "dead-letters": ("dead letters, grouped, and sent again", pipeline_flags.letter_flags, _dead_letters),
+    "dead-letters": ("dead letters, grouped, and sent again", pipeline_flags.dead_letter_flags, _dead_letters),
     "lag": ("how far groups are behind, and what a peak needs", pipeline_flags.lag_flags, _lag),
     "aggregate": ("windows over a topic, as a file says", pipeline_flags.recipe_flags, _aggregate),
     "join": ("two topics joined, as a file says", pipeline_flags.recipe_flags, _join),

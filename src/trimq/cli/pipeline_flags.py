@@ -120,7 +120,7 @@ def dedupe_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--within", metavar="SPAN", default="1 hour", help="as far apart (default: %(default)s)")
 
 
-def letter_flags(parser: argparse.ArgumentParser) -> None:
+def dead_letter_flags(parser: argparse.ArgumentParser) -> None:
     topic_flags(parser)
     parser.add_argument("--ledger", action="store_true", help="what AMQP's queues gave up, in place of topics")
     parser.add_argument("--redrive", action="store_true", help="send the chosen letters again; else nothing is sent")

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from trimq.cli.api import add_address_flag, connect, path_of
+from trimq.cli.api import add_address_flag, api_path, connect
 from trimq.cli.output import print_json, print_table
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def list_policies(arguments: argparse.Namespace) -> int:
-    answer = connect(arguments.http).get(path_of("policies", vhost=arguments.vhost), dict[str, list[dict[str, Any]]])
+    answer = connect(arguments.http).get(api_path("policies", vhost=arguments.vhost), dict[str, list[dict[str, Any]]])
     if arguments.json:
         print_json(answer)
         return 0
@@ -50,19 +50,19 @@ def set_policy(arguments: argparse.Namespace) -> int:
     try:
         definition = msgspec.json.decode(arguments.definition, type=dict[str, str | int | bool])
     except msgspec.DecodeError as error:
-        raise StartMistake(f"the definition is no JSON object of texts and numbers: {error}") from None
+        raise StartupError(f"the definition is no JSON object of texts and numbers: {error}") from None
     body = {
         "pattern": arguments.pattern,
         "definition": definition,
         "priority": arguments.priority,
         "apply_to": arguments.apply_to,
     }
-    connect(arguments.http).put(path_of("policies", arguments.name, vhost=arguments.vhost), body)
+    connect(arguments.http).put(api_path("policies", arguments.name, vhost=arguments.vhost), body)
     print(f"set {arguments.name}")
     return 0
 
 
 def delete_policy(arguments: argparse.Namespace) -> int:
-    connect(arguments.http).delete(path_of("policies", arguments.name, vhost=arguments.vhost))
+    connect(arguments.http).delete(api_path("policies", arguments.name, vhost=arguments.vhost))
     print(f"deleted {arguments.name}")
     return 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trimq.cli.api import add_address_flag, connect, path_of
+from trimq.cli.api import add_address_flag, api_path, connect
 from trimq.cli.output import print_json, print_table
 
 _COLUMNS = ("name", "vhost", "type", "ready", "unacknowledged", "consumers")
@@ -33,7 +33,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def list_queues(arguments: argparse.Namespace) -> int:
-    answer = connect(arguments.http).get(path_of("queues", vhost=arguments.vhost), dict[str, list[dict[str, Any]]])
+    answer = connect(arguments.http).get(api_path("queues", vhost=arguments.vhost), dict[str, list[dict[str, Any]]])
     if arguments.json:
         print_json(answer)
     else:
@@ -42,7 +42,7 @@ def list_queues(arguments: argparse.Namespace) -> int:
 
 
 def describe_queue(arguments: argparse.Namespace) -> int:
-    queue = connect(arguments.http).get(path_of("queues", arguments.name, vhost=arguments.vhost), dict[str, Any])
+    queue = connect(arguments.http).get(api_path("queues", arguments.name, vhost=arguments.vhost), dict[str, Any])
     if arguments.json:
         print_json(queue)
         return 0
@@ -56,13 +56,13 @@ def describe_queue(arguments: argparse.Namespace) -> int:
 
 
 def purge_queue(arguments: argparse.Namespace) -> int:
-    path = path_of("queues", arguments.name, "messages", vhost=arguments.vhost)
+    path = api_path("queues", arguments.name, "messages", vhost=arguments.vhost)
     answer = msgspec.json.decode(connect(arguments.http).delete(path), type=dict[str, int])
     print(f"removed {answer['purged']} messages of {arguments.name}")
     return 0
 
 
 def delete_queue(arguments: argparse.Namespace) -> int:
-    connect(arguments.http).delete(path_of("queues", arguments.name, vhost=arguments.vhost))
+    connect(arguments.http).delete(api_path("queues", arguments.name, vhost=arguments.vhost))
     print(f"deleted {arguments.name}")
     return 0

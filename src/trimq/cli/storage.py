@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trimq.cli.output import print_json, print_json_line, print_table, progress_bar, visible
+from trimq.cli.output import escape_unprintable, print_json, print_json_line, print_table, progress_bar
 from trimq.config import declarations
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def print_findings(findings: Iterable[Finding], as_json: bool) -> int:
         if as_json:
             print_json_line(finding)
         else:
-            where = visible(f"{finding.file} at byte {finding.position}")
+            where = escape_unprintable(f"{finding.file} at byte {finding.position}")
             print(f"{where}: {finding.problem}. {finding.remedy}", flush=True)
     if not as_json:
         print(f"{count} {'finding' if count == 1 else 'findings'}" if count else "no damage found")
@@ -102,7 +102,7 @@ def print_records(records: Iterable[Mapping[str, Any]], as_json: bool) -> None:
 
 
 def _show(value: object) -> str:
-    return repr(value)[1:] if isinstance(value, bytes) else visible(str(value))
+    return repr(value)[1:] if isinstance(value, bytes) else escape_unprintable(str(value))
 
 
 def print_stats(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:

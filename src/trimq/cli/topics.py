@@ -6,7 +6,7 @@ import argparse
 
 from trimq.cli.api import Topic, TopicDescription, Topics, add_address_flag, connect, topic_path
 from trimq.cli.output import print_json, print_table
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +96,7 @@ def alter_topic(arguments: argparse.Namespace) -> int:
     settings: dict[str, str | None] = dict(_split_setting(setting) for setting in arguments.setting)
     settings.update(dict.fromkeys(arguments.reset))
     if not settings:
-        raise StartMistake("nothing to change: give --setting NAME=VALUE or --reset NAME")
+        raise StartupError("nothing to change: give --setting NAME=VALUE or --reset NAME")
     path = topic_path(arguments.name, arguments.namespace)
     topic = connect(arguments.http).patch(path, {"settings": settings}, Topic)
     print_table(("setting of its own", "value"), list(topic.settings.items()))
@@ -112,5 +112,5 @@ def delete_topic(arguments: argparse.Namespace) -> int:
 def _split_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise StartMistake(f"--setting: expected NAME=VALUE, got {text!r}")
+        raise StartupError(f"--setting: expected NAME=VALUE, got {text!r}")
     return name, value

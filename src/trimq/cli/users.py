@@ -7,9 +7,9 @@ import os
 import sys
 from typing import Any
 
-from trimq.cli.api import add_address_flag, connect, path_of
+from trimq.cli.api import add_address_flag, api_path, connect
 from trimq.cli.output import print_json, print_table
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 NEW_PASSWORD = "TRIMQ_NEW_PASSWORD"
 
@@ -64,8 +64,8 @@ def set_user(arguments: argparse.Namespace) -> int:
     if arguments.administrator is not None:
         body["administrator"] = arguments.administrator == "yes"
     if not body:
-        raise StartMistake(f"nothing to set: put the password into {NEW_PASSWORD}, or give --administrator")
-    connect(arguments.http).put(path_of("users", arguments.name), body)
+        raise StartupError(f"nothing to set: put the password into {NEW_PASSWORD}, or give --administrator")
+    connect(arguments.http).put(api_path("users", arguments.name), body)
     print(f"set {arguments.name}")
     if "TRIMQ_USER" not in os.environ:
         print("from now on everybody has to log in: set TRIMQ_USER and TRIMQ_PASSWORD", file=sys.stderr)
@@ -73,19 +73,19 @@ def set_user(arguments: argparse.Namespace) -> int:
 
 
 def delete_user(arguments: argparse.Namespace) -> int:
-    connect(arguments.http).delete(path_of("users", arguments.name))
+    connect(arguments.http).delete(api_path("users", arguments.name))
     print(f"deleted {arguments.name}")
     return 0
 
 
 def grant(arguments: argparse.Namespace) -> int:
     body = {"configure": arguments.configure, "write": arguments.write, "read": arguments.read}
-    connect(arguments.http).put(path_of("permissions", arguments.name, vhost=arguments.vhost), body)
+    connect(arguments.http).put(api_path("permissions", arguments.name, vhost=arguments.vhost), body)
     print(f"granted {arguments.name} rights in {arguments.vhost}")
     return 0
 
 
 def revoke(arguments: argparse.Namespace) -> int:
-    connect(arguments.http).delete(path_of("permissions", arguments.name, vhost=arguments.vhost))
+    connect(arguments.http).delete(api_path("permissions", arguments.name, vhost=arguments.vhost))
     print(f"revoked all rights of {arguments.name} in {arguments.vhost}")
     return 0

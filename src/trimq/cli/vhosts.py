@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from trimq.cli.api import add_address_flag, connect, path_of
+from trimq.cli.api import add_address_flag, api_path, connect
 from trimq.cli.output import print_json, print_table
 
 
@@ -34,12 +34,12 @@ def list_vhosts(arguments: argparse.Namespace) -> int:
 
 
 def create_vhost(arguments: argparse.Namespace) -> int:
-    connect(arguments.http).put(path_of("vhosts", arguments.name), {})
+    connect(arguments.http).put(api_path("vhosts", arguments.name), {})
     print(f"created {arguments.name}")
     return 0
 
 
 def delete_vhost(arguments: argparse.Namespace) -> int:
-    connect(arguments.http).delete(path_of("vhosts", arguments.name))
+    connect(arguments.http).delete(api_path("vhosts", arguments.name))
     print(f"deleted {arguments.name}")
     return 0

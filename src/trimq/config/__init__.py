@@ -1,6 +1,6 @@
 """What may be set, and how it is given. See `settings` for the settings themselves."""
 
-from trimq.config.address import Address, Advertised, parse_address, told_address
+from trimq.config.address import Address, Advertised, advertised_address, parse_address
 from trimq.config.amqp import Amqp
 from trimq.config.declaration import Declaration, declarations
 from trimq.config.kafka import Kafka
@@ -22,9 +22,9 @@ __all__ = [
     "Settings",
     "Storage",
     "Tls",
+    "advertised_address",
     "declarations",
     "load",
     "parse_address",
     "suggest_flag",
-    "told_address",
 ]

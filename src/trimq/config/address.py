@@ -28,7 +28,7 @@ class Advertised(NamedTuple):
         return host if self.port is None else f"{host}:{self.port}"
 
 
-def told_address(advertised: Advertised | None, bound: Address) -> Address:
+def advertised_address(advertised: Advertised | None, bound: Address) -> Address:
     """The address that clients are told, of a listener that is bound."""
     if advertised is None:
         return bound

@@ -51,19 +51,19 @@ class Declaration(msgspec.Struct, frozen=True):
     @property
     def choices(self) -> tuple[str, ...]:
         """The words that it takes, if it takes words of a list."""
-        bare = _bare(self.type)
+        bare = _bare_type(self.type)
         if bare is bool:
             return ("true", "false")
         return get_args(bare) if get_origin(bare) is Literal else ()
 
     @property
     def is_listener(self) -> bool:
-        return _bare(self.type) is Address
+        return _bare_type(self.type) is Address
 
     @property
     def form(self) -> str:
         """What a value looks like, in a few words."""
-        bare = _bare(self.type)
+        bare = _bare_type(self.type)
         if self.choices:
             return " or ".join(self.choices)
         if self.is_listener:
@@ -73,16 +73,16 @@ class Declaration(msgspec.Struct, frozen=True):
         if bare is int:
             lowest, highest = _bounds(self.type)
             return f"a whole number from {lowest} on" if highest == INT64 else f"a whole number, {lowest} to {highest}"
-        return str(_extra(self.type, "form", "a path"))
+        return str(_meta_extra(self.type, "form", "a path"))
 
     @property
     def placeholder(self) -> str:
         """What stands for a value in a line of help."""
-        bare = _bare(self.type)
+        bare = _bare_type(self.type)
         if self.choices:
             return "|".join(self.choices)
         known = {int: "N", Address: "HOST:PORT", Advertised: "HOST[:PORT]"}
-        return known.get(bare) or str(_extra(self.type, "placeholder", "PATH"))
+        return known.get(bare) or str(_meta_extra(self.type, "placeholder", "PATH"))
 
     @property
     def written_default(self) -> str | int | None:
@@ -106,7 +106,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
     def convert(self, value: object, *, typed: bool) -> Any:
         """The checked value, else ValueError. `typed`: it is from a file, which tells numbers from text."""
-        bare = _bare(self.type)
+        bare = _bare_type(self.type)
         if bare in (Address, Advertised):
             if not isinstance(value, str):
                 raise ValueError("it is not a text")
@@ -131,16 +131,16 @@ def _unit_word(field: str) -> str:
     return field.partition("_per_")[0].rpartition("_")[2]
 
 
-def _bare(declared: Any) -> Any:
+def _bare_type(declared: Any) -> Any:
     """The type without its annotations and without None."""
     while get_origin(declared) is Annotated:
         declared = get_args(declared)[0]
     members = [member for member in get_args(declared) if member is not NoneType]
     is_optional = NoneType in get_args(declared)
-    return _bare(members[0]) if is_optional else declared
+    return _bare_type(members[0]) if is_optional else declared
 
 
-def _extra(declared: Any, name: str, default: str) -> Any:
+def _meta_extra(declared: Any, name: str, default: str) -> Any:
     """What the type itself says of how it is written."""
     for meta in get_args(declared)[1:]:
         if isinstance(meta, Meta) and meta.extra and name in meta.extra:

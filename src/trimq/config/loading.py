@@ -12,15 +12,17 @@ import msgspec
 from trimq.config.address import Address
 from trimq.config.declaration import Declaration, declarations, flag_of, variable_of
 from trimq.config.settings import RENAMED, Settings
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 # https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
-_OF_KUBERNETES = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?$")
+_KUBERNETES_VARIABLE = re.compile(
+    r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?$"
+)
 
 EVERY_INTERFACE = ("0.0.0.0", "::")
 
 
-class _Given(NamedTuple):
+class _GivenValue(NamedTuple):
     """A value that somebody gave, and under which name."""
 
     value: object
@@ -43,16 +45,16 @@ def load(
     by_key = {declaration.key: declaration for declaration in declarations()}
     given = _given_in_file(file_text, file_name, by_key, found)
     given |= _given_in_environment(environment, by_key, found)
-    given |= {key: _Given(value, by_key[key].flag, typed=False) for key, value in flags.items()}
+    given |= {key: _GivenValue(value, by_key[key].flag, typed=False) for key, value in flags.items()}
     values = dict.fromkeys(missing) | _convert(given, by_key, found)
     settings = _build(values)
     found += _contradictions(settings, by_key)
     if found:
-        raise StartMistake(_report(found))
+        raise StartupError(_report(found))
     return settings
 
 
-def _given_in_file(text: str, name: str, by_key: Mapping[str, Declaration], found: list[str]) -> dict[str, _Given]:
+def _given_in_file(text: str, name: str, by_key: Mapping[str, Declaration], found: list[str]) -> dict[str, _GivenValue]:
     if not text:
         return {}
     import tomllib  # only for those who have a file: it costs the start of everybody else 10 ms
@@ -66,11 +68,11 @@ def _given_in_file(text: str, name: str, by_key: Mapping[str, Declaration], foun
     sections = {declaration.section for declaration in by_key.values()}
     for key, value in _flatten(document, sections):
         if key in by_key:
-            given[key] = _Given(value, f"{key} in {name}", typed=True)
+            given[key] = _GivenValue(value, f"{key} in {name}", typed=True)
         elif key in sections:
             found.append(f"{key} in {name} is a section: write [{key}] and its settings below")
         else:
-            found.append(f"{key} in {name} is not a setting{_now_called(RENAMED, key) or _suggest(key, by_key)}")
+            found.append(f"{key} in {name} is not a setting{_renamed_hint(RENAMED, key) or _suggest(key, by_key)}")
     return given
 
 
@@ -84,7 +86,7 @@ def _flatten(document: Mapping[str, Any], sections: set[str]) -> Iterator[tuple[
 
 def _given_in_environment(
     environment: Mapping[str, str], by_key: Mapping[str, Declaration], found: list[str]
-) -> dict[str, _Given]:
+) -> dict[str, _GivenValue]:
     by_variable = {declaration.variable: declaration.key for declaration in by_key.values()}
     renamed = {variable_of(old): variable_of(new) for old, new in RENAMED.items()}
     given = {}
@@ -92,23 +94,23 @@ def _given_in_environment(
         if not variable.startswith("TRIMQ_") or not value:
             continue  # set but empty is how scripts and compose files spell "not set"
         if variable in by_variable:
-            given[by_variable[variable]] = _Given(value, variable, typed=False)
-        elif suggestion := _now_called(renamed, variable) or _suggest(variable, by_variable, likeness=0.9):
+            given[by_variable[variable]] = _GivenValue(value, variable, typed=False)
+        elif suggestion := _renamed_hint(renamed, variable) or _suggest(variable, by_variable, likeness=0.9):
             found.append(f"{variable} is not a setting{suggestion}")
-        elif _is_of_section(variable, by_key) and not _is_of_others(variable, by_variable):
+        elif _has_section_prefix(variable, by_key) and not _is_foreign_variable(variable, by_variable):
             found.append(f"{variable} is not a setting{_suggest(variable, by_variable)}")
     return given
 
 
-def _is_of_section(variable: str, by_key: Mapping[str, Declaration]) -> bool:
+def _has_section_prefix(variable: str, by_key: Mapping[str, Declaration]) -> bool:
     sections = {declaration.section for declaration in by_key.values()} - {""}
     return variable.startswith(tuple(variable_of(f"{section}.") for section in sections))
 
 
-def _is_of_others(variable: str, by_variable: Mapping[str, str]) -> bool:
+def _is_foreign_variable(variable: str, by_variable: Mapping[str, str]) -> bool:
     """Kubernetes puts names with our prefix here for services called trimq or trimq-kafka, and programs that are told
     where a listener is are told it under its name."""
-    return f"{variable}_LISTEN" in by_variable or _OF_KUBERNETES.search(variable) is not None
+    return f"{variable}_LISTEN" in by_variable or _KUBERNETES_VARIABLE.search(variable) is not None
 
 
 def _suggest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
@@ -121,14 +123,14 @@ def _suggest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
 def suggest_flag(flag: str) -> str:
     """What to add to the sentence about a flag that does not exist."""
     renamed = {flag_of(old): flag_of(new) for old, new in RENAMED.items()}
-    return _now_called(renamed, flag) or _suggest(flag, [declaration.flag for declaration in declarations()])
+    return _renamed_hint(renamed, flag) or _suggest(flag, [declaration.flag for declaration in declarations()])
 
 
-def _now_called(renamed: Mapping[str, str], name: str) -> str:
+def _renamed_hint(renamed: Mapping[str, str], name: str) -> str:
     return f" any more: it is called {renamed[name]} now" if name in renamed else ""
 
 
-def _convert(given: Mapping[str, _Given], by_key: Mapping[str, Declaration], found: list[str]) -> dict[str, Any]:
+def _convert(given: Mapping[str, _GivenValue], by_key: Mapping[str, Declaration], found: list[str]) -> dict[str, Any]:
     values = {}
     for key, (value, name, typed) in given.items():
         declaration = by_key[key]

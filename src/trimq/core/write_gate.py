@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from trimq.errors import NotRunning, Refusal
 from trimq.metrics import Counter
-from trimq.storage.guards.disk_space import SpaceGuard
+from trimq.storage.guards.disk_space import DiskSpaceGuard
 from trimq.storage.guards.memory import MemoryGuard
-from trimq.storage.guards.slow_disk import StallGuard
+from trimq.storage.guards.slow_disk import SlowDiskGuard
 from trimq.storage.io.files import Space
 
 
 class WriteGate:
     def __init__(
-        self, guard: SpaceGuard, memory: MemoryGuard, stalls: StallGuard, batches: Counter, bytes_in: Counter
+        self, guard: DiskSpaceGuard, memory: MemoryGuard, stalls: SlowDiskGuard, batches: Counter, bytes_in: Counter
     ) -> None:
         self._guard = guard
         self._memory = memory
@@ -29,7 +29,7 @@ class WriteGate:
         self._memory.check()
         self._stalls.check()
 
-    def why_refused(self) -> str:
+    def write_refusal_reason(self) -> str:
         """Why nothing can be written now. Empty: it can."""
         try:
             self.require_writable()

@@ -27,7 +27,7 @@ from trimq.errors.broker import (
     UnknownUser,
     WriteFailed,
 )
-from trimq.errors.kinds import ColdRead, Damage, ProtocolError, Refusal, StartMistake, Stopping
+from trimq.errors.kinds import ColdRead, Damage, ProtocolError, Refusal, StartupError, Stopping
 from trimq.errors.records import (
     CorruptRecords,
     DamagedSegment,
@@ -72,7 +72,7 @@ __all__ = [
     "Refusal",
     "StaleEpoch",
     "StaleProducer",
-    "StartMistake",
+    "StartupError",
     "Stopping",
     "TopicExists",
     "UnknownEpoch",

@@ -1,5 +1,5 @@
 """Kinds of what can go wrong: a `Refusal` is an expected no that a client hears about, a `ProtocolError` closes a
-connection, a `StartMistake` ends the start with one sentence, and `Damage` stops the broker."""
+connection, a `StartupError` ends the start with one sentence, and `Damage` stops the broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Stopping(ProtocolError):
         return "the broker stops"
 
 
-class StartMistake(Exception):
+class StartupError(Exception):
     """The broker or a command cannot start. Its text is one clear sentence for the person at the keyboard."""
 
 

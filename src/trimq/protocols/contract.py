@@ -15,7 +15,7 @@ Build = Callable[[], Parts]
 
 IN_ORDER = 0
 
-SPARED_BYTES = 64 * 1024
+ALWAYS_ALLOWED_BYTES = 64 * 1024
 """Who holds no more than this of what has come in part is in nobody's way."""
 _NO_LIMIT = 1 << 62
 
@@ -25,8 +25,8 @@ class Reply:
     lane None each leaves as soon as it is ready."""
 
     __slots__ = (
-        *("_build", "_carry", "_durable", "_number", "_parts", "_wake"),
-        *("abandon", "comes_soon", "count", "hurry", "lane", "turn_away"),
+        *("_build", "_wrap", "_durable", "_number", "_parts", "_wake"),
+        *("abandon", "resolves_soon", "count", "resolve_now", "lane", "reject_over_limit"),
     )
 
     def __init__(
@@ -36,16 +36,16 @@ class Reply:
         self.count = 1
         """How many requests it answers: those that came together may be answered together."""
         self.abandon: Callable[[], None] | None = None
-        self.comes_soon = False
+        self.resolves_soon = False
         """Whether it is resolved in a moment, whatever happens: then it is waited for where the rest is given up."""
-        self.hurry: Callable[[], None] | None = None
-        self.turn_away: Callable[[], None] | None = None
+        self.resolve_now: Callable[[], None] | None = None
+        self.reject_over_limit: Callable[[], None] | None = None
         self._parts = parts
         self._build = build
         self._number = number
         self._durable = True
         self._wake: Callable[[], None] | None = None
-        self._carry: Callable[[Build], Parts] | None = None
+        self._wrap: Callable[[Build], Parts] | None = None
 
     @classmethod
     def now(cls, parts: Parts, lane: object = IN_ORDER) -> Reply:
@@ -69,28 +69,29 @@ class Reply:
         cls,
         lane: object = IN_ORDER,
         abandon: Callable[[], None] | None = None,
-        hurry: Callable[[], None] | None = None,
-        turn_away: Callable[[], None] | None = None,
+        resolve_now: Callable[[], None] | None = None,
+        reject_over_limit: Callable[[], None] | None = None,
     ) -> Reply:
-        """Ready when somebody calls `resolve`. `hurry` asks whoever that is to do it now, with what there is: nobody
-        will wait any longer. `abandon` is called when the connection ends before it was resolved. `turn_away` is for
-        one that may wait long for something to happen: it asks to resolve it now, too many of its connection wait."""
+        """Ready when somebody calls `resolve`. `resolve_now` asks whoever that is to do it now, with what there is:
+        nobody will wait any longer. `abandon` is called when the connection ends before it was resolved.
+        `reject_over_limit` is for one that may wait long for something to happen: it asks to resolve it now, too many
+        of its connection wait."""
         reply = cls(lane)
         reply.abandon = abandon
-        reply.hurry = hurry
-        reply.turn_away = turn_away
+        reply.resolve_now = resolve_now
+        reply.reject_over_limit = reject_over_limit
         return reply
 
     def resolve(self, parts: Parts) -> None:
         """Ready with these bytes: also one that waits for a pass, whose client will wait no longer."""
-        self.abandon = self.hurry = None
+        self.abandon = self.resolve_now = None
         self._parts = parts
         if self._wake is not None:
             self._wake()
 
     def resolve_when_durable(self, number: int, build: Build) -> None:
         """A deferred answer that turned out to depend on a pass."""
-        self.abandon = self.hurry = None
+        self.abandon = self.resolve_now = None
         self._number = number
         self._build = build
         if self._wake is not None:
@@ -104,13 +105,13 @@ class Reply:
 
         self.resolve_when_durable(0, build)
 
-    def become(self, other: Reply) -> None:
+    def resolve_as(self, other: Reply) -> None:
         """A deferred answer turned out to be that of another reply, which nobody else holds."""
-        self.abandon, self.hurry = other.abandon, other.hurry
+        self.abandon, self.resolve_now = other.abandon, other.resolve_now
         self._parts, self._build = other._parts, other._build
         self._number, self._durable = other._number, other._durable
         if self._parts is None and self._build is None:
-            other.watch(lambda: self.become(other))
+            other.watch(lambda: self.resolve_as(other))
         elif self._wake is not None:
             self._wake()
 
@@ -118,9 +119,9 @@ class Reply:
         """The session's wish to hear when the reply is resolved."""
         self._wake = wake
 
-    def carry(self, carry: Callable[[Build], Parts]) -> None:
-        """Have what it says put into frames when it is taken: `carry` is given what makes the parts, once."""
-        self._carry = carry
+    def wrap(self, wrap: Callable[[Build], Parts]) -> None:
+        """Have what it says put into frames when it is taken: `wrap` is given what makes the parts, once."""
+        self._wrap = wrap
 
     def cancel(self) -> None:
         """Nobody waits for it any more, though its connection goes on. What waits for a pass is ready with it."""
@@ -133,7 +134,7 @@ class Reply:
     @property
     def is_held(self) -> bool:
         """Whether it waits for something that may not happen for long, and nothing has to wait for it."""
-        return self.turn_away is not None and self.lane is None and self.is_open
+        return self.reject_over_limit is not None and self.lane is None and self.is_open
 
     @property
     def is_open(self) -> bool:
@@ -143,7 +144,7 @@ class Reply:
     @property
     def waits_for_event(self) -> bool:
         """Whether it may never be ready, since what it waits for may not happen."""
-        return self.is_open and not self.comes_soon
+        return self.is_open and not self.resolves_soon
 
     def is_ready(self, written: int, durable: int) -> bool:
         if self._parts is not None:
@@ -162,8 +163,8 @@ class Reply:
 
     def take(self) -> Parts:
         """The bytes to send; call once, when ready."""
-        if self._carry is not None:
-            return self._carry(self._take)
+        if self._wrap is not None:
+            return self._wrap(self._take)
         return self._build() if self._parts is None and self._build is not None else self._take()
 
     def _take(self) -> Parts:
@@ -173,7 +174,7 @@ class Reply:
         return self._build()
 
 
-class Outlet(Protocol):
+class SessionControl(Protocol):
     """The way out of a connection that nobody asked for: deliveries, notices, and its end."""
 
     def send(self, parts: Parts) -> None:
@@ -183,16 +184,16 @@ class Outlet(Protocol):
     def is_congested(self) -> bool:
         """The peer reads slower than it is sent to: hold back what can wait."""
 
-    def pause_intake(self, milliseconds: int) -> None:
+    def throttle_reading(self, milliseconds: int) -> None:
         """Read nothing from this peer for a while: it exceeded its quota."""
 
-    def hold_intake(self) -> None:
-        """Read and handle nothing from this peer until `resume_intake`: what it asks next depends on an answer that
+    def hold_reading(self) -> None:
+        """Read and handle nothing from this peer until `release_reading`: what it asks next depends on an answer that
         is not there yet, or there is no room for what it sends."""
 
-    def resume_intake(self) -> None: ...
+    def release_reading(self) -> None: ...
 
-    def expect_silence(self) -> None:
+    def disable_idle_timeout(self) -> None:
         """This peer may say nothing for as long as it likes: its front-end has its own signs of life."""
 
     def close(self) -> None:
@@ -216,14 +217,14 @@ class Conversation(Protocol):
     def handle(self, event: object) -> Reply | None:
         """Do what is asked, now. None: the protocol wants no answer."""
 
-    def congestion_ended(self) -> None:
+    def on_congestion_end(self) -> None:
         """The peer has read what was sent: deliveries may go on."""
 
     def rest(self) -> bool:
         """Nothing has come for a while: give back memory that is held to receive into. False: a request has come in
         part, it is still needed."""
 
-    def farewell(self, error: ProtocolError) -> Parts:
+    def closing_parts(self, error: ProtocolError) -> Parts:
         """What to tell a peer that broke the protocol, before the connection closes."""
 
     def closed(self) -> None:
@@ -233,19 +234,19 @@ class Conversation(Protocol):
 class FrontEnd(Protocol):
     """Makes a conversation for each accepted connection."""
 
-    def converse(self, address: str, outlet: Outlet) -> Conversation: ...
+    def open_conversation(self, address: str, outlet: SessionControl) -> Conversation: ...
 
 
 @dataclass(slots=True, eq=False)
-class CallerFacts:
+class CallInfo:
     """What whoever carries a call knows of it. `metadata` is what is heeded of it, `remaining_ms` how long its caller
-    waits; None: for ever. Calls that say the same share their facts: `meaning` is for whoever answers, who need not
+    waits; None: for ever. Calls that say the same share their facts: `parsed` is for whoever answers, who need not
     find it out again."""
 
     address: str
     metadata: Mapping[str, str]
     remaining_ms: int | None = None
-    meaning: Any = None
+    parsed: Any = None
 
 
 class CallStream(Protocol):
@@ -257,13 +258,13 @@ class CallStream(Protocol):
     def closed(self) -> None: ...
 
 
-class CallRun(Protocol):
+class CallBatch(Protocol):
     """Calls of one method that came together on one connection and are answered together."""
 
     limit: int
     """How many they are at most."""
 
-    def take(self, facts: CallerFacts, raw: bytes) -> bool:
+    def take(self, call_info: CallInfo, raw: bytes) -> bool:
         """Whether the call is one that may be answered with others. One that is not must be made alone."""
 
     def finish(self) -> Reply:
@@ -288,26 +289,26 @@ class CallFrontEnd(Protocol):
 
     service: str
     calls: tuple[str, ...]
-    streamed_answers: tuple[str, ...]
+    server_streaming_calls: tuple[str, ...]
     """Those of the calls that are answered with any number of messages."""
     streams: tuple[str, ...]
-    heeded: frozenset[str]
+    used_metadata: frozenset[str]
     """Names of what it looks at of a caller's metadata: it is told no other, and calls that differ in others share
     their facts."""
 
-    def call(self, method: str, facts: CallerFacts, raw: bytes) -> Reply:
+    def call(self, method: str, call_info: CallInfo, raw: bytes) -> Reply:
         """Do what is asked, now."""
 
-    def runs(self) -> Mapping[str, CallRun]:
+    def call_batches(self) -> Mapping[str, CallBatch]:
         """For a new connection: the methods of which calls that come together may be answered together."""
 
-    def open(self, stream: str, facts: CallerFacts, sink: Sink) -> CallStream: ...
+    def open(self, stream: str, call_info: CallInfo, sink: Sink) -> CallStream: ...
 
     def failed(self, method: str) -> Parts:
         """The answer to a call over which the front-end stumbled."""
 
 
-class HeldBytes:
+class ReceiveMemory:
     """What all connections of a front-end hold together of requests that have come in part, and how much that may be.
     Nothing is refused here: a connection that wants to hold more, and holds much already, gives way."""
 
@@ -325,28 +326,28 @@ class HeldBytes:
         return self.count > self.limit
 
 
-class HeldShare:
+class ConnectionReceiveMemory:
     """What one connection holds of that."""
 
-    __slots__ = ("count", "together")
+    __slots__ = ("count", "receive_memory")
 
-    def __init__(self, together: HeldBytes | None = None) -> None:
-        self.together = HeldBytes() if together is None else together
+    def __init__(self, receive_memory: ReceiveMemory | None = None) -> None:
+        self.receive_memory = ReceiveMemory() if receive_memory is None else receive_memory
         self.count = 0
 
     def change(self, delta: int) -> None:
         self.count += delta
-        self.together.count += delta
+        self.receive_memory.count += delta
 
     def give_back(self) -> None:
         """The connection is gone, or holds nothing any more."""
         self.change(-self.count)
 
     @property
-    def must_yield(self) -> bool:
+    def is_over_limit(self) -> bool:
         """There is no room for everybody's requests, and this one's are large: short ones always pass."""
-        return self.together.is_exceeded and self.count > SPARED_BYTES
+        return self.receive_memory.is_exceeded and self.count > ALWAYS_ALLOWED_BYTES
 
     @property
     def reason(self) -> str:
-        return f"requests that came in part take more than the {self.together.limit} bytes allowed"
+        return f"requests that came in part take more than the {self.receive_memory.limit} bytes allowed"

@@ -13,8 +13,8 @@ from trimq.clock import Clock
 from trimq.config import Settings
 from trimq.offload import Done, ThreadOffload, Work
 from trimq.server.front_ends import configured_front_ends
-from trimq.server.node import Doors, Node
-from trimq.server.traffic_recorder import See, Watched
+from trimq.server.node import Node, Platform
+from trimq.server.traffic_recorder import OnEvent, RecordedFrontEnds
 from trimq.storage.io.files import DiskFiles, Files
 from trimq.storage.io.folder_lock import FolderLock
 from trimq.storage.io.memory_files import MemoryFiles
@@ -84,12 +84,12 @@ class FolderStore:
         )
 
 
-class _Lane:
+class _CountedOffload:
     """A thread whose work is counted. Once cut, it begins none, and nobody hears of what was under way."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = ThreadOffload(name, loop)
-        self._is_cut = False
+        self._is_shut_down = False
         self._under_way = 0
 
     @property
@@ -101,36 +101,36 @@ class _Lane:
         self._thread(lambda: self._do(work), lambda result, error: self._finish(done, result, error))
 
     def _do(self, work: Work) -> object:
-        return None if self._is_cut else work()
+        return None if self._is_shut_down else work()
 
     def _finish(self, done: Done, result: object, error: BaseException | None) -> None:
         self._under_way -= 1
-        if not self._is_cut:
+        if not self._is_shut_down:
             done(result, error)
 
-    def cut(self) -> None:
+    def shut_down(self) -> None:
         """Finish what is under way, forget the rest, end the thread."""
-        self._is_cut = True
+        self._is_shut_down = True
         self._thread.stop()
 
 
-class Unsettled(Exception):
+class NotQuiet(Exception):
     """The broker still has work, and none of it goes on."""
 
 
-class Run:
+class BrokerRun:
     """One life of a node, from `start` to `stop` or `crash`. It cannot be started again."""
 
-    def __init__(self, settings: Settings, store: Store, clock: Clock, see: See) -> None:
+    def __init__(self, settings: Settings, store: Store, clock: Clock, on_event: OnEvent) -> None:
         self._store = store
         self._has_ended = False
         loop = asyncio.get_running_loop()
         files = store.open(settings)
-        self._syncs, self._work = _Lane("trimq-sync", loop), _Lane("trimq-work", loop)
-        doors = Doors(files, clock, self._syncs, self._work, random.Random(os.urandom(16)))
-        self._watched = Watched(configured_front_ends, see)
-        self.look_for_topics = self._watched.look_for_topics
-        self.node = Node(settings, doors, self._watched)
+        self._syncs, self._work = _CountedOffload("trimq-sync", loop), _CountedOffload("trimq-work", loop)
+        platform = Platform(files, clock, self._syncs, self._work, random.Random(os.urandom(16)))
+        self._recorded_front_ends = RecordedFrontEnds(configured_front_ends, on_event)
+        self.report_new_topics = self._recorded_front_ends.report_new_topics
+        self.node = Node(settings, platform, self._recorded_front_ends)
 
     async def start(self) -> dict[str, str]:
         """The bound addresses by listener. When it fails, everything that was opened is closed again."""
@@ -172,8 +172,8 @@ class Run:
 
     def _release(self, end: Callable[[], T]) -> T:
         self._has_ended = True
-        self._syncs.cut()
-        self._work.cut()
+        self._syncs.shut_down()
+        self._work.shut_down()
         return end()
 
     @property
@@ -186,20 +186,20 @@ class Run:
             and all(listener.is_quiet for listener in self.node.listeners.values())
         )
 
-    async def settle(self, patience_s: float) -> None:
+    async def wait_until_quiet(self, timeout_s: float) -> None:
         """Return when the broker is quiet, and hurry it there. Unsettled: it was not for so long."""
         try:
-            async with asyncio.timeout(patience_s):
-                await self._settle()
+            async with asyncio.timeout(timeout_s):
+                await self._wait_quiet()
         except TimeoutError:
-            raise Unsettled(f"the broker was not quiet for {patience_s:g} s; {self._busy()}") from None
+            raise NotQuiet(f"the broker was not quiet for {timeout_s:g} s; {self._busy()}") from None
 
-    async def _settle(self) -> None:
+    async def _wait_quiet(self) -> None:
         quiet = spins = 0
         while quiet < _QUIET_PASSES and self.node.failure is None:
             if self._has_ended:
-                raise Unsettled("the broker ended meanwhile")
-            self.node.hurry()
+                raise NotQuiet("the broker ended meanwhile")
+            self.node.flush_now()
             await asyncio.sleep(0 if spins < _SPINS else _POLL_S)
             quiet = quiet + 1 if self.is_quiet else 0
             spins += 1

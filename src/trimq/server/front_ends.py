@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from trimq.clock import Clock
-from trimq.config import Address, Advertised, RocketMQ, Settings, told_address
-from trimq.core.api.commit_log_groups import GroupRoll
-from trimq.core.api.records import Reading
+from trimq.config import Address, Advertised, RocketMQ, Settings, advertised_address
+from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
+from trimq.core.api.records import RecordsApi
 from trimq.core.assembly.core import Core
 from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
-from trimq.server.http.commit_log_topics import SharedTopicsApi
+from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.front_end import HttpFrontEnd
 from trimq.server.optional_packages import require_installed
 
 if TYPE_CHECKING:
-    from trimq.protocols.rocketmq.front_end import RocketMQDoors
+    from trimq.protocols.rocketmq.front_end import RocketMQFrontEnds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +33,28 @@ class FrontEndParts:
     clock: Clock
     metrics: Metrics
     counts: CountsOfAll
-    chance: random.Random
+    rng: random.Random
     is_ready: Callable[[], bool]
 
 
 MakeFrontEnd = Callable[[FrontEndParts], FrontEnd]
 
 
-class Planned(NamedTuple):
+class PlannedListener(NamedTuple):
     address: Address
     make: MakeFrontEnd
     below: str = ""
     """The listener whose port is known only when it is bound: the second below that is taken, where it is free."""
 
 
-Plan = Callable[[Settings], Mapping[str, Planned]]
+ListenerPlan = Callable[[Settings], Mapping[str, PlannedListener]]
 
 
 # Those that tell whether the broker is ready do so until everything else has stopped.
 LAST_TO_STOP = ("http",)
 
 
-def configured_front_ends(settings: Settings) -> dict[str, Planned]:
+def configured_front_ends(settings: Settings) -> dict[str, PlannedListener]:
     """By the names that the ready file uses; those that are off are left out."""
     rocketmq = _RocketMQ()
     wanted: dict[str, tuple[Address | None, MakeFrontEnd]] = {
@@ -66,7 +66,7 @@ def configured_front_ends(settings: Settings) -> dict[str, Planned]:
         "rocketmq_grpc": (settings.rocketmq.grpc_listen, rocketmq.grpc),
         "http": (settings.http.listen, _http),
     }
-    planned = {name: Planned(address, make) for name, (address, make) in wanted.items() if address is not None}
+    planned = {name: PlannedListener(address, make) for name, (address, make) in wanted.items() if address is not None}
     vip = planned.get("rocketmq_vip")
     if vip is not None and vip.address.port == 0:
         planned["rocketmq_vip"] = vip._replace(below="rocketmq_broker")
@@ -74,7 +74,7 @@ def configured_front_ends(settings: Settings) -> dict[str, Planned]:
 
 
 def _kafka(parts: FrontEndParts) -> FrontEnd:
-    return KafkaFrontEnd(parts.core.broker, parts.core.logins, parts.clock, parts.counts.of("kafka"))
+    return KafkaFrontEnd(parts.core.broker, parts.core.authenticator, parts.clock, parts.counts.of("kafka"))
 
 
 def _amqp(parts: FrontEndParts) -> FrontEnd:
@@ -83,23 +83,27 @@ def _amqp(parts: FrontEndParts) -> FrontEnd:
 
     core = parts.core
     cluster_name = f"trimq@{core.cluster.id}"
-    return AmqpFrontEnd(core.broker.queueing, core.logins, parts.clock, parts.settings.amqp, parts.chance, cluster_name)
+    return AmqpFrontEnd(
+        core.broker.queue_api, core.authenticator, parts.clock, parts.settings.amqp, parts.rng, cluster_name
+    )
 
 
 class _RocketMQ:
     """The front-ends of RocketMQ, which share what they know."""
 
     def __init__(self) -> None:
-        self._doors: RocketMQDoors | None = None
+        self._doors: RocketMQFrontEnds | None = None
 
-    def _open(self, parts: FrontEndParts) -> RocketMQDoors:
-        from trimq.protocols.rocketmq.front_end import RocketMQDoors  # as above
+    def _open(self, parts: FrontEndParts) -> RocketMQFrontEnds:
+        from trimq.protocols.rocketmq.front_end import RocketMQFrontEnds  # as above
 
         if self._doors is None:
-            shared_log = parts.core.shared_log
-            assert shared_log is not None, "it is opened where one of these listens"
+            commit_log_service = parts.core.commit_log_service
+            assert commit_log_service is not None, "it is opened where one of these listens"
             counts = parts.counts.of("rocketmq")
-            self._doors = RocketMQDoors(parts.settings, shared_log.sharing, parts.core.cluster, parts.clock, counts)
+            self._doors = RocketMQFrontEnds(
+                parts.settings, commit_log_service.commit_log_api, parts.core.cluster, parts.clock, counts
+            )
         return self._doors
 
     def name_server(self, parts: FrontEndParts) -> FrontEnd:
@@ -113,12 +117,12 @@ class _RocketMQ:
 
     def grpc(self, parts: FrontEndParts) -> FrontEnd:
         require_installed("rocketmq.grpc_listen")
-        from trimq.protocols.grpc.front_end import GrpcDoor, limits_of  # as above
+        from trimq.protocols.grpc.front_end import GrpcTransport, limits_of  # as above
 
         settings = parts.settings
         doors = self._open(parts)
         front_end = doors.grpc(settings.limits.connections)
-        return GrpcDoor(front_end, limits_of(settings), parts.clock.liveness, doors.held_bytes)
+        return GrpcTransport(front_end, limits_of(settings), parts.clock.liveness, doors.held_bytes)
 
 
 def _vip_address(settings: RocketMQ) -> Address | None:
@@ -133,35 +137,35 @@ def _http(parts: FrontEndParts) -> FrontEnd:
     core = parts.core
     return HttpFrontEnd(
         core.broker,
-        reading_of(core),
-        roll_of(core),
-        core.logins,
+        record_reader_of(core),
+        commit_log_groups_of(core),
+        core.authenticator,
         parts.metrics,
         parts.is_ready,
         _shared_topics(parts),
-        core.gate.why_refused,
+        core.gate.write_refusal_reason,
     )
 
 
-def _shared_topics(parts: FrontEndParts) -> SharedTopicsApi | None:
-    if parts.core.shared_log is None:
+def _shared_topics(parts: FrontEndParts) -> CommitLogTopicsApi | None:
+    if parts.core.commit_log_service is None:
         return None
     from trimq.protocols.rocketmq.state.system_topics import protected_topics
 
     given = parts.settings.rocketmq
     own = protected_topics(given.cluster_name, given.broker_name)
-    return SharedTopicsApi(parts.core.shared_log.sharing, own.__contains__)
+    return CommitLogTopicsApi(parts.core.commit_log_service.commit_log_api, own.__contains__)
 
 
-def reading_of(core: Core) -> Reading:
-    return Reading(core.broker, None if core.shared_log is None else core.shared_log.sharing)
+def record_reader_of(core: Core) -> RecordsApi:
+    return RecordsApi(core.broker, None if core.commit_log_service is None else core.commit_log_service.commit_log_api)
 
 
-def roll_of(core: Core) -> GroupRoll | None:
-    return None if core.shared_log is None else core.shared_log.sharing.roll
+def commit_log_groups_of(core: Core) -> CommitLogGroupAdmin | None:
+    return None if core.commit_log_service is None else core.commit_log_service.commit_log_api.group_admin
 
 
-def told_addresses(settings: Settings, bound: Mapping[str, Address]) -> dict[str, Address]:
+def advertised_addresses(settings: Settings, bound: Mapping[str, Address]) -> dict[str, Address]:
     """What clients of each protocol are told to connect to."""
     rocketmq = settings.rocketmq.advertise
     advertised = {
@@ -170,4 +174,4 @@ def told_addresses(settings: Settings, bound: Mapping[str, Address]) -> dict[str
         # Its port is that of the broker: here it is the one that was bound.
         "rocketmq_grpc": None if rocketmq is None else Advertised(rocketmq.host),
     }
-    return {name: told_address(advertised.get(name), address) for name, address in bound.items()}
+    return {name: advertised_address(advertised.get(name), address) for name, address in bound.items()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trimq.core.api.broker import Broker
-from trimq.core.api.commit_log_groups import GroupRoll
-from trimq.core.api.records import Reading
+from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
+from trimq.core.api.records import RecordsApi
 from trimq.core.partitions.topics import Topics
 from trimq.metrics import LabelValues, Metrics
 from trimq.model import SYSTEM
@@ -39,24 +39,26 @@ def expose_topics(metrics: Metrics, topics: Topics) -> None:
     metrics.gauge_from("stored_bytes", "Bytes of messages that are kept.", stored_bytes)
 
 
-def expose_lag(metrics: Metrics, broker: Broker, reading: Reading, roll: GroupRoll | None) -> None:
+def expose_lag(
+    metrics: Metrics, broker: Broker, records_api: RecordsApi, group_admin: CommitLogGroupAdmin | None
+) -> None:
     def lag() -> list[tuple[LabelValues, float]]:
         found: dict[LabelValues, float] = {}
         for group in broker.groups(SYSTEM):
             for id, cursor in broker.cursors(SYSTEM, group).items():
-                if (known := reading.find_stream(SYSTEM, id)) is not None:
+                if (known := records_api.find_stream(SYSTEM, id)) is not None:
                     name, span = known
                     found[group, name] = found.get((group, name), 0) + max(span.end - cursor.offset, 0)
-        shared = {} if roll is None else _lag_on(roll)
+        shared = {} if group_admin is None else _commit_log_lag(group_admin)
         return list((found | shared).items())
 
     metrics.gauges_from("group_lag", "Messages that a group has not read yet.", ("group", "topic"), lag)
 
 
-def _lag_on(roll: GroupRoll) -> dict[LabelValues, float]:
+def _commit_log_lag(group_admin: CommitLogGroupAdmin) -> dict[LabelValues, float]:
     found: dict[LabelValues, float] = {}
-    for group in roll.groups(SYSTEM):
-        for at in roll.standings(SYSTEM, group.name):
+    for group in group_admin.groups(SYSTEM):
+        for at in group_admin.consume_progress(SYSTEM, group.name):
             found[group.name, at.topic] = found.get((group.name, at.topic), 0) + at.lag
     return found
 

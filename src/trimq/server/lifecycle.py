@@ -15,12 +15,12 @@ import msgspec
 
 from trimq.clock import system_clock
 from trimq.config import Settings
-from trimq.errors import Damage, StartMistake
+from trimq.errors import Damage, StartupError
 from trimq.metrics import load_renderer
 from trimq.offload import ThreadOffload
-from trimq.server.node import Doors, Node, explain
+from trimq.server.node import Node, Platform, describe_error
 from trimq.storage.commit_log.store import LOCK as COMMIT_LOCK
-from trimq.storage.io.atomic_file import remove_outside, replace_outside
+from trimq.storage.io.atomic_file import remove_external_file, replace_external_file
 from trimq.storage.io.files import DiskFiles
 from trimq.storage.io.folder_lock import FolderLock
 
@@ -44,7 +44,7 @@ def serve(settings: Settings, announce: Announce) -> int:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings, announce))
     except Damage as damage:
-        raise StartMistake(str(damage)) from None
+        raise StartupError(str(damage)) from None
     finally:
         for number in _SIGNALS:  # the loop has given them back; one more must not disturb the end
             signal.signal(number, signal.SIG_IGN)
@@ -69,19 +69,19 @@ async def _serve(settings: Settings, announce: Announce) -> int:
         lock = FolderLock(settings.data_dir)
         lock.hold(COMMIT_LOCK)
     except OSError as error:
-        raise StartMistake(f"the data folder {settings.data_dir} cannot be used: {explain(error)}") from None
+        raise StartupError(f"the data folder {settings.data_dir} cannot be used: {describe_error(error)}") from None
     syncs, work = ThreadOffload("trimq-sync", loop), ThreadOffload("trimq-work", loop)
     descriptors = _raise_descriptor_limit()
     open_files = min(settings.storage.open_files, descriptors // 4)
     files = DiskFiles(settings.data_dir, open_files)
     try:
         _forget_ready_file(settings)
-        doors = Doors(files, system_clock(), syncs, work, random.SystemRandom())
-        node = Node(settings, doors, max_connections=_connection_share(descriptors, open_files))
+        platform = Platform(files, system_clock(), syncs, work, random.SystemRandom())
+        node = Node(settings, platform, max_connections=_connection_share(descriptors, open_files))
         addresses = await node.start()
         lock.hold(COMMIT_LOCK)
         _tune_garbage_collection()
-        _tell(settings, addresses, announce)
+        _announce_addresses(settings, addresses, announce)
         work(load_renderer, lambda result, error: None)
         return await _run(node, stop)
     finally:
@@ -133,16 +133,18 @@ def _forget_ready_file(settings: Settings) -> None:
     """What an earlier run wrote would be taken for ours."""
     try:
         if settings.ready_file is not None:
-            remove_outside(settings.ready_file)
+            remove_external_file(settings.ready_file)
     except OSError as error:
-        raise StartMistake(f"the ready file {settings.ready_file} cannot be written: {explain(error)}") from None
+        raise StartupError(f"the ready file {settings.ready_file} cannot be written: {describe_error(error)}") from None
 
 
-def _tell(settings: Settings, addresses: Mapping[str, str], announce: Announce) -> None:
+def _announce_addresses(settings: Settings, addresses: Mapping[str, str], announce: Announce) -> None:
     told = {"pid": os.getpid(), **addresses}
     if settings.ready_file is not None:
         try:
-            replace_outside(settings.ready_file, msgspec.json.encode(told))
+            replace_external_file(settings.ready_file, msgspec.json.encode(told))
         except OSError as error:
-            raise StartMistake(f"the ready file {settings.ready_file} cannot be written: {explain(error)}") from None
+            raise StartupError(
+                f"the ready file {settings.ready_file} cannot be written: {describe_error(error)}"
+            ) from None
     announce({name: str(value) for name, value in told.items()})

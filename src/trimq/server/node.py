@@ -14,26 +14,26 @@ from trimq.clock import Clock
 from trimq.config import Address, Settings
 from trimq.core.assembly.core import Core, open_core
 from trimq.core.metadata.cluster import Address as ClusterAddress
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.metrics import Metrics
 from trimq.offload import Offload
 from trimq.protocols.client_counters import CountsOfAll
-from trimq.server.connection.buffer_release import Rests
+from trimq.server.connection.buffer_release import BufferReleaser
 from trimq.server.connection.certificates import Certificates
-from trimq.server.connection.durability import Progress
+from trimq.server.connection.durability import PassProgress
 from trimq.server.connection.limits import SessionLimits, SessionMetrics
 from trimq.server.connection.listener import AnyListener, Listener, is_free
 from trimq.server.connection.session import Session
 from trimq.server.front_ends import (
     LAST_TO_STOP,
     FrontEndParts,
+    ListenerPlan,
     MakeFrontEnd,
-    Plan,
-    Planned,
+    PlannedListener,
+    advertised_addresses,
+    commit_log_groups_of,
     configured_front_ends,
-    reading_of,
-    roll_of,
-    told_addresses,
+    record_reader_of,
 )
 from trimq.server.gauges import expose_disk, expose_lag, expose_listeners, expose_passes, expose_topics
 from trimq.server.timed_offload import TimedOffload
@@ -46,14 +46,14 @@ log = logging.getLogger(__name__)
 
 # How long a stop waits for connections to take their last answers, and for the disk.
 _DRAIN_MS = 5_000
-_DISK_PATIENCE_MS = 30_000
+_DISK_TIMEOUT_MS = 30_000
 
 # So many connections over what there is room for are kept free for those who look after the broker.
 _KEPT_FREE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Platform:
     """The outside world: the only ways to files, time, threads and chance. Syncs have a lane of their own, so that
     slow work never delays an acknowledgement."""
 
@@ -61,29 +61,29 @@ class Doors:
     clock: Clock
     sync_offload: Offload
     work_offload: Offload
-    chance: random.Random
+    rng: random.Random
 
 
 class Node:
     def __init__(
         self,
         settings: Settings,
-        doors: Doors,
-        plan: Plan = configured_front_ends,
+        platform: Platform,
+        plan: ListenerPlan = configured_front_ends,
         max_connections: int | None = None,
     ) -> None:
         """`max_connections`: what all listeners together may have, so that files keep their share of descriptors."""
         self._max_connections = max_connections
         self._settings = settings
-        self._doors = doors
+        self._platform = platform
         self._plan = plan
         self._loop = asyncio.get_running_loop()
         self._is_aborted = False
-        self._progress = Progress()
-        self._rests = Rests(doors.clock.liveness)
+        self._progress = PassProgress()
+        self._buffer_releaser = BufferReleaser(platform.clock.liveness)
         self.metrics = Metrics()
         self.passes = Passes(self._call_soon, self._fail)
-        self.passes.on_progress(self._passes_moved)
+        self.passes.on_progress(self._passes_advanced)
         self._flusher = self._make_flusher()
         self.passes.start(self._flusher)
         self.core: Core
@@ -97,24 +97,24 @@ class Node:
             "refused_connections", "Connections that were closed because there were too many.", ("listener",)
         )
         self._counts = CountsOfAll(self.metrics)
-        self._certificates = Certificates(settings.tls, doors.clock.message.now_ms)
+        self._certificates = Certificates(settings.tls, platform.clock.message.now_ms)
         expose_listeners(self.metrics, self.listeners)
         expose_passes(self.metrics, self.passes)
-        expose_disk(self.metrics, doors.files)
+        expose_disk(self.metrics, platform.files)
         self.is_ready = False
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
         self._changed = asyncio.Event()
 
     def _make_flusher(self) -> SyncFlusher | AsyncFlusher:
-        files = self._doors.files
+        files = self._platform.files
         rounds = self.metrics.histogram("sync_seconds", "How long the disk took to make a round of passes durable.")
-        offload = TimedOffload(self._doors.sync_offload, rounds.observe)
-        threshold, timeline = self._settings.storage.syncfs_threshold, self._doors.clock.liveness
+        offload = TimedOffload(self._platform.sync_offload, rounds.observe)
+        threshold, timeline = self._settings.storage.syncfs_threshold, self._platform.clock.liveness
         if self._settings.flush == "sync":
-            return SyncFlusher(files, offload, threshold, self._settle, self._fail, self.passes.turns, timeline)
+            return SyncFlusher(files, offload, threshold, self._mark_durable, self._fail, self.passes.turns, timeline)
         interval_ms = self._settings.flush_interval_ms
-        return AsyncFlusher(files, offload, threshold, self._settle, self._fail, timeline, interval_ms)
+        return AsyncFlusher(files, offload, threshold, self._mark_durable, self._fail, timeline, interval_ms)
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(self._end_pass, callback)
@@ -127,14 +127,14 @@ class Node:
         except Exception as error:  # a bug, after which nobody knows what was written: no more answers
             self._fail(error)
 
-    def _settle(self, number: int) -> None:
+    def _mark_durable(self, number: int) -> None:
         try:
-            self.passes.settle(number)
+            self.passes.mark_durable(number)
         except Exception as error:  # likewise
             self._fail(error)
 
-    def _passes_moved(self) -> None:
-        self._progress.moved(self.passes.written, self.passes.durable)
+    def _passes_advanced(self) -> None:
+        self._progress.advance(self.passes.written, self.passes.durable)
         self._changed.set()
 
     def _fail(self, error: BaseException) -> None:
@@ -165,19 +165,29 @@ class Node:
             raise
 
     async def _open(self) -> None:
-        doors = self._doors
+        platform = self._platform
         try:
-            require_format(doors.files)
+            require_format(platform.files)
             self.core = open_core(
-                self._settings, doors.files, self.passes, doors.clock, doors.work_offload, doors.chance, self.metrics
+                self._settings,
+                platform.files,
+                self.passes,
+                platform.clock,
+                platform.work_offload,
+                platform.rng,
+                self.metrics,
             )
         except OSError as error:
-            raise StartMistake(f"the data folder {self._settings.data_dir} cannot be used: {explain(error)}") from error
+            raise StartupError(
+                f"the data folder {self._settings.data_dir} cannot be used: {describe_error(error)}"
+            ) from error
         expose_topics(self.metrics, self.core.topics)
-        expose_lag(self.metrics, self.core.broker, reading_of(self.core), roll_of(self.core))
-        await self.settled()
+        expose_lag(self.metrics, self.core.broker, record_reader_of(self.core), commit_log_groups_of(self.core))
+        await self.wait_until_durable()
         if self.failure is not None:
-            raise StartMistake(f"the data folder {self._settings.data_dir} cannot be written: {explain(self.failure)}")
+            raise StartupError(
+                f"the data folder {self._settings.data_dir} cannot be written: {describe_error(self.failure)}"
+            )
 
     async def _listen(self) -> dict[str, str]:
         for name, planned in self._plan(self._settings).items():
@@ -185,7 +195,7 @@ class Node:
             if address is not None:
                 self.listeners[name] = await self._bind(name, address, planned.make)
         bound = {name: Address(listener.host, listener.port) for name, listener in self.listeners.items()}
-        for name, told in told_addresses(self._settings, bound).items():
+        for name, told in advertised_addresses(self._settings, bound).items():
             self.core.cluster.announce(name, ClusterAddress(*told))
         self.core.start()
         for listener in self.listeners.values():
@@ -193,16 +203,16 @@ class Node:
         self.is_ready = True
         return {name: listener.address for name, listener in self.listeners.items()}
 
-    async def _address_below(self, planned: Planned) -> Address | None:
+    async def _address_below(self, planned: PlannedListener) -> Address | None:
         """None: somebody else has it, who was there first."""
         address = Address(planned.address.host, self.listeners[planned.below].port - 2)
         return address if await is_free(*address) else None
 
     async def _bind(self, name: str, address: Address, make_front_end: MakeFrontEnd) -> AnyListener:
         settings = self._settings
-        doors = self._doors
+        platform = self._platform
         parts = FrontEndParts(
-            settings, self.core, doors.clock, self.metrics, self._counts, doors.chance, lambda: self.is_ready
+            settings, self.core, platform.clock, self.metrics, self._counts, platform.rng, lambda: self.is_ready
         )
         front_end = make_front_end(parts)
         metrics = SessionMetrics(*(family.labelled(name) for family in self._session_counters))
@@ -214,11 +224,13 @@ class Node:
         )
 
         def make_session(ended: Callable[[Session], None]) -> Session:
-            return Session(front_end, self._progress, limits, metrics, self._doors.clock.liveness, self._rests, ended)
+            return Session(
+                front_end, self._progress, limits, metrics, self._platform.clock.liveness, self._buffer_releaser, ended
+            )
 
         refused = self._refused_connections.labelled(name)
         has_room = partial(self._has_room, _KEPT_FREE if name in LAST_TO_STOP else 0)
-        certificates = self._certificates if self._certificates.are_for(name) else None
+        certificates = self._certificates if self._certificates.apply_to_listener(name) else None
         listener = Listener(name, make_session, settings.limits.connections, refused, certificates, has_room)
         await listener.start(address.host, address.port)
         return listener
@@ -234,18 +246,18 @@ class Node:
         """Refuse what is new, answer what was asked, checkpoint, close. Bounded in time: `failure` tells whether the
         disk did not do its part."""
         self.is_ready = False
-        liveness = self._doors.clock.liveness
-        timer = liveness.call_at(liveness.now_ms() + _DISK_PATIENCE_MS, self._lose_patience)
+        liveness = self._platform.clock.liveness
+        timer = liveness.call_at(liveness.now_ms() + _DISK_TIMEOUT_MS, self._disk_timed_out)
         last = [listener for name, listener in self.listeners.items() if name in LAST_TO_STOP]
         first = [listener for listener in self.listeners.values() if listener not in last]
         for listener in first:
             listener.stop_accepting()
         self.core.stop_writes()
-        await self.settled()
+        await self.wait_until_durable()
         await self._drain(first)
         if self.failure is None:  # else a checkpoint would vouch for what may be lost
             self.core.close()
-            await self.settled()
+            await self.wait_until_durable()
             await self._mark_tables()
         timer.cancel()
         for listener in last:
@@ -256,24 +268,24 @@ class Node:
         """A log that was just begun is marked in two steps."""
         for _ in range(2):
             if self.failure is None and self.core.tables.mark_synced():
-                await self.settled()
+                await self.wait_until_durable()
 
-    def _lose_patience(self) -> None:
-        self._fail(TimeoutError(f"the disk was still busy {_DISK_PATIENCE_MS // 1000} s after the stop"))
+    def _disk_timed_out(self) -> None:
+        self._fail(TimeoutError(f"the disk was still busy {_DISK_TIMEOUT_MS // 1000} s after the stop"))
 
-    async def settled(self) -> None:
+    async def wait_until_durable(self) -> None:
         """Return when nothing is unwritten or unsynced, or the disk has failed. Hurries what would wait."""
         while not self.passes.is_idle and self.failure is None:
             self._changed.clear()
-            self.hurry()
+            self.flush_now()
             await self._changed.wait()
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         """Sync now what flush = async would let wait."""
-        self._flusher.hurry()
+        self._flusher.flush_now()
 
     async def _drain(self, listeners: Sequence[AnyListener]) -> None:
-        liveness = self._doors.clock.liveness
+        liveness = self._platform.clock.liveness
         timer = liveness.call_at(liveness.now_ms() + _DRAIN_MS, self._abort_sessions)
         for listener in listeners:
             listener.close_sessions()
@@ -295,7 +307,7 @@ class Node:
         self._abort_sessions()
 
 
-def explain(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What the system said, without its numbers."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 _NEEDED = {"rocketmq.grpc_listen": ("grpc", ("google.protobuf",))}
 
@@ -19,7 +19,7 @@ def require_installed(key: str) -> None:
     if key in missing_listeners():
         extra, packages = _NEEDED[key]
         names = " and ".join(packages)
-        raise StartMistake(f'{key} needs {names}: pip install "trimq[{extra}]", or set it to off')
+        raise StartupError(f'{key} needs {names}: pip install "trimq[{extra}]", or set it to off')
 
 
 def _is_there(package: str) -> bool:

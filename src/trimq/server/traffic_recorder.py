@@ -10,32 +10,33 @@ from typing import NamedTuple, Protocol
 from trimq.config import Settings
 from trimq.core.partitions.topics import Topics
 from trimq.errors import ProtocolError
-from trimq.protocols.contract import Conversation, FrontEnd, Outlet, Parts, Reply
+from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply, SessionControl
 from trimq.protocols.grpc.calls import CallEvent
 from trimq.protocols.kafka.messages.schema import Struct
 from trimq.protocols.kafka.names.codes import Code
 from trimq.protocols.kafka.wire import codec
 from trimq.protocols.kafka.wire.apis import API_VERSIONS, APIS, response_class
 from trimq.protocols.kafka.wire.connection import Request
-from trimq.server.front_ends import FrontEndParts, MakeFrontEnd, Plan, Planned
+from trimq.server.front_ends import FrontEndParts, ListenerPlan, MakeFrontEnd, PlannedListener
 from trimq.server.http.front_end import HttpRequest
 
-See = Callable[[object], None]
+OnEvent = Callable[[object], None]
 
 # A longer answer is only counted: it is full of records.
 _KEPT_BYTES = 4096
 
 
-class Watched:
-    """The front-ends of a plan, each telling `see` what happens. Called as the plan that they take the place of."""
+class RecordedFrontEnds:
+    """The front-ends of a plan, each telling `on_event` what happens. Called as the plan that they take the place
+    of."""
 
-    def __init__(self, plan: Plan, see: See) -> None:
+    def __init__(self, plan: ListenerPlan, on_event: OnEvent) -> None:
         self._plan = plan
-        self._see = see
+        self._on_event = on_event
         self._topics: Topics | None = None
         self._known: set[str] = set()
 
-    def __call__(self, settings: Settings) -> dict[str, Planned]:
+    def __call__(self, settings: Settings) -> dict[str, PlannedListener]:
         planned = self._plan(settings).items()
         return {name: each._replace(make=partial(self._make, name, each.make)) for name, each in planned}
 
@@ -43,81 +44,83 @@ class Watched:
         if self._topics is None:
             self._topics = parts.core.topics
             self._known = {str(topic.name) for topic in self._topics}
-        return _WatchedFrontEnd(name, make(parts), self._see, self.look_for_topics)
+        return _RecordedFrontEnd(name, make(parts), self._on_event, self.report_new_topics)
 
-    def look_for_topics(self) -> None:
+    def report_new_topics(self) -> None:
         """Tell of topics that came. Told by their number whether there are any: cheap enough for every request."""
         if self._topics is None or len(self._topics) == len(self._known):
             return
         for topic in self._topics:
             if str(topic.name) not in self._known:
-                self._see(f"topic {topic.name} was created with {len(topic.streams)} streams")
+                self._on_event(f"topic {topic.name} was created with {len(topic.streams)} streams")
         self._known = {str(topic.name) for topic in self._topics}
 
 
-class _WatchedFrontEnd:
-    def __init__(self, name: str, inner: FrontEnd, see: See, handled: Callable[[], None]) -> None:
+class _RecordedFrontEnd:
+    def __init__(self, name: str, inner: FrontEnd, on_event: OnEvent, handled: Callable[[], None]) -> None:
         self._name = name
         self._inner = inner
-        self._see = see
+        self._on_event = on_event
         self._handled = handled
 
-    def converse(self, address: str, outlet: Outlet) -> Conversation:
+    def open_conversation(self, address: str, outlet: SessionControl) -> Conversation:
         where = f"{self._name} {address}"
-        self._see(f"{where}: connected")
-        return _WatchedConversation(where, self._inner.converse(address, outlet), self._see, self._handled)
+        self._on_event(f"{where}: connected")
+        return _RecordedConversation(
+            where, self._inner.open_conversation(address, outlet), self._on_event, self._handled
+        )
 
 
-class _WatchedConversation:
-    def __init__(self, where: str, inner: Conversation, see: See, handled: Callable[[], None]) -> None:
+class _RecordedConversation:
+    def __init__(self, where: str, inner: Conversation, on_event: OnEvent, handled: Callable[[], None]) -> None:
         self._where = where
         self._inner = inner
-        self._see = see
+        self._on_event = on_event
         self._handled = handled
         self.get_buffer = inner.get_buffer
         self.buffer_updated = inner.buffer_updated
         self.next_event = inner.next_event
         self.rest = inner.rest
-        self.congestion_ended = inner.congestion_ended
+        self.on_congestion_end = inner.on_congestion_end
 
     def handle(self, event: object) -> Reply | None:
-        exchange = Exchange(self._where, _describe(event))
-        self._see(exchange)
+        recorded = RecordedRequest(self._where, _describe(event))
+        self._on_event(recorded)
         try:
             reply = self._inner.handle(event)
         except Exception as error:
-            exchange.end = f"{type(error).__name__}: {error}"
+            recorded.end = f"{type(error).__name__}: {error}"
             raise
         self._handled()
         if reply is None:
-            exchange.end = "no answer is wanted"
+            recorded.end = "no answer is wanted"
             return None
-        return _WatchedReply(reply, exchange)
+        return _RecordedReply(reply, recorded)
 
-    def farewell(self, error: ProtocolError) -> Parts:
-        return self._inner.farewell(error)
+    def closing_parts(self, error: ProtocolError) -> Parts:
+        return self._inner.closing_parts(error)
 
     def closed(self) -> None:
-        self._see(f"{self._where}: disconnected")
+        self._on_event(f"{self._where}: disconnected")
         self._inner.closed()
 
 
-class _WatchedReply(Reply):
+class _RecordedReply(Reply):
     """The reply itself in all but this: its bytes are noted when they are taken."""
 
-    __slots__ = ("_exchange", "_inner")
+    __slots__ = ("_inner", "_recorded")
 
-    def __init__(self, inner: Reply, exchange: Exchange) -> None:
+    def __init__(self, inner: Reply, recorded: RecordedRequest) -> None:
         super().__init__(inner.lane)
         self._inner = inner
-        self._exchange = exchange
+        self._recorded = recorded
         self.abandon = self._abandon
-        self.hurry = inner.hurry
-        self.turn_away = inner.turn_away
-        self.comes_soon = inner.comes_soon
+        self.resolve_now = inner.resolve_now
+        self.reject_over_limit = inner.reject_over_limit
+        self.resolves_soon = inner.resolves_soon
 
     def _abandon(self) -> None:
-        self._exchange.end = "not answered: the connection ended first"
+        self._recorded.end = "not answered: the connection ended first"
         abandon, self._inner.abandon = self._inner.abandon, None
         if abandon is not None:
             abandon()
@@ -142,50 +145,50 @@ class _WatchedReply(Reply):
 
     def take(self) -> Parts:
         parts = self._inner.take()
-        self._exchange.answered(parts)
+        self._recorded.record_response(parts)
         return parts
 
 
-class Asked(Protocol):
+class RequestDescription(Protocol):
     """A request as a report shows it."""
 
     def outcome(self, answer: bytes) -> str:
         """What the bytes of its answer say."""
 
 
-class Exchange:
+class RecordedRequest:
     """One request and what became of it."""
 
-    __slots__ = ("_answer", "_asked", "_where", "end")
+    __slots__ = ("_answer", "_request", "_where", "end")
 
-    def __init__(self, where: str, asked: Asked) -> None:
+    def __init__(self, where: str, asked: RequestDescription) -> None:
         self._where = where
-        self._asked = asked
+        self._request = asked
         self._answer: bytes | None = None
         self.end = "not answered"
 
-    def answered(self, parts: Parts) -> None:
+    def record_response(self, parts: Parts) -> None:
         size = sum(map(len, parts))
         self.end = f"answered with {size} bytes"
         if size <= _KEPT_BYTES:
             self._answer = b"".join(parts)
 
     def __str__(self) -> str:
-        end = self.end if self._answer is None else self._asked.outcome(self._answer)
-        return f"{self._where}: {self._asked} -> {end}"
+        end = self.end if self._answer is None else self._request.outcome(self._answer)
+        return f"{self._where}: {self._request} -> {end}"
 
 
-def _describe(event: object) -> Asked:
+def _describe(event: object) -> RequestDescription:
     if isinstance(event, Request):
-        return _KafkaAsked(event.api_key, event.api_version, event.client_id)
+        return _KafkaRequest(event.api_key, event.api_version, event.client_id)
     if isinstance(event, HttpRequest):
-        return _HttpAsked(event.method, event.path)
+        return _HttpRequest(event.method, event.path)
     if isinstance(event, CallEvent):
-        return _OtherAsked(event.title)
-    return _OtherAsked(type(getattr(event, "method", event)).__name__)  # of what carries a method, that is its name
+        return _OtherRequest(event.title)
+    return _OtherRequest(type(getattr(event, "method", event)).__name__)  # of what carries a method, that is its name
 
 
-class _OtherAsked(NamedTuple):
+class _OtherRequest(NamedTuple):
     name: str
 
     def __str__(self) -> str:
@@ -195,7 +198,7 @@ class _OtherAsked(NamedTuple):
         return f"answered with {len(answer)} bytes"
 
 
-class _HttpAsked(NamedTuple):
+class _HttpRequest(NamedTuple):
     method: str
     path: str
 
@@ -206,7 +209,7 @@ class _HttpAsked(NamedTuple):
         return answer[:40].split()[1].decode("ascii", "replace") if b" " in answer[:40] else "?"
 
 
-class _KafkaAsked(NamedTuple):
+class _KafkaRequest(NamedTuple):
     api_key: int
     version: int
     client_id: str | None

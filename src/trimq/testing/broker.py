@@ -14,14 +14,14 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from trimq.clock import Clock, WallTime
-from trimq.model import SYSTEM, Home, Record
-from trimq.server.embedded import FolderStore, MemoryStore, Run, Store
+from trimq.model import SYSTEM, Layout, Record
+from trimq.server.embedded import BrokerRun, FolderStore, MemoryStore, Store
 from trimq.server.node import Node
 from trimq.testing.durations import Duration, parse_duration
-from trimq.testing.keywords import IN_MEMORY, Value, settings_from
+from trimq.testing.keywords import IN_MEMORY_SETTINGS, Value, settings_from
 from trimq.testing.loop_thread import LoopThread
 from trimq.testing.ports import ReservedPorts
-from trimq.testing.sightings import Sightings
+from trimq.testing.sightings import EventRecorder
 from trimq.testing.timelines import MessageTime, ShiftedTime, advance
 
 T = TypeVar("T")
@@ -38,10 +38,10 @@ class BrokerFailed(Exception):
     """Something went wrong inside the broker, by no fault of the test. The cause is the first failure."""
 
 
-class _Life:
+class _BrokerRun:
     """One run of the broker and its clock."""
 
-    def __init__(self, run: Run, message: MessageTime, liveness: ShiftedTime, addresses: dict[str, str]) -> None:
+    def __init__(self, run: BrokerRun, message: MessageTime, liveness: ShiftedTime, addresses: dict[str, str]) -> None:
         self.run = run
         self.message = message
         self.liveness = liveness
@@ -54,9 +54,9 @@ class _Life:
         await self.run.node.failed.wait()
         assert self.run.node.failure is not None
         failed(self.run.node.failure)
-        self.give_up()
+        self.fail_unanswered()
 
-    def give_up(self) -> None:
+    def fail_unanswered(self) -> None:
         for future in tuple(self.unanswered):
             if not future.done():
                 future.set_exception(RuntimeError("the broker ended before it answered"))
@@ -65,7 +65,7 @@ class _Life:
         """Its clocks stand still, and nobody waits for it any more."""
         self.message.close()
         self.liveness.close()
-        self.give_up()
+        self.fail_unanswered()
         if self.watcher is not None:
             self.watcher.cancel()
 
@@ -84,18 +84,18 @@ class Broker:
         if folder is not None and on_disk:
             raise TypeError("give either folder= or on_disk=True: with a folder the broker is on disk already")
         is_in_memory = folder is None and not on_disk
-        self._settings = settings_from({**IN_MEMORY, **settings} if is_in_memory else settings)
+        self._settings = settings_from({**IN_MEMORY_SETTINGS, **settings} if is_in_memory else settings)
         self._given_folder = None if folder is None else Path(folder)
         self._on_disk = on_disk
         self._folder: Path | None = self._given_folder
         self._opened = ExitStack()
-        self._sightings = Sightings()
+        self._sightings = EventRecorder()
         self._thread: LoopThread | None = None
         self._store: Store
-        self._life: _Life | None = None
+        self._broker_run: _BrokerRun | None = None
         self._addresses: dict[str, str] = {}
         self._now_ms = 0
-        self._told_failures = 0
+        self._reported_failures = 0
 
     # -- from start to end
 
@@ -118,7 +118,7 @@ class Broker:
             raise RuntimeError("this broker has been started already")
         try:
             self._open()
-            self._begin()
+            self._start_broker()
         except BaseException:
             self._thread = None
             self._opened.close()
@@ -126,8 +126,8 @@ class Broker:
         return self
 
     def _open(self) -> None:
-        self._sightings = Sightings()
-        self._told_failures = 0
+        self._sightings = EventRecorder()
+        self._reported_failures = 0
         self._sightings.open()
         self._opened.callback(self._sightings.end)
         if self._on_disk:
@@ -146,27 +146,27 @@ class Broker:
         if self._thread is None:
             return
         try:
-            if self._life is not None:
+            if self._broker_run is not None:
                 self._end("stopped")
         finally:
             self._thread = None
             self._opened.close()
         self._check()
 
-    def _begin(self) -> None:
-        self._life = self._call(self._start_run)
-        self._addresses = self._life.addresses
+    def _start_broker(self) -> None:
+        self._broker_run = self._call(self._start_run)
+        self._addresses = self._broker_run.addresses
         places = ", ".join(f"{name} {address}" for name, address in self._addresses.items())
         self._sightings.title = f"the broker at {places}"
-        self._sightings.see(f"started: {places}")
+        self._sightings.add_event(f"started: {places}")
 
-    async def _start_run(self) -> _Life:
+    async def _start_run(self) -> _BrokerRun:
         message, liveness = MessageTime(self._now_ms), ShiftedTime()
-        run = Run(self._bound_settings, self._store, Clock(message, liveness), self._sightings.see)
+        run = BrokerRun(self._bound_settings, self._store, Clock(message, liveness), self._sightings.add_event)
         try:
-            life = _Life(run, message, liveness, await run.start())
-            life.watcher = asyncio.create_task(life.watch(self._sightings.fail))
-            return life
+            broker_run = _BrokerRun(run, message, liveness, await run.start())
+            broker_run.watcher = asyncio.create_task(broker_run.watch(self._sightings.fail))
+            return broker_run
         except BaseException:
             message.close()
             liveness.close()
@@ -174,17 +174,17 @@ class Broker:
 
     def _end(self, note: str) -> str:
         """End this life, by a crash if `note` is empty. What became of it, in a sentence."""
-        life = self._living()
-        self._now_ms = life.message.now_ms()
-        self._life = None
+        broker_run = self._require_run()
+        self._now_ms = broker_run.message.now_ms()
+        self._broker_run = None
         try:
             if note:
-                self._call(life.run.stop)
+                self._call(broker_run.run.stop)
             else:
-                note = self._call(life.run.crash)
+                note = self._call(broker_run.run.crash)
         finally:
-            self._call(lambda: _run(life.end))
-        self._sightings.see(note)
+            self._call(lambda: _run(broker_run.end))
+        self._sightings.add_event(note)
         return note
 
     def stop(self) -> None:
@@ -203,9 +203,9 @@ class Broker:
         """Recover what is stored and serve it at the same addresses. A broker that runs is stopped first."""
         if self._thread is None:
             raise RuntimeError("this broker is not started; use `with Broker() as broker:`")
-        if self._life is not None:
+        if self._broker_run is not None:
             self.stop()
-        self._begin()
+        self._start_broker()
 
     # -- where it is
 
@@ -258,19 +258,21 @@ class Broker:
 
     def now_ms(self) -> int:
         """Message time, in milliseconds since 1970."""
-        return self._now_ms if self._life is None else self._life.message.now_ms()
+        return self._now_ms if self._broker_run is None else self._broker_run.message.now_ms()
 
     def advance(self, duration: Duration, *, liveness: bool = False) -> None:
         """Move message time ahead: "250ms", "10s", "5m", "2h", "7d", "1h30m", a timedelta, or seconds.
 
         Whatever becomes due happens, one after the other at its own time, and each has been written, synced and sent
         before the next. `liveness`: heartbeats, sessions and long polls, which follow real time, move ahead as well."""
-        life, by_ms = self._living(), parse_duration(duration)
-        if life.message.now_ms() + by_ms > _LAST_MS:
+        broker_run, by_ms = self._require_run(), parse_duration(duration)
+        if broker_run.message.now_ms() + by_ms > _LAST_MS:
             raise ValueError(f"{duration!r} leads beyond the year 9999")
-        self._sightings.see(f"time: advancing by {by_ms} ms{' with liveness' if liveness else ''}")
-        moved = life.liveness if liveness else None
-        self._call(lambda: advance(life.message, moved, by_ms, lambda: life.run.settle(_PATIENCE_S)))
+        self._sightings.add_event(f"time: advancing by {by_ms} ms{' with liveness' if liveness else ''}")
+        moved = broker_run.liveness if liveness else None
+        self._call(
+            lambda: advance(broker_run.message, moved, by_ms, lambda: broker_run.run.wait_until_quiet(_PATIENCE_S))
+        )
         self._check()
 
     # -- messages, without a client
@@ -278,8 +280,8 @@ class Broker:
     def create_topic(self, name: str, partitions: int = 1, **settings: Value) -> None:
         """Create a topic and wait until it is durable. Settings are the broker's own: `retention_ms=60_000`."""
         given = {key: str(value) for key, value in settings.items()}
-        self._write(lambda node: node.core.broker.create_topic(SYSTEM, name, Home.PARTITION_LOG, partitions, given))
-        self._call(lambda: _run(self._living().run.look_for_topics))
+        self._write(lambda node: node.core.broker.create_topic(SYSTEM, name, Layout.PARTITION_LOG, partitions, given))
+        self._call(lambda: _run(self._require_run().run.report_new_topics))
 
     def send(
         self,
@@ -317,21 +319,21 @@ class Broker:
 
     def on_loop(self, call: Callable[[Node], T]) -> T:
         """Call a function with the node itself, on its event loop: for tests of the broker, not of its users."""
-        node = self._living().run.node
+        node = self._require_run().run.node
         return self._call(lambda: _run(lambda: call(node)))
 
     def _write(self, write: Callable[[Node], tuple[T, Any]]) -> T:
         """`write` gives a result and a ticket: the result, once the ticket's pass is durable, else its refusal."""
-        life = self._living()
+        broker_run = self._require_run()
 
         async def write_and_wait() -> T:
-            if life.run.node.failure is not None:
-                raise BrokerFailed("the broker takes nothing more") from life.run.node.failure
-            result, ticket = write(life.run.node)
+            if broker_run.run.node.failure is not None:
+                raise BrokerFailed("the broker takes nothing more") from broker_run.run.node.failure
+            result, ticket = write(broker_run.run.node)
             settled = asyncio.get_running_loop().create_future()
-            life.unanswered.add(settled)
-            settled.add_done_callback(life.unanswered.discard)
-            life.run.node.passes.afterwards(ticket, lambda done: settled.set_result(done.refusal))
+            broker_run.unanswered.add(settled)
+            settled.add_done_callback(broker_run.unanswered.discard)
+            broker_run.run.node.passes.on_durable(ticket, lambda done: settled.set_result(done.refusal))
             refusal = await settled
             if refusal is not None:
                 raise refusal
@@ -345,11 +347,11 @@ class Broker:
         """The last connections, requests, new topics and log messages, a line each."""
         return self._sightings.text()
 
-    def _living(self) -> _Life:
-        if self._life is None:
+    def _require_run(self) -> _BrokerRun:
+        if self._broker_run is None:
             down = "call restart() first" if self._thread is not None else "use `with Broker() as broker:`"
             raise RuntimeError(f"the broker is not running: {down}")
-        return self._life
+        return self._broker_run
 
     def _call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         assert self._thread is not None
@@ -357,8 +359,8 @@ class Broker:
 
     def _check(self) -> None:
         """Raise what went wrong inside the broker since the last look, once."""
-        failures = self._sightings.failures[self._told_failures :]
-        self._told_failures += len(failures)
+        failures = self._sightings.failures[self._reported_failures :]
+        self._reported_failures += len(failures)
         if failures:
             more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
             raise BrokerFailed(f"the broker failed: {failures[0]!r}{more}") from failures[0]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_LOOK_AGAIN_S = 1.0
+_POLL_S = 1.0
 _ENDED = "the broker's event loop has ended"
 
 
@@ -59,7 +59,7 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(make(), self._loop)
         while True:
             try:
-                return future.result(_LOOK_AGAIN_S)
+                return future.result(_POLL_S)
             except TimeoutError:
                 self._check(future)
             except CancelledError:

@@ -10,12 +10,12 @@ from collections import deque
 
 from trimq.clock import monotonic_seconds
 
-KEPT = 400
+MAX_EVENTS = 400
 
 _LOGGER = logging.getLogger("trimq")
 
 
-class Sightings(logging.Handler):
+class EventRecorder(logging.Handler):
     """The last events of one broker. Log messages are told apart from those of other brokers by their thread."""
 
     def __init__(self) -> None:
@@ -24,12 +24,12 @@ class Sightings(logging.Handler):
         self.failures: list[BaseException] = []
         self._thread: int | None = None
         self._began = monotonic_seconds()
-        self._events: deque[tuple[float, object]] = deque(maxlen=KEPT)
+        self._events: deque[tuple[float, object]] = deque(maxlen=MAX_EVENTS)
         self._count = 0
 
     def open(self) -> None:
         """Listen to the log, and be part of reports."""
-        _register.add(self)
+        _registry.add(self)
 
     def follow(self, thread: int | None) -> None:
         """The log messages of this thread are the broker's."""
@@ -37,22 +37,22 @@ class Sightings(logging.Handler):
 
     def end(self) -> None:
         """The broker is gone; what it saw is kept for the report of this test."""
-        _register.end(self)
+        _registry.end(self)
 
-    def see(self, event: object) -> None:
+    def add_event(self, event: object) -> None:
         """Keep `event`, whose text is made only for a report."""
         self._events.append((monotonic_seconds() - self._began, event))
         self._count += 1
 
     def fail(self, error: BaseException) -> None:
         """A test may not pass over this."""
-        self.see(f"FAILED: {error!r}")
+        self.add_event(f"FAILED: {error!r}")
         self.failures.append(error)
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.thread != self._thread:
             return
-        self.see(f"{record.levelname} {record.name}: {record.getMessage()}")
+        self.add_event(f"{record.levelname} {record.name}: {record.getMessage()}")
         if record.exc_info and record.exc_info[1] is not None and record.levelno >= logging.ERROR:
             self.failures.append(record.exc_info[1])
 
@@ -66,16 +66,16 @@ class Sightings(logging.Handler):
         return "\n".join(lines) or "nothing"
 
 
-class _Register:
+class _Registry:
     """All brokers of this process that a report may have to speak of."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: list[Sightings] = []
-        self._ended: list[Sightings] = []
+        self._open: list[EventRecorder] = []
+        self._ended: list[EventRecorder] = []
         self._has_set_level = False
 
-    def add(self, sightings: Sightings) -> None:
+    def add(self, sightings: EventRecorder) -> None:
         with self._lock:
             self._open.append(sightings)
             _LOGGER.addHandler(sightings)
@@ -83,7 +83,7 @@ class _Register:
                 _LOGGER.setLevel(logging.INFO)
                 self._has_set_level = True
 
-    def end(self, sightings: Sightings) -> None:
+    def end(self, sightings: EventRecorder) -> None:
         with self._lock:
             self._open.remove(sightings)
             self._ended.append(sightings)
@@ -92,7 +92,7 @@ class _Register:
                 _LOGGER.setLevel(logging.NOTSET)
                 self._has_set_level = False
 
-    def all(self) -> list[Sightings]:
+    def all(self) -> list[EventRecorder]:
         with self._lock:
             return [*self._ended, *self._open]
 
@@ -101,14 +101,14 @@ class _Register:
             self._ended.clear()
 
 
-_register = _Register()
+_registry = _Registry()
 
 
 def reports() -> list[tuple[str, str]]:
     """A title and a text for each broker that runs, or has ended since `forget_ended`."""
-    return [(f"what {sightings.title} saw", sightings.text()) for sightings in _register.all()]
+    return [(f"what {sightings.title} saw", sightings.text()) for sightings in _registry.all()]
 
 
 def forget_ended() -> None:
     """The reports of the next test are not about the brokers of the last."""
-    _register.forget_ended()
+    _registry.forget_ended()

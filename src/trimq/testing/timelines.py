@@ -19,7 +19,7 @@ class MessageTime(ManualTime):
     def __init__(self, now_ms: int) -> None:
         super().__init__(now_ms)
         self._loop = asyncio.get_running_loop()
-        self._is_driven = False
+        self._is_stepping = False
         self._is_armed = False
         self._is_closed = False
 
@@ -34,13 +34,13 @@ class MessageTime(ManualTime):
         return due_ms is not None and due_ms <= self.now_ms()
 
     def _arm(self) -> None:
-        if self.is_due and not (self._is_armed or self._is_driven or self._is_closed):
+        if self.is_due and not (self._is_armed or self._is_stepping or self._is_closed):
             self._is_armed = True
             self._loop.call_soon(self._run_due)
 
     def _run_due(self) -> None:
         self._is_armed = False
-        if self._is_driven or self._is_closed or not self.is_due:
+        if self._is_stepping or self._is_closed or not self.is_due:
             return
         try:
             self.step(self.now_ms())
@@ -48,13 +48,13 @@ class MessageTime(ManualTime):
             self._arm()
 
     @contextmanager
-    def driven(self) -> Iterator[None]:
+    def stepping(self) -> Iterator[None]:
         """While this lasts, no timer runs but by `step`."""
-        self._is_driven = True
+        self._is_stepping = True
         try:
             yield
         finally:
-            self._is_driven = False
+            self._is_stepping = False
             self._arm()
 
     def close(self) -> None:
@@ -138,12 +138,12 @@ class ShiftedTime:
 
 
 async def advance(
-    message: MessageTime, liveness: ShiftedTime | None, by_ms: int, settle: Callable[[], Awaitable[None]]
+    message: MessageTime, liveness: ShiftedTime | None, by_ms: int, wait_until_idle: Callable[[], Awaitable[None]]
 ) -> None:
     """Step `message`, and `liveness` in lockstep if it is given, from one due timer to the next. What a timer set off
     has settled before the next one runs."""
-    with message.driven():
-        await settle()
+    with message.stepping():
+        await wait_until_idle()
         until_ms = message.now_ms() + by_ms
         while message.now_ms() < until_ms or message.is_due:
             step_ms = until_ms - message.now_ms()
@@ -154,4 +154,4 @@ async def advance(
             if liveness is not None:
                 liveness.shift(step_ms)
             message.step(message.now_ms() + step_ms)
-            await settle()
+            await wait_until_idle()

@@ -7,7 +7,7 @@ import pytest
 from core.core_bench import AnyChanges
 from core.pop.test_pop import SECOND, PopBench, bodies_of
 
-from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.core.failures.ledger import Failure, Reason
 from trimq.errors import Changed, UnknownFailure
 from trimq.model import SYSTEM
@@ -16,18 +16,18 @@ LEDGER = "00000000000000000000000000000001-0"
 
 
 def failures(bench: PopBench) -> list[Failure]:
-    return list(bench.bench.core.broker.queueing.failures(SYSTEM))
+    return list(bench.bench.core.broker.queue_api.failures(SYSTEM))
 
 
 def redrive(bench: PopBench, id: int) -> None:
-    bench.bench.core.broker.queueing.redrive_failure(SYSTEM, id)
+    bench.bench.core.broker.queue_api.redrive_failure(SYSTEM, id)
     bench.bench.settle()
 
 
 def impatient(*bodies: bytes) -> PopBench:
     """Its group gives up at once."""
     bench = PopBench()
-    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=0))
+    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=0))
     bench.send(*bodies)
     return bench
 
@@ -55,9 +55,9 @@ def test_what_is_rejected_is_told_so() -> None:
     bench = PopBench()
     bench.send(b"0")
     (popped,) = bench.receive().messages
-    bench.popping.dead_letters(SYSTEM, "g", bench.topic, popped.receipt)
+    bench.pop_service.dead_letters(SYSTEM, "g", bench.topic, popped.receipt)
     bench.bench.settle()
-    bench.popping.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
+    bench.pop_service.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
     bench.bench.settle()
     assert [failure.entry.reason for failure in failures(bench)] == [Reason.REJECTED]
 
@@ -89,7 +89,7 @@ def test_without_its_letter_an_entry_is_nothing() -> None:
     bench = impatient(b"0")
     give_up(bench)
     (failure,) = failures(bench)
-    bench.sharing.delete(SYSTEM, bench.sharing.topic(SYSTEM, "%DLQ%g"))
+    bench.commit_log_api.delete(SYSTEM, bench.commit_log_api.topic(SYSTEM, "%DLQ%g"))
     bench.bench.settle()
     assert failures(bench) == []
     with pytest.raises(UnknownFailure):
@@ -133,7 +133,7 @@ def test_whenever_the_power_is_cut_letters_and_entries_are_the_same(seed: int) -
     bench.bench.runner.passes.finish()  # written, and not synced
     bench.bench.crash(AnyChanges(seed))
     bench.begin()
-    dead = bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0)
+    dead = bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0)
     letters = [bytes(dead.unit(offset).body) for offset in range(dead.readable_end)]
     assert b"0" in letters
     assert [failure.entry.record.body for failure in failures(bench)] == letters

@@ -9,9 +9,9 @@ import pytest
 from core.core_bench import CoreBench
 
 from trimq.config import Address, RocketMQ, Settings, Storage
-from trimq.core.commit_log.topics import SharedDefinition
+from trimq.core.commit_log.topics import CommitLogTopicDefinition
 from trimq.formats.rocketmq_unit.hosts import pack_host
-from trimq.formats.rocketmq_unit.unit import Draft
+from trimq.formats.rocketmq_unit.unit import UnitDraft
 from trimq.model import SYSTEM
 from trimq.storage.io.files import Space
 
@@ -37,24 +37,29 @@ def opened(
 
 def fill(bench: CoreBench, files: int) -> None:
     """So many full files, and something in the next."""
-    assert bench.core.shared_log is not None
-    sharing = bench.core.shared_log.sharing
-    topic = sharing.find(SYSTEM, "t") or sharing.create(SYSTEM, SharedDefinition("", "t", 1, 1))[0]
+    assert bench.core.commit_log_service is not None
+    commit_log_api = bench.core.commit_log_service.commit_log_api
+    topic = (
+        commit_log_api.find(SYSTEM, "t") or commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", "t", 1, 1))[0]
+    )
     bench.settle()
     for _ in range(4 * files + 1):
-        draft = Draft(topic.raw_name, 0, bytes(FILE_BYTES // 4 - 200), b"", 0, 0, 5, HOST)
-        sharing.append(SYSTEM, topic, topic.stream(0), draft, 0, HOST)
+        draft = UnitDraft(topic.raw_name, 0, bytes(FILE_BYTES // 4 - 200), b"", 0, 0, 5, HOST)
+        commit_log_api.append(SYSTEM, topic, topic.stream(0), draft, 0, HOST)
         bench.settle()
 
 
 def bury(bench: CoreBench) -> None:
     """A dead letter of the group `g`."""
-    assert bench.core.shared_log is not None
-    sharing = bench.core.shared_log.sharing
-    topic = sharing.find(SYSTEM, "%DLQ%g") or sharing.create(SYSTEM, SharedDefinition("", "%DLQ%g", 1, 1))[0]
+    assert bench.core.commit_log_service is not None
+    commit_log_api = bench.core.commit_log_service.commit_log_api
+    topic = (
+        commit_log_api.find(SYSTEM, "%DLQ%g")
+        or commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", "%DLQ%g", 1, 1))[0]
+    )
     bench.settle()
-    draft = Draft(topic.raw_name, 0, b"dead", b"", 0, 0, 5, HOST)
-    sharing.append(SYSTEM, topic, topic.stream(0), draft, 0, HOST)
+    draft = UnitDraft(topic.raw_name, 0, b"dead", b"", 0, 0, 5, HOST)
+    commit_log_api.append(SYSTEM, topic, topic.stream(0), draft, 0, HOST)
     bench.settle()
 
 
@@ -63,8 +68,8 @@ def files(bench: CoreBench) -> int:
 
 
 def start(bench: CoreBench) -> int:
-    assert bench.core.shared_log is not None
-    return bench.core.shared_log.sharing.topic(SYSTEM, "t").stream(0).start
+    assert bench.core.commit_log_service is not None
+    return bench.core.commit_log_service.commit_log_api.topic(SYSTEM, "t").stream(0).start
 
 
 def hour(bench: CoreBench) -> int:
@@ -139,8 +144,8 @@ def test_dead_letters_keep_their_files_for_as_long_as_they_are_kept() -> None:
     assert files(bench) == 4
     bench.advance(2 * HOUR_MS)
     assert files(bench) == 3  # what lies before the dead letter is gone, what lies behind it is not
-    assert bench.core.shared_log is not None
-    dead = bench.core.shared_log.sharing.topic(SYSTEM, "%DLQ%g").stream(0)
+    assert bench.core.commit_log_service is not None
+    dead = bench.core.commit_log_service.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0)
     assert bytes(dead.unit(0).body) == b"dead"
     bench.advance(4 * HOUR_MS)
     assert files(bench) == 1
@@ -153,8 +158,8 @@ def test_a_dead_letter_does_not_keep_its_file_where_the_disk_is_nearly_full() ->
     fill(bench, 2)
     bench.advance(2 * HOUR_MS)
     assert files(bench) == 3
-    assert bench.core.shared_log is not None
-    bench.core.shared_log._pressure = lambda: FILE_BYTES
+    assert bench.core.commit_log_service is not None
+    bench.core.commit_log_service._pressure = lambda: FILE_BYTES
     bench.advance(HOUR_MS)
     assert files(bench) < 3
 

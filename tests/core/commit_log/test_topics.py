@@ -9,8 +9,8 @@ import pytest
 from core.core_bench import CoreBench
 
 from trimq.config import Address, RocketMQ, Settings
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
 from trimq.errors import (
     InvalidCount,
     InvalidName,
@@ -22,8 +22,8 @@ from trimq.errors import (
     UnknownTopic,
 )
 from trimq.formats.rocketmq_unit.hosts import pack_host
-from trimq.formats.rocketmq_unit.unit import Draft
-from trimq.model import SYSTEM, Home
+from trimq.formats.rocketmq_unit.unit import UnitDraft
+from trimq.model import SYSTEM, Layout
 from trimq.storage.tables.records import PUT, iterate_frames
 
 HOST = pack_host("127.0.0.1", 1)
@@ -36,19 +36,19 @@ def bench() -> CoreBench:
     return CoreBench(SETTINGS)
 
 
-def sharing_of(opened: CoreBench) -> Sharing:
-    assert opened.core.shared_log is not None
-    return opened.core.shared_log.sharing
+def sharing_of(opened: CoreBench) -> CommitLogApi:
+    assert opened.core.commit_log_service is not None
+    return opened.core.commit_log_service.commit_log_api
 
 
-def create(opened: CoreBench, name: str = "t", streams: int = 2) -> SharedTopic:
-    topic, _ = sharing_of(opened).create(SYSTEM, SharedDefinition("", name, streams, streams))
+def create(opened: CoreBench, name: str = "t", streams: int = 2) -> CommitLogTopic:
+    topic, _ = sharing_of(opened).create(SYSTEM, CommitLogTopicDefinition("", name, streams, streams))
     opened.settle()
     return topic
 
 
-def append(opened: CoreBench, topic: SharedTopic, body: bytes = b"x", number: int = 0) -> int:
-    draft = Draft(topic.raw_name, number, body, b"", 0, 0, 5, HOST)
+def append(opened: CoreBench, topic: CommitLogTopic, body: bytes = b"x", number: int = 0) -> int:
+    draft = UnitDraft(topic.raw_name, number, body, b"", 0, 0, 5, HOST)
     placed = sharing_of(opened).append(SYSTEM, topic, topic.stream(number), draft, 7, HOST)
     opened.settle()
     return placed.queue_offset
@@ -61,7 +61,7 @@ def bodies(opened: CoreBench, name: str = "t", number: int = 0) -> list[bytes | 
 
 def test_without_anyone_to_use_it_there_is_no_shared_log() -> None:
     opened = CoreBench()
-    assert opened.core.shared_log is None
+    assert opened.core.commit_log_service is None
     assert opened.memory.names("store") == []
 
 
@@ -101,13 +101,13 @@ def test_topics_and_messages_outlive_every_end(ends: str) -> None:
 def test_names_are_unique_across_homes() -> None:
     opened = bench()
     create(opened, "ours")
-    opened.core.broker.create_topic(SYSTEM, "theirs", Home.PARTITION_LOG, 1, {})
+    opened.core.broker.create_topic(SYSTEM, "theirs", Layout.PARTITION_LOG, 1, {})
     with pytest.raises(OtherHome):
         create(opened, "theirs")
     with pytest.raises(OtherHome):
         sharing_of(opened).topic(SYSTEM, "theirs")
     with pytest.raises(OtherHome):
-        opened.core.broker.create_topic(SYSTEM, "ours", Home.PARTITION_LOG, 1, {})
+        opened.core.broker.create_topic(SYSTEM, "ours", Layout.PARTITION_LOG, 1, {})
     with pytest.raises(TopicExists):
         create(opened, "ours")
 
@@ -115,14 +115,14 @@ def test_names_are_unique_across_homes() -> None:
 @pytest.mark.parametrize(
     ("definition", "refusal"),
     [
-        (SharedDefinition("", "a.b", 1, 1), InvalidName),
-        (SharedDefinition("", "", 1, 1), InvalidName),
-        (SharedDefinition("", "t" * 256, 1, 1), NameTooLong),
-        (SharedDefinition("", "t", -1, 1), InvalidCount),
-        (SharedDefinition("", "t", 1, 10_001), InvalidCount),
+        (CommitLogTopicDefinition("", "a.b", 1, 1), InvalidName),
+        (CommitLogTopicDefinition("", "", 1, 1), InvalidName),
+        (CommitLogTopicDefinition("", "t" * 256, 1, 1), NameTooLong),
+        (CommitLogTopicDefinition("", "t", -1, 1), InvalidCount),
+        (CommitLogTopicDefinition("", "t", 1, 10_001), InvalidCount),
     ],
 )
-def test_what_no_topic_can_be_is_refused(definition: SharedDefinition, refusal: type[Exception]) -> None:
+def test_what_no_topic_can_be_is_refused(definition: CommitLogTopicDefinition, refusal: type[Exception]) -> None:
     with pytest.raises(refusal):
         sharing_of(bench()).create(SYSTEM, definition)
 
@@ -142,7 +142,7 @@ def test_a_stream_that_is_not_there_is_refused_and_a_long_message_too() -> None:
 def test_a_refused_creation_leaves_nothing() -> None:
     opened = bench()
     opened.fail_writes("tables/")
-    _, ticket = sharing_of(opened).create(SYSTEM, SharedDefinition("", "t", 1, 1))
+    _, ticket = sharing_of(opened).create(SYSTEM, CommitLogTopicDefinition("", "t", 1, 1))
     opened.settle()
     assert ticket.refusal is not None
     assert sharing_of(opened).find(SYSTEM, "t") is None
@@ -181,11 +181,11 @@ def test_a_deleted_topic_does_not_come_back(ends: str) -> None:
 
 def test_a_topic_that_the_broker_needs_is_made_once_and_grows() -> None:
     opened = bench()
-    sharing = sharing_of(opened)
+    commit_log_api = sharing_of(opened)
     for count in (2, 2, 5, 3):
-        sharing.prepare(SharedDefinition("", "own", count, count))
+        commit_log_api.prepare(CommitLogTopicDefinition("", "own", count, count))
     opened.settle()
-    assert sharing.topic(SYSTEM, "own").definition.read_streams == 5
+    assert commit_log_api.topic(SYSTEM, "own").definition.read_streams == 5
 
 
 def test_a_change_counts_at_once_and_is_kept() -> None:
@@ -219,7 +219,7 @@ def test_ids_are_those_of_the_catalogue() -> None:
 def test_a_topic_whose_definition_is_lost_is_defined_anew(caplog: pytest.LogCaptureFixture) -> None:
     opened = bench()
     create(opened, "kept", 1)
-    sharing_of(opened).config.become_ours()
+    sharing_of(opened).config.finish_import()
     opened.settle()
     lost = create(opened, "lost", 3)
     append(opened, lost, b"message", 2)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from trimq.clock import ManualTime
 from trimq.core.failures.ledger import (
+    FailedMessageLedger,
     FailureEntry,
-    Failures,
     LedgerEntry,
     Origin,
     Reason,
@@ -52,7 +52,7 @@ class Ledger:
     def read(self, from_offset: int) -> Iterable[Record]:
         return iter(self.records[max(from_offset, self.start) :])
 
-    def afterwards(self, ticket: Ticket, callback: Callable[[Ticket], None]) -> None:
+    def on_durable(self, ticket: Ticket, callback: Callable[[Ticket], None]) -> None:
         self._waiting.append((ticket, callback))
 
     def settle(self, refused: bool = False) -> None:
@@ -83,8 +83,10 @@ class Source:
         return Ticket(9)
 
 
-def open_failures(ledger: Ledger, time: ManualTime, metrics: Metrics | None = None, *sources: Source) -> Failures:
-    failures = Failures(time, metrics or Metrics(), ledger.keep, ledger.read, ledger.afterwards)
+def open_failures(
+    ledger: Ledger, time: ManualTime, metrics: Metrics | None = None, *sources: Source
+) -> FailedMessageLedger:
+    failures = FailedMessageLedger(time, metrics or Metrics(), ledger.keep, ledger.read, ledger.on_durable)
     for source in sources or (Source(),):
         failures.add_source(source)
     return failures
@@ -101,16 +103,16 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture
-def failures(ledger: Ledger, time: ManualTime) -> Failures:
+def failures(ledger: Ledger, time: ManualTime) -> FailedMessageLedger:
     return open_failures(ledger, time)
 
 
-def give_up(failures: Failures, *bodies: bytes) -> None:
+def give_up(failures: FailedMessageLedger, *bodies: bytes) -> None:
     for body in bodies:
         failures.give_up(CALLER, replace(MESSAGE, body=body), Reason.REJECTED, ORIGIN, 16)
 
 
-def test_a_message_that_was_given_up_is_kept_with_all_that_is_known_of_it(failures: Failures) -> None:
+def test_a_message_that_was_given_up_is_kept_with_all_that_is_known_of_it(failures: FailedMessageLedger) -> None:
     failures.give_up(CALLER, MESSAGE, Reason.DELIVERY_LIMIT, ORIGIN, 16)
     (failure,) = failures.all()
     assert failure.id == 0
@@ -129,13 +131,13 @@ def test_failures_are_counted_by_reason(ledger: Ledger, time: ManualTime) -> Non
     assert 'trimq_failures_total{reason="overflow"} 1' in shown
 
 
-def test_failures_are_listed_from_an_id_on(failures: Failures) -> None:
+def test_failures_are_listed_from_an_id_on(failures: FailedMessageLedger) -> None:
     give_up(failures, b"0", b"1", b"2")
     assert [(failure.id, failure.entry.record.body) for failure in failures.all(1)] == [(1, b"1"), (2, b"2")]
 
 
 @pytest.mark.parametrize("id", [-1, 0, 2, 99])
-def test_a_failure_that_is_not_in_the_ledger_is_refused(failures: Failures, ledger: Ledger, id: int) -> None:
+def test_a_failure_that_is_not_in_the_ledger_is_refused(failures: FailedMessageLedger, ledger: Ledger, id: int) -> None:
     give_up(failures, b"0", b"1")
     ledger.start = 1
     with pytest.raises(UnknownFailure, match=str(id)):
@@ -160,7 +162,9 @@ def test_a_redriven_message_is_sent_as_it_was_and_marked(ledger: Ledger, time: M
     assert len(source.sent) == 1
 
 
-def test_a_message_is_not_redriven_twice_while_the_first_is_under_way(ledger: Ledger, failures: Failures) -> None:
+def test_a_message_is_not_redriven_twice_while_the_first_is_under_way(
+    ledger: Ledger, failures: FailedMessageLedger
+) -> None:
     give_up(failures, b"0")
     failures.redrive(CALLER, 0)
     with pytest.raises(Changed):
@@ -168,7 +172,7 @@ def test_a_message_is_not_redriven_twice_while_the_first_is_under_way(ledger: Le
     assert len(ledger.records) == 1, "no mark before the sending is durable"
 
 
-def test_a_redrive_that_was_refused_may_be_tried_again(ledger: Ledger, failures: Failures) -> None:
+def test_a_redrive_that_was_refused_may_be_tried_again(ledger: Ledger, failures: FailedMessageLedger) -> None:
     give_up(failures, b"0")
     failures.redrive(CALLER, 0)
     ledger.settle(refused=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from storage.queue_logs import QueueLogs
 
-from trimq.core.failures.ledger_log import FailureLedger
+from trimq.core.failures.ledger_log import LedgerLog
 from trimq.errors import InvalidRecords
 from trimq.formats.amqp_content.content import Content
 from trimq.model import Record
 
 
-def ledger_on(logs: QueueLogs, most_bytes: int, most_ms: int = 1000, now_ms: int = 0) -> FailureLedger:
-    return FailureLedger(lambda: logs.make("ledger"), lambda: now_ms, most_bytes, most_ms)
+def ledger_on(logs: QueueLogs, most_bytes: int, most_ms: int = 1000, now_ms: int = 0) -> LedgerLog:
+    return LedgerLog(lambda: logs.make("ledger"), lambda: now_ms, most_bytes, most_ms)
 
 
 def test_a_record_is_read_as_it_was_kept() -> None:
@@ -68,7 +68,7 @@ def test_without_room_nothing_is_kept() -> None:
 def test_a_disk_that_takes_no_new_file_is_no_failure_of_the_message() -> None:
     logs = QueueLogs()
     logs.files.room_bytes = 0
-    ledger = FailureLedger(lambda: logs.store.make("ledger", False), lambda: 0, 1000, 1000)
+    ledger = LedgerLog(lambda: logs.store.make("ledger", False), lambda: 0, 1000, 1000)
     ticket = ledger.append(Record(b"x"))
     logs.runner.settle()
     assert ticket is None or ticket.refusal is not None
@@ -79,7 +79,7 @@ def test_an_entry_of_a_row_that_is_damaged_is_told() -> None:
     logs = QueueLogs()
     ledger = ledger_on(logs, 1000)
     for body in (b"", b"\1\0\0" + bytes(16) + b"\x90", b"\2\0\1" + bytes(16) + b"\x90"):
-        ledger.append_row([Content(b"", b"", b"\0\0", body, 5)])
+        ledger.append_batch([Content(b"", b"", b"\0\0", body, 5)])
     logs.runner.settle()
     for offset in range(3):
         with pytest.raises(InvalidRecords):

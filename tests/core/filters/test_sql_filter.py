@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.core.filters.sql_filter import BadSelector, read_selector
+from trimq.core.filters.sql_filter import InvalidSqlFilter, compile_sql_filter
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rocketmq" / "rocketmq-5.5.0.txt"
 # The messages that the probe sends.
@@ -29,8 +29,8 @@ REFUSED = "refused 23"
 
 def delivered(expression: str) -> str:
     try:
-        matches = read_selector(expression, 10_000, 100)
-    except BadSelector:
+        matches = compile_sql_filter(expression, 10_000, 100)
+    except InvalidSqlFilter:
         return REFUSED
     return json.dumps([number for number, properties in enumerate(SENT) if matches(properties)])
 
@@ -194,14 +194,14 @@ def test_any_expression_means_what_the_reference_says(tree: Tree, message: dict[
         wanted = judged(tree, message) is True
     except Spoilt:
         wanted = False
-    assert read_selector(written(tree), 10_000, 1000)(message) is wanted
+    assert compile_sql_filter(written(tree), 10_000, 1000)(message) is wanted
 
 
 @given(st.text(max_size=60) | st.text("abAND NOTIN'()=<>-+.*/5e,", max_size=40), messages)
 def test_any_text_is_an_expression_or_is_refused(text: str, message: dict[str, str]) -> None:
     try:
-        matches = read_selector(text, 10_000, 1000)
-    except BadSelector:
+        matches = compile_sql_filter(text, 10_000, 1000)
+    except InvalidSqlFilter:
         return
     assert matches(message) in (True, False)
 
@@ -220,23 +220,23 @@ def test_any_text_is_an_expression_or_is_refused(text: str, message: dict[str, s
     ],
 )
 def test_an_expression_that_explodes_is_refused(text: str) -> None:
-    with pytest.raises(BadSelector, match="more than 100 operators"):
-        read_selector(text, 100_000, 100)
+    with pytest.raises(InvalidSqlFilter, match="more than 100 operators"):
+        compile_sql_filter(text, 100_000, 100)
 
 
 def test_one_that_is_too_long_is_not_even_read() -> None:
-    with pytest.raises(BadSelector, match="where 100 are allowed"):
-        read_selector("a = 'é" + "é" * 100 + "'", 100, 100)
+    with pytest.raises(InvalidSqlFilter, match="where 100 are allowed"):
+        compile_sql_filter("a = 'é" + "é" * 100 + "'", 100, 100)
 
 
 def test_as_many_operators_as_are_allowed_are_evaluated() -> None:
-    assert read_selector("NOT " * 500 + "TRUE", 10_000, 500)({}) is True
+    assert compile_sql_filter("NOT " * 500 + "TRUE", 10_000, 500)({}) is True
 
 
 def test_the_grammar_is_loaded_with_the_first_expression() -> None:
     program = (
         "import sys, trimq.protocols.rocketmq.front_end; assert 'lark' not in sys.modules;"
-        "from trimq.core.filters.sql_filter import read_selector; read_selector('a = 1', 99, 9);"
+        "from trimq.core.filters.sql_filter import compile_sql_filter; compile_sql_filter('a = 1', 99, 9);"
         "assert 'lark' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

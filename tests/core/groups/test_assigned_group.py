@@ -5,8 +5,14 @@ from uuid import UUID
 
 import pytest
 
-from trimq.core.groups.assigned_group import AssignedGroup, Beat, BeatRequest, KnownTopics, TopicShape
-from trimq.core.groups.assigned_member import AWAY_EPOCH, LEFT_EPOCH, KeptAssignedMember
+from trimq.core.groups.assigned_group import (
+    AssignableTopic,
+    AssignedGroup,
+    HeartbeatResult,
+    KnownTopics,
+    MemberHeartbeat,
+)
+from trimq.core.groups.assigned_member import LEFT_EPOCH, STATIC_LEAVE_EPOCH, StoredAssignedMember
 from trimq.core.groups.group import Claim, GroupState
 from trimq.errors.groups import (
     InstanceFenced,
@@ -21,10 +27,10 @@ from trimq.errors.groups import (
 from trimq.model import StreamId
 
 ORDERS, BILLS = UUID(int=1), UUID(int=2)
-KNOWN = KnownTopics(1, {"orders": TopicShape(ORDERS, 3), "bills": TopicShape(BILLS, 2)})
+KNOWN = KnownTopics(1, {"orders": AssignableTopic(ORDERS, 3), "bills": AssignableTopic(BILLS, 2)})
 SESSION_MS = 45_000
 
-JOIN = BeatRequest(
+JOIN = MemberHeartbeat(
     member="",
     epoch=0,
     instance=None,
@@ -53,25 +59,25 @@ class Client:
         self.epoch = 0
         self.owned: frozenset[StreamId] = frozenset()
 
-    def join(self, known: KnownTopics = KNOWN, now_ms: int = 0, **changes: object) -> Beat:
+    def join(self, known: KnownTopics = KNOWN, now_ms: int = 0, **changes: object) -> HeartbeatResult:
         return self._say(replace(JOIN, member=self.name, instance=self.instance, **changes), known, now_ms)
 
-    def beat(self, known: KnownTopics = KNOWN, now_ms: int = 0, **changes: object) -> Beat:
+    def heartbeat(self, known: KnownTopics = KNOWN, now_ms: int = 0, **changes: object) -> HeartbeatResult:
         asked = replace(QUIET, member=self.name, instance=self.instance, epoch=self.epoch)
         return self._say(replace(asked, **changes), known, now_ms)
 
-    def acknowledge(self, known: KnownTopics = KNOWN, now_ms: int = 0) -> Beat:
-        return self.beat(known, now_ms, owned=self.owned)
+    def acknowledge(self, known: KnownTopics = KNOWN, now_ms: int = 0) -> HeartbeatResult:
+        return self.heartbeat(known, now_ms, owned=self.owned)
 
-    def leave(self, epoch: int = LEFT_EPOCH) -> Beat:
+    def leave(self, epoch: int = LEFT_EPOCH) -> HeartbeatResult:
         return self.group.leave(replace(QUIET, member=self.name, instance=self.instance, epoch=epoch))
 
-    def _say(self, asked: BeatRequest, known: KnownTopics, now_ms: int) -> Beat:
-        beat = self.group.beat(asked, known, SESSION_MS, now_ms)
-        self.epoch = beat.epoch
-        if beat.streams is not None:
-            self.owned = beat.streams
-        return beat
+    def _say(self, asked: MemberHeartbeat, known: KnownTopics, now_ms: int) -> HeartbeatResult:
+        heartbeat = self.group.heartbeat(asked, known, SESSION_MS, now_ms)
+        self.epoch = heartbeat.epoch
+        if heartbeat.streams is not None:
+            self.owned = heartbeat.streams
+        return heartbeat
 
 
 @pytest.fixture
@@ -84,74 +90,74 @@ def pair(group: AssignedGroup) -> tuple[Client, Client]:
     first, second = Client(group, "a"), Client(group, "b")
     first.join()
     second.join()
-    first.beat()
+    first.heartbeat()
     first.acknowledge()
-    second.beat()
+    second.heartbeat()
     assert (first.owned, second.owned, group.state) == (orders(0, 1), orders(2), GroupState.STABLE)
     return first, second
 
 
 def test_the_first_member_gets_everything_and_hears_it_once(group: AssignedGroup) -> None:
     member = Client(group, "a")
-    assert member.join() == Beat("a", 2, orders(0, 1, 2))
-    assert member.beat() == Beat("a", 2, None)
+    assert member.join() == HeartbeatResult("a", 2, orders(0, 1, 2))
+    assert member.heartbeat() == HeartbeatResult("a", 2, None)
     assert group.state is GroupState.STABLE
-    assert member.beat(rebalance_ms=1, topics=("orders",), owned=orders(0, 1, 2)).streams == orders(0, 1, 2)
+    assert member.heartbeat(rebalance_ms=1, topics=("orders",), owned=orders(0, 1, 2)).streams == orders(0, 1, 2)
 
 
 def test_streams_are_given_up_before_they_are_given_out(group: AssignedGroup) -> None:
     first, second = Client(group, "a"), Client(group, "b")
     first.join()
-    assert second.join() == Beat("b", 3, frozenset())
+    assert second.join() == HeartbeatResult("b", 3, frozenset())
     assert group.state is GroupState.RECONCILING
-    assert first.beat() == Beat("a", 2, orders(0, 1))
-    assert second.beat().streams is None, "the first has not let go"
-    assert first.beat(owned=orders(0, 1, 2)).epoch == 2
-    assert second.beat().streams is None
-    assert first.acknowledge() == Beat("a", 3, None)
-    assert second.beat() == Beat("b", 3, orders(2))
+    assert first.heartbeat() == HeartbeatResult("a", 2, orders(0, 1))
+    assert second.heartbeat().streams is None, "the first has not let go"
+    assert first.heartbeat(owned=orders(0, 1, 2)).epoch == 2
+    assert second.heartbeat().streams is None
+    assert first.acknowledge() == HeartbeatResult("a", 3, None)
+    assert second.heartbeat() == HeartbeatResult("b", 3, orders(2))
     assert group.state is GroupState.STABLE
 
 
 def test_the_rest_goes_to_who_stays(group: AssignedGroup) -> None:
     first, second = pair(group)
-    assert second.leave() == Beat("b", LEFT_EPOCH, None)
-    assert first.beat().streams == orders(0, 1, 2)
+    assert second.leave() == HeartbeatResult("b", LEFT_EPOCH, None)
+    assert first.heartbeat().streams == orders(0, 1, 2)
     with pytest.raises(UnknownMember):
-        second.beat()
+        second.heartbeat()
     first.leave()
     assert (group.state, group.has_members) == (GroupState.EMPTY, False)
 
 
 def test_who_is_silent_is_a_member_no_more(group: AssignedGroup) -> None:
     first, second = pair(group)
-    first.beat(now_ms=40_000)
+    first.heartbeat(now_ms=40_000)
     assert group.next_due_ms() == SESSION_MS
     group.expire(SESSION_MS)
     with pytest.raises(UnknownMember):
-        second.beat(now_ms=SESSION_MS)
-    assert first.beat(now_ms=SESSION_MS).streams == orders(0, 1, 2)
+        second.heartbeat(now_ms=SESSION_MS)
+    assert first.heartbeat(now_ms=SESSION_MS).streams == orders(0, 1, 2)
 
 
 def test_who_does_not_let_go_in_time_is_a_member_no_more(group: AssignedGroup) -> None:
     first, second = Client(group, "a"), Client(group, "b")
     first.join(rebalance_ms=20_000)
     second.join()
-    first.beat(now_ms=1_000)
+    first.heartbeat(now_ms=1_000)
     assert group.next_due_ms() == 21_000
     group.expire(21_000)
     with pytest.raises(UnknownMember):
         first.acknowledge(now_ms=21_000)
-    assert second.beat(now_ms=21_000).streams == orders(0, 1, 2)
+    assert second.heartbeat(now_ms=21_000).streams == orders(0, 1, 2)
 
 
 def test_a_member_that_lost_an_answer_may_be_one_epoch_behind(group: AssignedGroup) -> None:
     first, _ = pair(group)
     behind = first.epoch - 1
-    assert first.beat(epoch=behind, owned=orders(0)).epoch == first.epoch
+    assert first.heartbeat(epoch=behind, owned=orders(0)).epoch == first.epoch
     for changes in ({"owned": orders(0, 1, 2)}, {"owned": None}, {"epoch": 1}, {"epoch": first.epoch + 1}):
         with pytest.raises(MemberEpochFenced):
-            first.beat(**{"epoch": behind, "owned": orders(0), **changes})
+            first.heartbeat(**{"epoch": behind, "owned": orders(0), **changes})
 
 
 def test_a_live_member_may_join_again_with_empty_hands(group: AssignedGroup) -> None:
@@ -172,31 +178,33 @@ def test_a_live_member_may_join_again_with_empty_hands(group: AssignedGroup) -> 
     ],
 )
 def test_members_get_what_they_want(group: AssignedGroup, changes: dict[str, object], streams: int) -> None:
-    beat = Client(group, "a").join(**changes)
-    assert len(beat.streams) == streams
+    heartbeat = Client(group, "a").join(**changes)
+    assert len(heartbeat.streams) == streams
 
 
 def test_a_member_may_want_other_topics_later(group: AssignedGroup) -> None:
     member = Client(group, "a")
     before = member.join().epoch
-    beat = member.beat(topics=("bills",))
-    assert beat.streams == frozenset(), "what it has must be let go first"
-    beat = member.acknowledge()
-    assert beat.streams == {StreamId(BILLS, 0), StreamId(BILLS, 1)}
-    assert beat.epoch > before
+    heartbeat = member.heartbeat(topics=("bills",))
+    assert heartbeat.streams == frozenset(), "what it has must be let go first"
+    heartbeat = member.acknowledge()
+    assert heartbeat.streams == {StreamId(BILLS, 0), StreamId(BILLS, 1)}
+    assert heartbeat.epoch > before
 
 
 def test_topics_that_come_grow_or_go_are_divided_anew(group: AssignedGroup) -> None:
     member = Client(group, "a")
     member.join(pattern="orders|late")
-    shapes = {**KNOWN.shapes, "orders": TopicShape(ORDERS, 4)}
-    assert member.beat(KnownTopics(2, shapes)).streams == orders(0, 1, 2, 3)
-    shapes["late"] = TopicShape(UUID(int=3), 1)
-    assert len(member.beat(KnownTopics(3, shapes)).streams) == 5
+    shapes = {**KNOWN.shapes, "orders": AssignableTopic(ORDERS, 4)}
+    assert member.heartbeat(KnownTopics(2, shapes)).streams == orders(0, 1, 2, 3)
+    shapes["late"] = AssignableTopic(UUID(int=3), 1)
+    assert len(member.heartbeat(KnownTopics(3, shapes)).streams) == 5
     epoch = member.epoch
-    assert member.beat(KnownTopics(4, {**shapes, "other": TopicShape(UUID(int=4), 1)})) == Beat("a", epoch, None)
+    assert member.heartbeat(KnownTopics(4, {**shapes, "other": AssignableTopic(UUID(int=4), 1)})) == HeartbeatResult(
+        "a", epoch, None
+    )
     del shapes["orders"]
-    assert len(member.beat(KnownTopics(5, shapes)).streams) == 1
+    assert len(member.heartbeat(KnownTopics(5, shapes)).streams) == 1
 
 
 @pytest.mark.parametrize(
@@ -232,43 +240,43 @@ def test_an_instance_that_goes_for_a_while_keeps_its_streams(group: AssignedGrou
     with pytest.raises(InstanceInUse):
         Client(group, "a2", "I").join()
     epoch = group.generation
-    assert first.leave(AWAY_EPOCH) == Beat("a", AWAY_EPOCH, None)
-    assert [member.epoch for member in group.describe().members] == [AWAY_EPOCH]
+    assert first.leave(STATIC_LEAVE_EPOCH) == HeartbeatResult("a", STATIC_LEAVE_EPOCH, None)
+    assert [member.epoch for member in group.describe().members] == [STATIC_LEAVE_EPOCH]
     again = Client(group, "a2", "I")
     assert again.join().streams == orders(0, 1, 2)
     assert group.generation == epoch
     with pytest.raises(InstanceFenced):
-        first.beat()
+        first.heartbeat()
     with pytest.raises(UnknownMember):
-        first.beat(instance=None)
+        first.heartbeat(instance=None)
     with pytest.raises(UnknownMember):
-        again.beat(instance="other")
+        again.heartbeat(instance="other")
     second.join()
-    assert len(again.beat().streams) == 2
+    assert len(again.heartbeat().streams) == 2
 
 
 def test_an_instance_that_does_not_come_back_loses_its_streams(group: AssignedGroup) -> None:
     first, second = Client(group, "a", "I"), Client(group, "b")
     first.join()
-    first.leave(AWAY_EPOCH)
+    first.leave(STATIC_LEAVE_EPOCH)
     second.join(now_ms=10_000)
     assert second.owned == frozenset()
     group.expire(SESSION_MS)
-    assert second.beat(now_ms=SESSION_MS).streams == orders(0, 1, 2)
+    assert second.heartbeat(now_ms=SESSION_MS).streams == orders(0, 1, 2)
 
 
 def test_the_same_process_may_come_back_too(group: AssignedGroup) -> None:
     member = Client(group, "a", "I")
     member.join()
-    member.leave(AWAY_EPOCH)
-    assert member.join() == Beat("a", 2, orders(0, 1, 2))
+    member.leave(STATIC_LEAVE_EPOCH)
+    assert member.join() == HeartbeatResult("a", 2, orders(0, 1, 2))
 
 
 # -- commits
 
 
 @pytest.mark.parametrize(
-    ("who", "epoch", "stream", "speaks_epochs", "refusal"),
+    ("who", "epoch", "stream", "uses_member_epoch", "refusal"),
     [
         ("a", 3, 0, True, None),
         ("a", 3, 2, True, None),
@@ -281,10 +289,10 @@ def test_the_same_process_may_come_back_too(group: AssignedGroup) -> None:
     ],
 )
 def test_commits_are_taken_from_those_who_hold_the_stream(
-    group: AssignedGroup, who: str, epoch: int, stream: int, speaks_epochs: bool, refusal: type[Exception] | None
+    group: AssignedGroup, who: str, epoch: int, stream: int, uses_member_epoch: bool, refusal: type[Exception] | None
 ) -> None:
     pair(group)
-    claim = Claim(who, epoch, None, speaks_epochs)
+    claim = Claim(who, epoch, None, uses_member_epoch)
     if refusal is None:
         group.check_claim(claim, StreamId(ORDERS, stream), is_transactional=False)
         return
@@ -324,15 +332,15 @@ def test_what_is_kept_comes_back_as_it_was(group: AssignedGroup) -> None:
     first, second = Client(group, "a"), Client(group, "b", "I")
     first.join(assignor="uniform", pattern="x.*")
     second.join()
-    first.beat()
-    kept = [KeptAssignedMember.of(member) for member in group.changed.values() if member is not None]
+    first.heartbeat()
+    kept = [StoredAssignedMember.of(member) for member in group.changed.values() if member is not None]
     again = AssignedGroup.restore("g", group.kept(None), kept, session_ms=400, now_ms=100)
     assert again.describe() == replace(group.describe(), subscribed=frozenset(["orders"]))
     assert again.next_due_ms() == 500
     first.group = second.group = again
-    assert second.beat().streams is None, "the first has not let go"
+    assert second.heartbeat().streams is None, "the first has not let go"
     first.acknowledge()
-    assert second.beat().streams == orders(2)
+    assert second.heartbeat().streams == orders(2)
     assert again.generation == group.generation, "nothing has changed meanwhile"
 
 
@@ -340,11 +348,11 @@ def test_what_a_power_cut_kept_by_halves_is_divided_anew(group: AssignedGroup) -
     first, second = pair(group)
     before = group.kept(None)
     second.leave()
-    kept = [KeptAssignedMember.of(member) for member in group.changed.values() if member is not None]
+    kept = [StoredAssignedMember.of(member) for member in group.changed.values() if member is not None]
     assert [member.id for member in kept] == ["a"]
     again = AssignedGroup.restore("g", before, kept, session_ms=400, now_ms=0)
     first.group = again
-    first.beat()
+    first.heartbeat()
     assert first.owned == orders(0, 1, 2)
 
 
@@ -352,13 +360,13 @@ def test_after_a_restart_a_member_has_its_own_time_to_let_go(group: AssignedGrou
     first, second = Client(group, "a"), Client(group, "b")
     first.join()
     second.join()
-    first.beat()  # is told to let go of a stream
-    kept = [KeptAssignedMember.of(member) for member in group.changed.values() if member is not None]
+    first.heartbeat()  # is told to let go of a stream
+    kept = [StoredAssignedMember.of(member) for member in group.changed.values() if member is not None]
     again = AssignedGroup.restore("g", group.kept(None), kept, session_ms=400, now_ms=100)
     rebalance_ms = next(member.rebalance_ms for member in kept if member.id == "a")
     assert rebalance_ms > 400
     first.group = again
-    first.beat(now_ms=450)
+    first.heartbeat(now_ms=450)
     again.expire(500)
     assert [member.id for member in again.describe().members] == ["a"]
     again.expire(100 + rebalance_ms)
@@ -368,11 +376,11 @@ def test_after_a_restart_a_member_has_its_own_time_to_let_go(group: AssignedGrou
 def test_a_quiet_sign_of_life_changes_nothing_that_must_be_kept(group: AssignedGroup) -> None:
     first, second = pair(group)
     group.changed.clear()
-    group.must_keep = False
+    group.needs_save = False
     for member in (first, second):
-        member.beat()
+        member.heartbeat()
         member.acknowledge()
-    assert (group.changed, group.must_keep) == ({}, False)
-    group.keep_all(["a", "gone"])
-    assert (set(group.changed), group.must_keep) == ({"a", "b", "gone"}, True)
+    assert (group.changed, group.needs_save) == ({}, False)
+    group.mark_all_changed(["a", "gone"])
+    assert (set(group.changed), group.needs_save) == ({"a", "b", "gone"}, True)
     assert group.changed["gone"] is None

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.core.groups.assignors import ASSIGNORS, Applicant, Shares, assign_range, assign_uniform
+from trimq.core.groups.assignors import ASSIGNORS, Assignments, AssignorMember, assign_range, assign_uniform
 from trimq.model import StreamId
 
 TOPICS = [UUID(int=number) for number in range(1, 5)]
 
 
 def applicant(
-    name: str, topics: list[UUID], had: list[StreamId] | None = None, instance: str | None = None
-) -> Applicant:
-    return Applicant(name, instance, frozenset(topics), frozenset(had or ()))
+    name: str, topics: list[UUID], previous: list[StreamId] | None = None, instance: str | None = None
+) -> AssignorMember:
+    return AssignorMember(name, instance, frozenset(topics), frozenset(previous or ()))
 
 
-def numbers(shares: Shares, name: str, topic: UUID) -> list[int]:
+def numbers(shares: Assignments, name: str, topic: UUID) -> list[int]:
     return sorted(stream.number for stream in shares[name] if stream.topic == topic)
 
 
@@ -74,8 +74,8 @@ SIZES = st.fixed_dictionaries({}, optional={topic: st.integers(1, 7) for topic i
 @given(members=MEMBERS, sizes=SIZES)
 def test_each_stream_has_one_owner_who_wants_it(name: str, members: list, sizes: dict[UUID, int]) -> None:
     applicants = [
-        Applicant(f"m{number}", None, frozenset(topics), frozenset(StreamId(*each) for each in had))
-        for number, (topics, had) in enumerate(members)
+        AssignorMember(f"m{number}", None, frozenset(topics), frozenset(StreamId(*each) for each in previous))
+        for number, (topics, previous) in enumerate(members)
     ]
     shares = ASSIGNORS[name](applicants, sizes)
     assert shares == ASSIGNORS[name](list(applicants), sizes)
@@ -89,19 +89,21 @@ def test_each_stream_has_one_owner_who_wants_it(name: str, members: list, sizes:
         assert {stream.topic for stream in shares[each.name]} <= each.topics
 
 
-@given(count=st.integers(1, 6), sizes=SIZES, had=st.lists(st.integers(0, 5), max_size=28))
+@given(count=st.integers(1, 6), sizes=SIZES, previous=st.lists(st.integers(0, 5), max_size=28))
 def test_uniform_shares_of_equal_wishes_differ_by_one_at_most_and_move_no_more_than_they_must(
-    count: int, sizes: dict[UUID, int], had: list[int]
+    count: int, sizes: dict[UUID, int], previous: list[int]
 ) -> None:
     everything = [StreamId(topic, index) for topic, size in sizes.items() for index in range(size)]
-    owners = {stream: owner for stream, owner in zip(everything, had, strict=False) if owner < count}
+    owners = {stream: owner for stream, owner in zip(everything, previous, strict=False) if owner < count}
     applicants = [
-        Applicant(f"m{number}", None, frozenset(TOPICS), frozenset(s for s, owner in owners.items() if owner == number))
+        AssignorMember(
+            f"m{number}", None, frozenset(TOPICS), frozenset(s for s, owner in owners.items() if owner == number)
+        )
         for number in range(count)
     ]
     shares = assign_uniform(applicants, sizes)
     lengths = [len(share) for share in shares.values()]
     assert max(lengths) - min(lengths) <= 1
     for each in applicants:
-        kept = shares[each.name] & each.had
-        assert len(kept) >= min(len(each.had), min(lengths))
+        kept = shares[each.name] & each.previous
+        assert len(kept) >= min(len(each.previous), min(lengths))

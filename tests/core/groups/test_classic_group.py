@@ -7,15 +7,15 @@ import pytest
 from trimq.core.groups.classic_group import NEW_MEMBER_MS, ClassicGroup
 from trimq.core.groups.group import (
     Claim,
-    Decision,
     GroupState,
-    Joined,
     JoinRequest,
-    Leaver,
-    MemberOffer,
-    Offer,
-    Synced,
+    JoinResult,
+    LeaveRequest,
+    MemberMetadata,
+    OfferedProtocol,
     SyncRequest,
+    SyncResult,
+    WaiterResult,
 )
 from trimq.errors.groups import (
     InstanceFenced,
@@ -30,38 +30,40 @@ ASKED = JoinRequest(
     member="",
     instance=None,
     protocol_type="consumer",
-    offers=(Offer("range", b"r"), Offer("robin", b"o")),
+    offers=(OfferedProtocol("range", b"r"), OfferedProtocol("robin", b"o")),
     session_ms=10_000,
     rebalance_ms=60_000,
     client_id="client",
     host="here",
-    must_know_name=False,
+    requires_member_id=False,
 )
 
 
-def join(group: ClassicGroup, name: str, now_ms: int = 0, **changes: object) -> list[Decision]:
+def join(group: ClassicGroup, name: str, now_ms: int = 0, **changes: object) -> list[WaiterResult]:
     """Join as a new member that gets this name; the waiter is the name too."""
     return group.join(replace(ASKED, **changes), name, name, now_ms)
 
 
-def rejoin(group: ClassicGroup, name: str, now_ms: int = 0, **changes: object) -> list[Decision]:
+def rejoin(group: ClassicGroup, name: str, now_ms: int = 0, **changes: object) -> list[WaiterResult]:
     return group.join(replace(ASKED, member=name, **changes), "unused", name, now_ms)
 
 
 def sync(
     group: ClassicGroup, name: str, shares: dict[str, bytes] | None = None, now_ms: int = 0, **changes: object
-) -> list[Decision]:
+) -> list[WaiterResult]:
     asked = SyncRequest(name, None, group.generation, "consumer", group.strategy, shares or {})
     return group.sync(replace(asked, **changes), name, now_ms)
 
 
-def outcomes(decisions: list[Decision]) -> dict[object, object]:
+def outcomes(decisions: list[WaiterResult]) -> dict[object, object]:
     return {decision.waiter: decision.outcome for decision in decisions}
 
 
-def assignments(decisions: list[Decision]) -> dict[object, bytes]:
+def assignments(decisions: list[WaiterResult]) -> dict[object, bytes]:
     return {
-        decision.waiter: decision.outcome.assignment for decision in decisions if isinstance(decision.outcome, Synced)
+        decision.waiter: decision.outcome.assignment
+        for decision in decisions
+        if isinstance(decision.outcome, SyncResult)
     }
 
 
@@ -81,30 +83,30 @@ def stable_pair(**changes: object) -> ClassicGroup:
 def test_the_first_member_leads_a_group_of_its_own_at_once() -> None:
     group = ClassicGroup("g")
     (decision,) = join(group, "a")
-    assert decision == Decision(
-        "a", Joined("a", 1, "consumer", "range", "a", (MemberOffer("a", None, b"r"),), skips_assignment=False)
+    assert decision == WaiterResult(
+        "a", JoinResult("a", 1, "consumer", "range", "a", (MemberMetadata("a", None, b"r"),), skips_assignment=False)
     )
     assert group.state is GroupState.ASSIGNING
     assert assignments(sync(group, "a", {"a": b"x", "nobody": b"y"})) == {"a": b"x"}
     assert group.state is GroupState.STABLE
-    assert group.must_keep
+    assert group.needs_save
 
 
 def test_a_new_member_is_sent_back_for_its_name_and_does_not_disturb_the_others() -> None:
     group = stable_pair()
     with pytest.raises(MemberNameNeeded) as refused:
-        join(group, "c", must_know_name=True)
+        join(group, "c", requires_member_id=True)
     assert refused.value.member == "c"
     assert group.state is GroupState.STABLE
     group.expire(9_999)
     rejoin(group, "c", 9_999)
-    assert group.state is GroupState.GATHERING
+    assert group.state is GroupState.PREPARING_REBALANCE
 
 
 def test_a_name_that_is_not_used_in_time_is_forgotten() -> None:
     group = ClassicGroup("g")
     with pytest.raises(MemberNameNeeded):
-        join(group, "a", must_know_name=True)
+        join(group, "a", requires_member_id=True)
     assert not group.is_unused
     assert group.next_due_ms() == 10_000
     group.expire(10_000)
@@ -118,9 +120,9 @@ def test_members_are_called_together_when_one_comes() -> None:
     join(group, "a")
     sync(group, "a", {"a": b"all"})
     assert join(group, "b") == []
-    assert group.state is GroupState.GATHERING
+    assert group.state is GroupState.PREPARING_REBALANCE
     with pytest.raises(Rebalancing):
-        group.beat("a", None, 1, 0)
+        group.heartbeat("a", None, 1, 0)
     with pytest.raises(Rebalancing):
         sync(group, "a")
     answers = outcomes(rejoin(group, "a"))
@@ -134,7 +136,7 @@ def test_followers_wait_for_the_leader_and_who_is_not_named_gets_nothing() -> No
     group = ClassicGroup("g")
     join(group, "a")
     join(group, "b")
-    rejoin(group, "a", offers=(Offer("range", b"new"),))
+    rejoin(group, "a", offers=(OfferedProtocol("range", b"new"),))
     assert sync(group, "b") == []
     assert assignments(sync(group, "a", {"a": b"A"})) == {"a": b"A", "b": b""}
     assert assignments(sync(group, "b")) == {"b": b""}
@@ -152,7 +154,7 @@ def test_followers_wait_for_the_leader_and_who_is_not_named_gets_nothing() -> No
 def test_the_strategy_is_one_that_all_know_and_most_prefer(offers: list[tuple[str, ...]], chosen: str) -> None:
     group = ClassicGroup("g", initial_delay_ms=10)
     for number, names in enumerate(offers):
-        join(group, f"m{number}", offers=tuple(Offer(name, b"") for name in names))
+        join(group, f"m{number}", offers=tuple(OfferedProtocol(name, b"") for name in names))
     group.expire(10)
     group.expire(20)
     assert group.strategy == chosen
@@ -164,8 +166,8 @@ def test_the_strategy_is_one_that_all_know_and_most_prefer(offers: list[tuple[st
         {"offers": ()},
         {"protocol_type": ""},
         {"protocol_type": "connect"},
-        {"offers": (Offer("unknown", b""),)},
-        {"offers": (Offer("unknown", b""),), "instance": "i"},
+        {"offers": (OfferedProtocol("unknown", b""),)},
+        {"offers": (OfferedProtocol("unknown", b""),), "instance": "i"},
     ],
 )
 def test_a_member_with_nothing_in_common_is_refused(changes: dict[str, object]) -> None:
@@ -178,7 +180,7 @@ def test_a_member_with_nothing_in_common_is_refused(changes: dict[str, object]) 
 def test_an_empty_group_takes_members_of_any_type() -> None:
     group = ClassicGroup("g")
     join(group, "a")
-    group.leave([Leaver("a", None)], 0)
+    group.leave([LeaveRequest("a", None)], 0)
     assert group.state is GroupState.EMPTY
     join(group, "b", protocol_type="connect")
     assert group.describe().protocol_type == "connect"
@@ -188,9 +190,9 @@ def test_the_generation_rises_also_when_the_group_empties() -> None:
     group = ClassicGroup("g")
     join(group, "a")
     sync(group, "a")
-    group.must_keep = False
-    assert group.leave([Leaver("a", None)], 0) == ([None], [])
-    assert (group.state, group.generation, group.must_keep) == (GroupState.EMPTY, 2, True)
+    group.needs_save = False
+    assert group.leave([LeaveRequest("a", None)], 0) == ([None], [])
+    assert (group.state, group.generation, group.needs_save) == (GroupState.EMPTY, 2, True)
     join(group, "b")
     assert group.generation == 3
 
@@ -199,44 +201,44 @@ def test_the_generation_rises_also_when_the_group_empties() -> None:
 def test_when_one_leaves_the_other_hears_of_it_and_leads(leaver: str) -> None:
     group = stable_pair()
     stays = "b" if leaver == "a" else "a"
-    assert group.leave([Leaver(leaver, None)], 0) == ([None], [])
-    assert group.state is GroupState.GATHERING
+    assert group.leave([LeaveRequest(leaver, None)], 0) == ([None], [])
+    assert group.state is GroupState.PREPARING_REBALANCE
     with pytest.raises(UnknownMember):
-        group.beat(leaver, None, 2, 0)
+        group.heartbeat(leaver, None, 2, 0)
     with pytest.raises(Rebalancing):
-        group.beat(stays, None, 2, 0)
+        group.heartbeat(stays, None, 2, 0)
     answer = outcomes(rejoin(group, stays))[stays]
     assert (answer.generation, answer.leader, len(answer.members)) == (3, stays, 1)
 
 
 def test_a_member_that_is_silent_is_removed() -> None:
     group = stable_pair()
-    group.beat("a", None, 2, 9_000)
+    group.heartbeat("a", None, 2, 9_000)
     group.expire(10_000)
     assert [member.id for member in group.describe().members] == ["a"]
-    assert group.state is GroupState.GATHERING
+    assert group.state is GroupState.PREPARING_REBALANCE
     rejoin(group, "a", 10_500)
     assert group.state is GroupState.ASSIGNING
 
 
 def test_a_member_that_waits_for_the_others_need_show_no_sign_of_life() -> None:
     group = stable_pair()
-    rejoin(group, "b", 0, offers=(Offer("range", b"new"),))
+    rejoin(group, "b", 0, offers=(OfferedProtocol("range", b"new"),))
     for now_ms in range(0, 50_000, 5_000):
         with pytest.raises(Rebalancing):
-            group.beat("a", None, 2, now_ms)
+            group.heartbeat("a", None, 2, now_ms)
         assert group.expire(now_ms) == []
     assert len(group.describe().members) == 2
 
 
 def test_a_gathering_ends_without_those_who_do_not_come() -> None:
     group = stable_pair(session_ms=600_000)
-    rejoin(group, "b", 100, offers=(Offer("range", b"new"),))
+    rejoin(group, "b", 100, offers=(OfferedProtocol("range", b"new"),))
     assert group.next_due_ms() == 60_100
     (decision,) = group.expire(60_100)
     assert (decision.waiter, decision.outcome.generation, decision.outcome.leader) == ("b", 3, "b")
     with pytest.raises(UnknownMember):
-        group.beat("a", None, 2, 60_100)
+        group.heartbeat("a", None, 2, 60_100)
 
 
 def test_a_named_instance_that_does_not_come_keeps_its_place_until_its_session_is_over() -> None:
@@ -259,7 +261,7 @@ def test_who_joins_but_never_syncs_is_removed() -> None:
     assert group.next_due_ms() == 60_000
     group.expire(60_000)
     assert [member.id for member in group.describe().members] == ["a"]
-    assert group.state is GroupState.GATHERING
+    assert group.state is GroupState.PREPARING_REBALANCE
 
 
 def test_a_new_member_whose_client_gave_up_does_not_stay_for_ever() -> None:
@@ -274,7 +276,7 @@ def test_a_rebalance_tells_those_who_wait_for_the_leader() -> None:
     group = ClassicGroup("g")
     join(group, "a")
     join(group, "b")
-    rejoin(group, "a", offers=(Offer("range", b"new"),))
+    rejoin(group, "a", offers=(OfferedProtocol("range", b"new"),))
     sync(group, "b")
     (decision,) = join(group, "c")
     assert decision.waiter == "b"
@@ -283,8 +285,8 @@ def test_a_rebalance_tells_those_who_wait_for_the_leader() -> None:
 
 def test_who_asks_again_is_answered_and_the_first_question_too() -> None:
     group = stable_pair()
-    group.join(replace(ASKED, member="b", offers=(Offer("range", b"1"),)), "", "first", 0)
-    (decision,) = group.join(replace(ASKED, member="b", offers=(Offer("range", b"1"),)), "", "second", 0)
+    group.join(replace(ASKED, member="b", offers=(OfferedProtocol("range", b"1"),)), "", "first", 0)
+    (decision,) = group.join(replace(ASKED, member="b", offers=(OfferedProtocol("range", b"1"),)), "", "second", 0)
     assert decision.waiter == "first"
     assert isinstance(decision.outcome, Rebalancing)
     assert set(outcomes(rejoin(group, "a"))) == {"second", "a"}
@@ -295,8 +297,8 @@ def test_who_joins_again_unchanged_while_shares_are_decided_gets_the_same_answer
     group = ClassicGroup("g")
     join(group, "a")
     join(group, "b")
-    first = outcomes(rejoin(group, "a", offers=(Offer("range", b"new"),)))
-    offers = (Offer("range", b"new"),) if name == "a" else ASKED.offers
+    first = outcomes(rejoin(group, "a", offers=(OfferedProtocol("range", b"new"),)))
+    offers = (OfferedProtocol("range", b"new"),) if name == "a" else ASKED.offers
     assert outcomes(rejoin(group, name, offers=offers)) == {name: first[name]}
 
 
@@ -304,12 +306,12 @@ def test_who_joins_again_unchanged_while_shares_are_decided_gets_the_same_answer
     ("name", "offers", "state"),
     [
         ("b", ASKED.offers, GroupState.STABLE),
-        ("b", (Offer("range", b"new"),), GroupState.GATHERING),
-        ("a", ASKED.offers, GroupState.GATHERING),
+        ("b", (OfferedProtocol("range", b"new"),), GroupState.PREPARING_REBALANCE),
+        ("a", ASKED.offers, GroupState.PREPARING_REBALANCE),
     ],
 )
 def test_a_stable_group_is_divided_anew_for_its_leader_or_for_news(
-    name: str, offers: tuple[Offer, ...], state: GroupState
+    name: str, offers: tuple[OfferedProtocol, ...], state: GroupState
 ) -> None:
     group = stable_pair()
     rejoin(group, name, offers=offers)
@@ -344,19 +346,19 @@ def static_pair() -> ClassicGroup:
     sync(group, "b", instance="B")
     sync(group, "a", {"a": b"A", "b": b"B"}, instance="A")
     assert (group.state, group.generation) == (GroupState.STABLE, 1)
-    group.must_keep = False
+    group.needs_save = False
     return group
 
 
 def test_a_follower_comes_back_under_a_new_name_and_nobody_is_disturbed() -> None:
     group = static_pair()
     (decision,) = join(group, "b2", instance="B")
-    assert decision.outcome == Joined("b2", 1, "consumer", "range", "a")
-    assert (group.state, group.must_keep) == (GroupState.STABLE, True)
+    assert decision.outcome == JoinResult("b2", 1, "consumer", "range", "a")
+    assert (group.state, group.needs_save) == (GroupState.STABLE, True)
     assert assignments(sync(group, "b2", instance="B")) == {"b2": b"B"}
     for instance, refusal in (("B", InstanceFenced), (None, UnknownMember)):
         with pytest.raises(refusal):
-            group.beat("b", instance, 1, 0)
+            group.heartbeat("b", instance, 1, 0)
 
 
 @pytest.mark.parametrize("may_skip", [True, False])
@@ -372,8 +374,8 @@ def test_a_leader_comes_back_without_dividing_anew(may_skip: bool) -> None:
 
 def test_an_instance_that_comes_back_with_other_strategies_makes_the_group_divide_anew() -> None:
     group = static_pair()
-    assert join(group, "b2", instance="B", offers=(Offer("robin", b""),)) == []
-    assert group.state is GroupState.GATHERING
+    assert join(group, "b2", instance="B", offers=(OfferedProtocol("robin", b""),)) == []
+    assert group.state is GroupState.PREPARING_REBALANCE
 
 
 def test_an_instance_that_comes_back_while_shares_are_decided_is_not_forgotten() -> None:
@@ -385,7 +387,7 @@ def test_an_instance_that_comes_back_while_shares_are_decided_is_not_forgotten()
 
 def test_who_waits_under_the_old_name_is_told() -> None:
     group = static_pair()
-    group.join(replace(ASKED, member="b", instance="B", offers=(Offer("range", b"new"),)), "", "old", 0)
+    group.join(replace(ASKED, member="b", instance="B", offers=(OfferedProtocol("range", b"new"),)), "", "old", 0)
     decisions = outcomes(join(group, "b2", instance="B"))
     assert isinstance(decisions["old"], InstanceFenced)
 
@@ -393,18 +395,18 @@ def test_who_waits_under_the_old_name_is_told() -> None:
 @pytest.mark.parametrize(
     ("leaver", "refusal"),
     [
-        (Leaver("", "B"), None),
-        (Leaver("b", "B"), None),
-        (Leaver("", "nobody"), UnknownMember),
-        (Leaver("nobody", "A"), InstanceFenced),
-        (Leaver("", None), UnknownMember),
+        (LeaveRequest("", "B"), None),
+        (LeaveRequest("b", "B"), None),
+        (LeaveRequest("", "nobody"), UnknownMember),
+        (LeaveRequest("nobody", "A"), InstanceFenced),
+        (LeaveRequest("", None), UnknownMember),
     ],
 )
-def test_an_instance_is_removed_by_its_name(leaver: Leaver, refusal: type[Exception] | None) -> None:
+def test_an_instance_is_removed_by_its_name(leaver: LeaveRequest, refusal: type[Exception] | None) -> None:
     group = static_pair()
     (found,), _ = group.leave([leaver], 0)
     assert (found is None) if refusal is None else isinstance(found, refusal)
-    assert group.state is (GroupState.GATHERING if refusal is None else GroupState.STABLE)
+    assert group.state is (GroupState.PREPARING_REBALANCE if refusal is None else GroupState.STABLE)
 
 
 # -- commits, first gathering, what is kept
@@ -475,16 +477,16 @@ def test_what_is_kept_comes_back_with_all_members_and_their_shares() -> None:
     again = ClassicGroup.restore("g", group.kept(None), 0, now_ms=100)
     assert again.describe() == group.describe()
     assert again.next_due_ms() == 10_100
-    again.beat("a", "A", 1, 200)
+    again.heartbeat("a", "A", 1, 200)
     assert assignments(sync(again, "b", instance="B")) == {"b": b"B"}
 
 
 def test_an_assignment_that_could_not_be_kept_is_decided_anew() -> None:
     group = stable_pair()
     group.lose_assignment(0)
-    assert group.state is GroupState.GATHERING
+    assert group.state is GroupState.PREPARING_REBALANCE
     with pytest.raises(Rebalancing):
-        group.beat("a", None, 2, 0)
+        group.heartbeat("a", None, 2, 0)
 
 
 def test_a_group_that_is_kept_before_it_is_divided_is_called_together_again() -> None:
@@ -492,7 +494,7 @@ def test_a_group_that_is_kept_before_it_is_divided_is_called_together_again() ->
     group.lose_assignment(0)
     restored = ClassicGroup.restore("g", group.kept(None), 0, 100)
     with pytest.raises(Rebalancing):
-        restored.beat("b", None, restored.generation, 100)
+        restored.heartbeat("b", None, restored.generation, 100)
     assert rejoin(restored, "b", 100) == []
     joined = outcomes(rejoin(restored, "a", 100))
     assert sorted(map(str, joined)) == ["a", "b"]
@@ -502,5 +504,5 @@ def test_a_group_that_is_kept_before_it_is_divided_is_called_together_again() ->
 
 def test_a_group_that_is_kept_when_it_is_divided_goes_on() -> None:
     restored = ClassicGroup.restore("g", stable_pair().kept(None), 0, 100)
-    restored.beat("b", None, 2, 100)
+    restored.heartbeat("b", None, 2, 100)
     assert assignments(sync(restored, "b", now_ms=100)) == {"b": b"B"}

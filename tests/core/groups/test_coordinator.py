@@ -10,25 +10,25 @@ from no_rocketmq import NO_ROCKETMQ
 from trimq.clock import Clock, ManualTime
 from trimq.config import Kafka, Settings
 from trimq.core.assembly.core import open_core
-from trimq.core.groups.assigned_group import BeatRequest
-from trimq.core.groups.coordinator import SESSION_MS, Answer, GroupRegistry
+from trimq.core.groups.assigned_group import MemberHeartbeat
+from trimq.core.groups.coordinator import SESSION_MS, GroupCallback, GroupCoordinator
 from trimq.core.groups.group import (
     Claim,
     CursorChange,
     GroupKind,
     GroupState,
-    Joined,
     JoinRequest,
-    Leaver,
-    Offer,
-    Synced,
+    JoinResult,
+    LeaveRequest,
+    OfferedProtocol,
     SyncRequest,
+    SyncResult,
 )
 from trimq.core.groups.store import GroupSettings
 from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup, WriteFailed
 from trimq.errors.groups import NothingInCommon, Rebalancing, StaleGeneration, UnknownMember
 from trimq.metrics import Metrics
-from trimq.model import SYSTEM, Home, StreamId
+from trimq.model import SYSTEM, Layout, StreamId
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.memory_files import MemoryFiles
 
@@ -44,22 +44,20 @@ class Groups:
         self.message, self.liveness = ManualTime(1_700_000_000_000), ManualTime(5_000)
         self.settings = Settings(kafka=Kafka(group_initial_rebalance_delay_ms=initial_delay_ms), rocketmq=NO_ROCKETMQ)
         self.open()
-        topic, _ = self.core.broker.create_topic(SYSTEM, "orders", Home.PARTITION_LOG, 3, {})
+        topic, _ = self.core.broker.create_topic(SYSTEM, "orders", Layout.PARTITION_LOG, 3, {})
         self.stream = StreamId(topic.id, 0)
         self.settle()
 
     def open(self) -> None:
         self.runner = PassRunner(self.files)
         clock = Clock(self.message, self.liveness)
-        chance = random.Random(3)
-        self.core = open_core(
-            self.settings, self.files, self.runner.passes, clock, self.runner.offload, chance, Metrics()
-        )
+        rng = random.Random(3)
+        self.core = open_core(self.settings, self.files, self.runner.passes, clock, self.runner.offload, rng, Metrics())
         self.runner.settle()
         self.core.start()
 
     @property
-    def registry(self) -> GroupRegistry:
+    def registry(self) -> GroupCoordinator:
         return self.core.groups
 
     def settle(self) -> None:
@@ -94,12 +92,12 @@ class Groups:
             member=member,
             instance=None,
             protocol_type="consumer",
-            offers=(Offer("range", metadata),),
+            offers=(OfferedProtocol("range", metadata),),
             session_ms=10_000,
             rebalance_ms=30_000,
             client_id=name,
             host="here",
-            must_know_name=False,
+            requires_member_id=False,
         )
         heard = Heard()
         self.registry.join("g", asked, heard)
@@ -113,17 +111,17 @@ class Groups:
 
     def stable_member(self) -> str:
         joined = self.join().outcome
-        assert isinstance(joined, Joined)
+        assert isinstance(joined, JoinResult)
         self.sync(joined.member, joined.generation, {joined.member: b"share"})
         self.settle()
         return joined.member
 
-    def beat(self, member: str, epoch: int = 0, **changes: object) -> tuple[object, Ticket | None]:
+    def heartbeat(self, member: str, epoch: int = 0, **changes: object) -> tuple[object, Ticket | None]:
         fields = {"rebalance_ms": 30_000, "topics": ("orders",), "owned": frozenset()} if epoch == 0 else {}
         quiet = {"instance": None, "rack": None, "rebalance_ms": None, "topics": None, "pattern": None}
         quiet |= {"assignor": None, "owned": None, "protocol_type": "consumer", "client_id": "c", "host": "here"}
-        return self.registry.beat_assigned(
-            "g", BeatRequest(member=member, epoch=epoch, **{**quiet, **fields, **changes})
+        return self.registry.heartbeat_assigned(
+            "g", MemberHeartbeat(member=member, epoch=epoch, **{**quiet, **fields, **changes})
         )
 
     def commit(self, claim: Claim, offset: int = 7) -> Ticket | Refusal:
@@ -136,15 +134,15 @@ class Heard:
     """Somebody who waits, and what came."""
 
     def __init__(self) -> None:
-        self.outcome: Joined | Synced | Refusal | None = None
+        self.outcome: JoinResult | SyncResult | Refusal | None = None
         self.ticket: Ticket | None = None
 
-    def __call__(self, outcome: Joined | Synced | Refusal, ticket: Ticket | None) -> None:
+    def __call__(self, outcome: JoinResult | SyncResult | Refusal, ticket: Ticket | None) -> None:
         assert self.outcome is None, "answered twice"
         self.outcome, self.ticket = outcome, ticket
 
 
-_: Answer = Heard()
+_: GroupCallback = Heard()
 
 
 def test_a_group_comes_into_being_with_its_first_member_and_is_described() -> None:
@@ -163,14 +161,14 @@ def test_a_share_is_told_when_it_is_durable_and_is_there_after_a_crash() -> None
     groups = Groups()
     joined = groups.join().outcome
     heard = groups.sync(joined.member, 1, {joined.member: b"share"})
-    assert isinstance(heard.outcome, Synced)
+    assert isinstance(heard.outcome, SyncResult)
     assert heard.ticket is not None
     assert groups.runner.passes.durable < heard.ticket.number, "whoever answers must wait"
     groups.settle()
     groups.crash()
     description = groups.registry.describe("g")
     assert (description.generation, description.state) == (1, GroupState.STABLE)
-    groups.registry.beat("g", joined.member, None, 1)
+    groups.registry.heartbeat("g", joined.member, None, 1)
     groups.pass_liveness(10_000)
     assert groups.registry.describe("g").state is GroupState.EMPTY
 
@@ -182,7 +180,7 @@ def test_a_share_that_was_not_durable_is_nobodys_after_a_crash() -> None:
     groups.runner.end_pass()
     groups.crash()
     with pytest.raises(UnknownMember):
-        groups.registry.beat("g", joined.member, None, 1)
+        groups.registry.heartbeat("g", joined.member, None, 1)
 
 
 def test_a_share_that_could_not_be_written_is_refused_and_decided_anew() -> None:
@@ -193,7 +191,7 @@ def test_a_share_that_could_not_be_written_is_refused_and_decided_anew() -> None
     groups.settle()
     assert isinstance(heard.ticket.refusal, WriteFailed)
     with pytest.raises(Rebalancing):
-        groups.registry.beat("g", joined.member, None, 1)
+        groups.registry.heartbeat("g", joined.member, None, 1)
     groups.fail_writes(False)
     joined = groups.join(joined.member).outcome
     heard = groups.sync(joined.member, joined.generation, {joined.member: b"share"})
@@ -207,13 +205,13 @@ def test_time_passes_for_members() -> None:
     groups = Groups()
     member = groups.stable_member()
     groups.pass_liveness(9_999)
-    groups.registry.beat("g", member, None, 1)
+    groups.registry.heartbeat("g", member, None, 1)
     groups.pass_liveness(9_999)
     assert groups.registry.describe("g").state is GroupState.STABLE
     groups.pass_liveness(1)
     assert groups.registry.describe("g").state is GroupState.EMPTY
     with pytest.raises(UnknownMember):
-        groups.registry.beat("g", member, None, 1)
+        groups.registry.heartbeat("g", member, None, 1)
 
 
 def test_message_time_does_not_throw_members_out() -> None:
@@ -227,7 +225,7 @@ def test_generations_go_on_after_a_restart_of_an_empty_group() -> None:
     groups = Groups()
     member = groups.stable_member()
     groups.commit(Claim(member, 1))
-    groups.registry.leave("g", [Leaver(member, None)])
+    groups.registry.leave("g", [LeaveRequest(member, None)])
     groups.settle()
     groups.crash()
     assert groups.join().outcome.generation == 3
@@ -245,14 +243,14 @@ def test_a_name_that_somebody_tried_once_is_forgotten() -> None:
 
 def test_a_group_that_the_broker_divides_is_there_after_a_crash() -> None:
     groups = Groups()
-    beat, ticket = groups.beat("m")
-    assert (len(beat.streams), beat.epoch) == (3, 2)
+    heartbeat, ticket = groups.heartbeat("m")
+    assert (len(heartbeat.streams), heartbeat.epoch) == (3, 2)
     assert ticket is not None
     groups.settle()
-    assert groups.beat("m", 2) == (beat.__class__("m", 2, None), None)
+    assert groups.heartbeat("m", 2) == (heartbeat.__class__("m", 2, None), None)
     groups.crash()
     assert groups.registry.describe("g").kind is GroupKind.BROKER_ASSIGNED
-    assert groups.beat("m", 2)[0].streams is None
+    assert groups.heartbeat("m", 2)[0].streams is None
     assert groups.commit(Claim("m", 2)).refusal is None
     groups.pass_liveness(SESSION_MS)
     assert groups.registry.describe("g").state is GroupState.EMPTY
@@ -263,19 +261,19 @@ def test_a_group_that_the_broker_divides_is_there_after_a_crash() -> None:
 
 def test_an_answer_waits_for_what_others_have_set_off() -> None:
     groups = Groups()
-    groups.beat("m")
-    _, ticket = groups.beat("m", 2)
+    groups.heartbeat("m")
+    _, ticket = groups.heartbeat("m", 2)
     assert ticket is not None
 
 
 def test_what_could_not_be_written_is_written_with_the_next_sign_of_life() -> None:
     groups = Groups()
     groups.fail_writes(True)
-    _, ticket = groups.beat("m")
+    _, ticket = groups.heartbeat("m")
     groups.settle()
     assert isinstance(ticket.refusal, WriteFailed)
     groups.fail_writes(False)
-    _, ticket = groups.beat("m", 2)
+    _, ticket = groups.heartbeat("m", 2)
     groups.settle()
     assert ticket.refusal is None
     groups.crash()
@@ -284,15 +282,15 @@ def test_what_could_not_be_written_is_written_with_the_next_sign_of_life() -> No
 
 def test_a_member_that_went_does_not_come_back_because_that_could_not_be_written() -> None:
     groups = Groups()
-    groups.beat("m")
-    groups.beat("n")
+    groups.heartbeat("m")
+    groups.heartbeat("n")
     groups.settle()
-    quiet = BeatRequest("m", -1, None, None, None, None, None, None, None, "consumer", "", "")
+    quiet = MemberHeartbeat("m", -1, None, None, None, None, None, None, None, "consumer", "", "")
     groups.fail_writes(True)
     groups.registry.leave_assigned("g", quiet)
     groups.runner.end_pass()
     groups.fail_writes(False)
-    groups.beat("n", 3)  # builds on it, before anybody has heard that it was refused
+    groups.heartbeat("n", 3)  # builds on it, before anybody has heard that it was refused
     groups.settle()
     groups.crash()
     assert [member.id for member in groups.registry.describe("g").members] == ["n"]
@@ -300,33 +298,33 @@ def test_a_member_that_went_does_not_come_back_because_that_could_not_be_written
 
 def test_a_topic_that_grows_is_divided_with_the_next_sign_of_life() -> None:
     groups = Groups()
-    groups.beat("m")
+    groups.heartbeat("m")
     topic = groups.core.broker.topic(SYSTEM, "orders")
     groups.core.broker.grow_topic(SYSTEM, topic, 5)
-    assert len(groups.beat("m", 2)[0].streams) == 5
+    assert len(groups.heartbeat("m", 2)[0].streams) == 5
 
 
 def test_a_member_without_a_name_gets_one() -> None:
     groups = Groups()
-    beat, _ = groups.beat("")
-    assert len(beat.member) == 22
+    heartbeat, _ = groups.heartbeat("")
+    assert len(heartbeat.member) == 22
 
 
 def test_an_empty_group_changes_its_kind_and_a_full_one_does_not() -> None:
     groups = Groups()
     member = groups.stable_member()
     with pytest.raises(UnknownGroup):
-        groups.beat("m")
-    groups.registry.leave("g", [Leaver(member, None)])
-    beat, _ = groups.beat("m")
-    assert beat.epoch > 2, "epochs follow generations"
+        groups.heartbeat("m")
+    groups.registry.leave("g", [LeaveRequest(member, None)])
+    heartbeat, _ = groups.heartbeat("m")
+    assert heartbeat.epoch > 2, "epochs follow generations"
     with pytest.raises(NothingInCommon):
         groups.join()
     with pytest.raises(UnknownMember):
-        groups.registry.beat("g", "m", None, beat.epoch)
-    quiet = BeatRequest("m", -1, None, None, None, None, None, None, None, "consumer", "", "")
+        groups.registry.heartbeat("g", "m", None, heartbeat.epoch)
+    quiet = MemberHeartbeat("m", -1, None, None, None, None, None, None, None, "consumer", "", "")
     groups.registry.leave_assigned("g", quiet)
-    assert groups.join().outcome.generation > beat.epoch
+    assert groups.join().outcome.generation > heartbeat.epoch
     groups.settle()
     groups.crash()
     assert groups.registry.describe("g").members == ()
@@ -338,7 +336,7 @@ def test_settings_of_a_group_are_kept() -> None:
     groups.settle()
     groups.crash()
     assert groups.registry.settings("g") == GroupSettings(session_ms=60_000)
-    groups.beat("m")
+    groups.heartbeat("m")
     groups.pass_liveness(SESSION_MS)
     assert groups.registry.describe("g").state is GroupState.STABLE
     groups.pass_liveness(15_000)
@@ -375,7 +373,7 @@ def test_a_group_is_deleted_with_its_cursors_when_it_is_empty() -> None:
     groups.commit(Claim(member, 1))
     with pytest.raises(GroupNotEmpty):
         groups.registry.delete("g")
-    groups.registry.leave("g", [Leaver(member, None)])
+    groups.registry.leave("g", [LeaveRequest(member, None)])
     assert groups.registry.delete("g") is not None
     groups.settle()
     groups.crash()
@@ -392,7 +390,7 @@ def test_cursors_of_a_group_that_nobody_uses_go_after_a_week(was_member: bool) -
         groups.commit(Claim(member, 1))
         groups.pass_messages(10 * DAY_MS)
         assert groups.core.broker.cursors(SYSTEM, "g"), "it is in use"
-        groups.registry.leave("g", [Leaver(member, None)])
+        groups.registry.leave("g", [LeaveRequest(member, None)])
     else:
         groups.commit(Claim())
     groups.settle()
@@ -407,7 +405,7 @@ def test_cursors_of_a_group_that_nobody_uses_go_after_a_week(was_member: bool) -
 
 def test_an_empty_group_without_cursors_is_forgotten_soon() -> None:
     groups = Groups()
-    groups.registry.leave("g", [Leaver(groups.stable_member(), None)])
+    groups.registry.leave("g", [LeaveRequest(groups.stable_member(), None)])
     groups.settle()
     groups.pass_messages(DAY_MS // 24)
     assert groups.registry.names() == []
@@ -422,4 +420,4 @@ def test_the_first_member_waits_as_long_as_the_setting_says() -> None:
     groups.pass_liveness(2_999)
     assert heard.outcome is None
     groups.pass_liveness(1)
-    assert isinstance(heard.outcome, Joined)
+    assert isinstance(heard.outcome, JoinResult)

@@ -11,7 +11,7 @@ from trimq.errors import Busy, DiskFull, MessageTooLong, NotOwner, NotRunning, R
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.header import check_sent
 from trimq.model import Record
-from trimq.storage.guards.slow_disk import SECOND_LOOK_MS
+from trimq.storage.guards.slow_disk import RECHECK_AFTER_MS
 from trimq.storage.io.memory_files import MemoryFiles
 
 
@@ -125,7 +125,7 @@ def test_writes_are_refused_while_a_sync_takes_too_long(bench: CoreBench, stream
     pass_time(bench, busy_after_ms - 1)
     appender.append(stream, bytes(batch), check_sent(batch))
     bench.runner.end_pass()
-    pass_time(bench, 1 + SECOND_LOOK_MS)
+    pass_time(bench, 1 + RECHECK_AFTER_MS)
     with pytest.raises(Busy) as caught:
         appender.append(stream, bytes(batch), check_sent(batch))
     assert caught.value.retriable
@@ -149,5 +149,5 @@ def test_a_sync_whose_news_was_held_up_with_the_event_loop_is_no_slow_disk(bench
     bench.runner.end_pass()
     pass_time(bench, bench.settings.storage.busy_after_ms)
     bench.settle()
-    pass_time(bench, SECOND_LOOK_MS)
+    pass_time(bench, RECHECK_AFTER_MS)
     assert bench.core.appender.append(stream, bytes(batch), check_sent(batch)).base_offset == 1

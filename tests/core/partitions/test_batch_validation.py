@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from trimq.core.partitions.batch_validation import Admission, Rules
+from trimq.core.partitions.batch_validation import BatchRules, BatchValidator
 from trimq.errors import InvalidRecords, MissingKey, UntimelyRecord
 from trimq.formats.kafka_batch.builder import encode_record, from_records
 from trimq.formats.kafka_batch.compression import Codec, compress
-from trimq.formats.kafka_batch.header import LOG_APPEND_TIME_BIT, BadBatch, BatchHeader, check, check_sent, seal
+from trimq.formats.kafka_batch.header import LOG_APPEND_TIME_BIT, BadBatch, BatchHeader, build_batch, check, check_sent
 from trimq.formats.kafka_batch.records import BatchTooLarge, expand, to_records
 from trimq.model import Record
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
-FULL = Admission(lambda: NOW_MS, 1 << 20, opens_every_batch=True, max_records=5000)
-HEADER = Admission(lambda: NOW_MS, 1 << 20, opens_every_batch=False, max_records=5000)
+FULL = BatchValidator(lambda: NOW_MS, 1 << 20, opens_every_batch=True, max_records=5000)
+HEADER = BatchValidator(lambda: NOW_MS, 1 << 20, opens_every_batch=False, max_records=5000)
 BOTH = pytest.mark.parametrize("admission", [FULL, HEADER], ids=["full", "header"])
 
 
@@ -24,107 +24,107 @@ def batch(*times: int, key: bytes | None = b"k", codec: int = Codec.NONE) -> byt
     return from_records(records, codec=codec)
 
 
-def admitted(admission: Admission, rules: Rules, sent: bytearray) -> tuple[bytes, BatchHeader, int]:
-    kept, header, append_time_ms = admission.admit(rules, sent, check_sent(sent))
+def admitted(admission: BatchValidator, rules: BatchRules, sent: bytearray) -> tuple[bytes, BatchHeader, int]:
+    kept, header, append_time_ms = admission.validate(rules, sent, check_sent(sent))
     assert check(kept) == header
     return bytes(kept), header, append_time_ms
 
 
 @BOTH
 @pytest.mark.parametrize("codec", list(Codec))
-def test_what_breaks_no_rule_is_kept_byte_for_byte(admission: Admission, codec: int) -> None:
+def test_what_breaks_no_rule_is_kept_byte_for_byte(admission: BatchValidator, codec: int) -> None:
     sent = batch(NOW_MS - 5, NOW_MS, codec=codec)
     before = bytes(sent)
-    kept, _, append_time_ms = admitted(admission, Rules(), sent)
+    kept, _, append_time_ms = admitted(admission, BatchRules(), sent)
     assert kept == before
     assert append_time_ms == -1
 
 
 @BOTH
-def test_a_batch_has_no_more_records_than_allowed(admission: Admission) -> None:
-    admitted(admission, Rules(), batch(*[NOW_MS] * 5000))
+def test_a_batch_has_no_more_records_than_allowed(admission: BatchValidator) -> None:
+    admitted(admission, BatchRules(), batch(*[NOW_MS] * 5000))
     sent = batch(*[NOW_MS] * 5001, codec=Codec.ZSTD)
     with pytest.raises(BatchTooLarge):
-        admission.admit(Rules(), sent, check_sent(sent))
+        admission.validate(BatchRules(), sent, check_sent(sent))
 
 
 def test_headers_count_like_records() -> None:
     records = [Record(b"body", timestamp_ms=NOW_MS, headers=(("a", b"b"),) * 499)] * 10
-    admitted(FULL, Rules(), from_records(records))
+    admitted(FULL, BatchRules(), from_records(records))
     sent = from_records([*records, records[0]])
     with pytest.raises(BatchTooLarge):
-        FULL.admit(Rules(), sent, check_sent(sent))
+        FULL.validate(BatchRules(), sent, check_sent(sent))
 
 
 @BOTH
-def test_a_compacted_stream_takes_no_record_without_a_key(admission: Admission) -> None:
+def test_a_compacted_stream_takes_no_record_without_a_key(admission: BatchValidator) -> None:
     records = [Record(b"a", b"k", timestamp_ms=1), Record(b"b", None, timestamp_ms=2)]
     sent = from_records(records, codec=Codec.GZIP)
     with pytest.raises(MissingKey) as refused:
-        admission.admit(Rules(needs_keys=True), sent, check_sent(sent))
+        admission.validate(BatchRules(needs_keys=True), sent, check_sent(sent))
     assert refused.value.index == 1
-    admitted(admission, Rules(needs_keys=True), batch(key=b""))
+    admitted(admission, BatchRules(needs_keys=True), batch(key=b""))
 
 
 @BOTH
 @pytest.mark.parametrize(
     ("time", "rules", "is_taken"),
     [
-        (NOW_MS + HOUR_MS, Rules(), True),
-        (NOW_MS + HOUR_MS + 1, Rules(), False),
-        (0, Rules(), True),
-        (-1, Rules(max_age_ms=10, has_own_window=True), True),
-        (NOW_MS - 10, Rules(max_age_ms=10, has_own_window=True), True),
-        (NOW_MS - 11, Rules(max_age_ms=10, has_own_window=True), False),
-        (NOW_MS + 11, Rules(max_lead_ms=10, has_own_window=True), False),
-        (NOW_MS + 2 * HOUR_MS, Rules(keeps_append_time=True), True),
+        (NOW_MS + HOUR_MS, BatchRules(), True),
+        (NOW_MS + HOUR_MS + 1, BatchRules(), False),
+        (0, BatchRules(), True),
+        (-1, BatchRules(max_age_ms=10, has_timestamp_window=True), True),
+        (NOW_MS - 10, BatchRules(max_age_ms=10, has_timestamp_window=True), True),
+        (NOW_MS - 11, BatchRules(max_age_ms=10, has_timestamp_window=True), False),
+        (NOW_MS + 11, BatchRules(max_lead_ms=10, has_timestamp_window=True), False),
+        (NOW_MS + 2 * HOUR_MS, BatchRules(keeps_append_time=True), True),
     ],
 )
 def test_a_records_time_must_lie_in_the_streams_window(
-    admission: Admission, time: int, rules: Rules, is_taken: bool
+    admission: BatchValidator, time: int, rules: BatchRules, is_taken: bool
 ) -> None:
     sent = batch(NOW_MS, time)
     if is_taken:
         admitted(admission, rules, sent)
     else:
         with pytest.raises(UntimelyRecord) as refused:
-            admission.admit(rules, sent, check_sent(sent))
+            admission.validate(rules, sent, check_sent(sent))
         assert refused.value.index == 1
 
 
 @BOTH
-def test_a_stream_may_give_its_records_the_brokers_time(admission: Admission) -> None:
-    kept, header, append_time_ms = admitted(admission, Rules(keeps_append_time=True), batch(5, 6, codec=Codec.LZ4))
+def test_a_stream_may_give_its_records_the_brokers_time(admission: BatchValidator) -> None:
+    kept, header, append_time_ms = admitted(admission, BatchRules(keeps_append_time=True), batch(5, 6, codec=Codec.LZ4))
     assert append_time_ms == NOW_MS
     assert header.is_log_append_time
     assert [record.timestamp_ms for record in to_records(kept)] == [NOW_MS, NOW_MS]
 
 
 @BOTH
-def test_a_producer_may_not_claim_that_the_broker_set_the_time(admission: Admission) -> None:
-    sent = seal(check(batch())._replace(attributes=LOG_APPEND_TIME_BIT), batch()[61:])
+def test_a_producer_may_not_claim_that_the_broker_set_the_time(admission: BatchValidator) -> None:
+    sent = build_batch(check(batch())._replace(attributes=LOG_APPEND_TIME_BIT), batch()[61:])
     with pytest.raises(UntimelyRecord):
-        admission.admit(Rules(keeps_append_time=True), sent, check_sent(sent))
-    kept, header, _ = admitted(admission, Rules(), sent)
+        admission.validate(BatchRules(keeps_append_time=True), sent, check_sent(sent))
+    kept, header, _ = admitted(admission, BatchRules(), sent)
     assert not header.is_log_append_time
     assert [record.timestamp_ms for record in to_records(kept)] == [NOW_MS]
 
 
 def test_a_header_that_lies_about_the_latest_time_is_put_right() -> None:
     sent = batch(NOW_MS - 5, NOW_MS)
-    liar = seal(check(sent)._replace(max_timestamp_ms=NOW_MS + 2 * HOUR_MS), sent[61:])
-    assert admitted(FULL, Rules(), liar)[0] == bytes(sent)
+    liar = build_batch(check(sent)._replace(max_timestamp_ms=NOW_MS + 2 * HOUR_MS), sent[61:])
+    assert admitted(FULL, BatchRules(), liar)[0] == bytes(sent)
 
 
 @BOTH
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("sent_codec", list(Codec))
 def test_a_stream_may_keep_its_batches_under_a_codec_of_its_own(
-    admission: Admission, codec: int, sent_codec: int
+    admission: BatchValidator, codec: int, sent_codec: int
 ) -> None:
     sent = batch(NOW_MS, NOW_MS + 1, codec=sent_codec)
     before = bytes(sent)
-    kept, header, _ = admitted(admission, Rules(codec=codec), sent)
+    kept, header, _ = admitted(admission, BatchRules(codec=codec), sent)
     assert header.codec == codec
     assert to_records(kept) == to_records(before)
     assert (kept == before) == (codec == sent_codec)
@@ -133,7 +133,7 @@ def test_a_stream_may_keep_its_batches_under_a_codec_of_its_own(
 def test_a_higher_level_compresses_more() -> None:
     records = [Record(b"%d %d" % (number, number * 7919 % 1000), timestamp_ms=NOW_MS) for number in range(5000)]
     sizes = [
-        len(FULL.admit(Rules(codec=Codec.GZIP, level=level), sent, check_sent(sent)).batch)
+        len(FULL.validate(BatchRules(codec=Codec.GZIP, level=level), sent, check_sent(sent)).batch)
         for level in (1, 9)
         for sent in [from_records(records)]
     ]
@@ -141,28 +141,32 @@ def test_a_higher_level_compresses_more() -> None:
 
 
 def test_every_record_is_looked_at_only_where_that_is_wanted() -> None:
-    broken = seal(check(batch()), b"\xff\xff\xff")
+    broken = build_batch(check(batch()), b"\xff\xff\xff")
     with pytest.raises(BadBatch):
-        FULL.admit(Rules(), broken, check_sent(broken))
-    HEADER.admit(Rules(), broken, check_sent(broken))
-    for rules in (Rules(needs_keys=True), Rules(has_own_window=True), Rules(codec=Codec.GZIP, needs_keys=True)):
+        FULL.validate(BatchRules(), broken, check_sent(broken))
+    HEADER.validate(BatchRules(), broken, check_sent(broken))
+    for rules in (
+        BatchRules(needs_keys=True),
+        BatchRules(has_timestamp_window=True),
+        BatchRules(codec=Codec.GZIP, needs_keys=True),
+    ):
         with pytest.raises(BadBatch):
-            HEADER.admit(rules, broken, check_sent(broken))
+            HEADER.validate(rules, broken, check_sent(broken))
 
 
 def test_offsets_inside_a_compressed_batch_count_from_0() -> None:
     payload = encode_record(0, 1, b"k", b"a") + encode_record(0, 0, b"k", b"b")
     header = check(batch(NOW_MS, NOW_MS))
-    plain = seal(header, payload)
-    FULL.admit(Rules(), plain, check_sent(plain))
-    packed = seal(header._replace(attributes=Codec.GZIP), compress(Codec.GZIP, payload))
+    plain = build_batch(header, payload)
+    FULL.validate(BatchRules(), plain, check_sent(plain))
+    packed = build_batch(header._replace(attributes=Codec.GZIP), compress(Codec.GZIP, payload))
     with pytest.raises(InvalidRecords):
-        FULL.admit(Rules(), packed, check_sent(packed))
+        FULL.validate(BatchRules(), packed, check_sent(packed))
 
 
 def test_what_cannot_be_written_to_is_copied_before_it_is_changed() -> None:
     sent = bytes(batch(5))
-    kept, header, _ = FULL.admit(Rules(keeps_append_time=True), sent, check_sent(sent))
+    kept, header, _ = FULL.validate(BatchRules(keeps_append_time=True), sent, check_sent(sent))
     assert header.max_timestamp_ms == NOW_MS
     assert bytes(kept) != sent
     assert expand(kept)[1] == expand(sent)[1]

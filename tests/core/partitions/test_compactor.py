@@ -16,7 +16,7 @@ from trimq.config import Settings
 from trimq.core.assembly.core import open_core
 from trimq.core.partitions.stream import Stream
 from trimq.metrics import Metrics
-from trimq.model import SYSTEM, Home, Record, TopicName
+from trimq.model import SYSTEM, Layout, Record, TopicName
 from trimq.server.node import Node
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.partition_log.log import PartitionLog
@@ -90,7 +90,7 @@ def test_a_topic_that_is_deleted_and_made_again_meanwhile_keeps_its_new_records(
     with Broker() as broker:
         broker.create_topic("profiles", **SMALL)
         keep_busy(broker)
-        broker.on_loop(lambda node: node.core.upkeep._begin_round())
+        broker.on_loop(lambda node: node.core.maintenance._begin_round())
         broker.on_loop(lambda node: node.core.topics.delete(node.core.topics.get(TopicName("", "profiles"))))
         broker.advance("1s")
         broker.create_topic("profiles", **SMALL)
@@ -131,7 +131,7 @@ class StandingBroker:
 
     def create(self, name: str = "profiles") -> None:
         settings = {key: str(value) for key, value in SMALL.items()}
-        self.core.broker.create_topic(SYSTEM, name, Home.PARTITION_LOG, 1, settings)
+        self.core.broker.create_topic(SYSTEM, name, Layout.PARTITION_LOG, 1, settings)
         self.runner.settle()
 
     def stream(self, name: str = "profiles") -> Stream:

@@ -87,12 +87,12 @@ def test_a_topic_that_is_deleted_in_the_middle_of_a_round_is_left_alone() -> Non
     bench = CoreBench()
     topic = bench.create("orders", retention_ms="1", segment_bytes="1024")
     fill(bench, "orders", 10)
-    upkeep = bench.core.upkeep
-    upkeep.stop()
-    upkeep._round = iter(list(topic.streams))
+    maintenance = bench.core.maintenance
+    maintenance.stop()
+    maintenance._round = iter(list(topic.streams))
     bench.topics.delete(topic)
     bench.settle()
-    upkeep._turn()
+    maintenance._turn()
     bench.settle()
     assert bench.memory.names(ROOT) == []
     bench.create("orders")

@@ -9,7 +9,7 @@ from core.core_bench import CoreBench
 from trimq.core.partitions.topic import Topic
 from trimq.core.partitions.topic_creation import STREAMS_PER_TURN
 from trimq.errors import Busy, UnknownTopic
-from trimq.model import Home, TopicName
+from trimq.model import Layout, TopicName
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.partition_log.store import ROOT
 
@@ -30,7 +30,7 @@ class Making:
 
     def _create(self) -> None:
         self.is_done = True
-        _, self.ticket = self.bench.topics.create(NAME, Home.PARTITION_LOG, self.streams, self.settings)
+        _, self.ticket = self.bench.topics.create(NAME, Layout.PARTITION_LOG, self.streams, self.settings)
 
     def finish(self) -> None:
         self.bench.settle()

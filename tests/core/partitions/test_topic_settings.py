@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimq.config import Settings, Storage
-from trimq.core.partitions.batch_validation import Rules
+from trimq.core.partitions.batch_validation import BatchRules
 from trimq.core.partitions.topic_settings import (
     NO_LIMIT,
     check_sync,
@@ -143,7 +143,7 @@ def test_a_compacted_log_closes_its_segments_in_time_for_compaction() -> None:
 
 
 def test_without_settings_a_stream_has_the_usual_rules() -> None:
-    assert stream_rules({}) == Rules()
+    assert stream_rules({}) == BatchRules()
 
 
 def test_every_rule_of_a_stream_comes_from_a_setting() -> None:
@@ -154,7 +154,7 @@ def test_every_rule_of_a_stream_comes_from_a_setting() -> None:
         "record_lead_ms": "6",
         "compression": "lz4",
     }
-    assert stream_rules(given) == Rules(True, True, 5, 6, True, Codec.LZ4, 9)
+    assert stream_rules(given) == BatchRules(True, True, 5, 6, True, Codec.LZ4, 9)
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from trimq.errors import (
     WriteFailed,
 )
 from trimq.formats.kafka_batch.header import walk
-from trimq.formats.kafka_batch.records import iterate
-from trimq.model import Home, TopicName
+from trimq.formats.kafka_batch.records import iterate_records
+from trimq.model import Layout, TopicName
 from trimq.storage.io.memory_files import MemoryFiles, Survivors
 from trimq.storage.partition_log.store import ROOT
 
@@ -71,7 +71,7 @@ def test_what_is_not_there_is_refused(bench: CoreBench) -> None:
         with pytest.raises(UnknownStream):
             topic.stream(index)
     with pytest.raises(OtherHome):
-        bench.topics.get(topic.name, Home.QUEUE_LOG)
+        bench.topics.get(topic.name, Layout.QUEUE_LOG)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_name_that_cannot_be_a_folder_is_refused(bench: CoreBench, name: str, 
 
 def test_another_namespace_is_refused_for_its_folders_would_be_shared(bench: CoreBench) -> None:
     with pytest.raises(InvalidName, match="namespace"):
-        bench.topics.create(TopicName("other", "orders"), Home.PARTITION_LOG, 1, {})
+        bench.topics.create(TopicName("other", "orders"), Layout.PARTITION_LOG, 1, {})
 
 
 def test_counts_and_settings_are_checked_before_anything_is_made(bench: CoreBench) -> None:
@@ -315,7 +315,7 @@ def test_a_crash_at_any_moment_of_a_creation(survivors: Callable[[], Survivors |
             bench.settle()
             bench.append(topic.stream(1), b"acknowledged")
 
-        was_cut = cut_at(bench, operations, create)
+        was_truncated = cut_at(bench, operations, create)
         was_acknowledged = acknowledged(bench, ticket)
         bench.memory.crash(survivors())
         bench.open()
@@ -323,7 +323,7 @@ def test_a_crash_at_any_moment_of_a_creation(survivors: Callable[[], Survivors |
         if bench.names():
             assert len(bench.topic("orders").streams) == 2
             assert bench.bodies("orders", 1) in ([], [b"acknowledged"])
-        if not was_cut:
+        if not was_truncated:
             assert bench.bodies("orders", 1) == [b"acknowledged"]
             assert operations > 10
             return
@@ -351,7 +351,7 @@ def test_a_crash_at_any_moment_of_a_deletion_and_a_new_creation(survivors: Calla
             bench.settle()
             bench.append(topic.stream(0), b"new")
 
-        was_cut = cut_at(bench, operations, replace)
+        was_truncated = cut_at(bench, operations, replace)
         was_deleted, was_created = acknowledged(bench, deleted), acknowledged(bench, created)
         bench.memory.crash(survivors())
         bench.open()
@@ -362,7 +362,7 @@ def test_a_crash_at_any_moment_of_a_deletion_and_a_new_creation(survivors: Calla
             assert bench.bodies("orders") in ([], [b"new"])
         else:
             assert not was_created, "a topic is lost"
-        if not was_cut:
+        if not was_truncated:
             assert bench.bodies("orders") == [b"new"]
             assert operations > 20
             return
@@ -384,14 +384,14 @@ def test_a_crash_at_any_moment_of_a_growth(survivors: Callable[[], Survivors | N
             bench.settle()
             bench.append(topic.stream(2), b"new")
 
-        was_cut = cut_at(bench, operations, grow)
+        was_truncated = cut_at(bench, operations, grow)
         was_acknowledged = acknowledged(bench, ticket)
         bench.memory.crash(survivors())
         bench.open()
         count = len(bench.topic("orders").streams)
         assert count == 3 if was_acknowledged else count in (1, 3)
         assert bench.bodies("orders") == [b"kept"]
-        if not was_cut:
+        if not was_truncated:
             assert bench.bodies("orders", 2) == [b"new"]
             return
         if count == 1:
@@ -421,7 +421,7 @@ def records_of(kafka: Path) -> list[tuple[int, bytes | None]]:
         data = path.read_bytes()
         for position, header in walk(data, 0, len(data)):
             if not header.is_control:
-                found += [(record.offset, record.value) for record in iterate(data, position)]
+                found += [(record.offset, record.value) for record in iterate_records(data, position)]
     return found
 
 
@@ -455,14 +455,14 @@ def test_a_crash_at_any_moment_of_an_adoption_loses_nothing(survivors: Callable[
                 raise PowerCut(operation, name)
             left -= 1
 
-        was_cut = open_with(bench, count)
+        was_truncated = open_with(bench, count)
         bench.memory.crash(survivors())
         bench.open()
         for name in ("profiles", "payments"):
             stream = bench.topic(name).stream(0)
             read = [(record.offset, record.body) for record in stream.records(stream.start, 1 << 24)]
             assert read == records_of(DATA / f"{name}-0")
-        if not was_cut:
+        if not was_truncated:
             return
     pytest.fail("it never came to an end")
 

@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimq.config import Address, RocketMQ, Settings
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.groups import SharedGroup
-from trimq.core.commit_log.stream import Entry, Interest, SharedStream
-from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
-from trimq.core.pop.pop import Popping
-from trimq.core.pop.receipts import Popped, Receipt, Received, Wish
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.groups import CommitLogGroup
+from trimq.core.commit_log.stream import MessageFilter, MessageQueue, QueueEntry
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
+from trimq.core.pop.pop import PopService
+from trimq.core.pop.receipts import PoppedMessage, PopRequest, PopResult, Receipt
 from trimq.errors import DamagedSegment, LeaseGone, NotRunning
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.properties import read_properties
-from trimq.formats.rocketmq_unit.unit import Draft, Unit
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft
 from trimq.model import SYSTEM
 
 HOST = pack_host("127.0.0.1", 1)
@@ -37,52 +37,54 @@ class PopBench:
     def __init__(self, streams: int = 1, **settings: Any) -> None:
         section = RocketMQ(broker_listen=Address("127.0.0.1", 0), commit_file_bytes=1 << 16, **settings)
         self.bench = CoreBench(Settings(rocketmq=section))
-        self.sharing.create(SYSTEM, SharedDefinition("", "t", streams, streams))
+        self.commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", "t", streams, streams))
         self.begin()
 
     def begin(self) -> None:
-        self.popping.start(lambda: HOST)
+        self.pop_service.start(lambda: HOST)
         self.bench.settle()
 
     @property
-    def sharing(self) -> Sharing:
-        assert self.bench.core.shared_log is not None
-        return self.bench.core.shared_log.sharing
+    def commit_log_api(self) -> CommitLogApi:
+        assert self.bench.core.commit_log_service is not None
+        return self.bench.core.commit_log_service.commit_log_api
 
     @property
-    def popping(self) -> Popping:
-        return self.sharing.popping
+    def pop_service(self) -> PopService:
+        return self.commit_log_api.pop_service
 
     @property
-    def topic(self) -> SharedTopic:
-        return self.sharing.topic(SYSTEM, "t")
+    def topic(self) -> CommitLogTopic:
+        return self.commit_log_api.topic(SYSTEM, "t")
 
     def send(self, *bodies: bytes, number: int = 0, code: int = 0) -> None:
         for body in bodies:
-            draft = Draft(b"t", number, body, b"UNIQ_KEY\x01u%s\x02" % body, 0, 0, 5, HOST)
-            self.sharing.append(SYSTEM, self.topic, self.topic.stream(number), draft, code, HOST)
+            draft = UnitDraft(b"t", number, body, b"UNIQ_KEY\x01u%s\x02" % body, 0, 0, 5, HOST)
+            self.commit_log_api.append(SYSTEM, self.topic, self.topic.stream(number), draft, code, HOST)
         self.bench.settle()
 
-    def receive(self, max_count: int = 32, invisible_ms: int = 10 * SECOND, **wish: Any) -> Received:
-        numbers = wish.pop("numbers", range(self.topic.definition.read_streams))
-        received = self.popping.receive(SYSTEM, "g", self.topic, Wish(numbers, max_count, invisible_ms, **wish))
+    def receive(self, max_count: int = 32, invisible_ms: int = 10 * SECOND, **pop_request: Any) -> PopResult:
+        numbers = pop_request.pop("numbers", range(self.topic.definition.read_streams))
+        received = self.pop_service.receive(
+            SYSTEM, "g", self.topic, PopRequest(numbers, max_count, invisible_ms, **pop_request)
+        )
         self.bench.settle()
         return received
 
-    def bodies(self, max_count: int = 32, invisible_ms: int = 10 * SECOND, **wish: Any) -> list[bytes]:
-        return bodies_of(self.receive(max_count, invisible_ms, **wish).messages)
+    def bodies(self, max_count: int = 32, invisible_ms: int = 10 * SECOND, **pop_request: Any) -> list[bytes]:
+        return bodies_of(self.receive(max_count, invisible_ms, **pop_request).messages)
 
-    def ack(self, popped: Popped) -> bool:
-        ticket = self.popping.ack(SYSTEM, "g", self.topic, popped.receipt)
+    def ack(self, popped: PoppedMessage) -> bool:
+        ticket = self.pop_service.ack(SYSTEM, "g", self.topic, popped.receipt)
         self.bench.settle()
         return ticket is not None
 
     def cursor(self) -> int | None:
-        found = self.sharing.cursor(SYSTEM, "g", self.topic, 0)
+        found = self.commit_log_api.cursor(SYSTEM, "g", self.topic, 0)
         return None if found is None else found.offset
 
 
-def bodies_of(messages: list[Popped]) -> list[bytes]:
+def bodies_of(messages: list[PoppedMessage]) -> list[bytes]:
     return [bytes(popped.unit().body) for popped in messages]
 
 
@@ -105,10 +107,10 @@ def test_what_is_settled_does_not_come_back_and_what_is_not_does_with_one_try_mo
     bench.bench.advance(SECOND)
     (again,) = bench.receive().messages
     unit = again.unit()
-    assert (bytes(unit.body), unit.reconsume_times, again.receipt.is_returned) == (b"1", 1, True)
+    assert (bytes(unit.body), unit.reconsume_times, again.receipt.is_retry) == (b"1", 1, True)
     properties = read_properties(unit.properties)
     assert properties["ORIGIN_GROUP"] == "g"
-    assert properties["1ST_POP_TIME"] == str(left.receipt.taken_ms)
+    assert properties["1ST_POP_TIME"] == str(left.receipt.pop_time_ms)
     bench.bench.advance(10 * SECOND)
     (third,) = bench.receive().messages
     assert (third.unit().reconsume_times, third.topic.name.name) == (2, "%RETRY%g_t")
@@ -132,36 +134,36 @@ def test_a_longer_time_needs_the_new_receipt() -> None:
     bench.send(b"0")
     (popped,) = bench.receive().messages
     bench.bench.advance(SECOND)
-    receipt, _ = bench.popping.change_invisible(SYSTEM, "g", bench.topic, popped.receipt, 60 * SECOND)
+    receipt, _ = bench.pop_service.change_invisible(SYSTEM, "g", bench.topic, popped.receipt, 60 * SECOND)
     bench.bench.settle()
     assert not bench.ack(popped)
     bench.bench.advance(59 * SECOND)
     assert bench.bodies() == []
     with pytest.raises(LeaseGone):
-        bench.popping.change_invisible(SYSTEM, "g", bench.topic, popped.receipt, 1)
-    assert bench.popping.ack(SYSTEM, "g", bench.topic, receipt) is not None
+        bench.pop_service.change_invisible(SYSTEM, "g", bench.topic, popped.receipt, 1)
+    assert bench.pop_service.ack(SYSTEM, "g", bench.topic, receipt) is not None
 
 
 def test_what_is_given_up_lies_with_the_dead_letters_and_nowhere_else() -> None:
     bench = PopBench()
     bench.send(b"0")
     (popped,) = bench.receive().messages
-    bench.popping.dead_letters(SYSTEM, "g", bench.topic, popped.receipt)
+    bench.pop_service.dead_letters(SYSTEM, "g", bench.topic, popped.receipt)
     bench.bench.settle()
-    bench.popping.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
+    bench.pop_service.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
     bench.bench.advance(60 * SECOND)
     assert bench.bodies() == []
-    dead = bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0).unit(0)
+    dead = bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0).unit(0)
     assert (bytes(dead.body), read_properties(dead.properties)["RETRY_TOPIC"]) == (b"0", "t")
     with pytest.raises(LeaseGone):
-        bench.popping.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
+        bench.pop_service.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
 
 
 def test_only_what_is_wanted_is_given_and_the_rest_is_passed_over() -> None:
     bench = PopBench()
     bench.send(b"0", b"1", code=7)
     bench.send(b"2", code=8)
-    assert bench.bodies(interest=Interest(lambda code: code == 8)) == [b"2"]
+    assert bench.bodies(message_filter=MessageFilter(lambda code: code == 8)) == [b"2"]
     assert (bench.bodies(), bench.cursor()) == ([], 3)
 
 
@@ -211,7 +213,7 @@ def test_in_order_what_is_over_comes_again_first_but_for_what_was_settled() -> N
     bench.bench.advance(10 * SECOND)
     again = bench.receive(3, is_ordered=True).messages
     assert (bodies_of(again), [popped.tries for popped in again]) == ([b"0", b"2"], [1, 0])
-    assert bench.sharing.find(SYSTEM, "%RETRY%g_t") is None
+    assert bench.commit_log_api.find(SYSTEM, "%RETRY%g_t") is None
 
 
 # -- who waits
@@ -220,12 +222,12 @@ def test_in_order_what_is_over_comes_again_first_but_for_what_was_settled() -> N
 def test_one_who_waits_is_woken_by_what_comes_and_by_what_comes_back() -> None:
     bench = PopBench()
     woken: list[int] = []
-    bench.popping.watch("g", bench.topic, [0], lambda: woken.append(1))
+    bench.pop_service.watch("g", bench.topic, [0], lambda: woken.append(1))
     bench.send(b"0")
     assert len(woken) == 1
     bench.receive()
     for tries in (2, 3):  # into a topic that is not there yet, and into the same
-        bench.popping.watch("g", bench.topic, [0], lambda: woken.append(1))
+        bench.pop_service.watch("g", bench.topic, [0], lambda: woken.append(1))
         bench.bench.advance(10 * SECOND)
         assert len(woken) == tries
         assert bench.bodies() == [b"0"]
@@ -236,23 +238,23 @@ def test_one_who_waits_in_order_is_woken_when_all_is_settled_or_over() -> None:
     bench.send(b"0", b"1")
     woken: list[int] = []
     (first,) = bench.receive(1, is_ordered=True).messages
-    bench.popping.watch("g", bench.topic, [0], lambda: woken.append(1))
+    bench.pop_service.watch("g", bench.topic, [0], lambda: woken.append(1))
     bench.ack(first)
     assert (len(woken), bench.bodies(1, is_ordered=True)) == (1, [b"1"])
-    bench.popping.watch("g", bench.topic, [0], lambda: woken.append(1))
+    bench.pop_service.watch("g", bench.topic, [0], lambda: woken.append(1))
     bench.bench.advance(10 * SECOND)
     assert (len(woken), bench.bodies(1, is_ordered=True)) == (2, [b"1"])
 
 
 def test_looking_takes_nothing() -> None:
     bench = PopBench()
-    assert not bench.popping.has_any(SYSTEM, "g", bench.topic, [0])
+    assert not bench.pop_service.has_any(SYSTEM, "g", bench.topic, [0])
     bench.send(b"0", b"1")
-    seen = bench.popping.peek(SYSTEM, "g", bench.topic, [0], 1)
+    seen = bench.pop_service.peek(SYSTEM, "g", bench.topic, [0], 1)
     assert (bodies_of(seen.messages), seen.rest) == ([b"0"], 1)
-    assert bench.popping.has_any(SYSTEM, "g", bench.topic, [0])
+    assert bench.pop_service.has_any(SYSTEM, "g", bench.topic, [0])
     assert bench.bodies() == [b"0", b"1"]
-    assert not bench.popping.has_any(SYSTEM, "g", bench.topic, [0])
+    assert not bench.pop_service.has_any(SYSTEM, "g", bench.topic, [0])
 
 
 # -- what lasts
@@ -307,7 +309,7 @@ def test_what_the_disk_does_not_take_did_not_happen() -> None:
     bench.bench.mend()
     first, _ = bench.receive().messages
     bench.bench.fail_writes("taken")
-    ticket = bench.popping.ack(SYSTEM, "g", bench.topic, first.receipt)
+    ticket = bench.pop_service.ack(SYSTEM, "g", bench.topic, first.receipt)
     bench.bench.settle()
     assert ticket is not None
     assert ticket.refusal is not None
@@ -330,25 +332,25 @@ def test_what_cannot_come_back_now_does_so_later() -> None:
 @pytest.mark.parametrize(("retry_limit", "own"), [(16, "%RETRY%g_t"), (0, "%DLQ%g")])
 def test_what_goes_to_a_topic_that_is_refused_does_so_later(retry_limit: int, own: str) -> None:
     bench = PopBench()
-    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=retry_limit))
+    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=retry_limit))
     bench.send(b"0")
     bench.receive()
     bench.bench.fail_writes("catalogue")
     bench.bench.advance(12 * SECOND)
-    assert bench.sharing.find(SYSTEM, own) is None
+    assert bench.commit_log_api.find(SYSTEM, own) is None
     bench.bench.mend()
     bench.bench.advance(2 * SECOND)
-    stream = bench.sharing.topic(SYSTEM, own).stream(0)
+    stream = bench.commit_log_api.topic(SYSTEM, own).stream(0)
     assert (stream.readable_end, bytes(stream.unit(0).body)) == (1, b"0")
 
 
 def test_what_several_give_up_at_once_lies_with_the_dead_letters() -> None:
     bench = PopBench()
-    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=0))
+    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=0))
     bench.send(b"0", b"1", b"2")
     bench.receive()
     bench.bench.advance(10 * SECOND)
-    stream = bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0)
+    stream = bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0)
     assert sorted(bytes(stream.unit(offset).body) for offset in range(stream.readable_end)) == [b"0", b"1", b"2"]
 
 
@@ -357,7 +359,7 @@ def test_a_cursor_that_somebody_sets_is_where_it_goes_on_also_after_a_restart() 
     bench.send(b"0", b"1", b"2")
     zero, one, _ = bench.receive().messages
     assert bench.ack(zero) and bench.ack(one)  # noqa: PT018
-    bench.sharing.commit(SYSTEM, "g", bench.topic, 0, 1)
+    bench.commit_log_api.commit(SYSTEM, "g", bench.topic, 0, 1)
     bench.bench.settle()
     bench.bench.restart()
     bench.begin()
@@ -367,15 +369,15 @@ def test_a_cursor_that_somebody_sets_is_where_it_goes_on_also_after_a_restart() 
 def test_with_its_group_or_its_topic_goes_what_is_out() -> None:
     bench = PopBench()
     bench.send(b"0")
-    bench.sharing.define_group(SYSTEM, SharedGroup("g"))
+    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g"))
     bench.receive()
-    bench.sharing.delete_group(SYSTEM, "g", forgets_cursors=True)
+    bench.commit_log_api.delete_group(SYSTEM, "g", forgets_cursors=True)
     bench.bench.advance(60 * SECOND)
-    assert bench.sharing.find(SYSTEM, "%RETRY%g_t") is None
+    assert bench.commit_log_api.find(SYSTEM, "%RETRY%g_t") is None
     assert bench.bodies() == [b"0"]
-    bench.sharing.delete(SYSTEM, bench.topic)
+    bench.commit_log_api.delete(SYSTEM, bench.topic)
     bench.bench.advance(60 * SECOND)
-    assert bench.sharing.find(SYSTEM, "%RETRY%g_t") is None
+    assert bench.commit_log_api.find(SYSTEM, "%RETRY%g_t") is None
 
 
 def test_what_came_back_when_the_power_was_cut_does_so_once() -> None:
@@ -392,28 +394,28 @@ def test_what_came_back_when_the_power_was_cut_does_so_once() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_whenever_the_power_is_cut_nothing_is_lost_and_nothing_settled_comes_again(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     bench = PopBench(streams=2)
     sent: set[bytes] = set()
     settled: set[bytes] = set()
-    out: list[Popped] = []
+    out: list[PoppedMessage] = []
     for step in range(40):
         body = b"%d" % step
-        bench.send(body, number=chance.randrange(2))
+        bench.send(body, number=rng.randrange(2))
         sent.add(body)
-        if chance.random() < 0.6:
-            out += bench.receive(chance.randrange(1, 5), chance.choice((1, 20)) * SECOND).messages
-        if out and chance.random() < 0.7:
-            popped = out.pop(chance.randrange(len(out)))
+        if rng.random() < 0.6:
+            out += bench.receive(rng.randrange(1, 5), rng.choice((1, 20)) * SECOND).messages
+        if out and rng.random() < 0.7:
+            popped = out.pop(rng.randrange(len(out)))
             if bench.ack(popped):
                 settled.add(bytes(popped.unit().body))
-        bench.bench.advance(chance.choice((0, SECOND, 3 * SECOND)))
-        if chance.random() < 0.15:
-            for _ in range(chance.randrange(3)):
-                wish = Wish(range(2), 2, SECOND)
-                bench.popping.receive(SYSTEM, "g", bench.topic, wish)  # nobody hears of it
+        bench.bench.advance(rng.choice((0, SECOND, 3 * SECOND)))
+        if rng.random() < 0.15:
+            for _ in range(rng.randrange(3)):
+                pop_request = PopRequest(range(2), 2, SECOND)
+                bench.pop_service.receive(SYSTEM, "g", bench.topic, pop_request)  # nobody hears of it
                 bench.bench.runner.end_pass()
-            bench.bench.crash(AnyChanges(chance.randrange(1 << 30)))
+            bench.bench.crash(AnyChanges(rng.randrange(1 << 30)))
             bench.begin()
     seen: set[bytes] = set()
     for _ in range(20):
@@ -431,33 +433,33 @@ def test_whenever_the_power_is_cut_nothing_is_lost_and_nothing_settled_comes_aga
 
 def test_after_its_last_try_a_message_lies_with_the_dead_letters() -> None:
     bench = PopBench()
-    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=2))
+    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=2))
     bench.send(b"0")
     for tries in range(3):
         (popped,) = bench.receive().messages
         assert popped.unit().reconsume_times == tries
         bench.bench.advance(10 * SECOND)
     assert bench.bodies() == []
-    dead = bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0).unit(0)
+    dead = bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0).unit(0)
     assert (bytes(dead.body), dead.reconsume_times) == (b"0", 3)
     assert read_properties(dead.properties)["RETRY_TOPIC"] == "t"
 
 
 def test_in_order_what_has_had_its_last_try_does_not_hold_up_the_next() -> None:
     bench = PopBench()
-    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=1))
+    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=1))
     bench.send(b"0", b"1")
     for _ in range(2):
         assert bench.bodies(1, is_ordered=True) == [b"0"]
         bench.bench.advance(10 * SECOND)
     assert bench.cursor() == 1
     assert bench.bodies(1, is_ordered=True) == [b"1"]
-    assert bytes(bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0).unit(0).body) == b"0"
+    assert bytes(bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0).unit(0).body) == b"0"
 
 
 def test_what_was_given_up_when_the_process_ended_is_so_once() -> None:
     bench = PopBench()
-    bench.sharing.define_group(SYSTEM, SharedGroup("g", retry_limit=0))
+    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=0))
     bench.send(b"0")
     bench.receive()
     bench.bench.fail_writes("taken")  # it is given up, but nobody notes that it was
@@ -465,7 +467,7 @@ def test_what_was_given_up_when_the_process_ended_is_so_once() -> None:
     bench.bench.crash()
     bench.begin()
     bench.bench.advance(60 * SECOND)
-    dead = bench.sharing.topic(SYSTEM, "%DLQ%g").stream(0)
+    dead = bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0)
     assert dead.readable_end == 1
     assert bench.bodies() == []
 
@@ -476,10 +478,10 @@ def test_a_receipt_counts_also_if_the_clock_moves_while_messages_are_taken(monke
     begin_ms, ticks = bench.bench.time.now_ms(), count()
     with monkeypatch.context() as moving:
         moving.setattr(bench.bench.time, "now_ms", lambda: begin_ms + next(ticks))
-        received = bench.popping.receive(SYSTEM, "g", bench.topic, Wish([0], 2, 10 * SECOND))
+        received = bench.pop_service.receive(SYSTEM, "g", bench.topic, PopRequest([0], 2, 10 * SECOND))
     bench.bench.settle()
     assert [bench.ack(popped) for popped in received.messages] == [True, True]
-    assert len({popped.receipt.taken_ms for popped in received.messages}) == 1
+    assert len({popped.receipt.pop_time_ms for popped in received.messages}) == 1
 
 
 def receipts_of(bench: PopBench) -> list[Receipt]:
@@ -490,8 +492,8 @@ def receipts_of(bench: PopBench) -> list[Receipt]:
     bench.bench.advance(10 * SECOND)
     found = [popped.receipt for popped in bench.receive(20, 60 * SECOND).messages]
     bench.bench.advance(SECOND)
-    later, _ = bench.popping.change_invisible(SYSTEM, "g", bench.topic, found[-1], 60 * SECOND)
-    bench.popping.ack(SYSTEM, "g", bench.topic, found[-2])
+    later, _ = bench.pop_service.change_invisible(SYSTEM, "g", bench.topic, found[-1], 60 * SECOND)
+    bench.pop_service.ack(SYSTEM, "g", bench.topic, found[-2])
     bench.bench.settle()
     return [*early, *found, later, found[0]._replace(offset=99), found[0]._replace(number=7)]
 
@@ -506,16 +508,16 @@ def test_receipts_that_come_together_are_settled_as_those_that_come_alone(
         bench = PopBench(streams=2)
         receipts = receipts_of(bench)
         if has_stopped:
-            bench.popping.stop()
-        settler = bench.popping.settler(SYSTEM, "g", bench.topic)
+            bench.pop_service.stop()
+        acknowledger = bench.pop_service.acknowledger(SYSTEM, "g", bench.topic)
         chosen = [receipts[place % len(receipts)] for place in places]
         if is_together:
-            found = settler.ack_all(chosen[:first]) + settler.ack_all(chosen[first:])  # in the same pass
+            found = acknowledger.ack_all(chosen[:first]) + acknowledger.ack_all(chosen[first:])  # in the same pass
         else:
-            found = [outcome for receipt in chosen for outcome in settler.ack_all([receipt])]
+            found = [outcome for receipt in chosen for outcome in acknowledger.ack_all([receipt])]
         bench.bench.settle()
         told: list[object] = [getattr(each, "number", None if each is None else type(each)) for each in found]
-        kept = sorted(key.partition("/")[2] for key, _ in bench.popping._queues._table.items())
+        kept = sorted(key.partition("/")[2] for key, _ in bench.pop_service._queues._table.items())
         outcomes.append([told, kept])
     assert outcomes[0] == outcomes[1]
 
@@ -533,7 +535,11 @@ def test_messages_of_one_queue_are_viewed_together_as_one_by_one() -> None:
 
 
 # Of the first nothing is read before it is taken, of the others the properties.
-INTERESTS = [None, Interest(lambda code: code == 7, lambda written: b"UNIQ_KEY" in written), Interest(None, bool)]
+INTERESTS = [
+    None,
+    MessageFilter(lambda code: code == 7, lambda written: b"UNIQ_KEY" in written),
+    MessageFilter(None, bool),
+]
 
 
 def damage(bench: PopBench, body: bytes) -> None:
@@ -543,31 +549,31 @@ def damage(bench: PopBench, body: bytes) -> None:
     segment.file.write(bytes(segment.view(0, segment.size)).index(body), [body.lower()])
 
 
-@pytest.mark.parametrize("interest", INTERESTS, ids=["any", "tags", "properties"])
+@pytest.mark.parametrize("message_filter", INTERESTS, ids=["any", "tags", "properties"])
 @pytest.mark.parametrize("count", [32, 3, 1])
-def test_a_damaged_message_keeps_no_other_from_its_group(count: int, interest: Interest | None) -> None:
+def test_a_damaged_message_keeps_no_other_from_its_group(count: int, message_filter: MessageFilter | None) -> None:
     bench = PopBench()
     bench.send(b"good0", b"good1", b"BAD__", b"good3", code=7)
     damage(bench, b"BAD__")
     found: set[bytes] = set()
     for _ in range(8):
         with suppress(DamagedSegment):
-            found.update(bench.bodies(max_count=count, interest=interest))
+            found.update(bench.bodies(max_count=count, message_filter=message_filter))
         bench.bench.advance(11 * SECOND)
     assert found == {b"good0", b"good1", b"good3"}
 
 
-@pytest.mark.parametrize("interest", INTERESTS[1:], ids=["tags", "properties"])
+@pytest.mark.parametrize("message_filter", INTERESTS[1:], ids=["tags", "properties"])
 def test_what_is_chosen_before_a_damaged_message_is_given_and_what_follows_at_the_next_but_one(
-    interest: Interest,
+    message_filter: MessageFilter,
 ) -> None:
     bench = PopBench()
     bench.send(b"good0", b"good1", b"BAD__", b"good3", code=7)
     damage(bench, b"BAD__")
-    assert bench.bodies(interest=interest) == [b"good0", b"good1"]
+    assert bench.bodies(message_filter=message_filter) == [b"good0", b"good1"]
     with pytest.raises(DamagedSegment):
-        bench.bodies(interest=interest)
-    assert bench.bodies(interest=interest) == [b"good3"]
+        bench.bodies(message_filter=message_filter)
+    assert bench.bodies(message_filter=message_filter) == [b"good3"]
 
 
 def test_a_damaged_message_that_the_group_does_not_want_is_passed_over() -> None:
@@ -576,7 +582,7 @@ def test_a_damaged_message_that_the_group_does_not_want_is_passed_over() -> None
     bench.send(b"BAD__", code=8)
     bench.send(b"good2", code=7)
     damage(bench, b"BAD__")
-    assert bench.bodies(interest=INTERESTS[1]) == [b"good0", b"good2"]
+    assert bench.bodies(message_filter=INTERESTS[1]) == [b"good0", b"good2"]
 
 
 @pytest.mark.parametrize("failing", [0, 2], ids=["the first", "one amid others"])
@@ -586,28 +592,28 @@ def test_a_file_that_cannot_be_opened_for_a_moment_takes_no_message_from_its_gro
 ) -> None:
     bench = PopBench()
     bench.send(b"0", b"1", b"2", b"3")
-    interest, seen = Interest(None, bool), count()
-    whole, read_unit = SharedStream.entries, SharedStream._unit
+    message_filter, seen = MessageFilter(None, bool), count()
+    whole, read_unit = MessageQueue.entries, MessageQueue._unit
 
-    def entries(stream: SharedStream, offset: int, limit: int) -> Iterator[Entry]:
+    def entries(stream: MessageQueue, offset: int, limit: int) -> Iterator[QueueEntry]:
         for entry in whole(stream, offset, limit):
             if entry.offset == failing:
                 raise OSError(EMFILE, "too many open files")
             yield entry
 
-    def unit(stream: SharedStream, position: int, size: int) -> Unit:
+    def unit(stream: MessageQueue, position: int, size: int) -> Unit:
         if next(seen) == failing:
             raise OSError(EMFILE, "too many open files")
         return read_unit(stream, position, size)
 
-    monkeypatch.setattr(SharedStream, name, {"_unit": unit, "entries": entries}[name])
+    monkeypatch.setattr(MessageQueue, name, {"_unit": unit, "entries": entries}[name])
     if failing:
-        assert bench.bodies(interest=interest) == [b"0", b"1"]
+        assert bench.bodies(message_filter=message_filter) == [b"0", b"1"]
     else:
         with pytest.raises(OSError, match="too many"):
-            bench.bodies(interest=interest)
+            bench.bodies(message_filter=message_filter)
     monkeypatch.undo()
-    assert bench.bodies(interest=interest) == [b"0", b"1", b"2", b"3"][failing:]
+    assert bench.bodies(message_filter=message_filter) == [b"0", b"1", b"2", b"3"][failing:]
 
 
 def test_what_is_popped_from_several_queues_has_room_in_all() -> None:
@@ -622,13 +628,13 @@ def test_what_is_not_known_on_disk_to_be_out_does_not_come_back_yet() -> None:
     """A power cut could take back that it was taken, and keep that it came back: it would be given twice."""
     bench = PopBench()
     bench.send(b"0")
-    wish = Wish([0], 32, 10 * SECOND)
-    bench.popping.receive(SYSTEM, "g", bench.topic, wish)
+    pop_request = PopRequest([0], 32, 10 * SECOND)
+    bench.pop_service.receive(SYSTEM, "g", bench.topic, pop_request)
     bench.bench.runner.end_pass()
     until_ms = bench.bench.time.now_ms() + 10 * SECOND
     while bench.bench.time.step(until_ms):  # the disk takes its time
         bench.bench.runner.end_pass()
-    assert bench.popping.has_any(SYSTEM, "g", bench.topic, [0]) is False
+    assert bench.pop_service.has_any(SYSTEM, "g", bench.topic, [0]) is False
     bench.bench.settle()
     assert bench.bodies() == []
     bench.bench.advance(SECOND)
@@ -642,11 +648,11 @@ def test_popping_looks_for_what_is_on_disk_only() -> None:
     bench.bench.restart()
     bench.begin()
     bench.bench.files.is_cold = True
-    wish = Wish([0, 1], 32, 10 * SECOND)
-    cold = bench.popping.find_cold("g", bench.topic, wish)
+    pop_request = PopRequest([0, 1], 32, 10 * SECOND)
+    cold = bench.pop_service.find_cold("g", bench.topic, pop_request)
     assert cold is not None
     cold.warm()
-    assert bench.popping.find_cold("g", bench.topic, wish) is None
+    assert bench.pop_service.find_cold("g", bench.topic, pop_request) is None
     assert bench.bodies() == [b"0", b"1"]
     bench.bench.files.is_cold = True
-    assert bench.popping.find_cold("g", bench.topic, wish) is None
+    assert bench.pop_service.find_cold("g", bench.topic, pop_request) is None

@@ -6,7 +6,7 @@ import pytest
 from core.queueing_world import CALLER, OWNER, World
 
 from trimq.core.failures.ledger import Reason
-from trimq.core.queues.work_queue import Queue
+from trimq.core.queues.work_queue import WorkQueue
 from trimq.formats.amqp_content.field_tables import Value
 
 FAITHFUL: dict[str, Value] = {
@@ -16,12 +16,12 @@ FAITHFUL: dict[str, Value] = {
 }
 
 
-def source(world: World, **arguments: Value) -> Queue:
+def source(world: World, **arguments: Value) -> WorkQueue:
     """A queue `q` whose dead letters go to the queue `dead`."""
     return world.queue("q", **{**FAITHFUL, "dead_letter_exchange": "", "dead_letter_routing_key": "dead", **arguments})
 
 
-def narrow(world: World, name: str = "dead", **arguments: Value) -> Queue:
+def narrow(world: World, name: str = "dead", **arguments: Value) -> WorkQueue:
     """A queue that takes one message at a time, and refuses all others."""
     return world.queue(name, queue_type="quorum", max_length=1, overflow="reject-publish", **arguments)
 
@@ -50,11 +50,11 @@ def test_dead_letters_wait_while_the_queue_that_they_go_to_is_full() -> None:
     queue = source(world, message_ttl=10)
     world.publish("q", *[b"%d" % number for number in range(5)])
     world.advance(11)
-    assert (queue.ready_count, queue.kept_count) == (0, 4)
+    assert (queue.ready_count, queue.pending_dead_letter_count) == (0, 4)
     assert world.get() is None
     assert len(reasons(world)) == 1  # the others have not left yet
     assert drain_slowly(world) == [b"0", b"1", b"2", b"3", b"4"]
-    assert queue.kept_count == 0
+    assert queue.pending_dead_letter_count == 0
     assert reasons(world) == [(b"%d" % number, Reason.EXPIRED) for number in range(5)]
 
 
@@ -73,8 +73,8 @@ def test_what_waits_outlives_a_restart_and_is_delivered_to_nobody(way: str) -> N
     world.restart()
     world.advance(11)
     queue = world.verbs.queue(CALLER, "q", OWNER)
-    assert isinstance(queue, Queue)
-    assert (queue.ready_count, queue.kept_count, queue.ready_bytes) == (0, 2, 0)
+    assert isinstance(queue, WorkQueue)
+    assert (queue.ready_count, queue.pending_dead_letter_count, queue.ready_bytes) == (0, 2, 0)
     assert world.get() is None
     assert drain_slowly(world) == [b"in the way", b"1", b"2"]
     world.restart()
@@ -122,11 +122,11 @@ def test_each_queue_gets_a_dead_letter_once_even_if_another_is_full() -> None:
     reject_next(world)
     world.advance(3000)
     assert world.drain("wide") == [b"x"]
-    assert queue.kept_count == 1
+    assert queue.pending_dead_letter_count == 1
     assert world.drain("narrow") == [b"in the way"]
     world.advance(1000)
     assert (world.drain("narrow"), world.drain("wide")) == ([b"x"], [])
-    assert queue.kept_count == 0
+    assert queue.pending_dead_letter_count == 0
 
 
 def test_a_dead_letter_that_could_not_be_written_is_tried_again() -> None:
@@ -143,7 +143,7 @@ def test_a_dead_letter_that_could_not_be_written_is_tried_again() -> None:
     world.files.room_bytes = None
     world.advance(1000)
     assert world.drain("dead") == [b"x"]
-    assert queue.kept_count == 0
+    assert queue.pending_dead_letter_count == 0
 
 
 def test_what_waits_counts_for_the_length_of_the_queue_and_not_for_who_counts_messages() -> None:
@@ -165,7 +165,7 @@ def test_messages_behind_many_dead_letters_are_delivered() -> None:
     world.publish("q", *bodies[1500:], expiration="10", headers={"second": "half"})
     world.publish("q", b"new")
     world.advance(5000)
-    assert queue.kept_count == 3000
+    assert queue.pending_dead_letter_count == 3000
     assert world.drain() == [b"new"]
     world.queue("dead")
     world.exchange("nowhere", "fanout")
@@ -182,7 +182,7 @@ def test_a_dead_letter_whose_bytes_are_damaged_is_left_out_and_holds_nobody_up()
     reject_next(world)
     world.restart()
     queue = world.verbs.queue(CALLER, "q", OWNER)
-    assert isinstance(queue, Queue)
+    assert isinstance(queue, WorkQueue)
     (log,) = queue.logs
     log.segments[0].segment.file.write(44, [b"?"])  # the last of the first message
     log._window.clear()
@@ -193,7 +193,7 @@ def test_a_dead_letter_whose_bytes_are_damaged_is_left_out_and_holds_nobody_up()
     world.bind("nowhere", "dead")
     world.advance(5000)
     assert world.drain("dead") == [b"2", b"3"]
-    assert (queue.kept_count, world.drain()) == (0, [b"4"])
+    assert (queue.pending_dead_letter_count, world.drain()) == (0, [b"4"])
 
 
 def test_a_purge_leaves_dead_letters_where_they_are() -> None:
@@ -202,7 +202,7 @@ def test_a_purge_leaves_dead_letters_where_they_are() -> None:
     world.publish("q", b"1", b"2")
     reject_next(world)
     assert world.verbs.purge_queue(CALLER, "q", OWNER) == 1
-    assert queue.kept_count == 1
+    assert queue.pending_dead_letter_count == 1
 
 
 def test_a_deleted_queue_takes_its_dead_letters_with_it() -> None:
@@ -224,7 +224,7 @@ def test_a_queue_that_drops_what_is_too_much_keeps_no_dead_letters(arguments: di
     queue = source(world, dead_letter_exchange="nowhere", **arguments)
     world.publish("q", b"x")
     reject_next(world)
-    assert queue.kept_count == 0
+    assert queue.pending_dead_letter_count == 0
     assert reasons(world) == [(b"x", Reason.REJECTED)]
 
 
@@ -236,7 +236,7 @@ def test_a_dead_letter_is_kept_back_by_a_delayed_exchange_once() -> None:
     queue = source(world, dead_letter_exchange="delayed")
     world.publish("q", b"x", headers={"x-delay": 2000})
     reject_next(world)
-    assert queue.kept_count == 0
+    assert queue.pending_dead_letter_count == 0
     world.advance(1999)
     assert world.drain("dead") == []
     world.advance(1)

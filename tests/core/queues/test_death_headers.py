@@ -7,7 +7,7 @@ from core.queueing_world import CALLER, OWNER, World
 
 from trimq.errors import WriteFailed
 from trimq.errors.queues import InvalidExpiration
-from trimq.formats.amqp_content.field_tables import Table, Value
+from trimq.formats.amqp_content.field_tables import FieldTable, Value
 from trimq.formats.amqp_content.property_list import read_headers, read_property
 
 FIVE = [b"0", b"1", b"2", b"3", b"4"]
@@ -23,13 +23,13 @@ def world_with_dead_letters(**arguments: Value) -> World:
     return world
 
 
-def headers_in(world: World, queue: str = "dead") -> Table:
+def headers_in(world: World, queue: str = "dead") -> FieldTable:
     delivery = world.get(queue, no_ack=True)
     assert delivery is not None
     return read_headers(delivery.header)
 
 
-def deaths(headers: Table) -> list[tuple[Value, Value, Value]]:
+def deaths(headers: FieldTable) -> list[tuple[Value, Value, Value]]:
     found = headers["x-death"]
     assert isinstance(found, list)
     return [(death["queue"], death["reason"], death["count"]) for death in found]
@@ -308,7 +308,7 @@ def test_a_message_is_settled_only_when_its_dead_letter_is_durable() -> None:
 def test_a_message_that_fails_too_often_is_given_up_and_the_count_outlives_a_restart() -> None:
     world = world_with_dead_letters(queue_type="quorum", delivery_limit=2)
     world.publish("q", b"x")
-    found: list[Table] = []
+    found: list[FieldTable] = []
     for attempt in range(3):
         delivery = world.get()
         assert delivery is not None

@@ -79,7 +79,7 @@ def test_a_delayed_message_that_leads_nowhere_is_gone() -> None:
     world.verbs.delete_exchange(CALLER, "later", False)
     world.advance(1000)
     assert world.drain() == []
-    assert len(world.core.queues.parts.delays) == 0
+    assert len(world.core.queues.parts.delayed_messages) == 0
 
 
 def test_a_delayed_exchange_needs_a_kind() -> None:
@@ -181,17 +181,17 @@ def test_a_start_reads_many_that_wait_in_long_steps_and_lets_others_have_their_t
     world.publish("k", b"y", exchange="later", headers={"x-delay": 1000})
     world.advance(1000)
     assert len(world.drain()) == 12_001
-    assert len(world.core.queues.parts.delays) == 0
+    assert len(world.core.queues.parts.delayed_messages) == 0
 
 
 def test_delayed_messages_of_a_damaged_file_are_left_out_and_the_others_come() -> None:
     world = delayed_world()
     world.publish("k", *[b"x"] * 10, exchange="later", headers={"x-delay": 1000})
-    (log,) = world.core.queues.parts.delays.logs
+    (log,) = world.core.queues.parts.delayed_messages.logs
     log.roll()
     world.publish("k", b"y", exchange="later", headers={"x-delay": 1000})
     world.restart()
-    (log,) = world.core.queues.parts.delays.logs
+    (log,) = world.core.queues.parts.delayed_messages.logs
     log.segments[0].segment.file.write(0, [b"\xff" * 40])
     again = list(log.expiries(0))
     assert [offset for offset, _ in again] == [10]

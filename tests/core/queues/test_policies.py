@@ -192,7 +192,7 @@ def test_a_policy_that_says_what_a_kind_does_not_know_is_not_for_that_kind(
         ("stream", {"max_age": "1h"}, {"max_age": "2h"}, {"max_age_ms": 7_200_000}),
         ("stream", {"max_length_bytes": 10}, {"max_length_bytes": 20}, {"max_bytes": 20}),
         ("stream", {}, {"stream_max_segment_size_bytes": 1000}, {"segment_bytes": 1000}),
-        ("classic", {"message_deduplication": False}, {"message_deduplication": True}, {"takes_ids_once": True}),
+        ("classic", {"message_deduplication": False}, {"message_deduplication": True}, {"is_deduplicating": True}),
     ],
 )
 def test_arguments_hold_before_policies_but_for_limits_of_which_the_lower_does(

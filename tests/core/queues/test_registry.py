@@ -22,7 +22,7 @@ from trimq.errors.queues import (
     UnknownQueue,
 )
 from trimq.formats.amqp_content.field_tables import Short, Value
-from trimq.model import Caller, Home
+from trimq.model import Caller, Layout
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.tables.records import PUT, iterate_frames
 
@@ -265,13 +265,13 @@ def test_a_declaration_that_could_not_be_written_leaves_nothing() -> None:
 
 def test_a_name_is_taken_whatever_it_is_the_name_of() -> None:
     world = World()
-    world.core.broker.create_topic(CALLER, "topic", Home.PARTITION_LOG, 1, {})
+    world.core.broker.create_topic(CALLER, "topic", Layout.PARTITION_LOG, 1, {})
     world.settle()
     with pytest.raises(OtherHome):
         world.queue("topic")
     world.queue("queue")
     with pytest.raises(OtherHome):
-        world.core.broker.create_topic(CALLER, "queue", Home.PARTITION_LOG, 1, {})
+        world.core.broker.create_topic(CALLER, "queue", Layout.PARTITION_LOG, 1, {})
 
 
 def test_namespaces_hold_queues_of_the_same_name() -> None:

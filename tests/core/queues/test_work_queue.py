@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from core.queueing_world import CALLER, OWNER, Channel, World
 
-from trimq.core.queues.consumers import Allowance, Subscription
+from trimq.core.queues.consumers import SharedPrefetch, Subscription
 from trimq.errors import WriteFailed
 from trimq.errors.queues import ExclusiveUse
 
@@ -54,7 +54,7 @@ def test_what_is_not_durable_yet_is_counted_and_waited_for_but_not_delivered() -
     queue = world.queue()
     channel, _ = world.consume()
     (published,) = world.send("q", b"x")
-    wait = queue.unreadable()
+    wait = queue.pending_pass()
     assert wait is not None
     assert (wait.number, wait.needs_sync, queue.ready_count) == (published.number, True, 1)
     world.runner.end_pass()
@@ -62,7 +62,7 @@ def test_what_is_not_durable_yet_is_counted_and_waited_for_but_not_delivered() -
     assert channel.bodies() == []
     world.settle()
     assert channel.bodies() == [b"x"]
-    assert queue.unreadable() is None
+    assert queue.pending_pass() is None
 
 
 def test_a_transient_message_is_delivered_once_written() -> None:
@@ -438,15 +438,15 @@ def test_purged_messages_are_gone_but_for_those_that_are_out() -> None:
 # -- limits that consumers share
 
 
-def shared_limit(world: World, most: int, *queues: str) -> tuple[Channel, Allowance]:
+def shared_limit(world: World, most: int, *queues: str) -> tuple[Channel, SharedPrefetch]:
     """A channel with a consumer on each queue, and one limit for all of them."""
-    allowance = Allowance()
-    allowance.most = most
+    shared_prefetch = SharedPrefetch()
+    shared_prefetch.most = most
     channel = Channel()
     for queue in queues:
-        world.verbs.subscribe(CALLER, queue, OWNER, Subscription(queue, channel, allowance=allowance))
+        world.verbs.subscribe(CALLER, queue, OWNER, Subscription(queue, channel, shared_prefetch=shared_prefetch))
     world.settle()
-    return channel, allowance
+    return channel, shared_prefetch
 
 
 def two_queues() -> World:
@@ -459,17 +459,17 @@ def two_queues() -> World:
 
 def test_a_limit_that_consumers_share_counts_over_their_queues() -> None:
     world = two_queues()
-    channel, allowance = shared_limit(world, 3, "a", "b")
+    channel, shared_prefetch = shared_limit(world, 3, "a", "b")
     assert len(channel.bodies()) == 3
     world.ack(channel.out.pop())
     assert len(channel.bodies()) == 1
-    world.verbs.allow(allowance, 5)
+    world.verbs.set_shared_prefetch(shared_prefetch, 5)
     world.settle()
     assert len(channel.bodies()) == 2
-    world.verbs.allow(allowance, 0)
+    world.verbs.set_shared_prefetch(shared_prefetch, 0)
     world.settle()
     assert len(channel.bodies()) == 4
-    assert allowance.in_flight == 9
+    assert shared_prefetch.in_flight == 9
 
 
 def test_a_message_that_is_settled_in_one_queue_makes_room_for_another_queue() -> None:
@@ -483,19 +483,19 @@ def test_a_message_that_is_settled_in_one_queue_makes_room_for_another_queue() -
 
 def test_what_a_deleted_queue_gave_does_not_count_any_more() -> None:
     world = two_queues()
-    channel, allowance = shared_limit(world, 5, "a", "b")
+    channel, shared_prefetch = shared_limit(world, 5, "a", "b")
     channel.bodies()
     world.verbs.delete_queue(CALLER, "a", False, False, OWNER)
     world.settle()
     assert channel.bodies() == FIVE
-    assert allowance.in_flight == 5
-    assert len(allowance.consumers) == 1
+    assert shared_prefetch.in_flight == 5
+    assert len(shared_prefetch.consumers) == 1
 
 
 def test_who_does_not_acknowledge_has_no_part_in_a_shared_limit() -> None:
     world = two_queues()
-    channel, allowance = shared_limit(world, 1, "a")
-    world.verbs.subscribe(CALLER, "b", OWNER, Subscription("b", channel, no_ack=True, allowance=allowance))
+    channel, shared_prefetch = shared_limit(world, 1, "a")
+    world.verbs.subscribe(CALLER, "b", OWNER, Subscription("b", channel, no_ack=True, shared_prefetch=shared_prefetch))
     world.settle()
     assert len(channel.bodies()) == 6
-    assert allowance.in_flight == 1
+    assert shared_prefetch.in_flight == 1

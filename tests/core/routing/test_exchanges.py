@@ -8,7 +8,7 @@ from doubles import PassRunner
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.routing.bindings import Binding, MessageHeaders
 from trimq.core.routing.exchanges import Exchanges
-from trimq.core.routing.router import Routing, copied_keys
+from trimq.core.routing.router import Router, copied_keys
 from trimq.errors import Refusal
 from trimq.errors.queues import (
     DefaultExchange,
@@ -23,7 +23,7 @@ from trimq.errors.queues import (
     UnknownExchange,
     UnknownExchangeKind,
 )
-from trimq.formats.amqp_content.field_tables import Short, Table, Value
+from trimq.formats.amqp_content.field_tables import FieldTable, Short, Value
 from trimq.formats.amqp_content.property_list import EMPTY
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.tables.table import open_table
@@ -36,7 +36,7 @@ class World:
         table = open_table(self.files, "tables", "catalogue", self.runner.passes, Definition, self.runner.offload)
         self.catalogue = Catalogue(table)
         self.exchanges = Exchanges(self.catalogue, lambda namespace, name: not name.startswith("transient"))
-        self.routing = Routing(self.exchanges)
+        self.router = Router(self.exchanges)
         self.exchanges.open()
 
     def restart(self) -> World:
@@ -50,11 +50,11 @@ class World:
         durable: bool = True,
         auto_delete: bool = False,
         internal: bool = False,
-        arguments: Table | None = None,
+        arguments: FieldTable | None = None,
     ) -> None:
         self.exchanges.declare("", name, kind, durable, auto_delete, internal, arguments or {})
 
-    def bind(self, source: str, queue: str, key: str = "", arguments: Table | None = None) -> None:
+    def bind(self, source: str, queue: str, key: str = "", arguments: FieldTable | None = None) -> None:
         self.exchanges.bind("", Binding(source, queue, True, key, arguments or {}))
 
     def bind_exchange(self, source: str, destination: str, key: str = "") -> None:
@@ -63,9 +63,9 @@ class World:
     def unbind(self, source: str, queue: str, key: str = "") -> None:
         self.exchanges.unbind("", Binding(source, queue, True, key, {}))
 
-    def route(self, exchange: str, *keys: str, headers: Table | None = None) -> list[str]:
+    def route(self, exchange: str, *keys: str, headers: FieldTable | None = None) -> list[str]:
         return sorted(
-            self.routing.route(self.exchanges.get("", exchange), keys, lambda: MessageHeaders(headers or {}, EMPTY))
+            self.router.route(self.exchanges.get("", exchange), keys, lambda: MessageHeaders(headers or {}, EMPTY))
         )
 
 
@@ -87,13 +87,13 @@ def test_a_known_route_is_forgotten_when_bindings_change() -> None:
     world = World()
     world.bind("amq.direct", "q1", "k")
     assert world.route("amq.direct", "k") == ["q1"]
-    assert world.routing.known("", "amq.direct", "k") == ("q1",)
+    assert world.router.known("", "amq.direct", "k") == ("q1",)
     world.bind("amq.direct", "q2", "k")
-    assert world.routing.known("", "amq.direct", "k") is None
+    assert world.router.known("", "amq.direct", "k") is None
     assert world.route("amq.direct", "k") == ["q1", "q2"]
     world.bind("amq.match", "q1", arguments={"a": 1})
     assert world.route("amq.match", "", headers={"a": 1}) == ["q1"]
-    assert world.routing.known("", "amq.match", "") is None
+    assert world.router.known("", "amq.match", "") is None
 
 
 def test_a_queue_is_found_once_through_cycles_and_doubled_bindings() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trimq.core.routing.headers_match import HeaderIndex, check_arguments, matches
 from trimq.errors.queues import InvalidMatch
-from trimq.formats.amqp_content.field_tables import Byte, Integer, Table
+from trimq.formats.amqp_content.field_tables import Byte, FieldTable, Integer
 
 MATCHING = [
     ({}, {}, True),
@@ -37,7 +37,7 @@ MATCHING = [
 
 
 @pytest.mark.parametrize(("arguments", "headers", "expected"), MATCHING)
-def test_headers_match(arguments: Table, headers: Table, expected: bool) -> None:
+def test_headers_match(arguments: FieldTable, headers: FieldTable, expected: bool) -> None:
     assert matches(arguments, headers) is expected
 
 
@@ -57,7 +57,7 @@ BINDINGS = st.lists(st.tuples(WAYS, TABLES).map(lambda pair: {"x-match": pair[0]
 
 @given(BINDINGS, st.sets(st.integers(0, 11)), TABLES)
 def test_an_index_of_bindings_finds_those_that_match_one_by_one_in_their_order(
-    bindings: list[Table], removed: set[int], headers: Table
+    bindings: list[FieldTable], removed: set[int], headers: FieldTable
 ) -> None:
     index: HeaderIndex[int] = HeaderIndex()
     for number, arguments in enumerate(bindings):

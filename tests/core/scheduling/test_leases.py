@@ -153,7 +153,7 @@ def test_leases_that_are_granted_and_settled_together_are_those_that_came_one_by
     ]:
         one.grant(stream, offset, holder, deadline_ms, attempts)
     assert [leases.get(id) for id in ids] == [one.get(id) for id in ids]
-    leases.settle_all([ids[1], ids[3]])
+    leases.ack_all([ids[1], ids[3]])
     for id in (ids[1], ids[3]):
         one.settle(id)
     for each in (leases, one):
@@ -169,5 +169,5 @@ def test_of_several_none_is_granted_or_settled_if_one_cannot_be(leases: Leases) 
         leases.grant_all(STREAM, [4, 5], "a", 2_000, 1)
     assert (len(leases), leases.lowest(STREAM)) == (1, 5)
     with pytest.raises(LeaseGone):
-        leases.settle_all([id, 1])
+        leases.ack_all([id, 1])
     assert leases.get(id).offset == 5

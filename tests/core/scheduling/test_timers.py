@@ -9,7 +9,15 @@ import pytest
 
 from trimq.clock import Callback, ManualTime, Timer
 from trimq.core.scheduling import timer_heap
-from trimq.core.scheduling.timers import FIRES_PER_TURN, RETRY_MS, TURN_MS, Fired, Pending, TimerEntry, Timers
+from trimq.core.scheduling.timers import (
+    FIRES_PER_TURN,
+    RETRY_MS,
+    TURN_MS,
+    FiredTimers,
+    PendingTimer,
+    TimerEntry,
+    Timers,
+)
 from trimq.errors import Busy
 from trimq.model import StreamId
 
@@ -110,7 +118,7 @@ def test_an_old_id_never_means_a_later_timer_in_the_same_slot(time: CountingTime
     new = timers.schedule(2_000, entry(2))
     assert not timers.cancel(old)
     assert not timers.reschedule(old, 1)
-    assert timers.get(new) == Pending(new, 2_000, entry(2))
+    assert timers.get(new) == PendingTimer(new, 2_000, entry(2))
 
 
 @pytest.mark.parametrize("id", [0, -1, 5, 1 << 32, 1 << 90])
@@ -164,7 +172,7 @@ def test_a_firing_may_schedule_and_cancel(time: CountingTime) -> None:
     ids: dict[int, int] = {}
     timers: Timers
 
-    def fire(pending: Pending) -> None:
+    def fire(pending: PendingTimer) -> None:
         log.append((time.now_ms(), pending.entry.position))
         if pending.entry.position == 1:
             timers.cancel(ids[2])
@@ -182,7 +190,7 @@ def test_a_firing_may_schedule_and_cancel(time: CountingTime) -> None:
 def test_a_refused_firing_is_tried_again_with_the_same_id_and_holds_up_nobody(time: CountingTime) -> None:
     log: list[tuple[int, int, int]] = []
 
-    def fire(pending: Pending) -> None:
+    def fire(pending: PendingTimer) -> None:
         log.append((time.now_ms(), pending.entry.position, pending.id))
         if pending.entry.position == 1 and len(log) < 4:
             raise Busy("planted")
@@ -201,7 +209,7 @@ def test_a_firing_that_fails_by_a_bug_is_logged_and_dropped(
 ) -> None:
     log: list[int] = []
 
-    def fire(pending: Pending) -> None:
+    def fire(pending: PendingTimer) -> None:
         log.append(pending.entry.position)
         if pending.entry.position == 1:
             raise RuntimeError("planted")
@@ -217,7 +225,7 @@ def test_a_firing_that_fails_by_a_bug_is_logged_and_dropped(
 
 def test_a_timer_whose_effect_was_found_after_a_crash_is_dropped_when_due(time: CountingTime) -> None:
     log: list[TimerEntry] = []
-    fired = Fired()
+    fired = FiredTimers()
     fired.note(entry(1))
     fired.note(entry(2, OTHER))
     timers = Timers(time, lambda pending: log.append(pending.entry), fired)
@@ -237,14 +245,14 @@ def test_streams_come_and_go_without_a_trace(time: CountingTime, timers: Timers)
     for number in range(1_000):
         stream = StreamId(UUID(int=number), number)
         id = timers.schedule(9_000, entry(number, stream))
-        assert timers.get(id) == Pending(id, 9_000, TimerEntry(stream, number))
+        assert timers.get(id) == PendingTimer(id, 9_000, TimerEntry(stream, number))
         timers.cancel(id)
     assert len(timers._streams._names) == 1
 
 
 def test_a_due_time_beyond_all_time_is_held_at_the_latest(time: CountingTime, timers: Timers) -> None:
     id = timers.schedule(1 << 80, entry(1))
-    assert timers.get(id) == Pending(id, (1 << 63) - 1, entry(1))
+    assert timers.get(id) == PendingTimer(id, (1 << 63) - 1, entry(1))
 
 
 def keys_held(timers: Timers) -> int:
@@ -284,14 +292,14 @@ def in_rows(time: CountingTime, special: set[int]) -> tuple[Timers, list[list[in
     """Timers of which those with a special position are fired alone. What was fired together is listed together."""
     rows: list[list[int]] = []
 
-    def fire_row(row: Sequence[TimerEntry], begin: int) -> int:
+    def fire_batch(row: Sequence[TimerEntry], begin: int) -> int:
         taken = [each.position for each in row[begin:]]
         together = list(takewhile(lambda position: position not in special, taken))
         if together:
             rows.append(together)
         return len(together)
 
-    return Timers(time, lambda pending: rows.append([pending.entry.position]), fire_row=fire_row), rows
+    return Timers(time, lambda pending: rows.append([pending.entry.position]), fire_batch=fire_batch), rows
 
 
 def test_what_is_due_together_is_fired_together_except_for_what_is_special(time: CountingTime) -> None:
@@ -321,11 +329,11 @@ def test_a_turn_fires_rows_of_a_bounded_number(time: CountingTime) -> None:
 def test_a_turn_that_takes_long_leaves_the_rest_to_the_next(time: CountingTime) -> None:
     log: list[int] = []
 
-    def fire(pending: Pending) -> None:
+    def fire(pending: PendingTimer) -> None:
         log.append(pending.entry.position)
         time._now_ms += TURN_MS
 
-    timers = Timers(time, fire, fire_row=lambda row, begin: 0)
+    timers = Timers(time, fire, fire_batch=lambda row, begin: 0)
     for position in range(3):
         timers.schedule(2_000, entry(position))
     for turn in range(1, 4):
@@ -337,13 +345,13 @@ def test_a_turn_that_takes_long_leaves_the_rest_to_the_next(time: CountingTime) 
 def test_a_refused_row_is_tried_again_as_a_whole(time: CountingTime, caplog: pytest.LogCaptureFixture) -> None:
     log: list[tuple[int, list[int]]] = []
 
-    def fire_row(row: Sequence[TimerEntry], begin: int) -> int:
+    def fire_batch(row: Sequence[TimerEntry], begin: int) -> int:
         log.append((time.now_ms(), [each.position for each in row[begin:]]))
         if len(log) == 1:
             raise Busy("planted")
         return len(row) - begin
 
-    timers = Timers(time, pytest.fail, fire_row=fire_row)
+    timers = Timers(time, pytest.fail, fire_batch=fire_batch)
     for position in range(3):
         timers.schedule(2_000, entry(position))
     run(time, 9_000)
@@ -352,10 +360,10 @@ def test_a_refused_row_is_tried_again_as_a_whole(time: CountingTime, caplog: pyt
 
 
 def test_a_row_that_fails_by_a_bug_is_logged_and_dropped(time: CountingTime, caplog: pytest.LogCaptureFixture) -> None:
-    def fire_row(row: Sequence[TimerEntry], begin: int) -> int:
+    def fire_batch(row: Sequence[TimerEntry], begin: int) -> int:
         raise RuntimeError("planted")
 
-    timers = Timers(time, pytest.fail, fire_row=fire_row)
+    timers = Timers(time, pytest.fail, fire_batch=fire_batch)
     timers.schedule(2_000, entry(0))
     run(time, 9_000)
     assert (len(timers), "planted" in caplog.text) == (0, True)

@@ -11,7 +11,7 @@ from doubles import PassRunner
 
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.access import Access, Right
-from trimq.core.security.authentication import Logins, is_loopback
+from trimq.core.security.authentication import Authenticator, is_loopback
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.tables.table import open_table
 
@@ -28,7 +28,7 @@ class Gate:
         table = open_table(files, "tables", "catalogue", runner.passes, Definition, runner.offload)
         self.access = Access(Catalogue(table), random.Random(1).randbytes)
         self.compared = 0
-        self.logins = Logins(self.access, self._work, random.Random(2).randbytes)
+        self.authenticator = Authenticator(self.access, self._work, random.Random(2).randbytes)
 
     def _work(self, work: Callable[[], object], done: Callable[[Any, Any], None]) -> None:
         self.compared += 1
@@ -36,7 +36,7 @@ class Gate:
 
     def check(self, name: str, password: str, address: str = HERE) -> bool:
         answers: list[bool] = []
-        self.logins.check(name, password, address, answers.append)
+        self.authenticator.check(name, password, address, answers.append)
         (answer,) = answers
         return answer
 
@@ -84,15 +84,15 @@ def test_a_password_that_was_right_is_recognised_until_it_changes() -> None:
 
 def test_a_namespace_is_entered_by_those_who_have_a_right_in_it() -> None:
     gate = Gate()
-    assert gate.logins.may_enter("guest", "")
-    assert gate.logins.may_enter("guest", "shop")
+    assert gate.authenticator.may_access_namespace("guest", "")
+    assert gate.authenticator.may_access_namespace("guest", "shop")
     gate.access.define_user("alice", "a")
     gate.access.define_user("root", "r", is_administrator=True)
     gate.access.grant(Right("alice", "shop", ".*", ".*", ".*"))
-    assert gate.logins.may_enter("alice", "shop")
-    assert not gate.logins.may_enter("alice", "")
-    assert not gate.logins.may_enter("guest", "")
-    assert gate.logins.may_enter("root", "shop")
+    assert gate.authenticator.may_access_namespace("alice", "shop")
+    assert not gate.authenticator.may_access_namespace("alice", "")
+    assert not gate.authenticator.may_access_namespace("guest", "")
+    assert gate.authenticator.may_access_namespace("root", "shop")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from doubles import FaultyFiles, PassRunner
 
 from trimq.core.metadata.catalogue import Catalogue, Definition
-from trimq.core.security.scram_credentials import Credential, Credentials, derive
+from trimq.core.security.scram_credentials import ScramCredential, ScramCredentials, derive_credential
 from trimq.errors import InvalidSetting, UnknownUser
 from trimq.storage.io.files import Files
 from trimq.storage.io.memory_files import MemoryFiles
@@ -18,22 +18,22 @@ from trimq.storage.tables.table import open_table
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 
 
-def opened(files: Files) -> tuple[Credentials, PassRunner]:
+def opened(files: Files) -> tuple[ScramCredentials, PassRunner]:
     runner = PassRunner(files)
-    return Credentials(
+    return ScramCredentials(
         Catalogue(open_table(files, "meta", "catalogue", runner.passes, Definition, runner.offload))
     ), runner
 
 
-def credential(user: str = "alice", mechanism: str = SHA_256, iterations: int = 4096) -> Credential:
-    return derive(user, mechanism, iterations, b"salt", b"p" * 32)
+def credential(user: str = "alice", mechanism: str = SHA_256, iterations: int = 4096) -> ScramCredential:
+    return derive_credential(user, mechanism, iterations, b"salt", b"p" * 32)
 
 
 def test_the_keys_are_those_of_the_rfcs_example() -> None:
     # RFC 7677, section 3: user "user", password "pencil".
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
-    found = derive("user", SHA_256, 4096, salt, salted)
+    found = derive_credential("user", SHA_256, 4096, salt, salted)
     assert found.stored_key == "WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
     assert found.server_key == "wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
     assert base64.b64encode(salted).decode() not in str(found)
@@ -53,9 +53,9 @@ def test_the_keys_are_those_of_the_rfcs_example() -> None:
 )
 def test_what_would_be_weak_or_is_incomplete_is_refused(change: dict[str, object]) -> None:
     good = {"user": "u", "mechanism": SHA_512, "iterations": 8192, "salt": b"s", "salted_password": b"p"}
-    derive(**good)
+    derive_credential(**good)
     with pytest.raises(InvalidSetting):
-        derive(**{**good, **change})
+        derive_credential(**{**good, **change})
 
 
 def test_a_user_has_one_credential_for_each_mechanism() -> None:

@@ -7,7 +7,7 @@ import pytest
 from core.transacting_core import TransactingCore
 from doubles import TornTails
 
-from trimq.core.transactions.transaction import PendingCursor, Producer, State, Transaction
+from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction, TransactionState
 from trimq.errors import StaleProducer, WriteFailed
 from trimq.errors.transactions import (
     InvalidTransactionTimeout,
@@ -38,16 +38,16 @@ def healthy(operation: str, name: str) -> None:
     """Nothing fails."""
 
 
-@pytest.mark.parametrize("raises_epoch", [False, True])
+@pytest.mark.parametrize("bumps_epoch", [False, True])
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_an_end_puts_a_marker_on_every_stream(core: TransactingCore, is_commit: bool, raises_epoch: bool) -> None:
-    producer = core.take()
+def test_an_end_puts_a_marker_on_every_stream(core: TransactingCore, is_commit: bool, bumps_epoch: bool) -> None:
+    producer = core.init_producer()
     core.add(producer, 0, 1)
     core.write(producer, b"a")
     core.settle()
     assert core.committed() == []
     assert core.stream().stable_end == 0
-    done = core.end(producer, is_commit, raises_epoch)
+    done = core.end(producer, is_commit, bumps_epoch)
     assert done.is_complete
     assert (core.shape(0), core.shape(1)) == (("dC", "C") if is_commit else ("dA", "A"))
     assert core.committed() == ([b"a"] if is_commit else [])
@@ -55,12 +55,12 @@ def test_an_end_puts_a_marker_on_every_stream(core: TransactingCore, is_commit: 
 
 
 def test_an_end_is_answered_only_when_its_markers_are_durable(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, 0)
     core.write(producer, b"a")
     core.settle()
     answers = core.begin_end(producer)
-    assert core.registry.get("t").state is State.PREPARE_COMMIT
+    assert core.registry.get("t").state is TransactionState.PREPARE_COMMIT
     assert answers == []
     with pytest.raises(TransactionUnderWay):
         core.begin_end(producer)
@@ -72,7 +72,7 @@ def test_an_end_is_answered_only_when_its_markers_are_durable(core: TransactingC
 
 
 def test_a_write_outside_of_a_transaction_is_refused(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     with pytest.raises(WrongTransactionState):
         core.write(producer, b"a")
     core.add(producer, 0)
@@ -85,15 +85,15 @@ def test_a_write_outside_of_a_transaction_is_refused(core: TransactingCore) -> N
 
 
 def test_a_producer_that_takes_over_aborts_what_was_open(core: TransactingCore) -> None:
-    old = core.take()
+    old = core.init_producer()
     core.add(old, 0)
     core.write(old, b"a")
     core.settle()
     with pytest.raises(TransactionUnderWay):
-        core.take()
+        core.init_producer()
     core.settle()
-    new = core.take()
-    assert new == Producer(old.id, old.epoch + 2)
+    new = core.init_producer()
+    assert new == ProducerIdentity(old.id, old.epoch + 2)
     assert core.shape() == "dA"
     with pytest.raises(ProducerFenced):
         core.write(old, b"late", sequence=1)
@@ -102,20 +102,20 @@ def test_a_producer_that_takes_over_aborts_what_was_open(core: TransactingCore) 
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(core: TransactingCore) -> None:
-    producer = core.take(timeout_ms=1_000)
+    producer = core.init_producer(timeout_ms=1_000)
     core.add(producer, 0)
     core.write(producer, b"a")
     core.advance(999)
     assert core.shape() == "d"
     core.advance(1)
     assert core.shape() == "dA"
-    assert core.registry.get("t").producer == Producer(producer.id, producer.epoch + 1)
+    assert core.registry.get("t").producer == ProducerIdentity(producer.id, producer.epoch + 1)
     with pytest.raises(ProducerFenced):
         core.end(producer)
 
 
 def test_the_time_of_a_transaction_begins_with_it_and_not_with_its_name(core: TransactingCore) -> None:
-    producer = core.take(timeout_ms=1_000)
+    producer = core.init_producer(timeout_ms=1_000)
     for _ in range(5):
         core.add(producer, 0)
         core.advance(900)
@@ -127,14 +127,14 @@ def test_the_time_of_a_transaction_begins_with_it_and_not_with_its_name(core: Tr
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_a_timeout_has_limits(core: TransactingCore, timeout_ms: int) -> None:
     with pytest.raises(InvalidTransactionTimeout):
-        core.take(timeout_ms=timeout_ms)
+        core.init_producer(timeout_ms=timeout_ms)
 
 
 def test_a_name_that_nobody_used_for_a_week_is_forgotten(core: TransactingCore) -> None:
-    core.take("used")
-    core.take("ongoing", timeout_ms=900_000)
+    core.init_producer("used")
+    core.init_producer("ongoing", timeout_ms=900_000)
     core.advance(6 * 86_400_000)
-    core.take("used")
+    core.init_producer("used")
     core.advance(2 * 86_400_000)
     assert core.registry.get("used").epoch == 1
     with pytest.raises(UnknownTransaction):
@@ -146,7 +146,7 @@ def test_a_name_that_nobody_used_for_a_week_is_forgotten(core: TransactingCore) 
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_cursors_of_a_transaction_move_only_if_it_commits(core: TransactingCore, is_commit: bool) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, groups=("g",))
     core.commit_cursor(producer, 7)
     assert core.cursor() is None
@@ -158,7 +158,7 @@ def test_cursors_of_a_transaction_move_only_if_it_commits(core: TransactingCore,
 
 
 def test_a_plain_commit_during_the_transaction_stays(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, groups=("g",))
     core.commit_cursor(producer, 7)
     topic = core.core.broker.topic(SYSTEM, "orders")
@@ -168,7 +168,7 @@ def test_a_plain_commit_during_the_transaction_stays(core: TransactingCore) -> N
 
 
 def test_the_later_of_two_transactions_moves_the_cursor_whichever_ends_first(core: TransactingCore) -> None:
-    first, second = core.take("first"), core.take("second")
+    first, second = core.init_producer("first"), core.init_producer("second")
     core.add(first, name="first", groups=("g",))
     core.add(second, name="second", groups=("g",))
     core.commit_cursor(first, 1, name="first")
@@ -184,7 +184,7 @@ def test_the_later_of_two_transactions_moves_the_cursor_whichever_ends_first(cor
 @pytest.mark.parametrize("had_cursor", [False, True])
 @pytest.mark.parametrize("is_decided", [False, True])
 def test_cursors_of_a_deleted_group_are_not_moved(core: TransactingCore, had_cursor: bool, is_decided: bool) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     if had_cursor:
         core.core.broker.commit(SYSTEM, "g", core.core.broker.topic(SYSTEM, "orders"), 0, 3)
     core.add(producer, groups=("g", "other"))
@@ -194,30 +194,30 @@ def test_cursors_of_a_deleted_group_are_not_moved(core: TransactingCore, had_cur
     assert core.core.groups.names() == ["g", "other"]
     if is_decided:
         core.begin_end(producer)
-    assert core.core.broker.membership.delete(SYSTEM, "g") is not None
+    assert core.core.broker.group_api.delete(SYSTEM, "g") is not None
     assert not core.is_unstable()
     assert core.core.groups.names() == ["other"]
     core.settle()
     core.cut_power()
     core.end(producer)
     assert core.cursor() is None
-    moved = core.core.broker.membership.cursors(SYSTEM, "other").cursors[core.id()]
+    moved = core.core.broker.group_api.cursors(SYSTEM, "other").cursors[core.id()]
     assert moved.offset == 9
     assert core.core.groups.names() == ["other"]
 
 
 def test_a_single_cursor_that_is_deleted_is_not_moved(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, groups=("g",))
     core.commit_cursor(producer, 7)
     core.commit_cursor(producer, 8, number=1)
-    core.core.broker.membership.delete_cursor(SYSTEM, "g", core.id(0))
+    core.core.broker.group_api.delete_cursor(SYSTEM, "g", core.id(0))
     core.end(producer)
     assert (core.cursor(0), core.cursor(1)) == (None, 8)
 
 
 def test_a_group_of_an_open_transaction_is_not_forgotten_as_unused(core: TransactingCore) -> None:
-    producer = core.take(timeout_ms=900_000)
+    producer = core.init_producer(timeout_ms=900_000)
     core.add(producer, groups=("g",))
     core.commit_cursor(producer, 7)
     core.advance(700_000)  # groups are looked at every ten minutes
@@ -226,7 +226,7 @@ def test_a_group_of_an_open_transaction_is_not_forgotten_as_unused(core: Transac
 
 
 def test_the_end_of_a_transaction_is_tried_again_though_a_group_was_deleted_meanwhile(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, 0, groups=("g",))
     core.write(producer, b"a")
     core.settle()
@@ -235,11 +235,11 @@ def test_the_end_of_a_transaction_is_tried_again_though_a_group_was_deleted_mean
     core.begin_end(producer)
     core.settle()
     assert core.registry.get("t").is_prepared
-    core.core.broker.membership.delete(SYSTEM, "g")
+    core.core.broker.group_api.delete(SYSTEM, "g")
     core.settle()
     core.files.before = healthy
     core.advance(1_000)
-    assert core.registry.get("t").state is State.COMPLETE_COMMIT
+    assert core.registry.get("t").state is TransactionState.COMPLETE_COMMIT
     assert core.cursor() is None
 
 
@@ -248,7 +248,7 @@ def test_the_end_of_a_transaction_is_tried_again_though_a_group_was_deleted_mean
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_decided_transaction_is_completed_after_a_power_cut(core: TransactingCore, is_commit: bool) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, 0, 1, groups=("g",))
     core.write(producer, b"a")
     core.settle()
@@ -258,7 +258,9 @@ def test_a_decided_transaction_is_completed_after_a_power_cut(core: TransactingC
     core.runner.offload.run_one()  # the decision is on disk, the markers are not
     assert core.registry.get("t").is_prepared
     core.cut_power()
-    assert core.registry.get("t").state is (State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT)
+    assert core.registry.get("t").state is (
+        TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
+    )
     assert core.committed() == ([b"a"] if is_commit else [])
     assert core.cursor() == (5 if is_commit else None)
     assert core.stream().stable_end == core.stream().end
@@ -266,7 +268,7 @@ def test_a_decided_transaction_is_completed_after_a_power_cut(core: TransactingC
 
 
 def test_an_undecided_transaction_goes_on_after_a_power_cut_until_its_time_is_over(core: TransactingCore) -> None:
-    producer = core.take(timeout_ms=10_000)
+    producer = core.init_producer(timeout_ms=10_000)
     core.add(producer, 0, groups=("g",))
     core.write(producer, b"a")
     core.settle()
@@ -284,7 +286,7 @@ def test_an_undecided_transaction_goes_on_after_a_power_cut_until_its_time_is_ov
 
 
 def test_a_batch_whose_transaction_was_lost_in_a_power_cut_holds_up_no_reader(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.write(producer, b"a", may_join=True)
     core.runner.end_pass()
 
@@ -299,7 +301,7 @@ def test_a_batch_whose_transaction_was_lost_in_a_power_cut_holds_up_no_reader(co
 
 
 def test_a_decision_that_cannot_be_written_is_refused_and_the_transaction_stays_open(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, 0)
     core.write(producer, b"a")
     core.settle()
@@ -315,7 +317,7 @@ def test_a_decision_that_cannot_be_written_is_refused_and_the_transaction_stays_
 
 @pytest.mark.parametrize("part", ["orders-0/", "cursors"])
 def test_a_marker_or_cursor_that_cannot_be_written_is_tried_again(core: TransactingCore, part: str) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, 0, groups=("g",))
     core.write(producer, b"a")
     core.settle()
@@ -334,7 +336,7 @@ def test_a_marker_or_cursor_that_cannot_be_written_is_tried_again(core: Transact
 
 
 def test_a_marker_for_which_no_segment_can_be_made_is_tried_again(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, 0)
     core.write(producer, b"a")
     core.settle()
@@ -356,7 +358,7 @@ def test_a_marker_for_which_no_segment_can_be_made_is_tried_again(core: Transact
 
 
 def test_a_completion_that_cannot_be_written_is_tried_again(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, 0)
     answers = core.begin_end(producer)
     while not answers:
@@ -371,7 +373,7 @@ def test_a_completion_that_cannot_be_written_is_tried_again(core: TransactingCor
 
 
 def test_a_time_out_that_cannot_be_written_is_tried_again(core: TransactingCore) -> None:
-    producer = core.take(timeout_ms=1_000)
+    producer = core.init_producer(timeout_ms=1_000)
     core.add(producer, 0)
     core.write(producer, b"a")
     core.settle()
@@ -384,7 +386,7 @@ def test_a_time_out_that_cannot_be_written_is_tried_again(core: TransactingCore)
 
 
 def test_a_batch_that_joins_is_ended_when_its_transaction_cannot_be_written(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.files.before = failing("transactions")
     core.write(producer, b"a", may_join=True)
     core.settle()
@@ -397,7 +399,7 @@ def test_a_batch_that_joins_is_ended_when_its_transaction_cannot_be_written(core
 
 
 def test_a_producer_waits_until_a_batch_without_a_transaction_is_ended(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.files.before = failing("transactions")
     core.write(producer, b"a", may_join=True)
     core.runner.end_pass()
@@ -415,7 +417,7 @@ def test_a_producer_waits_until_a_batch_without_a_transaction_is_ended(core: Tra
 def test_what_a_power_cut_left_without_a_transaction_is_ended_although_the_disk_is_full_at_first(
     core: TransactingCore,
 ) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.write(producer, b"a", may_join=True)
     core.runner.end_pass()
 
@@ -435,8 +437,8 @@ def test_what_a_power_cut_left_without_a_transaction_is_ended_although_the_disk_
 
 
 def test_the_streams_of_a_deleted_topic_hold_up_no_transaction(core: TransactingCore) -> None:
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, 0, 1)
     core.core.broker.delete_topic(SYSTEM, core.core.broker.topic(SYSTEM, "orders"))
     core.settle()
-    assert core.end(producer).state is State.COMPLETE_COMMIT
+    assert core.end(producer).state is TransactionState.COMPLETE_COMMIT

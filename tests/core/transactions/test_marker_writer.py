@@ -8,11 +8,11 @@ from trimq.storage.partition_log.aborted_index import AbortedTransaction
 
 def test_a_marker_carries_the_leader_epoch_and_the_present_epoch_of_the_producer() -> None:
     core = TransactingCore()
-    producer = core.take()
+    producer = core.init_producer()
     core.add(producer, 0)
     core.cut_power()
     try:
-        core.take()
+        core.init_producer()
     except TransactionUnderWay:
         core.settle()
     (part,) = core.stream().read(0, 1 << 20).parts
@@ -24,7 +24,7 @@ def test_a_marker_carries_the_leader_epoch_and_the_present_epoch_of_the_producer
 
 def test_aborted_transactions_are_found_across_segments() -> None:
     core = TransactingCore()
-    long_one, short_one = core.take("long"), core.take("short")
+    long_one, short_one = core.init_producer("long"), core.init_producer("short")
     core.add(long_one, 0, name="long")
     core.write(long_one, b"0", name="long")
     for sequence in range(3):

@@ -8,11 +8,11 @@ import pytest
 
 from trimq.core.metadata.cursors import Cursor
 from trimq.core.transactions.transaction import (
-    LAST_EPOCH,
+    MAX_PRODUCER_EPOCH,
     PendingCursor,
-    Producer,
-    State,
+    ProducerIdentity,
     Transaction,
+    TransactionState,
     add,
     begin,
     commit_cursors,
@@ -27,25 +27,25 @@ from trimq.errors.transactions import ForeignProducer, ProducerFenced, Transacti
 from trimq.model import StreamId
 
 STREAM, OTHER = StreamId(UUID(int=1), 0), StreamId(UUID(int=1), 1)
-ME = Producer(7, 0)
+ME = ProducerIdentity(7, 0)
 
 
 def new_id() -> int:
     return 99
 
 
-def ongoing(producer: Producer = ME) -> Transaction:
+def ongoing(producer: ProducerIdentity = ME) -> Transaction:
     known = msgspec.structs.replace(begin(producer.id, 1_000, 10), epoch=producer.epoch)
     return add(known, producer, [STREAM], ["g"], 20)
 
 
-def in_state(state: State) -> Transaction:
+def in_state(state: TransactionState) -> Transaction:
     return msgspec.structs.replace(ongoing(), state=state)
 
 
 def test_a_transaction_begins_with_what_is_added_first_and_its_time_counts_from_there() -> None:
     known = ongoing()
-    assert (known.state, known.started_ms, known.due_ms) == (State.ONGOING, 20, 1_020)
+    assert (known.state, known.started_ms, known.due_ms) == (TransactionState.ONGOING, 20, 1_020)
     more = add(known, ME, [OTHER], [], 30)
     assert (more.streams, more.started_ms) == ({STREAM, OTHER}, 20)
     assert add(more, ME, [OTHER], ["g"], 40) is more
@@ -53,9 +53,13 @@ def test_a_transaction_begins_with_what_is_added_first_and_its_time_counts_from_
 
 @pytest.mark.parametrize(
     ("producer", "refusal"),
-    [(Producer(8, 0), ForeignProducer), (Producer(7, 1), ProducerFenced), (Producer(7, -1), ProducerFenced)],
+    [
+        (ProducerIdentity(8, 0), ForeignProducer),
+        (ProducerIdentity(7, 1), ProducerFenced),
+        (ProducerIdentity(7, -1), ProducerFenced),
+    ],
 )
-def test_only_the_present_producer_is_heard(producer: Producer, refusal: type[Refusal]) -> None:
+def test_only_the_present_producer_is_heard(producer: ProducerIdentity, refusal: type[Refusal]) -> None:
     known = ongoing()
     with pytest.raises(refusal):
         add(known, producer, [STREAM], [], 30)
@@ -72,8 +76,8 @@ def test_a_name_that_nobody_uses_belongs_to_nobody() -> None:
         end(None, ME, True, False, 30, new_id)
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.ONGOING])
-def test_writes_are_taken_only_while_a_transaction_is_ongoing(state: State) -> None:
+@pytest.mark.parametrize("state", [state for state in TransactionState if state is not TransactionState.ONGOING])
+def test_writes_are_taken_only_while_a_transaction_is_ongoing(state: TransactionState) -> None:
     with pytest.raises(WrongTransactionState):
         require_stream(in_state(state), ME, STREAM)
     require_stream(ongoing(), ME, STREAM)
@@ -81,7 +85,7 @@ def test_writes_are_taken_only_while_a_transaction_is_ongoing(state: State) -> N
         require_stream(ongoing(), ME, OTHER)
 
 
-EMPTY, ONGOING, PC, PA, CC, CA = State
+EMPTY, ONGOING, PC, PA, CC, CA = TransactionState
 SAME = "the same"
 ENDS = [
     (EMPTY, True, WrongTransactionState),
@@ -100,7 +104,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("state", "is_commit", "outcome"), ENDS)
-def test_an_end_is_decided_once(state: State, is_commit: bool, outcome: object) -> None:
+def test_an_end_is_decided_once(state: TransactionState, is_commit: bool, outcome: object) -> None:
     known = in_state(state)
     if isinstance(outcome, type):
         with pytest.raises(outcome):
@@ -112,7 +116,7 @@ def test_an_end_is_decided_once(state: State, is_commit: bool, outcome: object) 
 
 
 @pytest.mark.parametrize("state", [PC, PA])
-def test_nothing_is_added_while_the_last_transaction_is_being_ended(state: State) -> None:
+def test_nothing_is_added_while_the_last_transaction_is_being_ended(state: TransactionState) -> None:
     with pytest.raises(TransactionUnderWay):
         add(in_state(state), ME, [OTHER], [], 30)
     with pytest.raises(TransactionUnderWay):
@@ -158,13 +162,13 @@ def test_a_cursor_that_was_committed_later_stays(seen: Cursor | None, found: Cur
 
 def test_a_renewal_raises_the_epoch_and_fences_the_producer_before() -> None:
     known = renew(begin(7, 1_000, 10), None, 2_000, 20, new_id)
-    assert (known.producer, known.state, known.timeout_ms) == (Producer(7, 1), EMPTY, 2_000)
+    assert (known.producer, known.state, known.timeout_ms) == (ProducerIdentity(7, 1), EMPTY, 2_000)
     with pytest.raises(ProducerFenced):
-        renew(known, Producer(7, 0), 1_000, 30, new_id)
+        renew(known, ProducerIdentity(7, 0), 1_000, 30, new_id)
 
 
-@pytest.mark.parametrize("claimed", [Producer(7, 5), Producer(8, 1), Producer(8, 0)])
-def test_a_renewal_by_a_stranger_is_fenced(claimed: Producer) -> None:
+@pytest.mark.parametrize("claimed", [ProducerIdentity(7, 5), ProducerIdentity(8, 1), ProducerIdentity(8, 0)])
+def test_a_renewal_by_a_stranger_is_fenced(claimed: ProducerIdentity) -> None:
     with pytest.raises(ProducerFenced):
         renew(renew(begin(7, 1_000, 10), None, 1_000, 20, new_id), claimed, 1_000, 30, new_id)
 
@@ -172,30 +176,30 @@ def test_a_renewal_by_a_stranger_is_fenced(claimed: Producer) -> None:
 def test_a_renewal_whose_answer_was_lost_may_be_asked_for_again() -> None:
     first = renew(begin(7, 1_000, 10), ME, 1_000, 20, new_id)
     second = renew(first, ME, 1_000, 30, new_id)
-    assert first.producer == second.producer == Producer(7, 1)
+    assert first.producer == second.producer == ProducerIdentity(7, 1)
 
 
 def test_an_ongoing_transaction_is_aborted_under_the_next_epoch_before_its_name_is_taken_over() -> None:
     fenced = renew(ongoing(), None, 1_000, 30, new_id)
-    assert (fenced.state, fenced.producer, fenced.streams) == (PA, Producer(7, 1), {STREAM})
+    assert (fenced.state, fenced.producer, fenced.streams) == (PA, ProducerIdentity(7, 1), {STREAM})
     taken = renew(complete(fenced, 40), None, 1_000, 50, new_id)
-    assert taken.producer == Producer(7, 2)
+    assert taken.producer == ProducerIdentity(7, 2)
 
 
 def test_who_took_too_long_is_fenced_but_may_come_back() -> None:
     done = complete(expire(ongoing(), 2_000), 2_010)
-    assert (done.state, done.producer) == (CA, Producer(7, 1))
+    assert (done.state, done.producer) == (CA, ProducerIdentity(7, 1))
     with pytest.raises(ProducerFenced):
         end(done, ME, False, False, 2_020, new_id)
-    assert renew(done, ME, 1_000, 2_020, new_id).producer == Producer(7, 1)
+    assert renew(done, ME, 1_000, 2_020, new_id).producer == ProducerIdentity(7, 1)
 
 
 def test_when_the_epochs_are_used_up_another_producer_id_takes_over() -> None:
-    last = Producer(7, LAST_EPOCH - 1)
+    last = ProducerIdentity(7, MAX_PRODUCER_EPOCH - 1)
     known = msgspec.structs.replace(begin(7, 1_000, 10), epoch=last.epoch)
     taken = renew(known, last, 1_000, 20, new_id)
-    assert taken.producer == Producer(99, 0)
-    assert renew(taken, last, 1_000, 30, new_id).producer == Producer(99, 0)
+    assert taken.producer == ProducerIdentity(99, 0)
+    assert renew(taken, last, 1_000, 30, new_id).producer == ProducerIdentity(99, 0)
 
 
 # -- ends that raise the epoch
@@ -204,7 +208,7 @@ def test_when_the_epochs_are_used_up_another_producer_id_takes_over() -> None:
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_an_end_may_raise_the_epoch_and_be_asked_for_again_with_the_old_one(is_commit: bool) -> None:
     ended = end(ongoing(), ME, is_commit, True, 30, new_id)
-    assert ended.producer == Producer(7, 1)
+    assert ended.producer == ProducerIdentity(7, 1)
     with pytest.raises(TransactionUnderWay):
         end(ended, ME, is_commit, True, 35, new_id)
     done = complete(ended, 40)
@@ -214,24 +218,24 @@ def test_an_end_may_raise_the_epoch_and_be_asked_for_again_with_the_old_one(is_c
 
 
 @pytest.mark.parametrize("state", [EMPTY, CC, CA])
-def test_an_abort_of_nothing_raises_the_epoch_and_a_commit_of_nothing_is_refused(state: State) -> None:
+def test_an_abort_of_nothing_raises_the_epoch_and_a_commit_of_nothing_is_refused(state: TransactionState) -> None:
     known = msgspec.structs.replace(begin(7, 1_000, 10), state=state)
     with pytest.raises(WrongTransactionState):
         end(known, ME, True, True, 30, new_id)
-    assert complete(end(known, ME, False, True, 30, new_id), 40).producer == Producer(7, 1)
+    assert complete(end(known, ME, False, True, 30, new_id), 40).producer == ProducerIdentity(7, 1)
 
 
 def test_an_end_under_the_last_epoch_hands_over_to_another_producer_id() -> None:
-    last = Producer(7, LAST_EPOCH - 1)
+    last = ProducerIdentity(7, MAX_PRODUCER_EPOCH - 1)
     ended = end(ongoing(last), last, True, True, 30, new_id)
-    assert ended.producer == Producer(7, LAST_EPOCH)
+    assert ended.producer == ProducerIdentity(7, MAX_PRODUCER_EPOCH)
     done = complete(ended, 40)
-    assert done.producer == Producer(99, 0)
+    assert done.producer == ProducerIdentity(99, 0)
     assert end(done, last, True, True, 50, new_id) is done
 
 
-@pytest.mark.parametrize("state", list(State))
-def test_a_state_survives_its_stored_form(state: State) -> None:
+@pytest.mark.parametrize("state", list(TransactionState))
+def test_a_state_survives_its_stored_form(state: TransactionState) -> None:
     cursors = (PendingCursor("g", STREAM, 5, 25, 1, "note", Cursor(1, 2)),)
     known = msgspec.structs.replace(in_state(state), cursors=cursors, previous_epoch=3)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(known), type=Transaction) == known

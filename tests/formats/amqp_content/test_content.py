@@ -14,21 +14,21 @@ from trimq.formats.amqp_content.content import (
     Content,
     Footer,
     blob_of,
-    check,
+    check_record,
     encode,
     encode_all,
+    encode_content,
     encode_footer,
+    encode_reference,
     encode_references,
     from_record,
-    iterate,
+    iterate_heads,
     read_footer,
     read_head,
     read_references,
     read_stored,
     record_bytes,
     references_bytes,
-    seal,
-    seal_reference,
     to_record,
 )
 from trimq.formats.amqp_content.property_list import write_properties
@@ -38,7 +38,7 @@ CONTENT = Content(b"orders", b"a.b", write_properties(headers={"k": "v", "n": 1}
 
 
 def test_what_was_stored_is_read_again() -> None:
-    data = encode(seal(CONTENT), 7, 99, TRANSIENT)
+    data = encode(encode_content(CONTENT), 7, 99, TRANSIENT)
     stored, end = read_stored(data, 0) or pytest.fail("not whole")
     assert end == len(data)
     assert stored.content == CONTENT
@@ -54,27 +54,27 @@ def test_contents_in_a_row_are_stored_as_each_of_them_alone() -> None:
         CONTENT._replace(key=b"a"),
         CONTENT._replace(exchange=b"", key=b"ordersa"),
     ]
-    alone = [encode(seal(content), 7 + index, 99, TRANSIENT) for index, content in enumerate(contents)]
+    alone = [encode(encode_content(content), 7 + index, 99, TRANSIENT) for index, content in enumerate(contents)]
     assert encode_all(contents, 7, 99, TRANSIENT) == alone
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 4095, b"x" * 4096, b"x" * 100_000])
 def test_bodies_of_every_length_are_kept(body: bytes) -> None:
-    data = encode(seal(CONTENT._replace(body=body)), 1)
+    data = encode(encode_content(CONTENT._replace(body=body)), 1)
     assert (read_stored(data, 0) or pytest.fail("not whole"))[0].content.body == body
 
 
 def test_a_flipped_bit_anywhere_is_noticed() -> None:
-    data = bytearray(encode(seal(CONTENT), 7))
+    data = bytearray(encode(encode_content(CONTENT), 7))
     for at in range(len(data)):
         data[at] ^= 4
-        assert check(data, 0) is None, f"byte {at}"
+        assert check_record(data, 0) is None, f"byte {at}"
         data[at] ^= 4
-    assert check(data, 0) is not None
+    assert check_record(data, 0) is not None
 
 
 def test_a_torn_record_is_none() -> None:
-    data = encode(seal(CONTENT), 7)
+    data = encode(encode_content(CONTENT), 7)
     assert all(read_head(data[:size], 0) is None for size in range(len(data)))
 
 
@@ -86,8 +86,8 @@ def test_a_length_is_not_believed_beyond_the_bytes() -> None:
 
 
 def test_iteration_ends_at_the_first_bytes_that_are_no_record() -> None:
-    records = [encode(seal(CONTENT), offset) for offset in range(3)]
-    found = list(iterate(b"".join(records) + b"garbage" * 20))
+    records = [encode(encode_content(CONTENT), offset) for offset in range(3)]
+    found = list(iterate_heads(b"".join(records) + b"garbage" * 20))
     assert [head.offset for _, head in found] == [0, 1, 2]
     assert found[1][0] == len(records[0])
 
@@ -97,15 +97,15 @@ def test_a_footer_is_told_from_a_content() -> None:
     data = encode_footer(footer)
     assert len(data) == FOOTER_BYTES
     assert read_footer(data) == footer
-    body_of_same_size = encode(seal(Content(b"", b"", b"", data[HEAD_BYTES:], NEVER)), 5)
+    body_of_same_size = encode(encode_content(Content(b"", b"", b"", data[HEAD_BYTES:], NEVER)), 5)
     assert len(body_of_same_size) == FOOTER_BYTES
     assert read_footer(body_of_same_size) is None
     assert read_footer(data[:-1]) is None
 
 
 def test_a_reference_stands_for_a_body_and_its_length() -> None:
-    data = encode(seal_reference(CONTENT, 1 << 40), 7, 99, SHARED)
-    head = check(data, 0) or pytest.fail("not whole")
+    data = encode(encode_reference(CONTENT, 1 << 40), 7, 99, SHARED)
+    head = check_record(data, 0) or pytest.fail("not whole")
     assert (head.blob, head.body_bytes, head.end) == (1 << 40, len(CONTENT.body), len(data))
     stored, end = read_stored(data, 0) or pytest.fail("not whole")
     assert end == len(data)
@@ -121,7 +121,7 @@ def test_references_of_a_segment_are_read_again() -> None:
     assert len(data) == references_bytes(len(pairs))
     assert read_references(data) == pairs
     assert read_references(data[:-1]) is None
-    assert read_references(encode(seal(CONTENT), 7)) is None
+    assert read_references(encode(encode_content(CONTENT), 7)) is None
     assert read_footer(data) is None
     assert references_bytes(0) == 0
 

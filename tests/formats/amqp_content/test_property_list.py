@@ -9,7 +9,7 @@ from trimq.formats.amqp_content.field_tables import BadField, Value
 from trimq.formats.amqp_content.property_list import (
     EMPTY,
     PROPERTIES,
-    check,
+    check_properties,
     is_persistent,
     read_headers,
     read_properties,
@@ -38,7 +38,7 @@ RAW = write_properties(**ALL)
 
 
 def test_all_properties_come_back() -> None:
-    check(RAW)
+    check_properties(RAW)
     assert read_properties(RAW) == ALL
     assert list(ALL) == list(PROPERTIES)
 
@@ -46,7 +46,7 @@ def test_all_properties_come_back() -> None:
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_one_property_is_found_among_all_and_alone(name: str) -> None:
     alone = write_properties(**{name: ALL[name]})
-    check(alone)
+    check_properties(alone)
     assert read_property(RAW, name) == read_property(alone, name) == ALL[name]
     assert read_property(EMPTY, name) is None
 
@@ -78,13 +78,13 @@ def test_only_delivery_mode_two_is_persistent(mode: int | None, expected: bool) 
 @pytest.mark.parametrize("raw", [b"", b"\x80", b"\x00\x01", b"\x00\x02", b"\x80\x00", b"\x80\x00\x02a", EMPTY + b"x"])
 def test_a_list_that_is_not_what_its_flags_say_is_refused(raw: bytes) -> None:
     with pytest.raises(BadField):
-        check(raw)
+        check_properties(raw)
 
 
 def test_every_cut_of_a_list_is_refused() -> None:
     for size in range(len(RAW)):
         with pytest.raises(BadField):
-            check(RAW[:size])
+            check_properties(RAW[:size])
 
 
 @pytest.mark.parametrize("bad", [{"type": "x" * 256}, {"type": 5}, {"priority": "5"}, {"headers": "h"}])
@@ -95,6 +95,6 @@ def test_a_property_of_the_wrong_kind_is_refused(bad: dict[str, Value]) -> None:
 
 def test_a_property_that_is_not_utf8_is_refused_when_read() -> None:
     raw = write_properties(type="ab").replace(b"ab", b"\xff\xff")
-    check(raw)
+    check_properties(raw)
     with pytest.raises(BadField):
         read_property(raw, "type")

@@ -4,8 +4,8 @@ import pytest
 
 from trimq.formats.kafka_batch.builder import encode_record, from_records, recompress, retain
 from trimq.formats.kafka_batch.compression import Codec
-from trimq.formats.kafka_batch.header import check_sent, check_stored, read_header, seal
-from trimq.formats.kafka_batch.records import iterate, to_records
+from trimq.formats.kafka_batch.header import build_batch, check_sent, check_stored, read_header
+from trimq.formats.kafka_batch.records import iterate_records, to_records
 from trimq.model import Record
 
 NOW = 1_700_000_000_000
@@ -24,7 +24,7 @@ def keeping(*keys: bytes):  # type: ignore[no-untyped-def]
 
 def keys_of(batch: bytes | None) -> list[bytes | None]:
     assert batch is not None
-    return [record.key for record in iterate(batch)]
+    return [record.key for record in iterate_records(batch)]
 
 
 def test_a_record_is_laid_out_as_kafka_lays_it_out() -> None:
@@ -78,7 +78,7 @@ def test_another_codec_changes_nothing_else(old: Codec, new: Codec) -> None:
     same = {"length": 0, "crc": 0, "attributes": 0}
     assert read_header(after)._replace(**same) == read_header(before, 3)._replace(**same)
     assert read_header(after).attributes == new | 0x10
-    assert list(iterate(after)) == list(iterate(before, 3))
+    assert list(iterate_records(after)) == list(iterate_records(before, 3))
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -87,7 +87,7 @@ def test_compaction_keeps_what_is_wanted_where_it_was(codec: Codec) -> None:
     after = retain(before, keeping(b"b", b"d"), None)
     assert after is not None
     header, original = check_stored(after), read_header(before)
-    assert list(iterate(after)) == [record for record in iterate(before) if record.key in (b"b", b"d")]
+    assert list(iterate_records(after)) == [record for record in iterate_records(before) if record.key in (b"b", b"d")]
     assert header.record_count == 2
     assert (header.base_timestamp_ms, header.max_timestamp_ms) == (NOW + 1, NOW + 3)
     unchanged = (
@@ -119,12 +119,12 @@ def test_the_horizon_is_set_once_and_times_stay(codec: Codec) -> None:
     assert once is not None
     header = check_stored(once)
     assert (header.delete_horizon_ms, header.base_timestamp_ms, header.max_timestamp_ms) == (HORIZON, HORIZON, NOW + 4)
-    assert list(iterate(once)) == list(iterate(before))
+    assert list(iterate_records(once)) == list(iterate_records(before))
     assert retain(once, lambda record: True, HORIZON + 5) == once
     thinner = retain(once, keeping(b"a", b"c"), HORIZON + 5)
     assert thinner is not None
     assert check_stored(thinner).delete_horizon_ms == HORIZON
-    assert [record.timestamp_ms for record in iterate(thinner)] == [NOW, NOW + 2]
+    assert [record.timestamp_ms for record in iterate_records(thinner)] == [NOW, NOW + 2]
 
 
 def test_the_horizon_is_for_tombstones_that_are_kept() -> None:
@@ -149,16 +149,16 @@ def test_append_time_stays_the_time_of_all_that_is_kept() -> None:
         after = retain(before, keeping(b"b", b"c"), horizon_ms)
         assert after is not None
         assert check_stored(after).max_timestamp_ms == NOW + 500
-        assert {record.timestamp_ms for record in iterate(after)} == {NOW + 500}
+        assert {record.timestamp_ms for record in iterate_records(after)} == {NOW + 500}
 
 
 def test_extreme_times_survive_a_horizon() -> None:
     times = (-(2**63), 2**63 - 1, -1)
     head = read_header(from_records([Record(body=b"v", timestamp_ms=0)] * 3))
-    before = seal(head, b"".join(encode_record(time, n, b"k", None) for n, time in enumerate(times)))
+    before = build_batch(head, b"".join(encode_record(time, n, b"k", None) for n, time in enumerate(times)))
     after = retain(before, lambda record: True, HORIZON)
     assert after is not None
-    assert [record.timestamp_ms for record in iterate(after)] == list(times)
+    assert [record.timestamp_ms for record in iterate_records(after)] == list(times)
 
 
 def test_a_batch_may_be_thinned_out_again_and_again() -> None:
@@ -170,4 +170,4 @@ def test_a_batch_may_be_thinned_out_again_and_again() -> None:
     assert batch is not None
     header = check_stored(batch)
     assert (header.base_offset, header.last_offset) == (40, 44)
-    assert [(record.offset, record.timestamp_ms) for record in iterate(batch)] == [(44, NOW + 4)]
+    assert [(record.offset, record.timestamp_ms) for record in iterate_records(batch)] == [(44, NOW + 4)]

@@ -16,7 +16,7 @@ PLAIN = BatchHeader(0, 0, -1, 2, 0, 0, 0, 1_700_000_000_000, 1_700_000_000_001, 
 
 def craft(payload: bytes = RECORD, **fields: Any) -> bytearray:
     """A batch with any fields, and the right length, magic and CRC unless told otherwise."""
-    made = batch.seal(
+    made = batch.build_batch(
         PLAIN._replace(**{k: v for k, v in fields.items() if k not in ("length", "magic", "crc")}), payload
     )
     if "length" in fields:
@@ -197,7 +197,7 @@ def test_a_walk_over_zeros_or_a_length_of_zero_ends() -> None:
 def test_a_stamp_places_the_batch_and_leaves_the_rest() -> None:
     log = b"head" + craft()
     stamped = bytearray(log)
-    batch.stamp(stamped, 2**40, 9, 4)
+    batch.stamp_batch(stamped, 2**40, 9, 4)
     header = batch.check(stamped, 4)
     assert (header.base_offset, header.leader_epoch) == (2**40, 9)
     assert stamped[:4] == b"head"
@@ -209,7 +209,7 @@ def test_a_stamp_can_be_had_without_writing() -> None:
     original = b"head" + bytes(craft())
     prefix = batch.stamped_prefix(memoryview(original), 2**40, 9, 4)
     stamped = bytearray(original[4:])
-    batch.stamp(stamped, 2**40, 9)
+    batch.stamp_batch(stamped, 2**40, 9)
     assert prefix + original[20:] == stamped
 
 

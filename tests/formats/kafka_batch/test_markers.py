@@ -4,7 +4,7 @@ import pytest
 
 from trimq.formats.kafka_batch.header import check_stored
 from trimq.formats.kafka_batch.markers import Marker, control_batch, read_control
-from trimq.formats.kafka_batch.records import BadRecord, BatchRecord, iterate
+from trimq.formats.kafka_batch.records import BadRecord, BatchRecord, iterate_records
 
 NOW = 1_700_000_000_000
 
@@ -23,7 +23,7 @@ def test_a_marker_is_what_a_genuine_broker_writes(commit: bool, kind: str) -> No
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_marker_is_read_back(commit: bool) -> None:
-    (record,) = iterate(control_batch(1, 0, 77, commit, NOW, 0))
+    (record,) = iterate_records(control_batch(1, 0, 77, commit, NOW, 0))
     assert read_control(record) == Marker(commit, 77)
 
 

@@ -6,7 +6,14 @@ import pytest
 
 from trimq.formats.kafka_batch.builder import encode_record, from_records
 from trimq.formats.kafka_batch.compression import Codec, compress
-from trimq.formats.kafka_batch.header import BadBatch, BadCount, BatchHeader, TruncatedBatch, seal, stamp_append_time
+from trimq.formats.kafka_batch.header import (
+    BadBatch,
+    BadCount,
+    BatchHeader,
+    TruncatedBatch,
+    build_batch,
+    stamp_append_time,
+)
 from trimq.formats.kafka_batch.records import (
     BadPayload,
     BadRecord,
@@ -15,7 +22,7 @@ from trimq.formats.kafka_batch.records import (
     expand,
     find_max_timestamp,
     find_timestamp,
-    iterate,
+    iterate_records,
     to_records,
     validate_records,
 )
@@ -32,13 +39,15 @@ RECORDS = [
 
 def craft(payload: bytes, count: int = 1, *, attributes: int = 0, base_offset: int = 0, max_ms: int = NOW) -> bytearray:
     """A batch with a right CRC around any payload."""
-    return seal(BatchHeader(base_offset, 0, -1, 2, 0, attributes, count - 1, NOW, max_ms, -1, -1, -1, count), payload)
+    return build_batch(
+        BatchHeader(base_offset, 0, -1, 2, 0, attributes, count - 1, NOW, max_ms, -1, -1, -1, count), payload
+    )
 
 
 @pytest.mark.parametrize("codec", Codec)
 def test_records_come_out_as_they_went_in(codec: Codec) -> None:
     made = b"before" + bytes(from_records(RECORDS, base_offset=100, codec=codec)) + b"after"
-    assert list(iterate(made, 6)) == [
+    assert list(iterate_records(made, 6)) == [
         BatchRecord(100, NOW, b"k", b"v", ((b"h1", b"x"), (b"h1", None), (b"", b""))),
         BatchRecord(101, NOW + 5, None, None, ()),
         BatchRecord(102, NOW - 10, b"", b"", ()),
@@ -48,7 +57,7 @@ def test_records_come_out_as_they_went_in(codec: Codec) -> None:
 def test_records_have_the_append_time_when_the_batch_says_so() -> None:
     made = from_records(RECORDS)
     stamp_append_time(made, NOW + 99)
-    assert [record.timestamp_ms for record in iterate(made)] == [NOW + 99] * 3
+    assert [record.timestamp_ms for record in iterate_records(made)] == [NOW + 99] * 3
 
 
 def test_messages_come_out_in_neutral_words() -> None:
@@ -61,7 +70,7 @@ def test_messages_come_out_in_neutral_words() -> None:
 def test_a_header_name_that_is_not_text_survives_the_way_back() -> None:
     made = craft(encode_record(0, 0, None, b"v", [(b"\xff\xfe", b"x")]))
     (record,) = to_records(made)
-    assert list(iterate(from_records([record]))) == list(iterate(made))
+    assert list(iterate_records(from_records([record]))) == list(iterate_records(made))
 
 
 def test_a_control_batch_holds_no_messages() -> None:
@@ -129,12 +138,12 @@ def test_a_count_that_is_not_the_number_of_records_is_refused(codec: Codec, coun
 def test_every_negative_length_is_null_and_attributes_mean_nothing(payload: bytes) -> None:
     made = craft(payload)
     assert validate_records(made).first_null_key_index == 0
-    assert list(iterate(made)) == [BatchRecord(0, NOW, None, None, ())]
+    assert list(iterate_records(made)) == [BatchRecord(0, NOW, None, None, ())]
 
 
 def test_an_emptied_batch_has_no_records() -> None:
     made = craft(b"", 0)
-    assert list(iterate(made)) == []
+    assert list(iterate_records(made)) == []
     assert validate_records(made) == (-1, -1, None, None, True)
 
 
@@ -142,9 +151,9 @@ def test_a_batch_that_is_cut_is_not_opened() -> None:
     made = from_records(RECORDS)
     for cut in (1, 10, len(made) - 5):
         with pytest.raises(TruncatedBatch):
-            iterate(made[:-cut])
+            iterate_records(made[:-cut])
     with pytest.raises(BadBatch):
-        iterate(made[:8] + b"\x00\x00\x00\x05" + made[12:])
+        iterate_records(made[:8] + b"\x00\x00\x00\x05" + made[12:])
 
 
 @pytest.mark.parametrize("codec", [*list(Codec)[1:], 5, 6, 7])
@@ -160,7 +169,7 @@ def test_a_payload_that_cannot_be_expanded_is_refused(codec: int) -> None:
 def test_a_bomb_is_stopped_by_every_reader(codec: Codec) -> None:
     made = from_records([Record(body=bytes(5_000_000), timestamp_ms=NOW)], codec=codec)
     assert expand(made, max_expanded_bytes=5_000_100)[0].record_count == 1
-    for read in (expand, iterate, to_records, find_max_timestamp):
+    for read in (expand, iterate_records, to_records, find_max_timestamp):
         with pytest.raises(PayloadTooLarge):
             read(made, 0, 1_000_000)
     with pytest.raises(PayloadTooLarge):
@@ -202,7 +211,7 @@ def test_the_first_record_outside_of_the_window_is_named_and_no_time_is_no_offen
     times: list[int], first: int | None
 ) -> None:
     made = from_records([Record(body=b"v", timestamp_ms=NOW + t) for t in times])
-    assert validate_records(made, window_ms=(NOW - 100, NOW + 100)).first_untimely_index == first
+    assert validate_records(made, window_ms=(NOW - 100, NOW + 100)).first_outside_window_index == first
 
 
 def test_records_without_a_time_have_no_latest() -> None:
@@ -220,7 +229,7 @@ def test_a_time_beyond_64_bits_is_refused_from_a_producer_and_wraps_for_a_reader
     made = craft(encode_record(2**63 - 1, 0, None, b"v"))
     with pytest.raises(BadRecord):
         validate_records(made)
-    assert next(iterate(made)).timestamp_ms == NOW + 2**63 - 1 - 2**64
+    assert next(iterate_records(made)).timestamp_ms == NOW + 2**63 - 1 - 2**64
 
 
 @pytest.mark.parametrize("codec", Codec)

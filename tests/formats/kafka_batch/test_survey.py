@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trimq.formats.kafka_batch.builder import encode_record
-from trimq.formats.kafka_batch.survey import TooManyHeaders, survey_records
+from trimq.formats.kafka_batch.survey import TooManyHeaders, scan_records
 from trimq.formats.varints import BadVarint
 
 
@@ -15,7 +15,7 @@ def run_of(count: int, *, value: bytes = b"v" * 100, times: tuple[int, ...] = (0
 @pytest.mark.parametrize("times", [(0,), (5, 1, 7, 7, -3), (1000, 2000), (60, 61, 62, 63, 64, 65)])
 def test_runs_of_equal_records_are_walked_to_their_end(count: int, times: tuple[int, ...]) -> None:
     data = b"".join(run_of(count, times=times))
-    survey = survey_records(data, count)
+    survey = scan_records(data, count)
     assert survey.end == len(data)
     assert (survey.first_null_key_index, survey.offsets_in_order) == (None, True)
     if count:
@@ -40,7 +40,7 @@ def test_runs_of_equal_records_are_walked_to_their_end(count: int, times: tuple[
 def test_one_that_differs_amid_its_equals_is_seen(odd_one, record, field, expected) -> None:  # type: ignore[no-untyped-def]
     records = run_of(120)
     records[odd_one] = record(odd_one)
-    survey = survey_records(b"".join(records), 120)
+    survey = scan_records(b"".join(records), 120)
     assert survey.end == sum(map(len, records))
     assert getattr(survey, field) == expected(odd_one)
 
@@ -53,7 +53,7 @@ def test_a_wrong_length_amid_its_equals_is_seen(odd_one: int, at: int | str) -> 
     places = {"key": bad.index(b"\x06key"), "value": bad.index(b"key") + 3}
     bad[places[at] if isinstance(at, str) else at] ^= 2
     with pytest.raises((BadVarint, IndexError)):
-        survey_records(b"".join(records), 120)
+        scan_records(b"".join(records), 120)
 
 
 @pytest.mark.parametrize("odd_one", [5, 63, 64, 119])
@@ -61,7 +61,7 @@ def test_a_wrong_length_amid_its_equals_is_seen(odd_one: int, at: int | str) -> 
 def test_one_of_another_time_amid_long_times_is_seen(odd_one: int, delta: int, size: int) -> None:
     records = run_of(120, times=(1000,))
     records[odd_one] = encode_record(delta, odd_one, b"key", b"v" * size)
-    survey = survey_records(b"".join(records), 120)
+    survey = scan_records(b"".join(records), 120)
     assert survey.end == sum(map(len, records))
     assert (survey.earliest_delta_ms, survey.latest_delta_ms) == (min(delta, 1000), max(delta, 1000))
     assert survey.latest_offset_delta == (odd_one if delta > 1000 else 0)
@@ -70,28 +70,28 @@ def test_one_of_another_time_amid_long_times_is_seen(odd_one: int, delta: int, s
 @pytest.mark.parametrize("odd_one", [5, 63, 64, 119])
 def test_headers_are_looked_at_in_every_record(odd_one: int) -> None:
     records = [encode_record(0, n, b"key", b"v" * 50, [(b"name", b"content")]) for n in range(120)]
-    assert survey_records(b"".join(records), 120).end == sum(map(len, records))
+    assert scan_records(b"".join(records), 120).end == sum(map(len, records))
     records[odd_one] = records[odd_one].replace(b"\x08name", b"\x0aname")
     with pytest.raises((BadVarint, IndexError)):
-        survey_records(b"".join(records), 120)
+        scan_records(b"".join(records), 120)
 
 
 def test_the_last_record_of_a_run_may_not_be_cut() -> None:
     data = b"".join(run_of(50))
     for cut in (1, 50, 104):
         with pytest.raises((BadVarint, IndexError)):
-            survey_records(data[:-cut], 50)
+            scan_records(data[:-cut], 50)
 
 
 def test_fewer_records_than_there_are_end_early() -> None:
     records = run_of(100)
-    assert survey_records(b"".join(records), 30).end == sum(map(len, records[:30]))
+    assert scan_records(b"".join(records), 30).end == sum(map(len, records[:30]))
 
 
 def test_headers_are_walked_up_to_a_limit() -> None:
     records = b"".join(encode_record(0, n, None, b"v", [(b"h", b"x")] * 4) for n in range(10))
-    assert survey_records(records, 10, 40).end == len(records)
+    assert scan_records(records, 10, 40).end == len(records)
     with pytest.raises(TooManyHeaders):
-        survey_records(records, 10, 39)
+        scan_records(records, 10, 39)
     with pytest.raises(TooManyHeaders):
-        survey_records(encode_record(0, 0, None, None, [(b"", b"")] * 100_000), 1, 1000)
+        scan_records(encode_record(0, 0, None, None, [(b"", b"")] * 100_000), 1, 1000)

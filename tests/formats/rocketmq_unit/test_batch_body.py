@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from trimq.formats.rocketmq_unit.batch_body import Batched, read_batch, write_batch
+from trimq.formats.rocketmq_unit.batch_body import BatchEntry, read_batch, write_batch
 from trimq.formats.rocketmq_unit.unit import BadUnit
 
-MESSAGES = [Batched(0, b"a", b"TAGS\x01A\x02"), Batched(5, b"", b""), Batched(-1, b"c" * 300, b"k\x01v\x02")]
+MESSAGES = [BatchEntry(0, b"a", b"TAGS\x01A\x02"), BatchEntry(5, b"", b""), BatchEntry(-1, b"c" * 300, b"k\x01v\x02")]
 
 
 def test_messages_come_back_in_their_order() -> None:

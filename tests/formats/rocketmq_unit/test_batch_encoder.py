@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trimq.formats.rocketmq_unit.batch_encoder import Lane, Message, checksum, encode_run
+from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget, checksum, encode_batch
 from trimq.formats.rocketmq_unit.hosts import pack_host
-from trimq.formats.rocketmq_unit.unit import MAGIC, MAGIC_LONG_TOPIC, Draft, encode_unit, topic_field
+from trimq.formats.rocketmq_unit.unit import MAGIC, MAGIC_LONG_TOPIC, UnitDraft, encode_unit, topic_field
 
 BORN, STORE, ELSEWHERE = pack_host("10.0.0.1", 77), pack_host("10.0.0.2", 10911), pack_host("10.9.8.7", 99)
 
@@ -22,8 +22,8 @@ class Queue:
         return self.end - 1
 
 
-def lane_of(queue: Queue, topic: bytes, number: int) -> Lane:
-    return Lane(queue.take, number, *topic_field(topic), 0)
+def lane_of(queue: Queue, topic: bytes, number: int) -> QueueTarget:
+    return QueueTarget(queue.take, number, *topic_field(topic), 0)
 
 
 def test_a_run_is_the_units_of_its_messages_one_behind_the_other() -> None:
@@ -31,16 +31,16 @@ def test_a_run_is_the_units_of_its_messages_one_behind_the_other() -> None:
     first, second = Queue(5), Queue(0)
     lanes = lane_of(first, short, 3), lane_of(second, long, 0)
     assert [lane.magic for lane in lanes] == [MAGIC, MAGIC_LONG_TOPIC]
-    run: list[Message] = [
+    run: list[BatchMessage] = [
         (lanes[0], memoryview(b"one"), b"a\x01b\x02", 7, 1, 1000, 2, 65, checksum(b"one"), BORN),
         (lanes[1], b"two" * 100, b"", 0, 0, -1, 0, 0, checksum(b"two" * 100), ELSEWHERE),
         (lanes[0], b"three", b"c\x01d", -1, 0, 2000, 0, 0, checksum(b"three"), ELSEWHERE),
     ]
-    data, places = encode_run(run, 4096, 10_000, 3000, STORE)
+    data, places = encode_batch(run, 4096, 10_000, 3000, STORE)
     drafts = [
-        Draft(short, 3, b"one", b"a\x01b\x02", 7, 1, 1000, BORN, 2),
-        Draft(long, 0, b"two" * 100, b"", 0, 0, -1, ELSEWHERE),
-        Draft(short, 3, b"three", b"c\x01d", -1, 0, 2000, ELSEWHERE),
+        UnitDraft(short, 3, b"one", b"a\x01b\x02", 7, 1, 1000, BORN, 2),
+        UnitDraft(long, 0, b"two" * 100, b"", 0, 0, -1, ELSEWHERE),
+        UnitDraft(short, 3, b"three", b"c\x01d", -1, 0, 2000, ELSEWHERE),
     ]
     assert [offset for offset, _ in places] == [5, 0, 6]
     units = [encode_unit(draft, *place, 3000, STORE) for draft, place in zip(drafts, places, strict=True)]
@@ -53,9 +53,9 @@ def test_a_run_is_the_units_of_its_messages_one_behind_the_other() -> None:
 def test_a_run_ends_where_the_room_does_and_what_has_none_takes_no_offset() -> None:
     queue = Queue(0)
     lane = lane_of(queue, b"t", 0)
-    run: list[Message] = [(lane, b"x" * 10, b"", 0, 0, 0, 0, 0, 0, BORN)] * 3
-    size = len(encode_run(run[:1], 0, 1000, 0, STORE)[0])
+    run: list[BatchMessage] = [(lane, b"x" * 10, b"", 0, 0, 0, 0, 0, 0, BORN)] * 3
+    size = len(encode_batch(run[:1], 0, 1000, 0, STORE)[0])
     for room, count in ((0, 0), (size - 1, 0), (size, 1), (3 * size - 1, 2), (3 * size, 3)):
         queue.end = 0
-        data, places = encode_run(run, 0, room, 0, STORE)
+        data, places = encode_batch(run, 0, room, 0, STORE)
         assert (len(places), len(data), queue.end) == (count, count * size, count)

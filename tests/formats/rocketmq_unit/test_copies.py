@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trimq.formats.rocketmq_unit.copies import read_original
+from trimq.formats.rocketmq_unit.copies import read_copy_source
 from trimq.formats.rocketmq_unit.hosts import pack_host
-from trimq.formats.rocketmq_unit.unit import TRANSACTION_COMMIT, Draft, encode_unit, read_unit
+from trimq.formats.rocketmq_unit.unit import TRANSACTION_COMMIT, UnitDraft, encode_unit, read_unit
 
 V4, V6 = pack_host("10.0.0.1", 77), pack_host("::1", 77)
 
@@ -14,14 +14,14 @@ V4, V6 = pack_host("10.0.0.1", 77), pack_host("::1", 77)
 def unit_of(
     body: bytes = b"body", topic: bytes = b"t", born: bytes = V4, store: bytes = V4, sys_flag: int = 1
 ) -> bytes:
-    return encode_unit(Draft(topic, 3, body, b"a\x01b\x02", 7, sys_flag, 1000, born, 2), 5, 4096, 3000, store)
+    return encode_unit(UnitDraft(topic, 3, body, b"a\x01b\x02", 7, sys_flag, 1000, born, 2), 5, 4096, 3000, store)
 
 
 @pytest.mark.parametrize("body", [b"", b"body", bytes(70_000)])
 def test_what_a_copy_keeps_is_what_a_reader_finds(body: bytes) -> None:
     data = unit_of(body)
     unit = read_unit(data)
-    found = read_original(memoryview(data))
+    found = read_copy_source(memoryview(data))
     assert found is not None
     assert found[:7] == (
         unit.crc, unit.flag, unit.sys_flag, unit.born_ms, unit.born_host, unit.store_ms, unit.reconsume_times,
@@ -43,13 +43,13 @@ def test_what_a_copy_keeps_is_what_a_reader_finds(body: bytes) -> None:
     ],
 )
 def test_units_that_are_unlike_most_are_left_to_others(data: bytes) -> None:
-    assert read_original(memoryview(data)) is None
+    assert read_copy_source(memoryview(data)) is None
 
 
 def test_no_damage_to_its_lengths_makes_more_of_a_unit_than_there_is() -> None:
     data = unit_of()
     for at in range(len(data)):
         for changed in (0, 0x7F, 0xFF):
-            found = read_original(memoryview(data[:at] + bytes([changed]) + data[at + 1 :]))
+            found = read_copy_source(memoryview(data[:at] + bytes([changed]) + data[at + 1 :]))
             if found is not None:
                 assert len(found[7]) + len(found[8]) <= len(data)

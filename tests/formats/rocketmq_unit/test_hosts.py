@@ -6,7 +6,7 @@ import pytest
 
 from trimq.formats.rocketmq_unit.hosts import (
     BadMessageId,
-    MessagePlace,
+    OffsetMessageId,
     offset_message_id,
     pack_host,
     read_message_id,
@@ -18,13 +18,13 @@ from trimq.formats.rocketmq_unit.hosts import (
 def test_an_offset_id_is_the_hosts_and_the_position_in_hexadecimal() -> None:
     id = offset_message_id(pack_host("127.0.0.1", 10911), 0)
     assert id == "7F00000100002A9F0000000000000000"
-    assert read_message_id(id) == MessagePlace("127.0.0.1", 10911, 0)
+    assert read_message_id(id) == OffsetMessageId("127.0.0.1", 10911, 0)
 
 
 def test_an_id_with_an_ipv6_address_has_56_characters() -> None:
     id = offset_message_id(pack_host("fe80::1", 1), 2**40)
     assert len(id) == 56
-    assert read_message_id(id) == MessagePlace("fe80::1", 1, 2**40)
+    assert read_message_id(id) == OffsetMessageId("fe80::1", 1, 2**40)
 
 
 @pytest.mark.parametrize("id", ["", "7F", "G" * 32, "7F " * 10 + "00", "0" * 33])

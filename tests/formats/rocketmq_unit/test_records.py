@@ -7,12 +7,12 @@ import pytest
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.formats.rocketmq_unit.records import from_record, to_record
-from trimq.formats.rocketmq_unit.unit import Draft, encode_unit, read_unit
+from trimq.formats.rocketmq_unit.unit import UnitDraft, encode_unit, read_unit
 from trimq.model import Record
 
 HOST = pack_host("127.0.0.1", 10911)
 BORN = pack_host("10.0.0.7", 5555)
-DRAFT = Draft(b"orders", 3, b"hello", b"KEYS\x01k1 k2\x02TAGS\x01A\x02", 7, 1, 1_700_000_000_000, BORN, 2, 99)
+DRAFT = UnitDraft(b"orders", 3, b"hello", b"KEYS\x01k1 k2\x02TAGS\x01A\x02", 7, 1, 1_700_000_000_000, BORN, 2, 99)
 
 
 def test_a_record_shows_the_message_in_neutral_words() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trimq.formats.rocketmq_unit.hosts import pack_host
-from trimq.formats.rocketmq_unit.schedule import parse_levels, queue_code, read_time
-from trimq.formats.rocketmq_unit.unit import Draft, encode_unit, read_unit
+from trimq.formats.rocketmq_unit.schedule import consume_queue_code, parse_levels, parse_time_ms
+from trimq.formats.rocketmq_unit.unit import UnitDraft, encode_unit, read_unit
 
 HOST = pack_host("127.0.0.1", 1)
 
@@ -27,10 +27,10 @@ def test_levels_are_times_with_units() -> None:
     ],
 )
 def test_the_code_of_a_unit(topic: bytes, queue: int, properties: bytes, code: int) -> None:
-    unit = read_unit(encode_unit(Draft(topic, queue, b"x", properties, 0, 0, 1, HOST), 0, 0, 50, HOST))
-    assert queue_code(unit, (1000, 300_000)) == code
+    unit = read_unit(encode_unit(UnitDraft(topic, queue, b"x", properties, 0, 0, 1, HOST), 0, 0, 50, HOST))
+    assert consume_queue_code(unit, (1000, 300_000)) == code
 
 
 @pytest.mark.parametrize(("text", "time_ms"), [("12", 12), ("", 0), (None, 0), ("-1", 0), ("x", 0), ("9" * 30, 0)])
 def test_what_is_no_time_is_0(text: str | None, time_ms: int) -> None:
-    assert read_time(text) == time_ms
+    assert parse_time_ms(text) == time_ms

@@ -17,23 +17,25 @@ from trimq.formats.rocketmq_unit.unit import (
     LONGEST_SHORT_TOPIC,
     BadUnit,
     BadUnitChecksum,
-    Draft,
     Unit,
+    UnitDraft,
     _read_any_unit,
     check_unit,
     draft_size,
     encode_unit,
     filler,
     filler_size,
-    iterate,
+    iterate_units,
     read_unit,
-    stamp,
+    stamp_unit,
 )
 from trimq.model import Buffer
 
 HOST = pack_host("127.0.0.1", 10911)
 HOST_V6 = pack_host("::1", 10911)
-DRAFT = Draft(b"orders", 3, b"hello", b"TAGS\x01TagA\x02", 7, 1, 1_700_000_000_000, pack_host("10.0.0.7", 5555), 2, 99)
+DRAFT = UnitDraft(
+    b"orders", 3, b"hello", b"TAGS\x01TagA\x02", 7, 1, 1_700_000_000_000, pack_host("10.0.0.7", 5555), 2, 99
+)
 
 
 def test_the_layout_is_that_of_the_genuine_broker() -> None:
@@ -63,7 +65,7 @@ def test_the_hosts_decide_the_flags_that_tell_of_them(born: bytes, store: bytes,
 @pytest.mark.parametrize("born", [HOST, HOST_V6])
 def test_a_unit_can_be_given_another_place(born: bytes) -> None:
     unit = bytearray(encode_unit(DRAFT._replace(born_host=born), 0, 0, 5, HOST))
-    stamp(unit, 8, 9, 10)
+    stamp_unit(unit, 8, 9, 10)
     found = check_unit(unit, position=9)
     assert (found.queue_offset, found.position, found.store_ms, found.born_ms) == (8, 9, 10, DRAFT.born_ms)
 
@@ -106,9 +108,9 @@ def test_the_shortest_unit_has_91_bytes() -> None:
 
 def test_units_follow_each_other() -> None:
     data = b"".join(encode_unit(DRAFT, offset, offset * 112, 1, HOST) for offset in range(3))
-    assert [unit.queue_offset for unit in iterate(data)] == [0, 1, 2]
+    assert [unit.queue_offset for unit in iterate_units(data)] == [0, 1, 2]
     with pytest.raises(BadUnit):
-        list(iterate(data[:-1]))
+        list(iterate_units(data[:-1]))
 
 
 def test_a_filler_says_how_far_the_next_file_is() -> None:

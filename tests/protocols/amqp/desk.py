@@ -16,7 +16,7 @@ from trimq.clock import Clock, ManualTime
 from trimq.config import Amqp, Settings, Storage
 from trimq.core.assembly.core import open_core
 from trimq.errors import ProtocolError, Stopping
-from trimq.formats.amqp_content.field_tables import Table
+from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.formats.amqp_content.property_list import EMPTY, write_properties
 from trimq.metrics import Metrics
 from trimq.protocols.amqp import methods
@@ -24,10 +24,10 @@ from trimq.protocols.amqp.front_end import AmqpFrontEnd
 from trimq.protocols.amqp.wire.handshake import CAPABILITIES
 from trimq.protocols.amqp.wire.method_codec import read_method
 from trimq.protocols.contract import Reply
-from trimq.server.connection.pending_replies import OwedReplies
+from trimq.server.connection.pending_replies import PendingReplies
 from trimq.storage.io.memory_files import MemoryFiles
 
-ALL_CAPABILITIES: Table = dict.fromkeys(CAPABILITIES, True)
+ALL_CAPABILITIES: FieldTable = dict.fromkeys(CAPABILITIES, True)
 PERSISTENT = write_properties(delivery_mode=2)
 
 
@@ -44,7 +44,12 @@ class Desk:
         self.runner.settle()
         self.core.start()
         self.front_end = AmqpFrontEnd(
-            self.core.broker.queueing, self.core.logins, self.clock, self.settings.amqp, random.Random(8), "trimq@test"
+            self.core.broker.queue_api,
+            self.core.authenticator,
+            self.clock,
+            self.settings.amqp,
+            random.Random(8),
+            "trimq@test",
         )
         self.clients: list[Client] = []
 
@@ -89,8 +94,8 @@ class Client:
         self.share = 1 << 30
         """So many events are handled in one turn; the next is when all is settled."""
         self.fault: ProtocolError | None = None
-        self._owed = OwedReplies()
-        self._conversation = desk.front_end.converse(address, self)
+        self._pending_replies = PendingReplies()
+        self._conversation = desk.front_end.open_conversation(address, self)
         desk.clients.append(self)
 
     # -- its outlet
@@ -98,16 +103,16 @@ class Client:
     def send(self, parts: Sequence[Any]) -> None:
         self.sent += b"".join(parts)
 
-    def pause_intake(self, milliseconds: int) -> None:
+    def throttle_reading(self, milliseconds: int) -> None:
         raise AssertionError("there are no quotas here")
 
-    def hold_intake(self) -> None:
+    def hold_reading(self) -> None:
         self.is_held = True
 
-    def resume_intake(self) -> None:
+    def release_reading(self) -> None:
         self.is_held = False
 
-    def expect_silence(self) -> None:
+    def disable_idle_timeout(self) -> None:
         self.may_be_silent = True
 
     def close(self) -> None:
@@ -139,33 +144,33 @@ class Client:
         except ProtocolError as error:
             self.fault = error
             self.is_closed = True
-            self.send(self._conversation.farewell(error))
+            self.send(self._conversation.closing_parts(error))
         self._release()
 
     def _accept(self, reply: Reply) -> None:
-        self._owed.add(reply)
+        self._pending_replies.add(reply)
         reply.watch(self._release)
         self._release()
 
     def _release(self) -> None:
         passes = self.desk.runner.passes
-        for reply in self._owed.take_ready(passes.written, passes.durable):
+        for reply in self._pending_replies.take_ready(passes.written, passes.durable):
             self.send(reply.take())
 
     def relieve(self) -> None:
         """It has read what was sent."""
         self.is_congested = False
-        self._conversation.congestion_ended()
+        self._conversation.on_congestion_end()
 
-    def farewell(self) -> list[Any]:
+    def closing_parts(self) -> list[Any]:
         """What is said when the broker stops."""
-        self.send(self._conversation.farewell(Stopping()))
+        self.send(self._conversation.closing_parts(Stopping()))
         return self.heard()
 
     def lose(self) -> None:
         """The connection is gone."""
         self.is_closed = True
-        self._owed.abandon_all()
+        self._pending_replies.abandon_all()
         self._conversation.closed()
         self.desk.clients.remove(self)
 
@@ -176,7 +181,7 @@ class Client:
         user: str = "guest",
         password: str = "guest",
         vhost: str = "/",
-        capabilities: Table = ALL_CAPABILITIES,
+        capabilities: FieldTable = ALL_CAPABILITIES,
         **tuning: int,
     ) -> None:
         self.feed(b"AMQP\0\0\x09\x01")

@@ -6,31 +6,31 @@ from typing import Any, cast
 
 import pytest
 
-from trimq.core.queues.backlog import NEVER_TRIED
+from trimq.core.queues.backlog import NEVER_DELIVERED
 from trimq.core.queues.unacked import Delivery
-from trimq.formats.amqp_content.content import NEVER, Content, Stored
+from trimq.formats.amqp_content.content import NEVER, Content, StoredContent
 from trimq.protocols.amqp.channel import Channel, Transaction
 
 NOBODY = cast(Any, None)
 
 
 def delivered(size: int) -> Delivery:
-    stored = Stored(0, 0, NEVER, Content(b"", b"key", b"", bytes(size), 0))
-    return Delivery(NOBODY, None, stored, None, b"", NEVER_TRIED, 0)
+    stored = StoredContent(0, 0, NEVER, Content(b"", b"key", b"", bytes(size), 0))
+    return Delivery(NOBODY, None, stored, None, b"", NEVER_DELIVERED, 0)
 
 
 def holding(*sizes: int) -> Channel:
     channel = Channel(1)
-    channel.remember(channel.next_tags(len(sizes)), [delivered(size) for size in sizes], max(sizes))
+    channel.add_unacked(channel.next_tags(len(sizes)), [delivered(size) for size in sizes], max(sizes))
     return channel
 
 
 def test_what_is_settled_counts_no_longer() -> None:
     channel = holding(100, 200, 300)
     before = channel.unacked_bytes
-    assert len(channel.settle(2, is_multiple=True)) == 2
+    assert len(channel.take_unacked(2, is_multiple=True)) == 2
     assert 0 < channel.unacked_bytes < before
-    channel.settle(3, is_multiple=False)
+    channel.take_unacked(3, is_multiple=False)
     assert channel.unacked_bytes == 0
 
 
@@ -39,14 +39,14 @@ def test_what_a_transaction_has_settled_counts_until_its_end(is_committed: bool)
     channel = holding(100, 200, 300)
     before = channel.unacked_bytes
     channel.transaction = transaction = Transaction()
-    channel.settle(2, is_multiple=True)
+    channel.take_unacked(2, is_multiple=True)
     assert channel.unacked_bytes == before
     channel.transaction = None
     if is_committed:
-        channel.finish(transaction.taken)
+        channel.commit_acknowledged(transaction.taken)
         assert 0 < channel.unacked_bytes < before
     else:
-        channel.give_back(transaction.taken)
+        channel.restore_unacked(transaction.taken)
         assert (channel.unacked_bytes, list(channel.unacked)) == (before, [1, 2, 3])
-    channel.take_all()
+    channel.take_all_unacked()
     assert channel.unacked_bytes == 0

@@ -104,7 +104,7 @@ def test_users_enter_their_virtual_hosts_and_do_what_they_may() -> None:
     access = desk.core.broker._access  # there is no verb for it yet
     access.define_user("alice", "secret")
     access.grant(Right("alice", "shop", configure="^mine", write=".*", read="^mine"))
-    desk.core.broker.queueing.namespaces.define("shop")
+    desk.core.broker.queue_api.namespaces.define("shop")
     desk.settle()
     client = desk.client(1, user="alice", password="secret", vhost="shop")
     client.declare(1, "mine")
@@ -388,7 +388,7 @@ def test_who_answers_directly_is_blocked_while_the_broker_takes_too_much_memory(
 
 def test_clients_are_told_that_the_broker_stops() -> None:
     client = Desk().client(1)
-    (close,) = client.farewell()
+    (close,) = client.closing_parts()
     assert (close.reply_code, close.class_id) == (320, 0)
 
 

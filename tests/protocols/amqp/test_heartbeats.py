@@ -9,12 +9,12 @@ from trimq.protocols.amqp.heartbeats import Heartbeats
 class Peer:
     def __init__(self) -> None:
         self.time = ManualTime(10_000)
-        self.receptions = 0
+        self.receive_count = 0
         self.happened: list[tuple[str, int]] = []
         self.heartbeats = Heartbeats(
-            self.time, 2, lambda: self.receptions, lambda: self.note("sent"), lambda: self.note("silent")
+            self.time, 2, lambda: self.receive_count, lambda: self.note("sent"), lambda: self.note("silent")
         )
-        self.receptions += 1  # what opened the connection
+        self.receive_count += 1  # what opened the connection
 
     def note(self, what: str) -> None:
         self.happened.append((what, self.time.now_ms() - 10_000))
@@ -33,7 +33,7 @@ def test_a_silent_client_is_dropped_after_three_intervals() -> None:
 def test_a_client_that_says_anything_stays() -> None:
     peer = Peer()
     for second in range(0, 60, 3):
-        peer.receptions += 1
+        peer.receive_count += 1
         peer.pass_time(second * 1000)
     assert all(what == "sent" for what, _ in peer.happened)
 

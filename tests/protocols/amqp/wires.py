@@ -10,7 +10,7 @@ from trimq.protocols.amqp.wire.connection import AmqpConnection, Phase
 from trimq.protocols.amqp.wire.events import Event
 from trimq.protocols.amqp.wire.frames import BODY, HEADER, METHOD, frame
 from trimq.protocols.amqp.wire.method_codec import write_method
-from trimq.protocols.contract import HeldBytes
+from trimq.protocols.contract import ReceiveMemory
 
 
 def command(channel: int, method: methods.Method) -> bytes:
@@ -28,9 +28,11 @@ def publish(
     return b"".join([command(channel, method), header_frame(channel, len(body), header), *bodies])
 
 
-def running(*channels: int, max_message_bytes: int = 1 << 20, together: HeldBytes | None = None) -> AmqpConnection:
+def running(
+    *channels: int, max_message_bytes: int = 1 << 20, receive_memory: ReceiveMemory | None = None
+) -> AmqpConnection:
     """A connection that is open, with these channels."""
-    connection = AmqpConnection(max_message_bytes, together)
+    connection = AmqpConnection(max_message_bytes, receive_memory)
     connection.phase = Phase.RUNNING
     connection.receive(b"".join(command(channel, methods.ChannelOpen()) for channel in channels))
     assert len(events(connection)) == len(channels)

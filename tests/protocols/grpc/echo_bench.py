@@ -11,17 +11,17 @@ import grpc.aio
 
 from trimq.clock import LoopTime, Timeline
 from trimq.metrics import Counter
-from trimq.protocols.contract import CallerFacts, Parts, Reply, Sink
-from trimq.protocols.grpc.connection import Limits
-from trimq.protocols.grpc.front_end import GrpcDoor
-from trimq.server.connection.buffer_release import Rests
-from trimq.server.connection.durability import Progress
+from trimq.protocols.contract import CallInfo, Parts, Reply, Sink
+from trimq.protocols.grpc.connection import Http2Limits
+from trimq.protocols.grpc.front_end import GrpcTransport
+from trimq.server.connection.buffer_release import BufferReleaser
+from trimq.server.connection.durability import PassProgress
 from trimq.server.connection.limits import SessionLimits, SessionMetrics
 from trimq.server.connection.listener import Listener
 from trimq.server.connection.session import Session
 
 PATIENCE_S = 10
-SMALL = Limits(streams=100, header_bytes=4096, message_bytes=4096, idle_frames=1000, unsent_bytes=1 << 20)
+SMALL = Http2Limits(streams=100, header_bytes=4096, message_bytes=4096, idle_frames=1000, unsent_bytes=1 << 20)
 
 
 class NoGood(Exception):
@@ -53,7 +53,7 @@ class EchoRun:
         self._echo = echo
         self._taken: list[bytes] = []
 
-    def take(self, facts: CallerFacts, raw: bytes) -> bool:
+    def take(self, call_info: CallInfo, raw: bytes) -> bool:
         if raw == b"run into a bug":
             raise ZeroDivisionError
         if raw[:3] != b"run":
@@ -80,20 +80,20 @@ class Echo:
 
     service = "test.Echo"
     calls: tuple[str, ...] = ("Plain", "Parts")
-    streamed_answers: tuple[str, ...] = ("Parts",)
+    server_streaming_calls: tuple[str, ...] = ("Parts",)
     streams: tuple[str, ...] = ("Stream",)
-    heeded = frozenset(("x-mq-client-id", "a", "b-bin"))
+    used_metadata = frozenset(("x-mq-client-id", "a", "b-bin"))
 
     def __init__(self) -> None:
-        self.facts: list[CallerFacts] = []
+        self.call_info: list[CallInfo] = []
         self.held: list[Reply] = []
         self.abandoned = asyncio.Event()
         self.opened: list[EchoStream] = []
         self.gathers = False
         self.taken: list[list[bytes]] = []
 
-    def call(self, method: str, facts: CallerFacts, raw: bytes) -> Reply:
-        self.facts.append(facts)
+    def call(self, method: str, call_info: CallInfo, raw: bytes) -> Reply:
+        self.call_info.append(call_info)
         if raw == b"bad":
             raise NoGood("bad bytes")
         if raw == b"bug":
@@ -104,15 +104,15 @@ class Echo:
             return Reply.when_durable(3, lambda: [b"%d" % (1 // 0)], None)
         if raw == b"wait":
             reply = Reply.later(None, self.abandoned.set)
-            reply.hurry = lambda: reply.resolve([b"in a hurry"])
+            reply.resolve_now = lambda: reply.resolve([b"in a hurry"])
             self.held.append(reply)
             return reply
         return Reply.now([b"a", b"b"] if method == "Parts" else [b"echo " + raw], None)
 
-    def runs(self) -> dict[str, EchoRun]:
+    def call_batches(self) -> dict[str, EchoRun]:
         return {"Plain": EchoRun(self)} if self.gathers else {}
 
-    def open(self, stream: str, facts: CallerFacts, sink: Sink) -> EchoStream:
+    def open(self, stream: str, call_info: CallInfo, sink: Sink) -> EchoStream:
         self.opened.append(EchoStream(sink))
         return self.opened[-1]
 
@@ -123,12 +123,12 @@ class Echo:
 class EchoBench:
     """A listener on a free port and a client of it."""
 
-    def __init__(self, limits: Limits = SMALL, liveness: Timeline | None = None) -> None:
+    def __init__(self, limits: Http2Limits = SMALL, liveness: Timeline | None = None) -> None:
         self.echo = Echo()
-        self.progress = Progress()
+        self.progress = PassProgress()
         self.metrics = SessionMetrics(Counter(), Counter(), Counter())
         self._liveness = LoopTime() if liveness is None else liveness
-        self._door = GrpcDoor(self.echo, limits, self._liveness)
+        self._door = GrpcTransport(self.echo, limits, self._liveness)
         self._limits = SessionLimits(
             pending_replies=1000, held_replies=1000, unsent_bytes=limits.unsent_bytes, idle_ms=600_000
         )
@@ -139,8 +139,8 @@ class EchoBench:
         return Listener("rocketmq_grpc", self._session, 100, Counter())
 
     def _session(self, ended: Callable[[Session], None]) -> Session:
-        rests = Rests(self._liveness)
-        made = Session(self._door, self.progress, self._limits, self.metrics, self._liveness, rests, ended)
+        buffer_releaser = BufferReleaser(self._liveness)
+        made = Session(self._door, self.progress, self._limits, self.metrics, self._liveness, buffer_releaser, ended)
         self.sessions.append(made)
         return made
 

@@ -11,13 +11,22 @@ from protocols.grpc.echo_bench import SMALL, Echo
 
 from trimq.clock import ManualTime, Timeline
 from trimq.model import Buffer
-from trimq.protocols.contract import CallFrontEnd, HeldBytes, Parts, Reply
-from trimq.protocols.grpc.connection import Limits
+from trimq.protocols.contract import CallFrontEnd, Parts, ReceiveMemory, Reply
+from trimq.protocols.grpc.connection import Http2Limits
 from trimq.protocols.grpc.conversation import GrpcConversation
-from trimq.protocols.grpc.frames import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame, window_update
-from trimq.protocols.grpc.front_end import GrpcDoor
+from trimq.protocols.grpc.frames import (
+    ACK,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_BYTES,
+    PREFACE,
+    FrameType,
+    frame,
+    window_update,
+)
+from trimq.protocols.grpc.front_end import GrpcTransport
 from trimq.protocols.grpc.hpack import HeaderDecoder, encode
-from trimq.server.connection.pending_replies import OwedReplies
+from trimq.server.connection.pending_replies import PendingReplies
 
 HEAD = struct.Struct(">IBI")
 
@@ -48,7 +57,7 @@ def request_fields(method: str = "Plain", service: str = "test.Echo", **metadata
 
 
 def headers(number: int, fields: Iterable[tuple[str, bytes]] | None = None, flags: int = END_HEADERS) -> bytes:
-    return frame(Kind.HEADERS, flags, number, encode(request_fields() if fields is None else fields))
+    return frame(FrameType.HEADERS, flags, number, encode(request_fields() if fields is None else fields))
 
 
 def message(raw: bytes, flag: int = 0) -> bytes:
@@ -56,7 +65,7 @@ def message(raw: bytes, flag: int = 0) -> bytes:
 
 
 def data(number: int, raw: bytes, flags: int = END_STREAM) -> bytes:
-    return frame(Kind.DATA, flags, number, raw)
+    return frame(FrameType.DATA, flags, number, raw)
 
 
 def call(number: int, raw: bytes, method: str = "Plain", **metadata: str) -> bytes:
@@ -74,7 +83,7 @@ def word(kind: int, number: int, value: int) -> bytes:
 
 
 def settings(*pairs: tuple[int, int]) -> bytes:
-    return frame(Kind.SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in pairs))
+    return frame(FrameType.SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in pairs))
 
 
 class Answer:
@@ -107,19 +116,19 @@ class Http2Peer:
 
     def __init__(
         self,
-        limits: Limits = SMALL,
+        limits: Http2Limits = SMALL,
         liveness: Timeline | None = None,
         window: int = 1 << 30,
-        together: HeldBytes | None = None,
+        receive_memory: ReceiveMemory | None = None,
         front_end: CallFrontEnd | None = None,
         gathers: bool = False,
     ) -> None:
         self.echo = Echo()
         self.echo.gathers = gathers
         self.liveness = ManualTime(0) if liveness is None else liveness
-        door = GrpcDoor(self.echo if front_end is None else front_end, limits, self.liveness, together)
-        self.conversation: GrpcConversation = door.converse("10.0.0.9:5009", self)
-        self._owed = OwedReplies()
+        door = GrpcTransport(self.echo if front_end is None else front_end, limits, self.liveness, receive_memory)
+        self.conversation: GrpcConversation = door.open_conversation("10.0.0.9:5009", self)
+        self._pending_replies = PendingReplies()
         self._decoder = HeaderDecoder(1 << 20)
         self._unread = bytearray()
         self._window = window
@@ -137,13 +146,13 @@ class Http2Peer:
     def is_congested(self) -> bool:
         return False
 
-    def pause_intake(self, milliseconds: int) -> None: ...
+    def throttle_reading(self, milliseconds: int) -> None: ...
 
-    def hold_intake(self) -> None: ...
+    def hold_reading(self) -> None: ...
 
-    def resume_intake(self) -> None: ...
+    def release_reading(self) -> None: ...
 
-    def expect_silence(self) -> None: ...
+    def disable_idle_timeout(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -153,10 +162,10 @@ class Http2Peer:
         if reply.is_ready(self.durable, self.durable):
             self.send(reply.take())
         else:
-            self._owed.add(reply, self._release)
+            self._pending_replies.add(reply, self._release)
 
     def _release(self) -> None:
-        for reply in self._owed.take_ready(self.durable, self.durable):
+        for reply in self._pending_replies.take_ready(self.durable, self.durable):
             self.send(reply.take())
 
     def moved(self, durable: int) -> None:
@@ -166,7 +175,7 @@ class Http2Peer:
 
     @property
     def owed(self) -> int:
-        return len(self._owed)
+        return len(self._pending_replies)
 
     # -- the client's part
 
@@ -208,19 +217,19 @@ class Http2Peer:
         found = frames_of(bytes(self._unread))
         self._unread.clear()
         for each in found:
-            if each.kind in (Kind.HEADERS, Kind.DATA, Kind.RST_STREAM):
+            if each.kind in (FrameType.HEADERS, FrameType.DATA, FrameType.RST_STREAM):
                 self._read_answer(each)
             else:
                 self.others.append(each)
 
     def _read_answer(self, found: Frame) -> None:
         answer = self.answers.setdefault(found.number, Answer())
-        if found.kind == Kind.RST_STREAM:
+        if found.kind == FrameType.RST_STREAM:
             answer.reset = struct.unpack(">I", found.payload)[0]
             return
         assert not answer.is_ended, "something was sent behind the end"
         answer.is_ended = bool(found.flags & END_STREAM)
-        if found.kind == Kind.DATA:
+        if found.kind == FrameType.DATA:
             answer.data += found.payload
         else:
             assert found.flags & END_HEADERS
@@ -228,8 +237,8 @@ class Http2Peer:
 
     def windows(self, number: int) -> int:
         """How much more may be sent on a stream than at its beginning."""
-        opened = [each for each in self.others if each.kind == Kind.WINDOW_UPDATE and each.number == number]
+        opened = [each for each in self.others if each.kind == FrameType.WINDOW_UPDATE and each.number == number]
         return sum(struct.unpack(">I", each.payload)[0] for each in opened)
 
     def pongs(self) -> Sequence[Frame]:
-        return [each for each in self.others if each.kind == Kind.PING and each.flags & ACK]
+        return [each for each in self.others if each.kind == FrameType.PING and each.flags & ACK]

@@ -12,7 +12,7 @@ from protocols.grpc.http2_peer import Http2Peer, call, data, headers, message, r
 
 from trimq.clock import ManualTime
 from trimq.errors import Stopping
-from trimq.protocols.grpc.frames import END_HEADERS, END_STREAM, Fault, Kind
+from trimq.protocols.grpc.frames import END_HEADERS, END_STREAM, ErrorCode, FrameType
 
 
 def test_calls_under_way_are_answered_as_each_is_ready() -> None:
@@ -56,14 +56,14 @@ def test_a_call_that_is_cancelled_is_given_up() -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"wait"))
     assert peer.owed == 1
-    peer.say(word(Kind.RST_STREAM, 1, Fault.CANCEL))
+    peer.say(word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL))
     assert peer.echo.abandoned.is_set()
     assert (peer.owed, peer.answers) == (0, {})
 
 
 def test_a_write_that_is_cancelled_is_done_but_not_answered() -> None:
     peer = Http2Peer().greet()
-    peer.say(call(1, b"write") + word(Kind.RST_STREAM, 1, Fault.CANCEL))
+    peer.say(call(1, b"write") + word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL))
     assert peer.owed == 1
     peer.moved(3)
     assert (peer.owed, peer.answers) == (0, {})
@@ -103,17 +103,17 @@ def test_a_stream_ends_when_its_time_is_over() -> None:
 def test_how_long_a_caller_waits_is_told_in_six_units(timeout: str, remaining_ms: int | None) -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x", grpc_timeout=timeout, x_mq_client_id="me"))
-    (facts,) = peer.echo.facts
-    assert facts.remaining_ms == (99_999_999 * 3_600_000 if remaining_ms is None else remaining_ms)
-    assert (facts.address, facts.metadata["x-mq-client-id"]) == ("10.0.0.9:5009", "me")
+    (call_info,) = peer.echo.call_info
+    assert call_info.remaining_ms == (99_999_999 * 3_600_000 if remaining_ms is None else remaining_ms)
+    assert (call_info.address, call_info.metadata["x-mq-client-id"]) == ("10.0.0.9:5009", "me")
 
 
 def test_metadata_that_is_said_twice_is_joined_and_bytes_are_left_out() -> None:
     peer = Http2Peer().greet()
     fields = [*request_fields(), ("a", b"1"), ("a", b"2"), ("b-bin", b"AAEC")]
     peer.say(headers(1, fields) + data(1, message(b"x")))
-    assert peer.echo.facts[0].metadata["a"] == "1,2"
-    assert "b-bin" not in peer.echo.facts[0].metadata
+    assert peer.echo.call_info[0].metadata["a"] == "1,2"
+    assert "b-bin" not in peer.echo.call_info[0].metadata
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
@@ -211,7 +211,7 @@ def test_who_does_not_speak_grpc_hears_it_in_http(name: str, value: bytes, statu
     fields = [(key, value if key == name else own) for key, own in request_fields()]
     peer.say(headers(1, fields) + data(1, b"x"))
     assert (peer.answers[1].headers, peer.answers[1].is_ended) == ([{":status": status}], True)
-    assert peer.answers[1].reset == Fault.NO_ERROR
+    assert peer.answers[1].reset == ErrorCode.NO_ERROR
 
 
 def test_an_answer_that_cannot_be_made_is_the_front_ends_own(caplog: pytest.LogCaptureFixture) -> None:
@@ -248,7 +248,7 @@ def test_what_follows_a_bad_word_on_a_stream_is_not_heard() -> None:
 
 def test_a_stream_that_its_client_resets_is_closed() -> None:
     peer = Http2Peer().greet()
-    peer.say(headers(1, request_fields("Stream")) + word(Kind.RST_STREAM, 1, Fault.CANCEL))
+    peer.say(headers(1, request_fields("Stream")) + word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL))
     assert peer.echo.opened[0].is_closed
     peer.echo.opened[0].sink([b"to nobody"])
     peer.read()
@@ -259,7 +259,7 @@ def test_a_connection_that_is_gone_leaves_nothing_behind() -> None:
     time = ManualTime(0)
     peer = Http2Peer(liveness=time).greet()
     peer.say(headers(1, request_fields("Stream", grpc_timeout="9S")) + call(3, b"wait", grpc_timeout="9S"))
-    peer._owed.abandon_all()  # as a session does first
+    peer._pending_replies.abandon_all()  # as a session does first
     assert peer.echo.abandoned.is_set()
     peer.echo.abandoned.clear()
     peer.conversation.closed()
@@ -273,10 +273,10 @@ def test_a_connection_that_is_gone_leaves_nothing_behind() -> None:
 def test_a_stop_ends_the_streams_and_leaves_calls_to_their_answers() -> None:
     peer = Http2Peer().greet()
     peer.say(headers(1, request_fields("Stream")) + call(3, b"wait"))
-    last_words = peer.conversation.farewell(Stopping())
+    last_words = peer.conversation.closing_parts(Stopping())
     peer.echo.held[0].resolve([b"there"])
     peer.send(last_words)
     peer.read()
     assert (peer.answers[1].status, peer.answers[1].headers[-1]["grpc-message"]) == ("14", "the broker stops")
     assert peer.answers[3].messages == [b"there"]
-    assert peer.others[-1].kind == Kind.GOAWAY
+    assert peer.others[-1].kind == FrameType.GOAWAY

@@ -28,9 +28,9 @@ from trimq.protocols.grpc.frames import (
     END_STREAM,
     FRAME_BYTES,
     PADDED,
-    BrokenConnection,
-    Fault,
-    Kind,
+    ErrorCode,
+    FrameType,
+    Http2ConnectionError,
     frame,
     window_update,
 )
@@ -40,7 +40,7 @@ LARGE = SMALL._replace(message_bytes=8 << 20)
 
 
 def held_bytes(peer: Http2Peer) -> int:
-    return peer.conversation._http2.outflow.held_bytes
+    return peer.conversation._http2.send_window.held_bytes
 
 
 # -- out
@@ -86,7 +86,7 @@ def test_frames_are_as_long_as_the_peer_allows() -> None:
     peer.feed(call(1, b"wait"))
     peer.read()
     peer.echo.held[0].resolve([b"y" * 60_000])
-    sizes = [len(each.payload) for each in frames_of(bytes(peer._unread)) if each.kind == Kind.DATA]
+    sizes = [len(each.payload) for each in frames_of(bytes(peer._unread)) if each.kind == FrameType.DATA]
     assert sizes == [50_000, 10_005]
 
 
@@ -95,20 +95,20 @@ def test_a_slow_reader_is_answered_nothing_more_until_it_has_read() -> None:
     for number in range(1, 101, 2):
         peer.say(call(number, b"x" * 3000))
     assert held_bytes(peer) < 10_000 + 3010
-    assert len(peer.echo.facts) < 10, "the others were not even asked"
+    assert len(peer.echo.call_info) < 10, "the others were not even asked"
     peer.say(settings((4, 1 << 20)))
     peer.say(window_update(0, 1 << 20))
     assert [peer.answers[number].status for number in range(1, 101, 2)] == ["0"] * 50
-    assert (len(peer.echo.facts), held_bytes(peer)) == (50, 0)
+    assert (len(peer.echo.call_info), held_bytes(peer)) == (50, 0)
 
 
 def test_who_waits_behind_a_slow_reader_may_give_up() -> None:
     peer = Http2Peer(LARGE._replace(unsent_bytes=1024), window=10).greet()
     peer.say(call(1, b"x" * 3000) + call(3, b"y") + call(5, b""))
-    peer.say(word(Kind.RST_STREAM, 3, Fault.CANCEL))
-    peer.say(word(Kind.RST_STREAM, 1, Fault.CANCEL))
+    peer.say(word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
+    peer.say(word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL))
     assert held_bytes(peer) == 0
-    assert len(peer.echo.facts) == 2, "of the one that gave up nobody was asked"
+    assert len(peer.echo.call_info) == 2, "of the one that gave up nobody was asked"
     assert peer.answers[5].messages == [b"echo "]
 
 
@@ -136,7 +136,7 @@ def test_a_stream_that_ended_while_it_was_not_read_ends_behind_what_was_said() -
     peer.echo.opened[0].sink([b"too late"])
     peer.say(settings((4, 1000)))
     assert (peer.answers[1].messages, peer.answers[1].status) == ([b"echo 1"], "3")
-    assert peer.answers[1].reset == Fault.NO_ERROR
+    assert peer.answers[1].reset == ErrorCode.NO_ERROR
 
 
 # -- in
@@ -204,8 +204,8 @@ def test_room_is_given_back_when_a_long_message_is_given_up() -> None:
     begun = message(b"x" * 900_000)[:1000]
     peer.say(headers(1) + data(1, begun, 0) + headers(3) + data(3, begun, 0))
     assert (peer.windows(1) > 0, peer.windows(3)) == (True, 0)
-    peer.say(headers(5) + data(5, begun, 0) + word(Kind.RST_STREAM, 3, Fault.CANCEL))
-    peer.say(word(Kind.RST_STREAM, 1, Fault.CANCEL))
+    peer.say(headers(5) + data(5, begun, 0) + word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
+    peer.say(word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL))
     assert STREAM_WINDOW + peer.windows(5) == 900_005 + 256
 
 
@@ -219,7 +219,7 @@ def test_padding_does_not_use_up_the_room_of_a_message() -> None:
         sent += len(payload)
         is_last = at + 1000 >= len(whole)
         assert STREAM_WINDOW + peer.windows(1) >= sent
-        peer.say(frame(Kind.DATA, PADDED | (END_STREAM if is_last else 0), 1, payload))
+        peer.say(frame(FrameType.DATA, PADDED | (END_STREAM if is_last else 0), 1, payload))
     assert peer.answers[1].status == "0"
 
 
@@ -241,13 +241,13 @@ def test_who_sends_without_room_ends_its_stream() -> None:
     peer.say(headers(1) + data(1, whole[:1000], 0) + headers(3))
     for piece in pieces(3, whole)[:5]:
         peer.say(piece, piece=30_000)
-    assert (peer.answers[3].reset, 1 in peer.answers) == (Fault.FLOW_CONTROL_ERROR, False)
+    assert (peer.answers[3].reset, 1 in peer.answers) == (ErrorCode.FLOW_CONTROL_ERROR, False)
 
 
 def test_more_than_the_connections_window_is_a_fault() -> None:
-    intake = Http2Peer(LARGE).greet().conversation._http2.intake
-    with pytest.raises(BrokenConnection, match="more was sent than the connection's window allows"):
-        intake.take(CONNECTION_WINDOW + 1)
+    receive_window = Http2Peer(LARGE).greet().conversation._http2.receive_window
+    with pytest.raises(Http2ConnectionError, match="more was sent than the connection's window allows"):
+        receive_window.take(CONNECTION_WINDOW + 1)
 
 
 @given(
@@ -281,8 +281,8 @@ def test_calls_that_give_up_behind_a_slow_reader_are_not_kept() -> None:
     peer = Http2Peer(LARGE._replace(unsent_bytes=1024), window=10).greet()
     peer.say(call(1, b"x" * 2000))
     for number in range(3, 103, 2):
-        peer.say(call(number, b"x" * 5000) + word(Kind.RST_STREAM, number, Fault.CANCEL))
-    assert not peer.conversation._postponed
+        peer.say(call(number, b"x" * 5000) + word(FrameType.RST_STREAM, number, ErrorCode.CANCEL))
+    assert not peer.conversation._deferred
 
 
 def test_what_is_asked_by_a_slow_reader_is_bounded_too() -> None:
@@ -291,10 +291,10 @@ def test_what_is_asked_by_a_slow_reader_is_bounded_too() -> None:
     for number in (3, 5, 7):
         peer.say(call(number, b"y" * 4000))
     assert [number for number in (3, 5, 7) if number in peer.answers] == [7]
-    assert peer.answers[7].reset == Fault.REFUSED_STREAM  # it may be asked again
+    assert peer.answers[7].reset == ErrorCode.REFUSED_STREAM  # it may be asked again
     peer.say(settings((4, 1 << 20)) + window_update(0, 1 << 20))
     assert [len(peer.answers[number].messages) for number in (1, 3, 5)] == [1, 1, 1]
-    assert len(peer.echo.facts) == 3
+    assert len(peer.echo.call_info) == 3
 
 
 def test_long_messages_whose_calls_do_not_end_are_not_collected() -> None:

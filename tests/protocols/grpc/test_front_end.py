@@ -12,18 +12,18 @@ import pytest
 from protocols.grpc.echo_bench import PATIENCE_S, SMALL, EchoBench, with_bench
 from protocols.grpc.http2_peer import call, frames_of, headers, request_fields, settings
 
-from trimq.errors import StartMistake
-from trimq.protocols.grpc.frames import PREFACE, Fault, Kind, window_update
+from trimq.errors import StartupError
+from trimq.protocols.grpc.frames import PREFACE, ErrorCode, FrameType, window_update
 
 
 def test_a_call_is_handed_over_with_who_made_it() -> None:
     async def check(bench: EchoBench) -> None:
         assert await bench.ask(b"x", metadata=[("x-mq-client-id", "me"), ("raw-bin", b"\xff")]) == b"echo x"
-        (facts,) = bench.echo.facts
-        assert facts.address.startswith("127.0.0.1:")
-        assert facts.metadata["x-mq-client-id"] == "me"
-        assert facts.remaining_ms is not None
-        assert 0 < facts.remaining_ms <= PATIENCE_S * 1100  # on its way it is rounded up
+        (call_info,) = bench.echo.call_info
+        assert call_info.address.startswith("127.0.0.1:")
+        assert call_info.metadata["x-mq-client-id"] == "me"
+        assert call_info.remaining_ms is not None
+        assert 0 < call_info.remaining_ms <= PATIENCE_S * 1100  # on its way it is rounded up
         assert bench.metrics.requests.value == 1
 
     with_bench(check)
@@ -40,11 +40,11 @@ def test_an_answer_of_several_messages_comes_in_its_order() -> None:
 def test_what_was_written_is_answered_when_it_is_durable() -> None:
     async def check(bench: EchoBench) -> None:
         asked = asyncio.ensure_future(bench.ask(b"write"))
-        await bench.until(lambda: len(bench.echo.facts) == 1)
-        bench.progress.moved(3, 2)
+        await bench.until(lambda: len(bench.echo.call_info) == 1)
+        bench.progress.advance(3, 2)
         assert await bench.ask(b"meanwhile") == b"echo meanwhile"
         assert not asked.done()
-        bench.progress.moved(3, 3)
+        bench.progress.advance(3, 3)
         assert await asked == b"durable"
 
     with_bench(check)
@@ -170,7 +170,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             bench = EchoBench()
-            with pytest.raises(StartMistake, match=f"port {port} on 127.0.0.1 is taken by another program"):
+            with pytest.raises(StartupError, match=f"port {port} on 127.0.0.1 is taken by another program"):
                 await bench.listener.start("127.0.0.1", port)
 
     asyncio.run(check())
@@ -178,7 +178,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
 
 def test_two_listeners_do_not_share_a_port() -> None:
     async def check(bench: EchoBench) -> None:
-        with pytest.raises(StartMistake, match="is taken"):
+        with pytest.raises(StartupError, match="is taken"):
             await bench.make_listener().start("127.0.0.1", bench.listener.port)
 
     with_bench(check)
@@ -203,7 +203,10 @@ def test_garbage_is_told_so_and_harms_nobody_else() -> None:
         writer.write(PREFACE + b"\xff" * 100)
         async with asyncio.timeout(PATIENCE_S):
             sent = frames_of(await reader.read())
-        assert (sent[-1].kind, sent[-1].payload[4:8]) == (Kind.GOAWAY, bytes((0, 0, 0, Fault.FRAME_SIZE_ERROR)))
+        assert (sent[-1].kind, sent[-1].payload[4:8]) == (
+            FrameType.GOAWAY,
+            bytes((0, 0, 0, ErrorCode.FRAME_SIZE_ERROR)),
+        )
         assert await bench.ask(b"x") == b"echo x"
         writer.close()
         await writer.wait_closed()
@@ -261,11 +264,11 @@ def test_who_reads_nothing_is_held_little_for() -> None:
             writer.write(call(number, b"x" * 4000))
         http2 = bench.sessions[0]._conversation._http2  # type: ignore[attr-defined]
         await bench.until(lambda: http2._last == 199)
-        assert http2.outflow.held_bytes <= 20_000 + 4010
-        assert len(bench.echo.facts) < 10
+        assert http2.send_window.held_bytes <= 20_000 + 4010
+        assert len(bench.echo.call_info) < 10
         assert await bench.ask(b"x") == b"echo x"
         writer.write(settings((4, 1 << 20)) + window_update(0, 1 << 20))
-        await bench.until(lambda: len(bench.echo.facts) == 101 and not http2.streams)
+        await bench.until(lambda: len(bench.echo.call_info) == 101 and not http2.streams)
         received = bytearray()
         async with asyncio.timeout(PATIENCE_S):
             while received.count(b"grpc-status") < 100:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocols.grpc.huffman_encoder import encoded
 
-from trimq.protocols.grpc.frames import BrokenConnection
+from trimq.protocols.grpc.frames import Http2ConnectionError
 from trimq.protocols.grpc.hpack import _STATIC, HeaderDecoder, encode
 
 REQUESTS = [
@@ -47,7 +47,7 @@ def test_what_is_not_to_be_remembered_is_not() -> None:
     reading = decoder()
     assert reading.decode(bytes.fromhex("040c2f73616d706c652f70617468")).fields == ((":path", "/sample/path"),)
     assert reading.decode(bytes.fromhex("100870617373776f726406736563726574")).fields == (("password", "secret"),)
-    with pytest.raises(BrokenConnection, match="no header has the number 62"):
+    with pytest.raises(Http2ConnectionError, match="no header has the number 62"):
         reading.decode(b"\xbe")
 
 
@@ -65,7 +65,7 @@ def test_the_oldest_is_forgotten_when_the_table_is_full() -> None:
         "name098",
         "name097",
     ]
-    with pytest.raises(BrokenConnection):
+    with pytest.raises(Http2ConnectionError):
         reading.decode(bytes([0x80 | 65]))
 
 
@@ -73,7 +73,7 @@ def test_a_field_larger_than_the_table_empties_it() -> None:
     reading = decoder()
     reading.decode(remembered("a", "b"))
     assert reading.decode(remembered("c", "x" * 5000)).fields == (("c", "x" * 5000),)
-    with pytest.raises(BrokenConnection):
+    with pytest.raises(Http2ConnectionError):
         reading.decode(b"\xbe")
 
 
@@ -81,7 +81,7 @@ def test_a_peer_may_shrink_the_table_and_let_it_grow_again() -> None:
     reading = decoder()
     reading.decode(remembered("a", "b"))
     reading.decode(b"\x20\x3f\xe1\x1f")  # to nothing, then to 4096
-    with pytest.raises(BrokenConnection):
+    with pytest.raises(Http2ConnectionError):
         reading.decode(b"\xbe")
     reading.decode(remembered("c", "d"))
     assert reading.decode(b"\xbe").fields == (("c", "d"),)
@@ -136,7 +136,7 @@ def test_fields_beyond_the_limit_are_dropped_and_the_table_goes_on() -> None:
     ],
 )
 def test_what_is_no_block_is_refused(raw: str, said: str) -> None:
-    with pytest.raises(BrokenConnection, match=said):
+    with pytest.raises(Http2ConnectionError, match=said):
         decoder().decode(bytes.fromhex(raw))
 
 
@@ -156,7 +156,7 @@ def test_any_bytes_are_fields_or_a_fault_and_the_table_stays_small(blocks: list[
     for block in blocks:
         try:
             found = reading.decode(block)
-        except BrokenConnection:
+        except Http2ConnectionError:
             return
         assert sum(len(name) + len(value) + 32 for name, value in found.fields) <= 200
         table = reading._fields[62 + 128 :]
@@ -172,25 +172,25 @@ class Encoder:
     def __init__(self) -> None:
         self._table: list[tuple[str, str]] = []
 
-    def field(self, field: tuple[str, str], way: str, is_packed: bool) -> bytes:
+    def field(self, field: tuple[str, str], way: str, is_compressed: bool) -> bytes:
         numbered = [*_STATIC, *self._table]
         if way == "number" and field in numbered:
             return written(0x80, 0x7F, numbered.index(field) + 1)
         first, mask = {"plain": (0, 0x0F), "secret": (0x10, 0x0F)}.get(way, (0x40, 0x3F))
         names = [name for name, _ in numbered]
         index = names.index(field[0]) + 1 if field[0] in names else 0
-        raw = written(first, mask, index) + (b"" if index else self._text(field[0], is_packed))
+        raw = written(first, mask, index) + (b"" if index else self._text(field[0], is_compressed))
         if mask == 0x3F:
             self._table.insert(0, field)
             while sum(len(name) + len(value) + 32 for name, value in self._table) > 4096:
                 self._table.pop()
-        return raw + self._text(field[1], is_packed)
+        return raw + self._text(field[1], is_compressed)
 
-    def _text(self, text: str, is_packed: bool) -> bytes:
+    def _text(self, text: str, is_compressed: bool) -> bytes:
         raw = text.encode("latin-1")
-        if is_packed:
+        if is_compressed:
             raw = encoded(raw)
-        return written(0x80 if is_packed else 0, 0x7F, len(raw)) + raw
+        return written(0x80 if is_compressed else 0, 0x7F, len(raw)) + raw
 
 
 def written(first: int, mask: int, number: int) -> bytes:
@@ -266,7 +266,7 @@ def test_damaged_blocks_are_read_as_by_one_who_remembers_no_block(
 def read_or_refused(reading: HeaderDecoder, raw: bytes) -> object:
     try:
         found = reading.decode(raw)
-    except BrokenConnection as error:
+    except Http2ConnectionError as error:
         return str(error)
     return found.fields, found.is_too_long, found.long_bytes
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimq.protocols.grpc.hpack import Field, HeaderBlock
-from trimq.protocols.grpc.request_headers import HeadReader, Method, NotGrpc, NotHttp
-from trimq.protocols.grpc.statuses import Rejection
+from trimq.protocols.grpc.request_headers import CallHeaderReader, GrpcMethod, NotGrpc, NotHttp
+from trimq.protocols.grpc.statuses import CallRejected
 
-METHODS = {"/s/Send": Method("Send", False), "/s/Talk": Method("Talk", True)}
+METHODS = {"/s/Send": GrpcMethod("Send", False), "/s/Talk": GrpcMethod("Talk", True)}
 HEEDED = frozenset(("x-mq-request-id", "trace-bin", "x"))
 CALL: list[Field] = [
     (":method", "POST"),
@@ -41,17 +41,17 @@ OTHERS: list[Field] = [
 ]
 
 
-def told(reader: HeadReader, fields: list[Field]) -> object:
+def told(reader: CallHeaderReader, fields: list[Field]) -> object:
     try:
         head = reader.read(HeaderBlock(tuple(fields), False))
-    except (NotHttp, NotGrpc, Rejection) as error:
+    except (NotHttp, NotGrpc, CallRejected) as error:
         return type(error), str(error)
-    facts = head.facts
-    return head.method, head.is_packed, facts.address, dict(facts.metadata), facts.remaining_ms
+    call_info = head.call_info
+    return head.method, head.is_compressed, call_info.address, dict(call_info.metadata), call_info.remaining_ms
 
 
-def reader() -> HeadReader:
-    return HeadReader(METHODS, "127.0.0.1:1", 1000, HEEDED)
+def reader() -> CallHeaderReader:
+    return CallHeaderReader(METHODS, "127.0.0.1:1", 1000, HEEDED)
 
 
 @st.composite
@@ -81,7 +81,10 @@ def test_calls_that_differ_in_an_id_and_a_time_have_their_own() -> None:
     for number in range(3):
         fields = [*CALL[:-2], ("grpc-timeout", f"{number}S"), ("x-mq-request-id", f"id {number}")]
         head = one.read(HeaderBlock(tuple(fields), False))
-        assert (head.facts.remaining_ms, head.facts.metadata["x-mq-request-id"]) == (number * 1000, f"id {number}")
+        assert (head.call_info.remaining_ms, head.call_info.metadata["x-mq-request-id"]) == (
+            number * 1000,
+            f"id {number}",
+        )
 
 
 def test_calls_that_differ_in_nothing_that_is_heeded_share_their_facts() -> None:
@@ -91,20 +94,20 @@ def test_calls_that_differ_in_nothing_that_is_heeded_share_their_facts() -> None
         [(":authority", "here"), ("trace", "2"), ("x-time", "2")],
     )
     first, second = (one.read(HeaderBlock((*CALL[:3], more[0], *CALL[3:], *more[1:]), False)) for more in ids)
-    assert first.facts is second.facts
-    assert first.facts.metadata == {"x-mq-request-id": "one"}
+    assert first.call_info is second.call_info
+    assert first.call_info.metadata == {"x-mq-request-id": "one"}
     heads = [
         one.read(HeaderBlock((*CALL[:-2], ("grpc-timeout", f"{wait}u"), CALL[-1]), False)) for wait in (2999, 2001)
     ]
-    assert heads[0].facts is heads[1].facts
-    assert heads[0].facts.remaining_ms == 2
+    assert heads[0].call_info is heads[1].call_info
+    assert heads[0].call_info.remaining_ms == 2
 
 
 def test_what_is_kept_of_times_to_wait_is_bounded() -> None:
     one = reader()
     for wait in range(500):
         head = one.read(HeaderBlock((*CALL[:-2], ("grpc-timeout", f"{wait}m"), CALL[-1]), False))
-        assert head.facts.remaining_ms == wait
+        assert head.call_info.remaining_ms == wait
     assert all(len(known.by_time) <= 16 for known in one._known.values())
 
 
@@ -126,7 +129,7 @@ def test_a_time_that_comes_again_is_not_taken_for_the_one_before() -> None:
     one = reader()
     for wait in (1, 2, 1):
         head = one.read(HeaderBlock((*CALL[:-2], ("grpc-timeout", f"{wait}S"), CALL[-1]), False))
-        assert head.facts.remaining_ms == wait * 1000
+        assert head.call_info.remaining_ms == wait * 1000
 
 
 def test_long_headers_are_not_kept_in_the_place_of_short_ones() -> None:

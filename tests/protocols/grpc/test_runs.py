@@ -10,9 +10,9 @@ from protocols.grpc.http2_peer import Http2Peer, call, data, headers, message, r
 
 from trimq.clock import ManualTime
 from trimq.errors import Stopping
-from trimq.protocols.contract import HeldBytes
+from trimq.protocols.contract import ReceiveMemory
 from trimq.protocols.grpc.calls import Asked, AskedTogether
-from trimq.protocols.grpc.frames import BrokenConnection, Fault, Kind, frame, window_update
+from trimq.protocols.grpc.frames import ErrorCode, FrameType, Http2ConnectionError, frame, window_update
 
 
 def peer_of(**given: int) -> Http2Peer:
@@ -46,7 +46,7 @@ def test_a_call_that_is_special_is_made_alone_where_it_stands() -> None:
     peer = peer_of()
     peer.say(call(1, b"run 1") + call(3, b"x") + call(5, b"run 5") + call(7, b"run into a bug") + call(9, b"bug"))
     assert peer.echo.taken == [[b"run 1"], [b"run 5"]]
-    assert len(peer.echo.facts) == 3
+    assert len(peer.echo.call_info) == 3
     peer.moved(3)
     assert said(peer) == {
         1: [b"echo run 1"],
@@ -76,9 +76,11 @@ def test_callers_that_wait_differently_long_are_answered_together() -> None:
 
 def test_who_gives_up_one_of_a_run_is_not_answered_that_one() -> None:
     peer = peer_of()
-    peer.say(call(1, b"run 1") + call(3, b"run 3") + word(Kind.RST_STREAM, 1, Fault.CANCEL) + call(5, b"run 5"))
+    peer.say(
+        call(1, b"run 1") + call(3, b"run 3") + word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL) + call(5, b"run 5")
+    )
     assert peer.echo.taken == [[b"run 1", b"run 3"], [b"run 5"]]
-    peer.say(word(Kind.RST_STREAM, 5, Fault.CANCEL))
+    peer.say(word(FrameType.RST_STREAM, 5, ErrorCode.CANCEL))
     peer.moved(3)
     assert (peer.owed, said(peer)) == (0, {3: [b"echo run 3"]})
 
@@ -100,11 +102,11 @@ def test_answers_of_a_run_wait_for_the_window_of_the_connection() -> None:
     peer.moved(3)
     ended = [number for number, answer in peer.answers.items() if answer.is_ended]
     assert ended == [*numbers][: 65_535 // (len(raw) + 10)]
-    assert peer.conversation._http2.outflow.held_bytes
+    assert peer.conversation._http2.send_window.held_bytes
     peer.say(window_update(0, 65_535))
     assert said(peer) == {number: [b"echo " + raw] for number in numbers}
     assert {answer.status for answer in peer.answers.values()} == {"0"}
-    assert peer.conversation._http2.outflow.held_bytes == 0
+    assert peer.conversation._http2.send_window.held_bytes == 0
 
 
 def test_an_answer_of_a_run_waits_for_its_own_window_and_no_other_does() -> None:
@@ -118,8 +120,8 @@ def test_an_answer_of_a_run_waits_for_its_own_window_and_no_other_does() -> None
 
 def test_who_leaves_unread_what_it_was_answered_is_answered_nothing_more_until_it_has_read() -> None:
     peer = Http2Peer(SMALL._replace(unsent_bytes=1000), window=65_535, gathers=True).greet()
-    peer.say(headers(1, request_fields()) + data(1, message(b"x" * 4000)) + word(Kind.WINDOW_UPDATE, 0, 1))
-    peer.conversation._http2.outflow.window = 0
+    peer.say(headers(1, request_fields()) + data(1, message(b"x" * 4000)) + word(FrameType.WINDOW_UPDATE, 0, 1))
+    peer.conversation._http2.send_window.window = 0
     peer.say(call(3, b"x" * 2000) + call(5, b"run 5") + call(7, b"run 7"))
     assert peer.echo.taken == []
     peer.say(window_update(0, 100_000))
@@ -140,8 +142,8 @@ def test_a_run_over_which_we_stumble_is_answered_with_that(raw: bytes) -> None:
 
 def test_what_came_before_broken_frames_is_done() -> None:
     peer = peer_of()
-    with pytest.raises(BrokenConnection):
-        peer.say(call(1, b"run 1") + call(3, b"run 3") + frame(Kind.PING, 0, 0, b"short"))
+    with pytest.raises(Http2ConnectionError):
+        peer.say(call(1, b"run 1") + call(3, b"run 3") + frame(FrameType.PING, 0, 0, b"short"))
     assert peer.echo.taken == [[b"run 1", b"run 3"]]
     peer.moved(3)
     assert list(said(peer)) == [1, 3]
@@ -163,34 +165,34 @@ RAWS = st.sampled_from([b"run", b"run 2", b"x", b"write", b"bug", b"bad", b"run 
 def test_whatever_comes_together_is_answered_as_if_each_had_come_alone(
     calls: list[tuple[bytes, bool]], piece: int
 ) -> None:
-    together, alone = Http2Peer(gathers=True).greet(), Http2Peer().greet()
-    for peer in (together, alone):
+    receive_memory, alone = Http2Peer(gathers=True).greet(), Http2Peer().greet()
+    for peer in (receive_memory, alone):
         said_to = b"".join(
-            call(2 * at + 1, raw) + (word(Kind.RST_STREAM, 2 * at + 1, Fault.CANCEL) if is_given_up else b"")
+            call(2 * at + 1, raw) + (word(FrameType.RST_STREAM, 2 * at + 1, ErrorCode.CANCEL) if is_given_up else b"")
             for at, (raw, is_given_up) in enumerate(calls)
         )
         peer.say(said_to, piece)
         peer.moved(3)
     gone = {2 * at + 1 for at, (_, is_given_up) in enumerate(calls) if is_given_up}
-    for number in {*together.answers, *alone.answers} - gone:
-        got, expected = together.answers[number], alone.answers[number]
+    for number in {*receive_memory.answers, *alone.answers} - gone:
+        got, expected = receive_memory.answers[number], alone.answers[number]
         assert (got.headers, got.messages, got.is_ended) == (expected.headers, expected.messages, expected.is_ended)
-    assert together.owed == alone.owed == 0
-    assert not together.conversation._http2.streams
+    assert receive_memory.owed == alone.owed == 0
+    assert not receive_memory.conversation._http2.streams
 
 
 def test_a_long_call_behind_a_run_is_counted_until_its_turn_comes() -> None:
-    together = HeldBytes()
-    peer = Http2Peer(SMALL._replace(message_bytes=1 << 20), gathers=True, together=together).greet()
+    receive_memory = ReceiveMemory()
+    peer = Http2Peer(SMALL._replace(message_bytes=1 << 20), gathers=True, receive_memory=receive_memory).greet()
     taking, peer.conversation.next_event = peer.conversation.next_event, lambda: None  # type: ignore[method-assign]
     peer.feed(call(1, b"run 1") + call(3, b"x" * 10_000))
     event = taking()
     assert isinstance(event, AskedTogether)
-    assert together.count == 10_000
+    assert receive_memory.count == 10_000
     peer.conversation.handle(event)
     following = taking()
     assert isinstance(following, Asked)
-    assert (len(following.raw), together.count) == (10_000, 0)
+    assert (len(following.raw), receive_memory.count) == (10_000, 0)
 
 
 @pytest.mark.parametrize("is_stopping", [True, False])
@@ -201,8 +203,12 @@ def test_a_call_that_was_read_and_not_made_is_refused_when_its_connection_ends(i
     event = next_event()
     assert type(event) is AskedTogether
     assert len(event.streams) == 1
-    peer.send(peer.conversation.farewell(Stopping() if is_stopping else BrokenConnection(Fault.PROTOCOL_ERROR, "")))
+    peer.send(
+        peer.conversation.closing_parts(
+            Stopping() if is_stopping else Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "")
+        )
+    )
     peer.moved(3)
     assert {number: answer.reset for number, answer in peer.answers.items() if answer.reset} == {
-        3: Fault.REFUSED_STREAM
+        3: ErrorCode.REFUSED_STREAM
     }

@@ -42,7 +42,7 @@ class Way:
     def send(self, parts: list[Buffer]) -> None:
         raise AssertionError("nothing is sent that was not asked for")
 
-    def pause_intake(self, milliseconds: int) -> None:
+    def throttle_reading(self, milliseconds: int) -> None:
         self.pauses_ms.append(milliseconds)
 
     def close(self) -> None:
@@ -67,8 +67,10 @@ class Desk:
         self.core.cluster.announce("kafka", Address("127.0.0.1", 9092))
         self.core.start()
         self.way = Way()
-        self.front_end = KafkaFrontEnd(self.core.broker, self.core.logins, clock, CountsOfAll(metrics).of("kafka"))
-        self._conversation = self.front_end.converse("10.0.0.1:5000", self.way)
+        self.front_end = KafkaFrontEnd(
+            self.core.broker, self.core.authenticator, clock, CountsOfAll(metrics).of("kafka")
+        )
+        self._conversation = self.front_end.open_conversation("10.0.0.1:5000", self.way)
 
     def ask(self, message: RequestMessage, version: int | None = None) -> Any:
         """The response, once what it waits for is durable."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from trimq.protocols.kafka.handlers.fetch_sessions import Exchange, FetchSessions
+from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions, SessionFetch
 from trimq.protocols.kafka.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -34,7 +34,7 @@ def ask(id: int, epoch: int, *partitions: int, offset: int = 0, forget: tuple[in
     )
 
 
-def answer(exchange: Exchange, **changed: Any) -> FetchResponse:
+def answer(exchange: SessionFetch, **changed: Any) -> FetchResponse:
     """All that the exchange reads, in its order. `changed`: fields of single partitions, by `p0`, `p1` ..."""
     data = [
         PartitionData(

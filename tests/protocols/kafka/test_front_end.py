@@ -28,11 +28,11 @@ def receive(conversation: KafkaConversation, data: bytes) -> None:
 
 def test_frames_that_come_in_part_take_a_limited_room_together() -> None:
     desk = Desk(kafka={"received_bytes": 2 * MIB})
-    held = [desk.front_end.converse(f"10.0.0.1:{port}", Way()) for port in range(2)]
+    held = [desk.front_end.open_conversation(f"10.0.0.1:{port}", Way()) for port in range(2)]
     for conversation in held:
         receive(conversation, HALF_A_FRAME)
     with pytest.raises(ProtocolError, match=str(2 * MIB)):
-        receive(desk.front_end.converse("10.0.0.2:1", Way()), HALF_A_FRAME)
-    receive(desk.front_end.converse("10.0.0.3:1", Way()), HALF_A_FRAME[:1000])
+        receive(desk.front_end.open_conversation("10.0.0.2:1", Way()), HALF_A_FRAME)
+    receive(desk.front_end.open_conversation("10.0.0.3:1", Way()), HALF_A_FRAME[:1000])
     held[0].closed()
-    receive(desk.front_end.converse("10.0.0.4:1", Way()), HALF_A_FRAME)
+    receive(desk.front_end.open_conversation("10.0.0.4:1", Way()), HALF_A_FRAME)

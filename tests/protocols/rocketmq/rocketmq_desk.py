@@ -17,11 +17,11 @@ from trimq.config import Address as Listen
 from trimq.config import RocketMQ, Settings
 from trimq.core.assembly.core import open_core
 from trimq.core.metadata.cluster import Address
-from trimq.formats.rocketmq_unit.unit import Unit, iterate
+from trimq.formats.rocketmq_unit.unit import Unit, iterate_units
 from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.front_end import RocketMQConversation, RocketMQDoors
+from trimq.protocols.rocketmq.front_end import RocketMQConversation, RocketMQFrontEnds
 from trimq.protocols.rocketmq.wire.remoting import Command, RemotingConnection
 from trimq.storage.io.memory_files import MemoryFiles
 
@@ -43,7 +43,7 @@ class Way:
     def send(self, parts: Parts) -> None:
         self.sent.append(read_frame(parts))
 
-    def pause_intake(self, milliseconds: int) -> None:
+    def throttle_reading(self, milliseconds: int) -> None:
         raise AssertionError("nobody is over a quota")
 
     def close(self) -> None:
@@ -159,9 +159,11 @@ class Desk:
             metrics,
         )
         self.runner.settle()  # as a node does before it makes its front-ends
-        assert self.core.shared_log is not None
+        assert self.core.commit_log_service is not None
         counts = CountsOfAll(metrics).of("rocketmq")
-        self.doors = RocketMQDoors(self.settings, self.core.shared_log.sharing, self.core.cluster, clock, counts)
+        self.doors = RocketMQFrontEnds(
+            self.settings, self.core.commit_log_service.commit_log_api, self.core.cluster, clock, counts
+        )
         self.runner.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)
         self.advance(0)  # a node's loop turns before all is ready
@@ -172,7 +174,7 @@ class Desk:
     def connect(self, front_end: Any = None) -> Peer:
         way = Way()
         made = self.doors.broker() if front_end is None else front_end
-        return Peer(self, made.converse("10.0.0.1:5000", way), way)
+        return Peer(self, made.open_conversation("10.0.0.1:5000", way), way)
 
     def take(self, reply: Reply) -> Command:
         self.runner.settle()
@@ -225,7 +227,7 @@ class Desk:
 
 
 def units_of(command: Command) -> list[Unit]:
-    return list(iterate(command.body))
+    return list(iterate_units(command.body))
 
 
 def bodies_of(command: Command) -> list[bytes]:

@@ -12,7 +12,7 @@ from doubles import FaultyFiles
 from protocols.rocketmq.genuine_stores import SIZES, unpacked
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.formats.rocketmq_unit.properties import find_property
 from trimq.protocols.rocketmq import config_files
 from trimq.protocols.rocketmq.wire.lenient_json import read_json
@@ -128,14 +128,14 @@ def test_a_topic_with_messages_that_cannot_be_taken_over_ends_the_start() -> Non
     file = files.open("store/config/topics.json")
     data = file.read(0, file.size()).replace(b'"readQueueNums":4', b'"readQueueNums":"many"')
     file.write(0, [data])
-    with pytest.raises(StartMistake, match="orders"):
+    with pytest.raises(StartupError, match="orders"):
         Desk(files, THEN_MS, **SIZES)
 
 
 def test_queues_of_batches_are_refused() -> None:
     files = unpacked("clean")
     files.make_folder("store/batchconsumequeue/orders")
-    with pytest.raises(StartMistake, match="batch"):
+    with pytest.raises(StartupError, match="batch"):
         Desk(files, THEN_MS, **SIZES)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from trimq.clock import ManualTime
-from trimq.server.connection.buffer_release import LOOK_MS, Rests
+from trimq.server.connection.buffer_release import LOOK_MS, BufferReleaser
 
 
 class Connection:
     def __init__(self) -> None:
-        self.moves = 0
+        self.activity_count = 0
         self.is_restless = False
         self.rested_ms: list[int] = []
         self.time = ManualTime(0)
@@ -25,23 +25,23 @@ def pass_time(time: ManualTime, until_ms: int) -> None:
 
 def test_a_connection_rests_when_it_did_nothing_from_one_look_to_the_next() -> None:
     connection = Connection()
-    rests = Rests(connection.time)
-    rests.watch(connection)
-    rests.watch(connection)
+    buffer_releaser = BufferReleaser(connection.time)
+    buffer_releaser.watch(connection)
+    buffer_releaser.watch(connection)
     pass_time(connection.time, 2 * LOOK_MS - 1)
-    connection.moves += 1
+    connection.activity_count += 1
     pass_time(connection.time, 3 * LOOK_MS - 1)
     assert connection.rested_ms == []
     pass_time(connection.time, 10 * LOOK_MS)
     assert connection.rested_ms == [3 * LOOK_MS]
-    assert len(rests) == 0
+    assert len(buffer_releaser) == 0
 
 
 def test_one_that_still_needs_its_memory_is_asked_again() -> None:
     connection = Connection()
-    rests = Rests(connection.time)
+    buffer_releaser = BufferReleaser(connection.time)
     connection.is_restless = True
-    rests.watch(connection)
+    buffer_releaser.watch(connection)
     pass_time(connection.time, 4 * LOOK_MS)
     assert connection.rested_ms == [2 * LOOK_MS, 3 * LOOK_MS, 4 * LOOK_MS]
     connection.is_restless = False
@@ -51,15 +51,15 @@ def test_one_that_still_needs_its_memory_is_asked_again() -> None:
 
 def test_one_that_has_ended_is_left_alone_and_no_timer_stays() -> None:
     connection, other = Connection(), Connection()
-    rests = Rests(connection.time)
-    rests.watch(connection)
-    rests.watch(other)
-    rests.forget(connection)
+    buffer_releaser = BufferReleaser(connection.time)
+    buffer_releaser.watch(connection)
+    buffer_releaser.watch(other)
+    buffer_releaser.forget(connection)
     pass_time(connection.time, 10 * LOOK_MS)
     assert (connection.rested_ms, len(other.rested_ms)) == ([], 1)
-    rests.watch(connection)
-    rests.forget(connection)
+    buffer_releaser.watch(connection)
+    buffer_releaser.forget(connection)
     assert not connection.time.step(100 * LOOK_MS)
-    rests.watch(connection)
+    buffer_releaser.watch(connection)
     pass_time(connection.time, 200 * LOOK_MS)
     assert len(connection.rested_ms) == 1

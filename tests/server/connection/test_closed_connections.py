@@ -15,7 +15,7 @@ import pytest
 from amqp import Connection
 
 from trimq.clock import monotonic_seconds, pause
-from trimq.protocols.grpc.frames import END_HEADERS, PREFACE, Kind, frame, settings
+from trimq.protocols.grpc.frames import END_HEADERS, PREFACE, FrameType, frame, settings
 from trimq.protocols.grpc.hpack import encode
 from trimq.testing import Broker
 
@@ -65,8 +65,8 @@ def grpc(broker: Broker) -> tuple[socket.socket, bytes]:
     fields = {":method": b"POST", ":scheme": b"http", ":path": path, "content-type": b"application/grpc"}
     message = struct.pack(">BI", 0, 3_000_000) + bytes(UNFINISHED)
     calls = b"".join(
-        frame(Kind.HEADERS, END_HEADERS, number, encode(fields.items()))
-        + b"".join(frame(Kind.DATA, 0, number, message[at : at + 16_000]) for at in range(0, 48_000, 16_000))
+        frame(FrameType.HEADERS, END_HEADERS, number, encode(fields.items()))
+        + b"".join(frame(FrameType.DATA, 0, number, message[at : at + 16_000]) for at in range(0, 48_000, 16_000))
         for number in range(1, 41, 2)
     )
     return plug(broker.rocketmq_grpc), PREFACE + settings({}) + calls

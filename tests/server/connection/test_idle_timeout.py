@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimq.clock import ManualTime
-from trimq.server.connection.idle_timeout import Idleness
+from trimq.server.connection.idle_timeout import IdleTimeout
 
 LIMIT_MS = 1000
 
@@ -18,17 +18,17 @@ def pass_time(time: ManualTime, until_ms: int) -> None:
 @pytest.mark.parametrize("moved_ms", [0, 1, 249, 250, 251, 499, 700])
 def test_it_expires_between_one_limit_and_a_quarter_more_after_the_last_move(moved_ms: int) -> None:
     time, expired = ManualTime(0), []
-    idleness = Idleness(time, LIMIT_MS, lambda: expired.append(time.now_ms()))
+    idleness = IdleTimeout(time, LIMIT_MS, lambda: expired.append(time.now_ms()))
     idleness.start()
     pass_time(time, moved_ms)
-    idleness.moves += 1
+    idleness.activity_count += 1
     pass_time(time, 5000)
     assert LIMIT_MS <= expired[0] - moved_ms <= LIMIT_MS * 5 // 4
 
 
 def test_what_has_expired_expires_again_after_another_limit() -> None:
     time, expired = ManualTime(0), []
-    idleness = Idleness(time, LIMIT_MS, lambda: expired.append(time.now_ms()))
+    idleness = IdleTimeout(time, LIMIT_MS, lambda: expired.append(time.now_ms()))
     idleness.start()
     pass_time(time, 3 * LIMIT_MS)
     assert expired == [1000, 2000, 3000]
@@ -36,7 +36,7 @@ def test_what_has_expired_expires_again_after_another_limit() -> None:
 
 def test_nothing_is_left_when_it_is_stopped() -> None:
     time, expired = ManualTime(0), []
-    idleness = Idleness(time, LIMIT_MS, lambda: expired.append(1))
+    idleness = IdleTimeout(time, LIMIT_MS, lambda: expired.append(1))
     idleness.stop()
     idleness.start()
     idleness.stop()
@@ -45,7 +45,7 @@ def test_nothing_is_left_when_it_is_stopped() -> None:
 
 def test_a_timer_that_ends_the_connection_is_not_left_behind() -> None:
     time = ManualTime(0)
-    idleness = Idleness(time, LIMIT_MS, lambda: idleness.stop())
+    idleness = IdleTimeout(time, LIMIT_MS, lambda: idleness.stop())
     idleness.start()
     pass_time(time, 2 * LIMIT_MS)
     assert time.next_due_ms() is None

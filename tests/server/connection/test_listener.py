@@ -12,10 +12,10 @@ import pytest
 from server.scripted import LOOPS, ROOMY, ScriptedFrontEnd, run
 
 from trimq.clock import LoopTime
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.metrics import Counter
-from trimq.server.connection.buffer_release import Rests
-from trimq.server.connection.durability import Progress
+from trimq.server.connection.buffer_release import BufferReleaser
+from trimq.server.connection.durability import PassProgress
 from trimq.server.connection.limits import SessionMetrics
 from trimq.server.connection.listener import Listener
 from trimq.server.connection.session import Session
@@ -33,7 +33,7 @@ class Made:
 
     def _session(self, ended: Callable[[Session], None]) -> Session:
         metrics = SessionMetrics(Counter(), Counter(), Counter())
-        return Session(self.front_end, Progress(), ROOMY, metrics, LoopTime(), Rests(LoopTime()), ended)
+        return Session(self.front_end, PassProgress(), ROOMY, metrics, LoopTime(), BufferReleaser(LoopTime()), ended)
 
     async def stop(self) -> None:
         self.listener.stop_accepting()
@@ -137,7 +137,7 @@ def test_a_taken_port_is_a_sentence_with_the_flag_that_helps(loop: str, name: st
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            with pytest.raises(StartMistake) as caught:
+            with pytest.raises(StartupError) as caught:
                 await Made(name).listener.start("127.0.0.1", port)
         assert str(caught.value) == (
             f"{name}: port {port} on 127.0.0.1 is taken by another program; choose another address with {flag}"
@@ -155,7 +155,7 @@ def test_a_port_that_was_taken_between_binding_and_listening_is_the_same_sentenc
         await first.listener.start("127.0.0.1", 0)
         await second.listener.start("127.0.0.1", first.listener.port)
         await first.listener.serve()
-        with pytest.raises(StartMistake, match="is taken by another program"):
+        with pytest.raises(StartupError, match="is taken by another program"):
             await second.listener.serve()
         await first.stop()
         await second.stop()
@@ -173,7 +173,7 @@ def test_a_port_that_was_taken_between_binding_and_listening_is_the_same_sentenc
 )
 def test_an_address_that_is_not_ours_is_a_sentence(loop: str, host: str, reason: str) -> None:
     async def main() -> None:
-        with pytest.raises(StartMistake) as caught:
+        with pytest.raises(StartupError) as caught:
             await Made().listener.start(host, 0)
         assert reason in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -192,7 +192,7 @@ def test_a_name_without_a_common_free_port_is_a_sentence(monkeypatch: pytest.Mon
             return await create(factory, ["127.0.0.1", "::1"], 0, **options)  # type: ignore[arg-type]
 
         monkeypatch.setattr(loop, "create_server", create_on_both)
-        with pytest.raises(StartMistake, match="taken by another program"):
+        with pytest.raises(StartupError, match="taken by another program"):
             await Made().listener.start("both", 0)
 
     run(main)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimq.protocols.contract import Reply
-from trimq.server.connection.pending_replies import OwedReplies
+from trimq.server.connection.pending_replies import PendingReplies
 
 
 def texts(replies: list[Reply]) -> list[bytes]:
@@ -19,7 +19,7 @@ def durable(number: int, text: bytes, lane: object) -> Reply:
 
 
 def test_a_reply_to_several_requests_counts_as_many() -> None:
-    owed = OwedReplies()
+    owed = PendingReplies()
     several, one = durable(2, b"several", None), durable(1, b"one", None)
     several.count = 5
     owed.add(several)
@@ -36,7 +36,7 @@ asked = st.lists(st.tuples(st.sampled_from([None, 0, 1, "x"]), st.integers(0, 20
 
 @given(asked, st.lists(st.integers(0, 25), max_size=8))
 def test_each_lane_keeps_its_order_and_nothing_is_lost(asked: list[tuple[object, int]], durables: list[int]) -> None:
-    owed = OwedReplies()
+    owed = PendingReplies()
     left: dict[object, list[tuple[int, bytes]]] = {}
     for place, (lane, number) in enumerate(asked):
         owed.add(durable(number, b"%d" % place, lane))
@@ -59,7 +59,7 @@ def test_each_lane_keeps_its_order_and_nothing_is_lost(asked: list[tuple[object,
 
 
 def test_the_first_of_a_lane_is_first_again_when_those_before_it_have_left() -> None:
-    owed = OwedReplies()
+    owed = PendingReplies()
     owed.add(durable(1, b"a", 0))
     assert not owed.is_first(Reply.now([b"b"], 0))
     assert owed.is_first(Reply.now([b"b"], 1))
@@ -69,11 +69,11 @@ def test_the_first_of_a_lane_is_first_again_when_those_before_it_have_left() -> 
 
 
 def test_whoever_is_hurried_answers_and_the_rest_is_given_up() -> None:
-    owed, given_up = OwedReplies(), []
+    owed, given_up = PendingReplies(), []
 
     def later(name: str, lane: object, can_hurry: bool) -> None:
-        hurry = (lambda: reply.resolve([name.encode()])) if can_hurry else None
-        reply = Reply.later(lane, lambda: given_up.append(name), hurry)
+        resolve_now = (lambda: reply.resolve([name.encode()])) if can_hurry else None
+        reply = Reply.later(lane, lambda: given_up.append(name), resolve_now)
         owed.add(reply)
 
     owed.add(durable(1, b"first", 0))
@@ -85,20 +85,20 @@ def test_whoever_is_hurried_answers_and_the_rest_is_given_up() -> None:
     later("a", None, True)
     later("b", None, False)
     later("c", 1, False)
-    owed.hurry()
+    owed.resolve_now()
     assert given_up == ["fourth", "sixth", "c", "b"]
     assert len(owed) == 4
     assert texts(owed.take_ready(1, 1)) == [b"first", b"second", b"third", b"a"]
-    owed.hurry()
+    owed.resolve_now()
     owed.abandon_all()
     assert len(given_up) == 4
 
 
 def test_those_that_wait_for_an_event_are_counted_apart_until_it_comes() -> None:
-    owed, woken = OwedReplies(2), []
+    owed, woken = PendingReplies(2), []
 
     def poll() -> Reply:
-        reply = Reply.later(None, turn_away=lambda: reply.resolve([b"no"]))
+        reply = Reply.later(None, reject_over_limit=lambda: reply.resolve([b"no"]))
         owed.add(reply, lambda: woken.append(reply))
         return reply
 
@@ -117,19 +117,19 @@ def test_those_that_wait_for_an_event_are_counted_apart_until_it_comes() -> None
     assert (owed.count, owed.pending) == (0, 0)
 
 
-@pytest.mark.parametrize("way", ["hurry", "abandon_all"])
+@pytest.mark.parametrize("way", ["resolve_now", "abandon_all"])
 def test_one_that_waits_for_an_event_is_given_up_once(way: str) -> None:
-    owed, given_up = OwedReplies(1), []
-    reply = Reply.later(None, lambda: given_up.append(1), turn_away=lambda: None)
+    owed, given_up = PendingReplies(1), []
+    reply = Reply.later(None, lambda: given_up.append(1), reject_over_limit=lambda: None)
     owed.add(reply)
     getattr(owed, way)()
     getattr(owed, way)()
     assert (given_up, owed.count, owed.pending) == ([1], 0, 0)
 
 
-@pytest.mark.parametrize("way", ["hurry", "abandon_all"])
+@pytest.mark.parametrize("way", ["resolve_now", "abandon_all"])
 def test_one_that_cannot_be_ended_does_not_keep_the_others(way: str, caplog: pytest.LogCaptureFixture) -> None:
-    owed, given_up = OwedReplies(), []
+    owed, given_up = PendingReplies(), []
 
     def fail() -> None:
         raise RuntimeError("planted")
@@ -143,12 +143,12 @@ def test_one_that_cannot_be_ended_does_not_keep_the_others(way: str, caplog: pyt
 
 
 def test_what_comes_soon_is_waited_for_where_the_rest_is_given_up() -> None:
-    owed, given_up = OwedReplies(), []
+    owed, given_up = PendingReplies(), []
     replies = [Reply.later(lane, lambda: given_up.append(1)) for lane in (0, 0, None)]
     for reply in replies:
-        reply.comes_soon = reply is not replies[1]
+        reply.resolves_soon = reply is not replies[1]
         owed.add(reply)
-    owed.hurry()
+    owed.resolve_now()
     assert (given_up, len(owed)) == ([1], 2)
     for reply in replies:
         reply.resolve([b"a"])

@@ -9,17 +9,17 @@ from collections.abc import Iterator
 import pytest
 
 from trimq.protocols.contract import Parts, Reply
-from trimq.server.connection.durability import Progress
-from trimq.server.connection.reply_release import Releases
+from trimq.server.connection.durability import PassProgress
+from trimq.server.connection.reply_release import ReplyReleaser
 
 
 class Desk:
     def __init__(self) -> None:
-        self.progress = Progress()
+        self.progress = PassProgress()
         self.left: list[tuple[bytes, bool]] = []
-        self.releases = Releases(self.progress, 1000, self._leave)
+        self.releases = ReplyReleaser(self.progress, 1000, self._send_ready)
 
-    def _leave(self, ready: list[Reply], is_by_pass: bool) -> None:
+    def _send_ready(self, ready: list[Reply], is_by_pass: bool) -> None:
         self.left += [(b"".join(bytes(part) for part in reply.take()), is_by_pass) for reply in ready]
 
 
@@ -42,12 +42,12 @@ def durable(number: int, text: bytes, lane: object = 0) -> Reply:
 
 def test_what_is_ready_and_first_is_not_held() -> None:
     desk = Desk()
-    desk.progress.moved(3, 2)
+    desk.progress.advance(3, 2)
     assert not desk.releases.hold(Reply.now([b"a"], 0))
     assert not desk.releases.hold(durable(2, b"b"))
     assert desk.releases.hold(durable(3, b"c"))
     assert desk.releases.hold(Reply.now([b"d"], 0))
-    desk.progress.moved(3, 3)
+    desk.progress.advance(3, 3)
     assert desk.left == [(b"c", True), (b"d", True)]
 
 
@@ -61,7 +61,7 @@ def test_what_was_resolved_leaves_without_a_pass() -> None:
 
 def test_nobody_waits_for_a_pass_that_is_reached() -> None:
     desk = Desk()
-    desk.progress.moved(5, 5)
+    desk.progress.advance(5, 5)
     first, second = Reply.later(0), Reply.later(None)
     desk.releases.hold(first)
     desk.releases.hold(durable(4, b"behind it"))
@@ -70,7 +70,7 @@ def test_nobody_waits_for_a_pass_that_is_reached() -> None:
     assert len(desk.progress) == 0
     first.resolve_when_durable(6, lambda: [b"a"])
     assert len(desk.progress) == 1
-    desk.progress.moved(6, 6)
+    desk.progress.advance(6, 6)
     assert desk.left == [(b"b", False), (b"a", True), (b"behind it", True)]
 
 
@@ -87,7 +87,7 @@ def test_nothing_keeps_the_bytes_of_a_reply_that_has_left(kind: str) -> None:
             desk.releases.hold(durable(1, b"first"))
             desk.releases.hold(Reply.now(parts, 0))
             return
-        reply = Reply.later(None if kind == "held" else 0, turn_away=(lambda: None) if kind == "held" else None)
+        reply = Reply.later(None if kind == "held" else 0, reject_over_limit=(lambda: None) if kind == "held" else None)
         desk.releases.hold(reply)
         if kind == "deferred to a pass":
             reply.resolve_when_durable(1, lambda: parts)
@@ -96,7 +96,7 @@ def test_nothing_keeps_the_bytes_of_a_reply_that_has_left(kind: str) -> None:
 
     reply_of(body)
     del body
-    desk.progress.moved(1, 1)
+    desk.progress.advance(1, 1)
     assert desk.left[-1][0] == b"body"
     assert gone() is None
 
@@ -109,5 +109,5 @@ def test_whoever_tells_of_passes_does_not_keep_a_connection_that_is_gone() -> No
     desk.releases.end()
     del desk
     assert gone() is None
-    progress.moved(1, 1)
+    progress.advance(1, 1)
     assert len(progress) == 0

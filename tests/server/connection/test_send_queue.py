@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from trimq.metrics import Counter
 from trimq.model import Buffer
-from trimq.server.connection.send_queue import SLICE_BYTES, Outbox, send_end
+from trimq.server.connection.send_queue import SLICE_BYTES, SendQueue, send_eof
 
 
 class Socket:
     """Takes `room` bytes, then asks for a pause."""
 
-    def __init__(self, outbox: Outbox, room: int = 1 << 40) -> None:
+    def __init__(self, outbox: SendQueue, room: int = 1 << 40) -> None:
         self.outbox = outbox
         self.room = room
         self.writes: list[bytes] = []
@@ -28,7 +28,7 @@ class Socket:
 
 
 def test_small_parts_leave_in_one_write() -> None:
-    outbox = Outbox(Counter())
+    outbox = SendQueue(Counter())
     outbox.put([b"a", bytearray(b"b"), memoryview(b"cd")])
     outbox.put([b"", b"e"])
     assert outbox.unsent_bytes == 5
@@ -40,7 +40,7 @@ def test_small_parts_leave_in_one_write() -> None:
 
 
 def test_a_long_part_is_not_copied() -> None:
-    outbox = Outbox(Counter())
+    outbox = SendQueue(Counter())
     view = memoryview(bytearray(SLICE_BYTES + 50_000))
     outbox.put([b"before", view, b"after"])
     written: list[Buffer] = []
@@ -57,7 +57,7 @@ def test_a_long_part_is_not_copied() -> None:
 
 
 def test_a_pass_has_a_share() -> None:
-    outbox = Outbox(Counter())
+    outbox = SendQueue(Counter())
     outbox.put([b"x" * (10 * SLICE_BYTES)])
     socket = Socket(outbox)
     outbox.write_to(socket)
@@ -66,7 +66,7 @@ def test_a_pass_has_a_share() -> None:
 
 
 def test_nothing_is_written_to_a_socket_that_is_full() -> None:
-    outbox = Outbox(Counter())
+    outbox = SendQueue(Counter())
     outbox.put([b"x" * (2 * SLICE_BYTES)])
     socket = Socket(outbox, room=1)
     outbox.write_to(socket)
@@ -88,7 +88,7 @@ sizes = (
 @given(st.lists(st.lists(sizes, max_size=6), max_size=6))
 def test_whatever_is_put_arrives_once_in_order_and_in_slices(passes: list[list[int]]) -> None:
     counter = Counter()
-    outbox = Outbox(counter)
+    outbox = SendQueue(counter)
     socket = Socket(outbox)
     expected = bytearray()
     for number, parts in enumerate(passes):
@@ -105,8 +105,8 @@ def test_whatever_is_put_arrives_once_in_order_and_in_slices(passes: list[list[i
 
 
 def test_a_transport_that_gathers_gets_a_long_answer_in_one_write_and_uncopied() -> None:
-    outbox = Outbox(Counter())
-    outbox.gathers = True
+    outbox = SendQueue(Counter())
+    outbox.supports_gather_write = True
     view = memoryview(bytearray(SLICE_BYTES + 50_000))
     outbox.put([b"be", b"fore", view, b"after"])
     rows: list[list[Buffer]] = []
@@ -129,8 +129,8 @@ def test_a_transport_that_gathers_gets_a_long_answer_in_one_write_and_uncopied()
 
 
 def test_a_share_is_kept_by_a_transport_that_gathers() -> None:
-    outbox = Outbox(Counter())
-    outbox.gathers = True
+    outbox = SendQueue(Counter())
+    outbox.supports_gather_write = True
     outbox.put([b"x" * (10 * SLICE_BYTES)])
     socket = Socket(outbox)
     outbox.write_to(socket)
@@ -147,5 +147,5 @@ def test_a_peer_that_is_gone_already_need_not_be_told_the_end() -> None:
             raise OSError(107, "Transport endpoint is not connected")
 
     gone = Gone()
-    send_end(gone)
+    send_eof(gone)
     assert gone.calls == 1

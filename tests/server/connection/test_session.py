@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 from server.scripted import IDLE_MS, LOOPS, Peer, ScriptedFrontEnd, Served, run
 
-from trimq.protocols.contract import Outlet
+from trimq.protocols.contract import SessionControl
 from trimq.server.connection.limits import SessionLimits
-from trimq.server.connection.send_queue import BYTES_PER_PASS, SLICE_BYTES, gathers
+from trimq.server.connection.send_queue import BYTES_PER_PASS, SLICE_BYTES, supports_gather_write
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 
@@ -26,9 +26,9 @@ def test_replies_of_one_lane_leave_in_the_order_of_their_requests() -> None:
         peer = Peer()
         peer.say("now a", "pass 1 b", "now c", "pass 2 d", "now e")
         assert await peer.listen() == ["a"]
-        peer.progress.moved(2, 1)
+        peer.progress.advance(2, 1)
         assert await peer.listen() == ["b", "c"]
-        peer.progress.moved(2, 2)
+        peer.progress.advance(2, 2)
         assert await peer.listen() == ["d", "e"]
 
     run(main)
@@ -38,11 +38,11 @@ def test_a_reply_is_held_until_its_pass_is_durable_and_a_volatile_one_until_it_i
     async def main() -> None:
         peer = Peer()
         peer.say("1|pass 3 durable", "2|written 3 written")
-        peer.progress.moved(2, 2)
+        peer.progress.advance(2, 2)
         assert await peer.listen() == []
-        peer.progress.moved(3, 2)
+        peer.progress.advance(3, 2)
         assert await peer.listen() == ["written"]
-        peer.progress.moved(3, 3)
+        peer.progress.advance(3, 3)
         assert await peer.listen() == ["durable"]
         peer.say("pass 3 at once")
         assert await peer.listen() == ["at once"]
@@ -55,11 +55,11 @@ def test_lanes_do_not_wait_for_each_other_and_without_a_lane_each_leaves_when_it
         peer = Peer()
         peer.say("1|pass 9 a1", "1|now a2", "2|now b", "|pass 5 c1", "|now c2", "|pass 4 c3", "|later c4")
         assert await peer.listen() == ["b", "c2"]
-        peer.progress.moved(4, 4)
+        peer.progress.advance(4, 4)
         assert await peer.listen() == ["c3"]
         peer.front_end.deferred["c4"].resolve([b"c4\n"])
         assert await peer.listen() == ["c4"]
-        peer.progress.moved(9, 9)
+        peer.progress.advance(9, 9)
         assert await peer.listen() == ["a1", "a2", "c1"]
 
     run(main)
@@ -72,11 +72,11 @@ def test_a_deferred_reply_that_turns_out_to_wait_for_a_pass_leaves_with_it() -> 
         deferred = peer.front_end.deferred
         deferred["a2"].resolve_when_durable(6, lambda: [b"a2\n"])
         deferred["b"].resolve_when_durable(5, lambda: [b"b\n"])
-        peer.progress.moved(4, 4)
+        peer.progress.advance(4, 4)
         assert await peer.listen() == ["a1"]
-        peer.progress.moved(5, 5)
+        peer.progress.advance(5, 5)
         assert await peer.listen() == ["b"]
-        peer.progress.moved(6, 6)
+        peer.progress.advance(6, 6)
         assert await peer.listen() == ["a2", "a3"]
         assert len(peer.progress) == 0
 
@@ -87,7 +87,7 @@ def test_a_deferred_reply_holds_back_those_after_it() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("later first", "now second", "pass 1 third")
-        peer.progress.moved(1, 1)
+        peer.progress.advance(1, 1)
         assert await peer.listen() == []
         peer.front_end.deferred["first"].resolve([b"first\n"])
         assert await peer.listen() == ["first", "second", "third"]
@@ -100,9 +100,9 @@ def test_a_deferred_reply_may_turn_out_to_wait_for_a_pass() -> None:
         peer = Peer()
         peer.say("later first", "now second")
         peer.front_end.deferred["first"].resolve_when_durable(4, lambda: [b"first\n"])
-        peer.progress.moved(3, 3)
+        peer.progress.advance(3, 3)
         assert await peer.listen() == []
-        peer.progress.moved(4, 4)
+        peer.progress.advance(4, 4)
         assert await peer.listen() == ["first", "second"]
 
     run(main)
@@ -129,7 +129,7 @@ def test_what_one_pass_answers_leaves_in_one_write() -> None:
         assert len(peer.pipe.writes) == 1
         peer.say(*(f"pass 1 {number}" for number in range(500)))
         await peer.settle()
-        peer.progress.moved(1, 1)
+        peer.progress.advance(1, 1)
         await peer.settle()
         assert len(peer.pipe.writes) == 2
         assert peer.metrics.sent_bytes.value == sum(peer.pipe.writes)
@@ -167,7 +167,7 @@ def test_a_peer_that_does_not_read_is_not_read_and_costs_bounded_memory() -> Non
             assert asked < 1000, "it is read for ever"
             await peer.settle()
         # what a turn takes in after the limit is reached is one answer at most
-        assert peer.session._outbox.unsent_bytes <= 100_000 + 5001
+        assert peer.session._send_queue.unsent_bytes <= 100_000 + 5001
         assert peer.pipe.most_waiting <= SLICE_BYTES
         assert peer.pipe.steered == ["pause"]
         while len(peer.pipe.sent) < asked * 5001:
@@ -197,7 +197,7 @@ def test_an_answer_over_the_limit_stops_the_turn_in_which_it_was_made() -> None:
         peer = Peer(SessionLimits(pending_replies=1000, held_replies=1000, unsent_bytes=1024, idle_ms=IDLE_MS))
         peer.say(*["big 5000"] * 20)
         assert len(peer.conversation.handled) == 1
-        assert peer.session._outbox.unsent_bytes == 5001
+        assert peer.session._send_queue.unsent_bytes == 5001
         await peer.settle()
 
     run(main)
@@ -210,11 +210,11 @@ def test_a_peer_with_too_many_unanswered_requests_is_not_read_until_some_are_ans
         await peer.settle()
         assert len(peer.conversation.handled) == 10
         assert not peer.pipe.reads
-        peer.progress.moved(4, 4)
+        peer.progress.advance(4, 4)
         assert await peer.listen() == ["1", "2", "3", "4"]
         assert len(peer.conversation.handled) == 14
         assert not peer.pipe.reads
-        peer.progress.moved(30, 30)
+        peer.progress.advance(30, 30)
         assert await peer.listen() == [str(number) for number in range(5, 31)]
         assert peer.pipe.reads
 
@@ -230,12 +230,12 @@ def test_requests_that_wait_for_an_event_do_not_keep_those_behind_them_from_bein
         peer.say(*(f"|pass 1 {number}" for number in range(20)))
         await peer.settle()
         assert len(peer.conversation.handled) == 101 + 10
-        peer.progress.moved(1, 1)
+        peer.progress.advance(1, 1)
         assert len(await peer.listen()) == 20
         peer.front_end.deferred["7"].resolve([b"seven\n"])
         peer.front_end.deferred["8"].resolve_when_durable(2, lambda: [b"eight\n"])
         assert await peer.listen() == ["seven"]
-        peer.progress.moved(2, 2)
+        peer.progress.advance(2, 2)
         assert await peer.listen() == ["eight"]
 
     run(main)
@@ -272,7 +272,7 @@ def test_deliveries_go_on_when_the_peer_has_read() -> None:
         peer.say("deliver 100")
         for _ in range(100):
             await peer.settle()
-            assert peer.session._outbox.unsent_bytes <= 21_000
+            assert peer.session._send_queue.unsent_bytes <= 21_000
             peer.pipe.make_room(5000)
         assert len(await peer.listen()) == 100
 
@@ -305,7 +305,7 @@ def test_a_peer_over_its_quota_is_not_read_for_as_long_as_it_was_told() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("rest 100", "now a")
-        peer.session.pause_intake(500)
+        peer.session.throttle_reading(500)
         assert await peer.listen() == []
         peer.time.step(499)
         assert await peer.listen() == []
@@ -323,13 +323,13 @@ def test_a_peer_whose_intake_is_held_is_neither_read_nor_handled_until_it_is_res
         peer.say("now a", "hold", "now b")
         assert await peer.listen() == ["a"]
         assert not peer.pipe.reads
-        peer.session.resume_intake()
+        peer.session.release_reading()
         assert await peer.listen() == ["b"]
         assert peer.pipe.reads
-        peer.session.hold_intake()
+        peer.session.hold_reading()
         assert not peer.pipe.reads
-        peer.session.resume_intake()
-        peer.session.resume_intake()
+        peer.session.release_reading()
+        peer.session.release_reading()
         await peer.settle()
         assert peer.pipe.reads
 
@@ -340,7 +340,7 @@ def test_a_peer_that_is_dismissed_hears_its_answers_and_the_protocols_word_for_i
     async def main() -> None:
         peer = Peer()
         peer.say("remember goodbye", "now a")
-        peer.session.dismiss()
+        peer.session.close_for_shutdown()
         assert await peer.listen() == ["a", "goodbye"]
         assert peer.pipe.is_closed
 
@@ -369,7 +369,7 @@ def test_a_session_at_rest_does_nothing() -> None:
         calls: list[object] = []
         call_soon = loop.call_soon
         loop.call_soon = lambda *args, **kwargs: (calls.append(args), call_soon(*args, **kwargs))[1]  # type: ignore
-        peer.progress.moved(1, 1)  # a pass of somebody else
+        peer.progress.advance(1, 1)  # a pass of somebody else
         assert calls == []
         assert peer.pipe.reads
         assert peer.session.is_quiet
@@ -382,7 +382,7 @@ def test_reading_is_not_steered_when_nothing_changes() -> None:
         peer = Peer()
         for number in range(200):
             peer.say(f"now {number}", f"pass {number} {number}")
-            peer.progress.moved(number, number)
+            peer.progress.advance(number, number)
             await peer.settle()
         assert peer.pipe.steered == []
 
@@ -516,7 +516,7 @@ def test_ten_thousand_requests_at_once_are_answered_in_order(loop: str) -> None:
                 asked = b"".join(b"now %d\npass 1 %d\n" % (number, number) for number in range(5000))
                 sending = asyncio.create_task(send(client, asked))
                 received = bytearray()
-                served.progress.moved(1, 1)
+                served.progress.advance(1, 1)
                 while received.count(b"\n") < 10_000:
                     received += await receive(client)
                 await sending
@@ -542,7 +542,7 @@ def test_a_long_answer_reaches_a_slow_reader_whole_and_is_not_copied_for_it(loop
                     most_copied = max(most_copied, copied)
                 assert received == 20_000_001 + 6
                 # A transport that gathers keeps what the socket does not take where it is.
-                is_copied = not gathers(served.sessions[0]._transport)
+                is_copied = not supports_gather_write(served.sessions[0]._transport)
                 assert most_copied <= (SLICE_BYTES if is_copied else BYTES_PER_PASS)
 
     run(main, loop)
@@ -559,7 +559,7 @@ def test_a_peer_that_ends_its_side_still_gets_its_answers(loop: str) -> None:
                 client.shutdown(socket.SHUT_WR)
                 while len(served.front_end.handled) < 504:
                     await asyncio.sleep(0)
-                served.progress.moved(1, 1)
+                served.progress.advance(1, 1)
                 assert await receive_all(client) == b"a\nb\nc hurried\nd\n" + b"e\n" * 500
                 await ended(served)
             assert served.front_end.conversations[0].times_closed == 1
@@ -589,7 +589,7 @@ def test_a_broken_protocol_is_told_after_the_earlier_answers_though_the_peer_sti
             with connected(served) as client:
                 await send(client, b"now a\npass 1 b\nbig 3000000\nbad words\nnow never\n")
                 sending = asyncio.create_task(send(client, b"now never\n" * 100_000))
-                served.progress.moved(1, 1)
+                served.progress.advance(1, 1)
                 expected = b"a\nb\n" + b"x" * 3_000_000 + b"\nfarewell words\n"
                 assert await receive_all(client) == expected
                 client.close()
@@ -643,7 +643,7 @@ def test_a_request_that_fails_unexpectedly_costs_only_its_own_connection(
         async with Served() as served:
             with connected(served) as failing, connected(served) as other:
                 await send(failing, b"now a\npass 1 b\nraise\nnow never\n")
-                served.progress.moved(1, 1)
+                served.progress.advance(1, 1)
                 assert await receive_all(failing) == b"a\nb\n"
                 await send(other, b"now c\n")
                 assert await receive_line(other) == b"c\n"
@@ -671,7 +671,7 @@ def test_a_farewell_comes_after_the_answers_of_every_lane() -> None:
         peer.say("1|pass 1 a", "|pass 1 b", "|later c!", "|later d", "bad words")
         assert await peer.listen() == ["c hurried"]
         assert peer.front_end.abandoned == ["d"]
-        peer.progress.moved(1, 1)
+        peer.progress.advance(1, 1)
         assert await peer.listen() == ["a", "b", "farewell words"]
         assert peer.pipe.has_sent_end
 
@@ -705,9 +705,9 @@ def test_an_answer_that_cannot_be_made_ends_the_connection_before_the_next_one()
     async def main() -> None:
         peer = Peer()
         peer.say("pass 1 a", "raise-late 1", "pass 1 b", "pass 2 c")
-        peer.progress.moved(1, 1)
+        peer.progress.advance(1, 1)
         assert await peer.listen() == ["a"]
-        peer.progress.moved(2, 2)
+        peer.progress.advance(2, 2)
         assert await peer.listen() == []
         assert peer.pipe.has_sent_end
 
@@ -719,7 +719,7 @@ class Told:
 
     is_told = False
 
-    def passed(self) -> None:
+    def pass_reached(self) -> None:
         self.is_told = True
 
 
@@ -730,7 +730,7 @@ def test_what_is_resolved_in_one_turn_of_the_loop_is_written_at_once_and_what_wa
         await peer.settle()
         for name in "ab":
             peer.front_end.deferred[name].resolve([name.encode() + b"\n"])
-        peer.progress.moved(1, 1)
+        peer.progress.advance(1, 1)
         assert await peer.listen() == ["a", "b", "c", "d"]
         assert len(peer.pipe.writes) == 1
 
@@ -748,7 +748,7 @@ def test_a_connection_that_cannot_be_written_to_ends_alone(caplog: pytest.LogCap
         peer.say("pass 1 a")
         peer.progress.wait(other, 1)
         peer.pipe.write = fail  # type: ignore[method-assign, assignment]
-        peer.progress.moved(1, 1)
+        peer.progress.advance(1, 1)
         assert other.is_told
         await peer.settle()
         assert peer.ended == [peer.session]
@@ -771,11 +771,11 @@ def test_a_broker_that_stops_answers_what_was_asked_with_what_there_is() -> None
     async def main() -> None:
         peer = Peer()
         peer.say("pass 1 a", "later b!", "pass 1 c", "later d", "pass 1 e")
-        peer.session.dismiss()
-        peer.session.dismiss()
+        peer.session.close_for_shutdown()
+        peer.session.close_for_shutdown()
         assert await peer.listen() == []
         assert not peer.pipe.is_closed
-        peer.progress.moved(1, 1)
+        peer.progress.advance(1, 1)
         assert await peer.listen() == ["a", "b hurried", "c"]
         assert peer.front_end.abandoned == ["d"]
         assert peer.pipe.is_closed
@@ -815,7 +815,7 @@ def test_a_closing_connection_waits_for_its_peer_to_read() -> None:
 
 
 class Unconversing(ScriptedFrontEnd):
-    def converse(self, address: str, outlet: Outlet) -> object:  # type: ignore[override]
+    def open_conversation(self, address: str, outlet: SessionControl) -> object:  # type: ignore[override]
         raise RuntimeError("planted")
 
 
@@ -900,7 +900,7 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         assert len(peer.front_end.abandoned) + peer.front_end.hurried == "".join(peer.front_end.handled).count("later")
         assert peer.time.next_due_ms() is None, "a timer is left"
         peer.session.send([b"too late"])
-        peer.session._releases.passed()
+        peer.session._releaser.pass_reached()
         peer.session.close()
         peer.session.abort()
         for key in peer.front_end.deferred:
@@ -912,7 +912,7 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         del peer
         gc.collect()
         assert gone() is None, "somebody still holds the session"
-        progress.moved(99, 99)
+        progress.advance(99, 99)
         assert len(progress) == 0
 
     run(main)
@@ -1016,7 +1016,7 @@ def test_a_peer_that_never_reads_is_cut_off(end: Callable[[Peer], None]) -> None
         peer = Peer(room=0)
         peer.say("big 500000", "pass 1 b")
         end(peer)
-        peer.progress.moved(9, 9)
+        peer.progress.advance(9, 9)
         await peer.settle()
         pass_time(peer, IDLE_MS * 5 // 4)
         await peer.settle()
@@ -1046,7 +1046,7 @@ def test_a_connection_that_received_much_and_rests_gives_its_memory_back() -> No
     async def main() -> None:
         peer = Peer()
         peer.say("now small")
-        assert len(peer.rests) == 0
+        assert len(peer.buffer_releaser) == 0
         peer.feed(b"now " + bytes(200_000).replace(b"\0", b"x"))
         peer.conversation.is_restless = True  # the request has come in part
         while peer.time.step(5_000):
@@ -1056,7 +1056,7 @@ def test_a_connection_that_received_much_and_rests_gives_its_memory_back() -> No
         peer.feed(b"\n")
         while peer.time.step(10_000):
             pass
-        assert len(peer.rests) == 0
+        assert len(peer.buffer_releaser) == 0
         assert [len(line) for line in await peer.listen()] == [5, 200_000]
 
     run(main)
@@ -1066,9 +1066,9 @@ def test_a_connection_that_ends_is_no_longer_watched_for_its_rest() -> None:
     async def main() -> None:
         peer = Peer()
         peer.feed(bytes(100_000))
-        assert len(peer.rests) == 1
+        assert len(peer.buffer_releaser) == 1
         peer.session.abort()
         await peer.settle()
-        assert len(peer.rests) == 0
+        assert len(peer.buffer_releaser) == 0
 
     run(main)

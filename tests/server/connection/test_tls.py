@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from trimq.config import Settings, Tls
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.server.connection.certificates import Certificates, _self_signed
 from trimq.testing import Broker
 
@@ -210,7 +210,7 @@ def test_where_it_is_off_a_handshake_is_no_request(certificate: Path) -> None:
     ],
 )
 def test_a_certificate_that_cannot_be_used_is_a_mistake_at_the_start(settings: Tls, said: str) -> None:
-    with pytest.raises(StartMistake, match=said):
+    with pytest.raises(StartupError, match=said):
         Certificates(settings, lambda: NOW_MS)
 
 

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from trimq.server.http.cross_origin import is_foreign
+from trimq.server.http.cross_origin import is_cross_origin
 from trimq.testing import Broker
 
 
@@ -33,7 +33,7 @@ def test_a_page_is_at_home_only_where_the_request_goes(
     method: str, origin: str | None, host: str, foreign: bool
 ) -> None:
     headers = [(b"host", host.encode())] + ([] if origin is None else [(b"origin", origin.encode())])
-    assert is_foreign(method.encode(), headers) is foreign
+    assert is_cross_origin(method.encode(), headers) is foreign
 
 
 def test_a_page_of_somebody_else_changes_nothing() -> None:

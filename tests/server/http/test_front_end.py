@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trimq.server.http.front_end import HttpConversation, Unreadable
-from trimq.server.http.records import _Look
-from trimq.server.http.topics import Api
+from trimq.server.http.front_end import BadHttpRequest, HttpConversation
+from trimq.server.http.records import _RecordRead
+from trimq.server.http.topics import TopicsApi
 from trimq.testing import Broker, BrokerFailed
 
 PATIENCE_S = 20
@@ -222,7 +222,7 @@ def test_a_request_cut_anywhere_is_the_same_request(broker: Broker) -> None:
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
     @given(st.lists(st.integers(0, len(sent)), max_size=8))
     def check(cuts: list[int]) -> None:
-        conversation, outlet = converse(broker)
+        conversation, outlet = open_conversation(broker)
         received = bytearray()
         for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(sent)], strict=True):
             received += feed(broker, conversation, sent[start:end])
@@ -245,26 +245,28 @@ class Ending:
         for part in parts:
             self.sent += part
 
-    def pause_intake(self, milliseconds: int) -> None:
+    def throttle_reading(self, milliseconds: int) -> None:
         raise AssertionError
 
-    def hold_intake(self) -> None:
+    def hold_reading(self) -> None:
         self.is_held = True
 
-    def resume_intake(self) -> None:
+    def release_reading(self) -> None:
         self.is_held = False
 
     def close(self) -> None:
         self.is_open = False
 
 
-def converse(broker: Broker) -> tuple[HttpConversation, Ending]:
+def open_conversation(broker: Broker) -> tuple[HttpConversation, Ending]:
     outlet = Ending()
 
     def make(node: Any) -> HttpConversation:
         from trimq.model import SYSTEM
 
-        return HttpConversation(Api(node.core.broker), node.core.logins, node.metrics, lambda: True, SYSTEM, outlet)
+        return HttpConversation(
+            TopicsApi(node.core.broker), node.core.authenticator, node.metrics, lambda: True, SYSTEM, outlet
+        )
 
     return broker.on_loop(make), outlet
 
@@ -371,7 +373,7 @@ def test_chunks_that_never_end_are_refused(broker: Broker) -> None:
 
 def test_what_is_sent_ahead_of_an_answer_is_bounded(broker: Broker) -> None:
     """The first request waits for the disk; the peer sends on and on."""
-    conversation, _ = converse(broker)
+    conversation, _ = open_conversation(broker)
     assert feed(broker, conversation, request("DELETE", "/api/topics/none"))  # it works at all
     held = request("POST", "/api/topics", b'{"name":"held"}')
 
@@ -381,9 +383,9 @@ def test_what_is_sent_ahead_of_an_answer_is_bounded(broker: Broker) -> None:
         assert event is not None
         reply = conversation.handle(event)
         assert not reply.is_ready(0, 0)
-        with pytest.raises(Unreadable, match="too much was sent") as caught:
+        with pytest.raises(BadHttpRequest, match="too much was sent") as caught:
             send_ahead(conversation)
-        assert conversation.farewell(caught.value) == ()
+        assert conversation.closing_parts(caught.value) == ()
 
     broker.on_loop(hold)
     assert ask(broker, "DELETE", "/api/topics/held").status == 204
@@ -461,7 +463,7 @@ def test_a_bug_is_answered_and_the_connection_lives(monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(Api, "answer", fail)
+    monkeypatch.setattr(TopicsApi, "answer", fail)
     broker = Broker().start()
     first, second = talk(broker, request("GET", "/api/topics") + request("GET", "/healthz"), "GET", "GET")
     with pytest.raises(BrokerFailed, match="planted"):
@@ -486,7 +488,7 @@ def test_a_bug_after_a_login_is_answered(monkeypatch: pytest.MonkeyPatch, ends: 
     def fail(*_: object) -> None:
         raise OSError(EMFILE, "planted")
 
-    monkeypatch.setattr(_Look, "_tell", fail)
+    monkeypatch.setattr(_RecordRead, "_tell", fail)
     with connect(broker) as client:
         client.sendall(request("GET", "/log/orders/0", None, login))
         if ends:

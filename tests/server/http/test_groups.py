@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tools.rocketmq_wire import Wire
-from trimq.core.groups.group import NOBODY, CursorChange
+from trimq.core.groups.group import NO_MEMBER, CursorChange
 from trimq.model import SYSTEM
 from trimq.testing import Broker
 
@@ -162,7 +162,7 @@ def test_groups_of_both_protocols_may_have_one_name(broker: Broker) -> None:
 
     def change(node: Any) -> None:
         stream = node.core.broker.topic(SYSTEM, "events").stream(0).id
-        node.core.broker.membership.commit(SYSTEM, "billing", NOBODY, [CursorChange(stream, 0)])
+        node.core.broker.group_api.commit(SYSTEM, "billing", NO_MEMBER, [CursorChange(stream, 0)])
 
     broker.on_loop(change)
     with connect(broker) as wire:

@@ -14,7 +14,7 @@ from core.queueing_world import CALLER, World
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, ProbableAuthenticationError
 
 from trimq.server.http.queues import QueuesApi
-from trimq.server.http.responses import Answer, Later
+from trimq.server.http.responses import DeferredResponse, HttpResponse
 from trimq.testing import Broker
 
 PATIENCE_S = 20
@@ -255,8 +255,8 @@ def test_what_was_just_given_up_is_in_the_listing_of_whoever_asks_next() -> None
     assert delivery is not None
     world.verbs.reject([delivery])  # the disk has not answered yet
     later = QueuesApi(world.core.broker).answer(CALLER, "GET", ["api", "failures"], {}, b"")
-    assert isinstance(later, Later)
-    answers: list[Answer] = []
+    assert isinstance(later, DeferredResponse)
+    answers: list[HttpResponse] = []
     later.begin(answers.append)
     world.settle()
     (answer,) = answers
@@ -279,8 +279,8 @@ def test_a_listing_that_fails_is_answered_all_the_same(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(type(world.verbs), "failures", fail)
     later = QueuesApi(world.core.broker).answer(CALLER, "GET", ["api", "failures"], {}, b"")
-    assert isinstance(later, Later)
-    answers: list[Answer] = []
+    assert isinstance(later, DeferredResponse)
+    answers: list[HttpResponse] = []
     later.begin(answers.append)
     world.settle()
     assert [answer.status for answer in answers] == [500]

@@ -11,7 +11,7 @@ from typing import Any
 import pika
 import pytest
 
-from trimq.core.api.records import Excerpt, Place, _Partitions
+from trimq.core.api.records import ReadPosition, ReadResult, _PartitionTopic
 from trimq.errors import ColdRead
 from trimq.formats.amqp_content.content import read_stored
 from trimq.formats.kafka_batch.records import to_records
@@ -140,14 +140,14 @@ def test_a_bug_after_cold_bytes_were_read_is_answered(monkeypatch: pytest.Monkey
     broker = Broker().start()
     broker.create_topic("orders", partitions=1)
 
-    def read(topic: _Partitions, place: Place, may_wait: bool) -> Excerpt:
-        monkeypatch.setattr(_Partitions, "read", fail)
+    def read(topic: _PartitionTopic, place: ReadPosition, may_wait: bool) -> ReadResult:
+        monkeypatch.setattr(_PartitionTopic, "read", fail)
         raise ColdRead("a file", 0, lambda: None)
 
-    def fail(*_: object) -> Excerpt:
+    def fail(*_: object) -> ReadResult:
         raise OSError(EMFILE, "planted")
 
-    monkeypatch.setattr(_Partitions, "read", read)
+    monkeypatch.setattr(_PartitionTopic, "read", read)
     status, answer = ask_json(broker, "/log/orders/0")
     assert (status, answer["error"]) == (500, "InternalError")
     with pytest.raises(BrokerFailed, match="planted"):

@@ -16,10 +16,10 @@ from urllib.parse import quote
 import pytest
 
 from tools.broker import running
-from trimq.core.groups.group import NOBODY, CursorChange
+from trimq.core.groups.group import NO_MEMBER, CursorChange
 from trimq.errors import ReadOnly
 from trimq.model import SYSTEM
-from trimq.server.http.topics import Api
+from trimq.server.http.topics import TopicsApi
 from trimq.testing import Broker, BrokerFailed
 
 PATIENCE_S = 20
@@ -100,7 +100,7 @@ def test_a_bug_in_the_making_of_a_large_topic_is_answered(monkeypatch: pytest.Mo
     def fail(*_: object) -> None:
         raise OSError(EMFILE, "planted")
 
-    monkeypatch.setattr(Api, "_create", fail)
+    monkeypatch.setattr(TopicsApi, "_create", fail)
     status, answer = ask(broker, "POST", "/api/topics", {"name": "large", "streams": 100})
     assert (status, answer["error"]) == (500, "InternalError")
     with pytest.raises(BrokerFailed, match="planted"):
@@ -188,7 +188,7 @@ def test_names_live_in_namespaces(broker: Broker) -> None:
 def commit(broker: Broker, group: str, topic: str, stream: int, offset: int) -> None:
     def change(node: Any) -> None:
         found = node.core.broker.topic(SYSTEM, topic)
-        node.core.broker.membership.commit(SYSTEM, group, NOBODY, [CursorChange(found.stream(stream).id, offset)])
+        node.core.broker.group_api.commit(SYSTEM, group, NO_MEMBER, [CursorChange(found.stream(stream).id, offset)])
 
     broker.on_loop(change)
 
@@ -223,14 +223,14 @@ def test_a_group_whose_topic_is_being_deleted_is_described_without_it(broker: Br
     commit(broker, "billing", "staying", 0, 0)
 
     def delete_and_describe(node: Any) -> list[str]:
-        from trimq.core.api.records import Reading
+        from trimq.core.api.records import RecordsApi
         from trimq.server.http.groups import GroupsApi
-        from trimq.server.http.topics import Api
+        from trimq.server.http.topics import TopicsApi
 
         core = node.core.broker
         core.delete_topic(SYSTEM, core.topic(SYSTEM, "going"))
-        groups = GroupsApi(core.membership, Reading(core, None))
-        answer = Api(core, [groups]).answer(SYSTEM, "GET", "/api/groups/billing", {}, b"")
+        groups = GroupsApi(core.group_api, RecordsApi(core, None))
+        answer = TopicsApi(core, [groups]).answer(SYSTEM, "GET", "/api/groups/billing", {}, b"")
         return [row["topic"] for row in json.loads(answer.body)["cursors"]]
 
     assert broker.on_loop(delete_and_describe) == ["staying"]

@@ -8,7 +8,7 @@ import pytest
 from compat.rocketmq_wire import Wire
 
 from tools.broker import running
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.server.offline import data_folder
 from trimq.storage.inspection.partitions import Finding
 
@@ -54,7 +54,7 @@ def test_messages_are_printed_with_their_properties(folder: str) -> None:
     assert records[0]["body"].startswith(b"body 21 ")
     assert records[0]["key"] == b"k21"
     assert ["KEYS", b"k21"] in records[0]["headers"]
-    with pytest.raises(StartMistake, match="no stream 7 of topic orders"):
+    with pytest.raises(StartupError, match="no stream 7 of topic orders"):
         list(data_folder.dump(folder, "orders", 7, 0, None))
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from trimq.errors import Damage, StartMistake
+from trimq.errors import Damage, StartupError
 from trimq.server.offline import data_folder
-from trimq.storage.io.folder_lock import FolderGlance, FolderLock
+from trimq.storage.io.folder_lock import FolderLock, ReadOnlyFolderLock
 from trimq.testing import Broker
 
 
@@ -86,23 +86,23 @@ def test_records_are_dumped_from_an_offset_up_to_a_limit(folder: str) -> None:
 
 @pytest.mark.parametrize(("topic", "stream"), [("none", 0), ("orders", 2), ("../partitions/orders", 0), ("", 0)])
 def test_a_stream_that_is_not_there_is_a_sentence(folder: str, topic: str, stream: int) -> None:
-    with pytest.raises(StartMistake, match="holds no stream"):
+    with pytest.raises(StartupError, match="holds no stream"):
         list(data_folder.dump(folder, topic, stream, 0, None))
 
 
 def test_a_folder_that_is_not_there_is_a_sentence_and_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StartMistake, match="there is no data folder"):
+    with pytest.raises(StartupError, match="there is no data folder"):
         data_folder.stats(str(tmp_path / "none"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_folder_of_a_running_broker_is_a_sentence(tmp_path: Path) -> None:
-    with Broker(folder=tmp_path), pytest.raises(StartMistake, match="is in use by the broker with pid"):
+    with Broker(folder=tmp_path), pytest.raises(StartupError, match="is in use by the broker with pid"):
         data_folder.stats(str(tmp_path))
 
 
 def test_the_lock_is_given_back_whatever_happens(folder: str) -> None:
-    with pytest.raises(StartMistake):
+    with pytest.raises(StartupError):
         list(data_folder.dump(folder, "none", 0, 0, None))
     for _ in data_folder.dump(folder, "orders", 0, 0, None):
         break  # a reader that has seen enough
@@ -113,13 +113,13 @@ def test_the_lock_is_given_back_whatever_happens(folder: str) -> None:
 def test_a_newer_format_is_a_sentence(folder: str) -> None:
     (Path(folder) / "format").write_text('{"version":2}')
     for look in (lambda: list(data_folder.verify(folder, lambda *_: None)), lambda: data_folder.stats(folder)):
-        with pytest.raises(StartMistake, match="has format 2"):
+        with pytest.raises(StartupError, match="has format 2"):
             look()
 
 
 def refused_to_start(folder: str) -> str:
     """What a start says about it."""
-    with pytest.raises((StartMistake, Damage)) as said, Broker(folder=Path(folder)):
+    with pytest.raises((StartupError, Damage)) as said, Broker(folder=Path(folder)):
         pass
     return str(said.value)
 
@@ -166,7 +166,7 @@ def test_a_folder_that_is_no_data_folder_is_a_sentence_and_nothing_is_written(
     tmp_path: Path, look: Callable[[str], object]
 ) -> None:
     (tmp_path / "letter").write_text("dear")
-    with pytest.raises(StartMistake, match="is not the data folder of a broker: it has no file named format"):
+    with pytest.raises(StartupError, match="is not the data folder of a broker: it has no file named format"):
         look(str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["letter"]
 
@@ -195,7 +195,7 @@ def test_a_folder_is_looked_through_without_writing_anything(folder: str) -> Non
 
 def test_two_may_look_at_once_but_no_broker_starts_meanwhile(folder: str) -> None:
     first = data_folder.verify(folder, lambda *_: None)
-    glance = FolderGlance(folder)
+    glance = ReadOnlyFolderLock(folder)
     assert list(first) == []
     assert "is in use by a program that looks through it" in refused_to_start(folder)
     glance.release()

@@ -10,7 +10,7 @@ import pika
 import pytest
 
 from trimq.cli.main import main
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.server.offline import data_folder
 from trimq.storage.inspection.partitions import Finding
 from trimq.testing import Broker
@@ -86,7 +86,7 @@ def test_messages_are_printed_with_their_bodies_wherever_those_are(folder: Path)
     assert shared[-1]["body"] == b"long 039 " + bytes(SHARED_BYTES)
     assert (shared[-1]["exchange"], shared[-1]["key"], shared[-1]["headers"]) == ("amq.fanout", b"k", [["n", b"1"]])
     assert [record["offset"] for record in data_folder.dump_queue(str(folder), "/", "a", 10, 2)] == [10, 11]
-    with pytest.raises(StartMistake, match="no durable queue c in the virtual host /"):
+    with pytest.raises(StartupError, match="no durable queue c in the virtual host /"):
         list(data_folder.dump_queue(str(folder), "/", "c", 0, None))
 
 

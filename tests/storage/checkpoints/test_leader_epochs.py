@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from storage.kafka_folders import FOLDERS
 
-from trimq.storage.checkpoints.file_names import LEADER_EPOCHS, PARTITION_METADATA, Unusable
+from trimq.storage.checkpoints.file_names import LEADER_EPOCHS, PARTITION_METADATA, CorruptCompanion
 from trimq.storage.checkpoints.leader_epochs import (
     EpochStart,
     format_epochs,
@@ -63,7 +63,7 @@ def test_a_log_without_epochs_has_none(data: bytes) -> None:
     ],
 )
 def test_epochs_that_cannot_be_are_refused_with_a_reason(data: bytes, complaint: str) -> None:
-    with pytest.raises(Unusable, match=complaint):
+    with pytest.raises(CorruptCompanion, match=complaint):
         parse_epochs(data)
 
 
@@ -96,5 +96,5 @@ def test_a_line_end_behind_the_metadata_does_no_harm() -> None:
     ],
 )
 def test_metadata_that_cannot_be_is_refused_with_a_reason(data: bytes, complaint: str) -> None:
-    with pytest.raises(Unusable, match=complaint):
+    with pytest.raises(CorruptCompanion, match=complaint):
         parse_partition_metadata(data)

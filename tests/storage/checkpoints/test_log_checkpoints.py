@@ -3,7 +3,13 @@ from __future__ import annotations
 from doubles import PassRunner
 
 from trimq.storage.checkpoints.leader_epochs import EpochStart
-from trimq.storage.checkpoints.log_checkpoints import Checkpoints, Cleaned, IndexSums, RecoveryPoint, SealedMark
+from trimq.storage.checkpoints.log_checkpoints import (
+    Checkpoints,
+    CleanerCheckpoint,
+    IndexSums,
+    RecoveryPoint,
+    SealedMark,
+)
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.tables.table import open_table
 
@@ -30,7 +36,7 @@ def test_nothing_is_known_of_a_new_log() -> None:
     assert checkpoints.epochs("t-0") is None
     assert checkpoints.sealed("t-0", 0) is None
     assert checkpoints.marked("t-0") == []
-    assert checkpoints.cleaned("t-0") == Cleaned(0, -1)
+    assert checkpoints.cleaned("t-0") == CleanerCheckpoint(0, -1)
     assert not checkpoints.knows("t-0")
 
 
@@ -42,7 +48,7 @@ def test_what_was_saved_comes_back() -> None:
     bench.checkpoints.save_epochs("t-0", [EpochStart(0, 0), EpochStart(3, 9)])
     bench.checkpoints.seal("t-0", 5, MARK)
     bench.checkpoints.seal("t-0", 0, SealedMark(10, 77))
-    bench.checkpoints.save_cleaned("t-0", Cleaned(5, 99))
+    bench.checkpoints.save_cleaned("t-0", CleanerCheckpoint(5, 99))
     found = reopened(files, bench)
     assert found.point("t-0") == POINT
     assert found.point("t-1") == POINT._replace(sums=None)
@@ -50,7 +56,7 @@ def test_what_was_saved_comes_back() -> None:
     assert found.sealed("t-0", 5) == MARK
     assert found.sealed("t-0", 0) == SealedMark(10, 77)
     assert found.marked("t-0") == [0, 5]
-    assert found.cleaned("t-0") == Cleaned(5, 99)
+    assert found.cleaned("t-0") == CleanerCheckpoint(5, 99)
     assert found.knows("t-0")
 
 
@@ -61,7 +67,7 @@ def test_a_log_is_forgotten_and_no_other() -> None:
         bench.checkpoints.save(folder, POINT)
         bench.checkpoints.save_epochs(folder, [EpochStart(0, 0)])
         bench.checkpoints.seal(folder, 5, MARK)
-        bench.checkpoints.save_cleaned(folder, Cleaned(5, 99))
+        bench.checkpoints.save_cleaned(folder, CleanerCheckpoint(5, 99))
     bench.checkpoints.forget("t-1")
     found = reopened(files, bench)
     assert not found.knows("t-1")

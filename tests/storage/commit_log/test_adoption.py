@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from storage.commit_bench import CommitBench
 
-from trimq.errors import Damage, StartMistake
+from trimq.errors import Damage, StartupError
 from trimq.storage.commit_log.store import ROOT
 
 BLANK = struct.pack(">qiq", 0, 2**31 - 1, 0)
@@ -79,5 +79,5 @@ def test_queues_of_batches_are_refused() -> None:
     bench.stop()
     forget_tables(bench)
     bench.memory.make_folder(f"{ROOT}/batchconsumequeue/a")
-    with pytest.raises(StartMistake, match="batches"):
+    with pytest.raises(StartupError, match="batches"):
         bench.open()

@@ -8,22 +8,22 @@ import pytest
 from storage.commit_bench import HOST, START_MS, CommitBench, draft_of
 
 from trimq.errors import DamagedSegment, MessageTooLong, WriteFailed
-from trimq.formats.rocketmq_unit.batch_encoder import Message, checksum
-from trimq.storage.commit_log.log import PlacedRun
+from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, checksum
+from trimq.storage.commit_log.log import AppendedUnits
 from trimq.storage.commit_log.store import ROOT
 
 
-def append_run(bench: CommitBench, *messages: tuple[str, int, bytes], **more_keys: str) -> PlacedRun:
+def append_batch(bench: CommitBench, *messages: tuple[str, int, bytes], **more_keys: str) -> AppendedUnits:
     """`more_keys`: of those whose number follows a letter."""
     queues = {(topic, number): bench.store.queue(topic, number) for topic, number, _ in messages}
     more = {int(name[1:]): keys for name, keys in more_keys.items()}
-    run: list[Message] = []
+    run: list[BatchMessage] = []
     for topic, number, body in messages:
         draft = draft_of(topic, number, body, keys=more.get(len(run), ""))
         lane = bench.store.lane(queues[topic, number])
         run.append((lane, body, draft.properties, 0, 0, draft.born_ms, 0, 0, checksum(body), HOST))
     unique = [f"U{body[:20].decode()}" for _, _, body in messages]
-    return bench.store.append_run(queues.values(), run, unique, more, HOST)
+    return bench.store.append_batch(queues.values(), run, unique, more, HOST)
 
 
 def test_a_run_is_stored_as_if_each_had_come_alone() -> None:
@@ -31,7 +31,7 @@ def test_a_run_is_stored_as_if_each_had_come_alone() -> None:
     alone, together = CommitBench(), CommitBench()
     for topic, queue, body in messages:
         alone.append(topic, queue, body)
-    placed = append_run(together, *messages)
+    placed = append_batch(together, *messages)
     for bench in (alone, together):
         bench.stop()
     assert placed.places[2] == (1, together.units("a", 0)[1].position)
@@ -44,7 +44,7 @@ def test_a_run_is_stored_as_if_each_had_come_alone() -> None:
 
 def test_all_keys_of_a_run_are_found() -> None:
     bench = CommitBench()
-    append_run(bench, ("a", 0, b"one"), ("b", 0, b"two"), _1="k1 k2")
+    append_batch(bench, ("a", 0, b"one"), ("b", 0, b"two"), _1="k1 k2")
     bench.settle()
     assert (bench.find("a", "Uone"), bench.find("b", "Utwo"), bench.find("b", "k2")) == ([b"one"], [b"two"], [b"two"])
     assert bench.find("a", "k1") == []
@@ -55,7 +55,7 @@ def test_all_keys_of_a_run_are_found() -> None:
 def test_a_run_goes_on_in_the_next_file() -> None:
     bench = CommitBench()
     bodies = [b"%d" % number * 700 for number in range(8)]
-    placed = append_run(bench, *(("a", 0, body) for body in bodies))
+    placed = append_batch(bench, *(("a", 0, body) for body in bodies))
     bench.settle()
     assert [offset for offset, _ in placed.places] == list(range(8))
     assert bench.names("commitlog") == ["00000000000000000000", "00000000000000004096"]
@@ -73,13 +73,13 @@ def test_the_rest_of_a_run_is_refused_where_no_other_file_can_be_had() -> None:
 
     bench.files.before = refuse
     bodies = [b"%d" % number * 700 for number in range(8)]
-    placed = append_run(bench, *(("a", 0, body) for body in bodies))
+    placed = append_batch(bench, *(("a", 0, body) for body in bodies))
     kept = len(placed.places)
     assert 0 < kept < 8
     assert isinstance(placed.refusal, WriteFailed)
     bench.settle()
     bench.files.before = lambda operation, name: None
-    append_run(bench, ("a", 0, b"next"))
+    append_batch(bench, ("a", 0, b"next"))
     bench.settle()
     assert bench.bodies("a", 0) == [*bodies[:kept], b"next"]
     assert bench.find("a", "U" + "7" * 20) == []
@@ -87,7 +87,7 @@ def test_the_rest_of_a_run_is_refused_where_no_other_file_can_be_had() -> None:
 
 def test_a_message_that_fits_no_file_ends_a_run() -> None:
     bench = CommitBench()
-    placed = append_run(bench, ("a", 0, b"one"), ("a", 0, b"x" * 4096), ("a", 0, b"three"))
+    placed = append_batch(bench, ("a", 0, b"one"), ("a", 0, b"x" * 4096), ("a", 0, b"three"))
     assert (len(placed.places), type(placed.refusal)) == (1, MessageTooLong)
     bench.put("a", 0, b"next")
     assert bench.bodies("a", 0) == [b"one", b"next"]
@@ -102,11 +102,11 @@ def test_a_run_whose_pass_fails_leaves_nothing_behind() -> None:
             raise OSError(errno.EIO, "the disk takes nothing")
 
     bench.files.before = refuse
-    placed = append_run(bench, ("a", 0, b"lost"), ("b", 0, b"gone"))
+    placed = append_batch(bench, ("a", 0, b"lost"), ("b", 0, b"gone"))
     bench.runner.end_pass()
     assert isinstance(placed.ticket.refusal, WriteFailed)
     bench.files.before = lambda operation, name: None
-    assert append_run(bench, ("a", 0, b"next")).places[0][0] == 1
+    assert append_batch(bench, ("a", 0, b"next")).places[0][0] == 1
     bench.settle()
     assert (bench.bodies("a", 0), bench.bodies("b", 0)) == ([b"kept", b"next"], [])
     assert (bench.find("a", "Ulost"), bench.find("a", "Unext")) == ([], [b"next"])
@@ -115,7 +115,7 @@ def test_a_run_whose_pass_fails_leaves_nothing_behind() -> None:
 def test_units_that_lie_apart_are_given_as_they_stand() -> None:
     bench = CommitBench()
     messages = [("a", number % 3, b"%d" % number * 300) for number in range(24)]
-    append_run(bench, *messages)
+    append_batch(bench, *messages)
     bench.settle()
     log, queue = bench.store.log, bench.store.queue("a", 1)
     entries = [queue.entry(offset) for offset in range(queue.end)]
@@ -129,7 +129,7 @@ def test_units_that_lie_apart_are_given_as_they_stand() -> None:
 
 def test_damaged_units_are_not_given_with_others() -> None:
     bench = CommitBench()
-    append_run(bench, ("a", 0, b"one"), ("b", 0, b"two"), ("a", 0, b"three"))
+    append_batch(bench, ("a", 0, b"one"), ("b", 0, b"two"), ("a", 0, b"three"))
     bench.stop()
     entries = [bench.store.queue("a", 0).entry(offset) for offset in range(2)]
     bench.memory.open(f"{ROOT}/commitlog/00000000000000000000").write(entries[1].position + 88, [b"x"])

@@ -7,12 +7,12 @@ import errno
 import pytest
 from doubles import FaultyFiles
 
-from trimq.storage.commit_log.config_files import CommitConfig
+from trimq.storage.commit_log.config_files import ConfigFiles
 from trimq.storage.io.memory_files import MemoryFiles
 
 
 def test_what_is_written_is_read_newest_first() -> None:
-    config = CommitConfig(MemoryFiles(), "store")
+    config = ConfigFiles(MemoryFiles(), "store")
     assert (config.names(), config.versions("a.json")) == ([], [])
     for text in (b"first, and longer", b"second", b"third"):
         config.write("a.json", text)
@@ -23,7 +23,7 @@ def test_what_is_written_is_read_newest_first() -> None:
 @pytest.mark.parametrize("operation", ["write", "rename"])
 def test_a_failed_write_leaves_what_was_there(operation: str) -> None:
     files = FaultyFiles(MemoryFiles())
-    config = CommitConfig(files, "store")
+    config = ConfigFiles(files, "store")
     config.write("a.json", b"first")
 
     def refuse(called: str, name: str) -> None:

@@ -9,8 +9,8 @@ import os
 import pytest
 from storage.commit_bench import CommitBench, TornPages
 
-from trimq.errors import StartMistake
-from trimq.storage.commit_log.file_preparation import LockedFile
+from trimq.errors import StartupError
+from trimq.storage.commit_log.file_preparation import MemoryLockedFile
 
 NEXT = "store/next"
 BODY = b"x" * 1000
@@ -151,6 +151,6 @@ def test_what_cannot_be_held_in_memory_is_told_and_the_log_goes_on(caplog: pytes
 def test_at_the_start_that_is_a_mistake() -> None:
     bench = CommitBench()
     watched(bench, "lock")
-    locked = LockedFile(4096, bench.runner.offload)
-    with pytest.raises(StartMistake, match=r"rocketmq.commit_lock_memory: x cannot be held .*ulimit -l"):
+    locked = MemoryLockedFile(4096, bench.runner.offload)
+    with pytest.raises(StartupError, match=r"rocketmq.commit_lock_memory: x cannot be held .*ulimit -l"):
         locked.begin(bench.files.open("x", create=True))

@@ -29,10 +29,10 @@ def stored(slots: KeySlots, file: File) -> dict[int, int]:
 
 @pytest.mark.parametrize("count", [1, 7, 64, 65, 5000, 200_000])
 def test_what_changed_is_in_memory_until_it_is_written(count: int) -> None:
-    file, slots, chance = file_of(MemoryFiles(), count), KeySlots(AT, count), random.Random(count)
+    file, slots, rng = file_of(MemoryFiles(), count), KeySlots(AT, count), random.Random(count)
     expected: dict[int, int] = {}
     for share in (1, 3, 3000):  # few of a stretch are written one by one, many as one
-        heads = {chance.randrange(count): chance.randrange(1, 1 << 31) for _ in range(share)}
+        heads = {rng.randrange(count): rng.randrange(1, 1 << 31) for _ in range(share)}
         slots.change(heads)
         assert all(slots.unwritten(slot) == number for slot, number in heads.items())
         slots.write(file)

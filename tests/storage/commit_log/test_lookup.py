@@ -30,7 +30,7 @@ def test_what_is_looked_at_in_one_step_is_bounded(monkeypatch: pytest.MonkeyPatc
     bench = filled(60)
     reads: list[int] = []
     read = key_index._IndexFile._read
-    monkeypatch.setattr(key_index, "LOOKED_AT_AT_ONCE", 5)
+    monkeypatch.setattr(key_index, "MAX_ENTRIES_PER_STEP", 5)
     monkeypatch.setattr(
         key_index._IndexFile, "_read", lambda index, number: reads.append(number) or read(index, number)
     )
@@ -59,7 +59,7 @@ def test_units_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_search_finds_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "LOOKED_AT_AT_ONCE", 3)
+    monkeypatch.setattr(key_index, "MAX_ENTRIES_PER_STEP", 3)
     bench = filled(40, checkpoint_bytes=1500)
     expected = bench.find("a", "k")
     assert len(expected) == 40
@@ -76,7 +76,7 @@ def test_a_search_finds_what_was_there_when_it_began(monkeypatch: pytest.MonkeyP
 
 
 def test_files_may_go_while_a_search_is_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "LOOKED_AT_AT_ONCE", 3)
+    monkeypatch.setattr(key_index, "MAX_ENTRIES_PER_STEP", 3)
     bench = filled(60, file_bytes=1024)
     steps = search(bench, "k")
     found = [unit for unit in (next(steps) for _ in range(30)) if unit is not None]

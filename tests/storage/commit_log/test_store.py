@@ -14,7 +14,7 @@ from trimq.errors import Damage, DamagedSegment, MessageTooLong, OffsetOutOfRang
 from trimq.formats.rocketmq_unit.properties import java_hash, tags_code
 from trimq.formats.rocketmq_unit.unit import FILLER_BYTES, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, filler
 from trimq.storage.commit_log import key_index, store
-from trimq.storage.commit_log.key_index import WRITTEN_AT_ONCE
+from trimq.storage.commit_log.key_index import MAX_KEYS_PER_WRITE
 from trimq.storage.commit_log.lookup import find_time
 from trimq.storage.commit_log.store import ROOT
 from trimq.storage.io.memory_files import NameChange
@@ -263,7 +263,7 @@ def test_keys_are_found_wherever_their_slots_lie() -> None:
 @pytest.mark.parametrize("ends", ["stop", "crash", "kill"])
 def test_more_keys_than_a_pass_writes_are_written_by_the_next_ones(ends: str) -> None:
     bench = CommitBench(index_slots=5000, index_entries=20_000, file_bytes=1 << 21)
-    count = 2 * WRITTEN_AT_ONCE + 100
+    count = 2 * MAX_KEYS_PER_WRITE + 100
     bodies = [b"%05d" % number for number in range(count)]
     for body in bodies:
         bench.append("t", 0, body)
@@ -272,18 +272,22 @@ def test_more_keys_than_a_pass_writes_are_written_by_the_next_ones(ends: str) ->
         bench.append("t", 0, b"%05d" % number)
         bench.runner.end_pass()
         left.append(len(bench.store.keys))
-    assert left == [count + 1 - WRITTEN_AT_ONCE, count + 2 - 2 * WRITTEN_AT_ONCE, count + 3 - 2 * WRITTEN_AT_ONCE]
+    assert left == [
+        count + 1 - MAX_KEYS_PER_WRITE,
+        count + 2 - 2 * MAX_KEYS_PER_WRITE,
+        count + 3 - 2 * MAX_KEYS_PER_WRITE,
+    ]
     bench.settle()
     getattr(bench, ends)()
     if ends == "stop":
         bench.open()
-    for number in (0, WRITTEN_AT_ONCE - 1, WRITTEN_AT_ONCE, 2 * WRITTEN_AT_ONCE, count - 1, count, count + 2):
+    for number in (0, MAX_KEYS_PER_WRITE - 1, MAX_KEYS_PER_WRITE, 2 * MAX_KEYS_PER_WRITE, count - 1, count, count + 2):
         assert bench.find("t", f"U{number:05d}") == [b"%05d" % number]
 
 
 def test_a_checkpoint_waits_for_keys_that_are_written_in_parts_but_not_for_ever() -> None:
     bench = CommitBench(index_slots=5000, index_entries=50_000, file_bytes=1 << 21, checkpoint_bytes=1000)
-    for number in range(WRITTEN_AT_ONCE):
+    for number in range(MAX_KEYS_PER_WRITE):
         bench.append("t", 0, b"%05d" % number)
     bench.settle()
     assert len(bench.store.keys) == 0, "it is so far behind that all of them are written"
@@ -468,7 +472,7 @@ def test_a_header_of_the_key_index_that_could_not_be_written_is_tried_again() ->
     bench.store.checkpoint()
     bench.settle()
     assert not failures
-    bench.store.log.journal.touch()
+    bench.store.log.journal.join_pass()
     bench.settle()
     bench.crash()
     assert bench.find("t", "Uone") == [b"one"]
@@ -477,8 +481,8 @@ def test_a_header_of_the_key_index_that_could_not_be_written_is_tried_again() ->
 
 
 def test_keys_that_a_restart_found_are_written_though_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "WRITTEN_AT_ONCE", 16)
-    monkeypatch.setattr(store, "WRITTEN_AT_ONCE", 16)
+    monkeypatch.setattr(key_index, "MAX_KEYS_PER_WRITE", 16)
+    monkeypatch.setattr(store, "MAX_KEYS_PER_WRITE", 16)
     monkeypatch.setattr(store, "_KEYS_AT_ONCE", 8)
     bench = CommitBench(index_entries=2000, file_bytes=1 << 20, checkpoint_bytes=1 << 20)
     for number in range(200):

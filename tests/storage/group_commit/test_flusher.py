@@ -8,7 +8,7 @@ import pytest
 from doubles import FaultyFiles, ManualOffload
 
 from trimq.clock import ManualTime
-from trimq.storage.group_commit.flusher import AsyncFlusher, Dirty, Flusher, SyncFlusher, Turns
+from trimq.storage.group_commit.flusher import AsyncFlusher, Dirty, Flusher, LoopTurns, SyncFlusher
 from trimq.storage.io.files import File
 from trimq.storage.io.memory_files import MemoryFiles
 
@@ -41,7 +41,7 @@ class Bench:
             self.synced.append(name or operation)
 
     def sync_flusher(self) -> SyncFlusher:
-        turns = Turns(self.soon.append, lambda: self.is_collecting)
+        turns = LoopTurns(self.soon.append, lambda: self.is_collecting)
         durable, failed = self.durable.append, self.failures.append
         return SyncFlusher(self.files, self.offload, THRESHOLD, durable, failed, turns, self.time)
 
@@ -240,7 +240,7 @@ def test_a_flusher_is_idle_between_rounds() -> None:
     flusher = bench.sync_flusher()
     assert flusher.is_idle
     bench.flush(flusher, 1, "a")
-    flusher.hurry()
+    flusher.flush_now()
     assert not flusher.is_idle
     bench.offload.run_one()
     assert flusher.is_idle
@@ -397,10 +397,10 @@ def test_a_pass_that_wrote_nothing_starts_no_round() -> None:
 def test_an_asynchronous_flusher_can_be_hurried() -> None:
     bench = Bench()
     flusher = bench.async_flusher()
-    flusher.hurry()
+    flusher.flush_now()
     assert len(bench.offload) == 0
     bench.flush(flusher, 1, "a")
-    flusher.hurry()
+    flusher.flush_now()
     bench.offload.run_all()
     assert bench.synced == ["a"]
     assert flusher.is_idle

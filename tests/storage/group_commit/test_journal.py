@@ -29,7 +29,7 @@ class Owner:
     def pass_undone(self) -> None:
         self.notes.append("undone")
 
-    def pass_settled(self, number: int) -> None:
+    def pass_durable(self, number: int) -> None:
         self.notes.append(f"settled {number}")
 
 
@@ -132,7 +132,7 @@ def test_the_latest_ticket_is_that_of_what_was_appended_last(bench: Bench) -> No
 
 def test_a_journal_may_take_part_in_a_pass_without_appending(bench: Bench) -> None:
     begun(bench, b"abc")
-    assert bench.journal.touch() is bench.journal.touch()
+    assert bench.journal.join_pass() is bench.journal.join_pass()
     bench.runner.settle()
     assert bench.owner.notes == ["written 2", "settled 2"]
     assert bench.contents() == {0: b"abc"}

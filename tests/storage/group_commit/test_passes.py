@@ -36,7 +36,7 @@ class Notes:
         if self.fails_to_undo:
             raise OSError(errno.EIO, "input/output error")
 
-    def settle_pass(self, number: int) -> None:
+    def mark_pass_durable(self, number: int) -> None:
         self._notes.append(f"{self._name} settled {number}")
         if self.on_settled is not None:
             self.on_settled()
@@ -143,10 +143,10 @@ def test_what_comes_afterwards_waits_for_its_pass_and_precedes_the_listeners() -
     bench = Bench()
     bench.passes.on_progress(lambda: bench.notes.append("told"))
     first = bench.one.append()
-    bench.passes.afterwards(first, lambda ticket: bench.notes.append(f"after {ticket.number}"))
+    bench.passes.on_durable(first, lambda ticket: bench.notes.append(f"after {ticket.number}"))
     bench.runner.end_pass()
     second = bench.two.append()
-    bench.passes.afterwards(second, lambda ticket: bench.notes.append(f"after {ticket.number}"))
+    bench.passes.on_durable(second, lambda ticket: bench.notes.append(f"after {ticket.number}"))
     bench.runner.end_pass()
     bench.notes.clear()
     bench.runner.offload.run_one()
@@ -162,7 +162,7 @@ def test_what_comes_afterwards_hears_of_a_refusal_too() -> None:
     ticket = bench.one.append()
     ticket.refusal = WriteFailed("no room")
     heard: list[Refusal | None] = []
-    bench.passes.afterwards(ticket, lambda told: heard.append(told.refusal))
+    bench.passes.on_durable(ticket, lambda told: heard.append(told.refusal))
     bench.runner.settle()
     assert heard == [ticket.refusal]
 
@@ -196,8 +196,8 @@ def test_what_follows_a_pass_and_fails_is_told_of_and_stops_nothing(caplog: pyte
     bench = Bench()
     ticket = bench.one.append()
     bench.passes.on_progress(lambda: bench.notes.append("told"))
-    bench.passes.follow_up(ticket, lambda _: 1 // 0)
-    bench.passes.follow_up(ticket, lambda _: bench.notes.append("next"))
+    bench.passes.on_durable_guarded(ticket, lambda _: 1 // 0)
+    bench.passes.on_durable_guarded(ticket, lambda _: bench.notes.append("next"))
     bench.runner.settle()
     assert bench.notes[-3:] == ["one settled 1", "next", "told"]
     (record,) = caplog.records
@@ -208,7 +208,7 @@ def test_what_follows_a_pass_and_fails_is_told_of_and_stops_nothing(caplog: pyte
     assert bench.progress() == (3, 2, 2)
 
 
-@pytest.mark.parametrize("register", [Passes.afterwards, Passes.when_on_disk])
+@pytest.mark.parametrize("register", [Passes.on_durable, Passes.on_synced])
 def test_what_keeps_step_with_the_files_and_fails_is_heard_by_whoever_settles(
     register: Callable[[Passes, Ticket, Callable[[Ticket], object]], None],
 ) -> None:

@@ -20,7 +20,7 @@ from trimq.storage.group_commit.segment import Segment
 from trimq.storage.inspection.partitions import verify
 from trimq.storage.inspection.queues import verify as verify_queues
 from trimq.storage.io.files import Files
-from trimq.storage.io.memory_files import MemoryFile, MemoryFiles, Node
+from trimq.storage.io.memory_files import MemoryFile, MemoryFiles, MemoryNode
 
 FIRST = "00000000000000000000.log"
 
@@ -30,7 +30,7 @@ class Owner:
 
     def pass_undone(self) -> None: ...
 
-    def pass_settled(self, number: int) -> None: ...
+    def pass_durable(self, number: int) -> None: ...
 
 
 class ShortFile(MemoryFile):
@@ -44,7 +44,7 @@ class ShortFile(MemoryFile):
 
 
 class SmallDisk(MemoryFiles):
-    def _file(self, name: str, node: Node) -> MemoryFile:
+    def _file(self, name: str, node: MemoryNode) -> MemoryFile:
         return ShortFile(name, node)
 
 
@@ -102,8 +102,8 @@ def test_room_is_bounded() -> None:
 def test_a_file_does_not_become_too_long_for_kafka_by_its_room(end: int, room: int) -> None:
     segment = Segment(0, MemoryFiles().open("log", create=True), end - 4096)
     segment.size = end
-    assert len(segment.room_after(end - 100, full_bytes=0)) == room
-    assert segment.room_to == (end + room if room else 0)
+    assert len(segment.preallocation_after(end - 100, full_bytes=0)) == room
+    assert segment.preallocated_to == (end + room if room else 0)
 
 
 def test_a_pass_that_would_fill_the_room_soon_makes_none() -> None:
@@ -137,9 +137,9 @@ def test_files_of_full_size_have_it_within_that_size_and_keep_it_when_they_are_s
     runner, made = journals(1, full_bytes=10_000)
     append(runner, made, 1000, passes=8)
     sealed = made[0].active
-    assert sealed.room_to == 8192
+    assert sealed.preallocated_to == 8192
     append(runner, made, 500)
-    assert sealed.room_to == sealed.file.size() == 10_000
+    assert sealed.preallocated_to == sealed.file.size() == 10_000
     made[0].roll(10_000)
     append(runner, made, 1000)
     assert (sealed.size, sealed.file.size()) == (8500, 10_000)
@@ -151,7 +151,7 @@ def test_what_is_undone_in_a_file_of_full_size_leaves_zeros() -> None:
     made[0].append(b"y" * 500, 500)
     made[0].undo_pass(WriteFailed("no space"), Dirty())
     active = made[0].active
-    assert (active.size, active.room_to, active.file.size()) == (8000, 0, 100_000)
+    assert (active.size, active.preallocated_to, active.file.size()) == (8000, 0, 100_000)
     assert bytes(active.file.view(8000, 1000)) == bytes(1000)
 
 

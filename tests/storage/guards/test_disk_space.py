@@ -6,7 +6,7 @@ import pytest
 
 from trimq.clock import ManualTime
 from trimq.errors import DiskFull
-from trimq.storage.guards.disk_space import REFRESH_MS, SpaceGuard
+from trimq.storage.guards.disk_space import REFRESH_MS, DiskSpaceGuard
 from trimq.storage.io.files import Space
 from trimq.storage.io.memory_files import MemoryFiles
 
@@ -34,7 +34,7 @@ class Bench:
     def __init__(self, free_bytes: int, disk_pressure_percent: int = 95) -> None:
         self.disk = Disk(free_bytes)
         self.time = ManualTime(5)
-        self.guard = SpaceGuard(self.disk, self.time, LOW_WATER, disk_pressure_percent)
+        self.guard = DiskSpaceGuard(self.disk, self.time, LOW_WATER, disk_pressure_percent)
 
     def is_accepting(self) -> bool:
         try:
@@ -134,7 +134,7 @@ def test_after_it_recovered_the_low_water_mark_counts_again() -> None:
 
 def test_without_a_mark_all_room_may_be_used() -> None:
     disk = Disk(10)
-    guard = SpaceGuard(disk, ManualTime(0), 0, 100)
+    guard = DiskSpaceGuard(disk, ManualTime(0), 0, 100)
     guard.check()
     guard.spend(10)
     guard.check()

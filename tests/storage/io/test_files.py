@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.model import Buffer
 from trimq.storage.io.files import DiskFiles
 from trimq.storage.io.folder_lock import FolderLock
@@ -368,7 +368,7 @@ def test_the_space_of_the_disk_is_known(files: DiskFiles) -> None:
 def test_a_folder_has_one_owner_who_is_named(tmp_path: Path) -> None:
     root = str(tmp_path / "data")
     lock = FolderLock(root)
-    with pytest.raises(StartMistake, match=rf"{root} is in use by the broker with pid {os.getpid()}$"):
+    with pytest.raises(StartupError, match=rf"{root} is in use by the broker with pid {os.getpid()}$"):
         FolderLock(root)
     lock.release()
     FolderLock(root).release()
@@ -391,7 +391,7 @@ def test_the_lock_falls_with_an_owner_that_is_killed(tmp_path: Path) -> None:
     ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"locked\n"
-        with pytest.raises(StartMistake, match=f"pid {owner.pid}$"):
+        with pytest.raises(StartupError, match=f"pid {owner.pid}$"):
             FolderLock(root)
         owner.send_signal(signal.SIGKILL)
         owner.wait()

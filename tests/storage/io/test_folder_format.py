@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.storage.io.folder_format import NAME, VERSION, check_format, require_format
 from trimq.storage.io.memory_files import MemoryFiles
 
@@ -35,11 +35,11 @@ def test_a_folder_that_is_only_looked_at_is_not_changed() -> None:
 def test_a_newer_format_is_refused_with_a_sentence() -> None:
     files = written(b'{"version":%d,"more":[]}' % (VERSION + 1))
     for look in (check_format, require_format):
-        with pytest.raises(StartMistake, match=rf"has format {VERSION + 1}, but .* up to {VERSION}: use the version"):
+        with pytest.raises(StartupError, match=rf"has format {VERSION + 1}, but .* up to {VERSION}: use the version"):
             look(files)
 
 
 @pytest.mark.parametrize("text", [b"", b"\0" * 12, b"1", b'{"version":0}', b'{"version":"one"}', b"{", b'"\xff"'])
 def test_a_file_that_does_not_say_it_is_refused_with_a_sentence(text: bytes) -> None:
-    with pytest.raises(StartMistake, match="does not say which format it has"):
+    with pytest.raises(StartupError, match="does not say which format it has"):
         check_format(written(text))

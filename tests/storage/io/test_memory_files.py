@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimq.storage.io.files import DiskFiles, Files
-from trimq.storage.io.memory_files import MemoryFiles, NameChange, Node
+from trimq.storage.io.memory_files import MemoryFiles, MemoryNode, NameChange
 
 
 class KeepAll:
@@ -252,7 +252,7 @@ def test_a_file_that_was_open_before_the_crash_writes_into_the_void() -> None:
 
 
 def test_appends_that_are_never_synced_cost_no_memory_of_their_own() -> None:
-    node = Node()
+    node = MemoryNode()
     for position in range(1000):
         node.write(position, b"x")
     assert node.versions() == [b"", b"x" * 1000]
@@ -265,7 +265,7 @@ SYNCS = st.tuples(st.sampled_from(["begin", "sync"]), st.just(0), st.just(b""))
 
 @given(st.lists(WRITES | RESIZES | SYNCS, max_size=30))
 def test_the_first_version_is_always_what_was_synced(steps: list[tuple[str, int, bytes]]) -> None:
-    node, now, begun, synced = Node(), b"", (0, b""), b""
+    node, now, begun, synced = MemoryNode(), b"", (0, b""), b""
     for step, number, data in steps:
         if step == "write":
             node.write(number, data)

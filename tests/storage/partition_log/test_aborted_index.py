@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from storage.kafka_folders import companions, named, printed
 
-from trimq.storage.checkpoints.file_names import Unusable
+from trimq.storage.checkpoints.file_names import CorruptCompanion
 from trimq.storage.partition_log.aborted_index import ENTRY_BYTES, AbortedTransaction, collect_aborted, decode, encode
 
 FIRST = AbortedTransaction(7, first_offset=2, last_offset=8, last_stable_offset=0)
@@ -78,11 +78,11 @@ def test_a_segment_without_aborted_transactions_leaves_the_question_open() -> No
     ids=["torn", "version", "order", "twice", "backwards", "negative", "zeros"],
 )
 def test_an_index_that_cannot_be_is_unusable(data: bytes) -> None:
-    with pytest.raises(Unusable):
+    with pytest.raises(CorruptCompanion):
         decode(data)
 
 
 def test_a_torn_or_unknown_index_answers_no_question() -> None:
     for data in (INDEX[:-1], b"\x00\x01" + INDEX[2:]):
-        with pytest.raises(Unusable):
+        with pytest.raises(CorruptCompanion):
             collect_aborted(data, 0, 100)

@@ -13,12 +13,12 @@ from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import empty_batch, read_header
 from trimq.formats.kafka_batch.markers import control_batch
-from trimq.formats.kafka_batch.records import iterate
+from trimq.formats.kafka_batch.records import iterate_records
 from trimq.model import Record
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.files import DiskFiles
 from trimq.storage.io.memory_files import MemoryFiles
-from trimq.storage.partition_log.compaction import Compaction, Effort, find_due
+from trimq.storage.partition_log.compaction import Compaction, CompactionLimits, plan_compaction
 from trimq.storage.partition_log.reader import find_latest, find_time, read_batches
 
 
@@ -45,7 +45,7 @@ def names(keyed: KeyedLog) -> set[str]:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_of_a_thousand_keys_in_fifty_versions_the_last_value_stays(codec: Codec) -> None:
-    keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=200_000), Effort(step_records=20_000))
+    keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=200_000), CompactionLimits(step_records=20_000))
     for version in range(50):
         for first in range(0, 1000, 250):
             keyed.append(((b"key-%d" % key, b"%d-%d" % (key, version)) for key in range(first, first + 250)), codec)
@@ -126,12 +126,12 @@ def test_a_log_at_rest_gets_rid_of_its_last_tombstones(keyed: KeyedLog) -> None:
     keyed.append([(b"a", b"1"), (b"a", None)])
     keyed.roll()
     keyed.compact()
-    assert find_due(keyed.log, keyed.checkpoints, keyed.now_ms + DAY_MS - 1) is None
+    assert plan_compaction(keyed.log, keyed.checkpoints, keyed.now_ms + DAY_MS - 1) is None
     keyed.now_ms += DAY_MS
     keyed.restart()
     keyed.compact()
     assert keyed.records() == []
-    assert find_due(keyed.log, keyed.checkpoints, keyed.now_ms + 10 * DAY_MS) is None
+    assert plan_compaction(keyed.log, keyed.checkpoints, keyed.now_ms + 10 * DAY_MS) is None
 
 
 def test_a_key_that_comes_back_after_its_tombstone_keeps_its_new_value(keyed: KeyedLog) -> None:
@@ -147,7 +147,7 @@ def test_the_times_of_records_survive_a_horizon_in_their_batch() -> None:
     keyed.append([(b"a", b"1"), (b"b", None), (b"c", b"3")])
     keyed.roll()
     keyed.compact()
-    assert [record.timestamp_ms for _, batch in keyed.batches() for record in iterate(batch)] == [
+    assert [record.timestamp_ms for _, batch in keyed.batches() for record in iterate_records(batch)] == [
         START_MS,
         START_MS + 1,
         START_MS + 2,
@@ -208,7 +208,7 @@ def test_aborted_records_go_and_never_replace_committed_ones(keyed: KeyedLog) ->
     keyed.roll()
     keyed.compact()
     assert keyed.records() == [Kept(0, b"a", b"committed"), Kept(4, b"b", b"newer")]
-    assert not [batch for _, batch in keyed.batches() if any(r.value == b"aborted" for r in iterate(batch))]
+    assert not [batch for _, batch in keyed.batches() if any(r.value == b"aborted" for r in iterate_records(batch))]
 
 
 def test_a_transaction_whose_marker_stands_in_a_later_segment_is_known_to_be_aborted(keyed: KeyedLog) -> None:
@@ -375,7 +375,7 @@ def test_old_records_do_not_wait_for_more_to_come() -> None:
 
 
 def test_more_keys_than_fit_are_done_in_several_rounds() -> None:
-    keyed = KeyedLog(MemoryFiles(), SETTINGS, Effort(keys=10, step_records=3))
+    keyed = KeyedLog(MemoryFiles(), SETTINGS, CompactionLimits(keys=10, step_records=3))
     for value in (b"1", b"2"):
         for first in range(0, 40, 4):
             keyed.append([(b"%d" % key, value) for key in range(first, first + 4)])
@@ -390,7 +390,7 @@ def test_more_keys_than_fit_are_done_in_several_rounds() -> None:
 
 
 def test_what_lies_beyond_the_keys_that_fit_is_not_touched() -> None:
-    keyed = KeyedLog(MemoryFiles(), SETTINGS, Effort(keys=1))
+    keyed = KeyedLog(MemoryFiles(), SETTINGS, CompactionLimits(keys=1))
     keyed.append([(b"a", b"1"), (b"a", b"2")])
     keyed.append([(b"b", None), (None, b"no key")])
     before = [bytes(batch) for _, batch in keyed.batches()]
@@ -402,7 +402,7 @@ def test_what_lies_beyond_the_keys_that_fit_is_not_touched() -> None:
 
 
 def test_a_batch_of_more_keys_than_fit_is_taken_all_the_same() -> None:
-    keyed = KeyedLog(MemoryFiles(), SETTINGS, Effort(keys=3))
+    keyed = KeyedLog(MemoryFiles(), SETTINGS, CompactionLimits(keys=3))
     for value in (b"1", b"2"):
         keyed.append([(b"%d" % key, value) for key in range(9)])
     keyed.roll()
@@ -517,7 +517,7 @@ def test_views_that_are_out_stay_valid(keyed: KeyedLog) -> None:
 
 
 def test_a_reader_goes_on_at_the_right_offset_through_every_step() -> None:
-    keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=600), Effort(step_records=1))
+    keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=600), CompactionLimits(step_records=1))
     for number in range(60):
         keyed.append([(b"%d" % (number % 7), b"value %d" % number)])
         if number % 6 == 5:
@@ -569,7 +569,7 @@ def test_times_are_found_in_a_compacted_log(keyed: KeyedLog) -> None:
     keyed.roll()
     keyed.compact()
     for _ in range(2):
-        times = [(r.timestamp_ms, r.offset) for _, batch in keyed.batches() for r in iterate(batch)]
+        times = [(r.timestamp_ms, r.offset) for _, batch in keyed.batches() for r in iterate_records(batch)]
         for wanted in range(START_MS, keyed.now_ms + 6, 500):
             first = next(((offset, at) for at, offset in times if at >= wanted), None)
             assert find_time(keyed.log, wanted, keyed.log.durable_end, 1 << 20) == first
@@ -582,7 +582,7 @@ def test_times_are_found_in_a_compacted_log(keyed: KeyedLog) -> None:
 
 
 def test_appends_between_the_steps_are_kept_and_not_compacted_yet() -> None:
-    keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=500), Effort(step_records=1))
+    keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=500), CompactionLimits(step_records=1))
     for number in range(40):
         keyed.append([(b"%d" % (number % 3), b"old")])
     keyed.roll()
@@ -594,7 +594,7 @@ def test_appends_between_the_steps_are_kept_and_not_compacted_yet() -> None:
 
 @pytest.mark.parametrize("at_step", range(30))
 def test_a_head_that_is_cut_between_the_steps_stays_cut(at_step: int) -> None:
-    keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=400), Effort(step_records=4))
+    keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=400), CompactionLimits(step_records=4))
     for number in range(24):
         keyed.append([(b"%d" % number if number % 4 == 3 else b"a", b"v" * 30)])
         if number % 4 == 3:
@@ -697,7 +697,7 @@ def test_a_full_disk_leaves_everything_as_it_was() -> None:
 
 
 def test_the_work_is_done_in_small_steps() -> None:
-    keyed = KeyedLog(MemoryFiles(), SETTINGS, Effort(step_bytes=2000, step_records=1000))
+    keyed = KeyedLog(MemoryFiles(), SETTINGS, CompactionLimits(step_bytes=2000, step_records=1000))
     for number in range(100):
         keyed.append([(b"%d" % number, b"v" * 40)])
     keyed.roll()

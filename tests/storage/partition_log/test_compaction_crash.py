@@ -13,7 +13,7 @@ from storage.keyed_logs import DAY_MS, FOLDER, SETTINGS, START_MS, AsyncPassRunn
 
 from trimq.storage.io.files import Files
 from trimq.storage.io.memory_files import MemoryFiles, NameChange, Survivors
-from trimq.storage.partition_log.compaction import Effort
+from trimq.storage.partition_log.compaction import CompactionLimits
 from trimq.storage.partition_log.settings import LogSettings
 
 SMALL = with_settings(segment_bytes=700)
@@ -68,12 +68,12 @@ def write_second(keyed: KeyedLog) -> None:
 
 
 class Mode(NamedTuple):
-    effort: Effort
+    effort: CompactionLimits
     make_runner: Callable[[Files], PassRunner]
 
 
-SYNC = Mode(Effort(step_records=4), PassRunner)
-ASYNC = Mode(Effort(step_records=4), AsyncPassRunner)
+SYNC = Mode(CompactionLimits(step_records=4), PassRunner)
+ASYNC = Mode(CompactionLimits(step_records=4), AsyncPassRunner)
 
 
 class World:
@@ -208,11 +208,11 @@ def test_a_power_cut_while_a_start_finishes_a_swap_changes_nothing(survivors: st
             # The process was killed: names and bytes may be in the page cache alone.
             world = before.copied()
             world.cut_in(operations, world.keyed.compact)
-            was_cut = world.cut_in(opening, world.keyed.open)
+            was_truncated = world.cut_in(opening, world.keyed.open)
             world.disk.crash(SURVIVORS[survivors]())
             world.keyed.open()
             world.require(told)
-            if not was_cut:
+            if not was_truncated:
                 break
     assert swaps > 5
 

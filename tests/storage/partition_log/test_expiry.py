@@ -10,7 +10,7 @@ from doubles import TornTails
 from storage.log_bench import START_MS, LogBench, batch_of
 
 from trimq.storage.partition_log.expiry import expire, expire_oldest
-from trimq.storage.partition_log.retention import Reason
+from trimq.storage.partition_log.retention import RetentionReason
 
 HOUR_MS = 3_600_000
 
@@ -142,7 +142,7 @@ def test_what_a_crash_left_before_the_start_goes_at_the_next_look() -> None:
     bench.crash()
     if bench.log.start == 20:
         decision = expire(bench.log, bench.now_ms)
-        assert set(decision.reasons) <= {Reason.START}
+        assert set(decision.reasons) <= {RetentionReason.START}
     bench.settle()
     assert bench.offsets() == list(range(bench.log.start, 30))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from storage.kafka_folders import INDEX_INTERVAL_BYTES, base_of, batches_of, companions, end_of, log_of, named, printed
 
-from trimq.storage.checkpoints.file_names import Unusable
+from trimq.storage.checkpoints.file_names import CorruptCompanion
 from trimq.storage.io.files import DiskFiles
 from trimq.storage.partition_log.index import (
     MAX_POSITION,
@@ -156,7 +156,7 @@ def test_what_was_noted_since_a_mark_can_be_forgotten() -> None:
     for number in range(7, 20):
         index.note(BASE + 10 * number + 9, BATCH_BYTES * number, 10 * number)
     index.seal()
-    index.back_to(mark)
+    index.roll_back_to(mark)
     assert (index.encode_offsets(), index.encode_times(), index.largest) == before
     for number in range(7, 12):
         index.note(BASE + 10 * number + 9, BATCH_BYTES * number, 10 * number)
@@ -282,7 +282,7 @@ GOOD_TIMES = time_entries((5, 9), (6, 19), (7, 29))
 )
 def test_an_index_that_does_not_fit_its_segment_is_unusable(offsets: bytes, times: bytes) -> None:
     StoredIndex(0, GOOD_OFFSETS, GOOD_TIMES, 400, 40)
-    with pytest.raises(Unusable):
+    with pytest.raises(CorruptCompanion):
         StoredIndex(0, offsets, times, 400, 40)
 
 
@@ -299,11 +299,11 @@ def test_an_index_that_does_not_fit_its_segment_is_unusable(offsets: bytes, time
 )
 def test_entries_out_of_order_are_found_on_the_way_to_an_answer(offsets: bytes) -> None:
     index = StoredIndex(0, offsets, b"", 400, 40)
-    with pytest.raises(Unusable):
+    with pytest.raises(CorruptCompanion):
         list(index.offsets())
-    with pytest.raises(Unusable):
+    with pytest.raises(CorruptCompanion):
         [index.lookup(offset) for offset in range(40)]
-    with pytest.raises(Unusable):
+    with pytest.raises(CorruptCompanion):
         [index.boundary_before(position) for position in range(400)]
 
 
@@ -318,9 +318,9 @@ def test_entries_out_of_order_are_found_on_the_way_to_an_answer(offsets: bytes) 
 )
 def test_times_out_of_order_are_found_on_the_way_to_an_answer(times: bytes) -> None:
     index = StoredIndex(0, b"", times, 400, 40)
-    with pytest.raises(Unusable):
+    with pytest.raises(CorruptCompanion):
         list(index.times())
-    with pytest.raises(Unusable):
+    with pytest.raises(CorruptCompanion):
         [index.lookup_timestamp(time) for time in range(10)]
 
 
@@ -335,7 +335,7 @@ def test_a_question_looks_at_a_few_entries_of_a_large_index() -> None:
         spoiled[8 * place : 8 * place + 8] = sound[8 * place : 8 * place + 8]
     index = StoredIndex(0, spoiled, b"", 100 * entries + 200, 10 * entries)
     assert index.lookup(asked) == (10 * 12_344 + 9, 100 * 12_344 + 100)
-    with pytest.raises(Unusable):
+    with pytest.raises(CorruptCompanion):
         index.lookup(10 * 54_321)
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from trimq.storage.partition_log.index_cache import LoadedIndexes
+from trimq.storage.partition_log.index_cache import IndexCache
 
 
 class Index:
@@ -12,7 +12,7 @@ class Index:
 
 
 def test_the_one_used_longest_ago_is_released() -> None:
-    loaded = LoadedIndexes(most=2)
+    loaded = IndexCache(most=2)
     first, second, third = Index(), Index(), Index()
     for index in (first, second, first, third):
         loaded.use(index)
@@ -21,7 +21,7 @@ def test_the_one_used_longest_ago_is_released() -> None:
 
 
 def test_one_that_is_forgotten_is_not_released() -> None:
-    loaded = LoadedIndexes(most=1)
+    loaded = IndexCache(most=1)
     first, second = Index(), Index()
     loaded.use(first)
     loaded.forget(first)

@@ -10,7 +10,7 @@ from storage.kafka_folders import FOLDERS, base_of, batches_of
 from storage.partition_logs import NOW_MS, opened
 
 from trimq.formats.kafka_batch.builder import from_records
-from trimq.formats.kafka_batch.records import iterate
+from trimq.formats.kafka_batch.records import iterate_records
 from trimq.model import Record
 from trimq.storage.partition_log.aborted_index import decode
 from trimq.storage.partition_log.reader import find_time
@@ -43,7 +43,7 @@ def test_every_byte_is_read_as_kafka_wrote_it(kafka: Path, data_folder: Path) ->
 @each_folder
 def test_every_time_is_found_to_the_record(kafka: Path, data_folder: Path) -> None:
     log = stored(kafka)
-    records = [record for position, _, _ in batches_of(log) for record in iterate(log, position)]
+    records = [record for position, _, _ in batches_of(log) for record in iterate_records(log, position)]
     with opened(data_folder, topic(kafka)) as partition:
         for timestamp_ms in {record.timestamp_ms for record in records}:
             first = next(record for record in records if record.timestamp_ms >= timestamp_ms)

@@ -367,7 +367,7 @@ def test_no_remembered_place_outlives_its_segment() -> None:
     assert bench.offsets() == list(range(20))
     bench.log.cut_head(15)
     bench.settle()
-    assert all(place.segment in bench.log.segments for place in bench.log.places.values())
+    assert all(place.segment in bench.log.segments for place in bench.log.read_positions.values())
 
 
 def test_a_reader_keeps_what_it_was_given_when_the_segment_goes() -> None:

@@ -8,7 +8,7 @@ from storage.kafka_folders import FOLDERS, base_of, batches_of, companions, name
 
 from trimq.formats.checksum import crc32c
 from trimq.formats.kafka_batch.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from trimq.storage.checkpoints.file_names import Unusable
+from trimq.storage.checkpoints.file_names import CorruptCompanion
 from trimq.storage.partition_log import aborted_index
 from trimq.storage.partition_log.aborted_index import AbortedTransaction
 from trimq.storage.partition_log.producers import EndedTransaction, ProducerState, ProducerStates, SentBatch
@@ -122,10 +122,10 @@ def test_a_batch_that_is_sent_again_is_found_by_its_sequences_and_epoch() -> Non
     states.apply(data(0, sequence=0, count=3, epoch=2))
     states.apply(data(3, sequence=3, count=1, epoch=2))
     state = state_of(states)
-    assert state.find_repeated(2, 0, 2) == SentBatch(0, 2, 0, 2, 0)
-    assert state.find_repeated(2, 3, 3) == SentBatch(3, 3, 3, 3, 30)
+    assert state.find_duplicate_batch(2, 0, 2) == SentBatch(0, 2, 0, 2, 0)
+    assert state.find_duplicate_batch(2, 3, 3) == SentBatch(3, 3, 3, 3, 30)
     for epoch, first, last in [(1, 0, 2), (2, 0, 1), (2, 1, 2), (2, 4, 4)]:
-        assert state.find_repeated(epoch, first, last) is None
+        assert state.find_duplicate_batch(epoch, first, last) is None
 
 
 def test_a_new_epoch_begins_without_batches() -> None:
@@ -212,7 +212,7 @@ def test_an_undone_pass_leaves_no_trace() -> None:
     states.apply(data(0, producer_id=1, transactional=True))
     states.apply(data(1, producer_id=2, transactional=True))
     states.apply(data(2, producer_id=3))
-    states.keep_pass()
+    states.commit_pass()
     before = dict(states.items())
     states.apply_control(marker(3, 1), False, 5)
     states.apply(data(4, producer_id=1, sequence=1, transactional=True))
@@ -229,7 +229,7 @@ def test_an_undone_pass_leaves_no_trace() -> None:
 def test_what_was_applied_before_the_pass_is_not_undone() -> None:
     states = ProducerStates()
     states.apply(data(0))
-    states.keep_pass()
+    states.commit_pass()
     states.undo_pass()
     assert state_of(states).last_sequence == 0
 
@@ -263,19 +263,19 @@ def test_a_snapshot_with_any_byte_changed_is_unusable() -> None:
     for place in range(len(sound)):
         spoiled = bytearray(sound)
         spoiled[place] ^= 0x10
-        with pytest.raises(Unusable):
+        with pytest.raises(CorruptCompanion):
             ProducerStates.decode(spoiled)
 
 
 def test_a_snapshot_that_was_cut_is_unusable() -> None:
     sound = some_states().encode()
     for size in range(len(sound)):
-        with pytest.raises(Unusable):
+        with pytest.raises(CorruptCompanion):
             ProducerStates.decode(sound[:size])
 
 
 @pytest.mark.parametrize("count", [-1, 0, 2, (1 << 31) - 1])
 def test_a_snapshot_that_counts_wrong_is_unusable_although_its_checksum_matches(count: int) -> None:
     body = struct.pack(">i", count) + some_states().encode()[10:]
-    with pytest.raises(Unusable, match=f"cannot hold {count} producers"):
+    with pytest.raises(CorruptCompanion, match=f"cannot hold {count} producers"):
         ProducerStates.decode(struct.pack(">hI", 1, crc32c(body)) + body)

@@ -21,7 +21,7 @@ from trimq.formats.kafka_batch.markers import control_batch
 from trimq.model import Record
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.io.files import DiskFiles
-from trimq.storage.partition_log.index_cache import LoadedIndexes
+from trimq.storage.partition_log.index_cache import IndexCache
 from trimq.storage.partition_log.log import PartitionLog
 from trimq.storage.partition_log.reader import find_aborted, find_latest, find_time, largest_timestamp, read_batches
 from trimq.storage.partition_log.store import ROOT, PartitionStore
@@ -83,7 +83,7 @@ def test_whole_batches_come_up_to_the_limits(bench: LogBench, data: st.DataObjec
 
 @given(max_bytes=st.integers(0, 3000))
 def test_who_goes_on_where_a_read_ended_sees_every_record_once(bench: LogBench, max_bytes: int) -> None:
-    bench.log.places.clear()
+    bench.log.read_positions.clear()
     assert [record.offset for record in bench.records(0, max_bytes)] == list(range(bench.log.end))
 
 
@@ -93,7 +93,7 @@ def test_nothing_is_read_at_or_beyond_the_limit_of_decided_transactions() -> Non
     for number in range(5):
         bench.append(b"t%d" % number, producer_id=1, producer_epoch=0, base_sequence=number, transactional=True)
         bench.fill(1, 20)
-    limit = bench.log.undecided_from
+    limit = bench.log.first_unstable_offset
     assert limit == 3
     assert [stored.header.base_offset for stored in bench.batches(0, 10_000, limit)] == [0, 1, 2]
     assert read_batches(bench.log, 3, 10_000, limit).parts == ()
@@ -104,11 +104,11 @@ def test_a_transaction_is_undecided_until_its_marker_is_durable() -> None:
     bench = LogBench()
     bench.append(b"x", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     bench.begin_append(bench.marker(1, commit=True))
-    assert bench.log.undecided_from == 0
+    assert bench.log.first_unstable_offset == 0
     bench.runner.end_pass()
-    assert bench.log.undecided_from == 0
+    assert bench.log.first_unstable_offset == 0
     bench.settle()
-    assert bench.log.undecided_from is None
+    assert bench.log.first_unstable_offset is None
 
 
 # -- gaps
@@ -130,7 +130,7 @@ def test_offsets_that_are_gone_lead_to_the_next_that_is_there(max_bytes: int) ->
     bench = with_gaps()
     assert len(bench.log.segments) > 1
     for offset in range(41):
-        bench.log.places.clear()
+        bench.log.read_positions.clear()
         first = read_header(read_batches(bench.log, offset, max_bytes, 41).parts[0])
         present = [0, 7, 20, 21, 22, 31, 40]
         assert first.base_offset <= next(there for there in present if there >= offset) <= first.last_offset
@@ -155,7 +155,7 @@ def test_places_are_remembered_a_few_at_a_time() -> None:
     bench.fill(60, 20)
     for offset in range(60):
         read_batches(bench.log, offset, 0, 60)
-    assert len(bench.log.places) <= 16
+    assert len(bench.log.read_positions) <= 16
 
 
 def test_a_remembered_place_is_right_whatever_has_happened_since() -> None:
@@ -267,7 +267,7 @@ def test_an_offset_that_is_damaged_is_noticed_though_no_checksum_covers_it(
     restarted.spoil(name, lambda data: flip(data, position + at))
     restarted.kill()
     for max_bytes in (0, 300, 10_000):
-        restarted.log.places.clear()
+        restarted.log.read_positions.clear()
         with pytest.raises(DamagedSegment):
             read_batches(restarted.log, number, max_bytes, 30)
 
@@ -304,22 +304,20 @@ def test_aborted_transactions_are_found_when_their_index_is_lost() -> None:
 # -- memory and descriptors
 
 
-def opened_on_disk(
-    folder: Path, loaded: LoadedIndexes, segment_bytes: int
-) -> tuple[PartitionLog, PassRunner, DiskFiles]:
+def opened_on_disk(folder: Path, loaded: IndexCache, segment_bytes: int) -> tuple[PartitionLog, PassRunner, DiskFiles]:
     files = DiskFiles(str(folder), open_files=8)
     runner = PassRunner(files)
     files.make_folder(ROOT)
     checkpoints = Checkpoints(open_table(files, "tables", "checkpoints", runner.passes, list, runner.offload))
     store = PartitionStore(files, runner.passes, checkpoints, lambda: START_MS)
-    store._loaded = loaded
+    store._index_cache = loaded
     log = store.open("t", 0, TOPIC, replace(SETTINGS, segment_bytes=segment_bytes, index_interval_bytes=1))
     runner.settle()
     return log, runner, files
 
 
 def test_indexes_in_memory_and_open_files_are_bounded(tmp_path: Path) -> None:
-    loaded = LoadedIndexes(most=3)
+    loaded = IndexCache(most=3)
     log, runner, files = opened_on_disk(tmp_path, loaded, 5000)
     for number in range(400):
         batch = batch_of(b"%d" % number + bytes(60))

@@ -4,30 +4,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.storage.partition_log.retention import Decision, Extent, Limits, Reason, decide
+from trimq.storage.partition_log.retention import (
+    RetentionDecision,
+    RetentionLimits,
+    RetentionReason,
+    SegmentExtent,
+    decide,
+)
 
 NOW_MS = 1_000_000
 EVERYTHING = 1 << 40
 
 
-def extents(*sizes_and_ages_ms: tuple[int, int | None]) -> list[Extent]:
+def extents(*sizes_and_ages_ms: tuple[int, int | None]) -> list[SegmentExtent]:
     """Ten offsets each; the last is the active one."""
     return [
-        Extent(10 * place, 10 * place + 10, size, -1 if age_ms is None else NOW_MS - age_ms)
+        SegmentExtent(10 * place, 10 * place + 10, size, -1 if age_ms is None else NOW_MS - age_ms)
         for place, (size, age_ms) in enumerate(sizes_and_ages_ms)
     ]
 
 
-def reasons(given_extents: list[Extent], limits: Limits, start: int = 0, end: int = EVERYTHING) -> list[str]:
+def reasons(
+    given_extents: list[SegmentExtent], limits: RetentionLimits, start: int = 0, end: int = EVERYTHING
+) -> list[str]:
     return [reason.name for reason in decide(given_extents, start, end, limits, NOW_MS).reasons]
 
 
 def test_without_limits_everything_stays() -> None:
-    assert decide(extents((5, 900_000), (5, 0)), 3, EVERYTHING, Limits(), NOW_MS) == Decision(start=3)
+    assert decide(extents((5, 900_000), (5, 0)), 3, EVERYTHING, RetentionLimits(), NOW_MS) == RetentionDecision(start=3)
 
 
 def test_nothing_is_decided_of_nothing() -> None:
-    assert decide([], 7, EVERYTHING, Limits(0, 0, 100), NOW_MS) == Decision(start=7)
+    assert decide([], 7, EVERYTHING, RetentionLimits(0, 0, 100), NOW_MS) == RetentionDecision(start=7)
 
 
 # -- by age: a segment goes when its newest record is older than the time to keep
@@ -46,12 +54,12 @@ def test_nothing_is_decided_of_nothing() -> None:
     ],
 )
 def test_segments_go_by_age(ages_ms: list[int | None], gone: int) -> None:
-    found = reasons(extents(*((5, age_ms) for age_ms in ages_ms)), Limits(retention_ms=100))
+    found = reasons(extents(*((5, age_ms) for age_ms in ages_ms)), RetentionLimits(retention_ms=100))
     assert found == ["AGE"] * gone
 
 
 def test_to_keep_nothing_by_age_still_keeps_what_was_written_this_millisecond() -> None:
-    assert reasons(extents((5, 1), (5, 0)), Limits(retention_ms=0)) == ["AGE"]
+    assert reasons(extents((5, 1), (5, 0)), RetentionLimits(retention_ms=0)) == ["AGE"]
 
 
 # -- by size: the oldest goes as long as what is left reaches the size to keep
@@ -71,7 +79,7 @@ def test_to_keep_nothing_by_age_still_keeps_what_was_written_this_millisecond() 
     ],
 )
 def test_segments_go_by_size(sizes: list[int], retention_bytes: int, gone: int) -> None:
-    found = reasons(extents(*((size, 0) for size in sizes)), Limits(retention_bytes=retention_bytes))
+    found = reasons(extents(*((size, 0) for size in sizes)), RetentionLimits(retention_bytes=retention_bytes))
     assert found == ["SIZE"] * gone
 
 
@@ -80,22 +88,24 @@ def test_segments_go_by_size(sizes: list[int], retention_bytes: int, gone: int) 
 
 @pytest.mark.parametrize(("start", "gone"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (30, 2)])
 def test_segments_before_the_start_go(start: int, gone: int) -> None:
-    assert reasons(extents((5, 0), (5, 0), (5, 0)), Limits(), start=start) == ["START"] * gone
+    assert reasons(extents((5, 0), (5, 0), (5, 0)), RetentionLimits(), start=start) == ["START"] * gone
 
 
 @pytest.mark.parametrize(("pressure_bytes", "gone"), [(0, 0), (1, 1), (5, 1), (6, 2), (10, 2), (99, 2)])
 def test_segments_go_when_the_disk_is_too_full(pressure_bytes: int, gone: int) -> None:
-    assert reasons(extents((5, 0), (5, 0), (5, 0)), Limits(pressure_bytes=pressure_bytes)) == ["PRESSURE"] * gone
+    assert (
+        reasons(extents((5, 0), (5, 0), (5, 0)), RetentionLimits(pressure_bytes=pressure_bytes)) == ["PRESSURE"] * gone
+    )
 
 
 def test_what_goes_anyway_relieves_the_disk_too() -> None:
-    found = reasons(extents((5, 0), (5, 0), (5, 0), (5, 0)), Limits(pressure_bytes=10), start=10)
+    found = reasons(extents((5, 0), (5, 0), (5, 0), (5, 0)), RetentionLimits(pressure_bytes=10), start=10)
     assert found == ["START", "PRESSURE"]
 
 
 def test_one_reason_opens_the_way_for_the_next() -> None:
     given_extents = extents((5, 0), (5, 0), (5, 0), (5, 300), (5, 0))
-    found = decide(given_extents, 10, EVERYTHING, Limits(100, 15, 11), NOW_MS)
+    found = decide(given_extents, 10, EVERYTHING, RetentionLimits(100, 15, 11), NOW_MS)
     assert [reason.name for reason in found.reasons] == ["START", "SIZE", "PRESSURE", "AGE"]
     assert (found.start, found.freed_bytes, found.roll_first) == (40, 20, False)
 
@@ -105,20 +115,22 @@ def test_one_reason_opens_the_way_for_the_next() -> None:
 
 @pytest.mark.parametrize(("removable_end", "gone"), [(0, 0), (9, 0), (10, 1), (29, 2), (30, 3)])
 def test_nothing_goes_that_must_stay(removable_end: int, gone: int) -> None:
-    found = decide(extents((5, 300), (5, 300), (5, 300)), 0, removable_end, Limits(100, 0, 99), NOW_MS)
+    found = decide(extents((5, 300), (5, 300), (5, 300)), 0, removable_end, RetentionLimits(100, 0, 99), NOW_MS)
     assert len(found.reasons) == gone
 
 
 def test_the_active_segment_goes_only_after_a_new_one_is_begun() -> None:
-    found = decide(extents((5, 300), (5, 300)), 0, EVERYTHING, Limits(retention_ms=100), NOW_MS)
-    assert found == Decision((Reason.AGE, Reason.AGE), start=20, freed_bytes=10, roll_first=True)
+    found = decide(extents((5, 300), (5, 300)), 0, EVERYTHING, RetentionLimits(retention_ms=100), NOW_MS)
+    assert found == RetentionDecision(
+        (RetentionReason.AGE, RetentionReason.AGE), start=20, freed_bytes=10, roll_first=True
+    )
 
 
 segments = st.lists(
     st.tuples(st.integers(1, 9), st.integers(0, 50), st.integers(-1, NOW_MS)), min_size=1, max_size=8
 ).map(
     lambda rows: [
-        Extent(
+        SegmentExtent(
             sum(count for count, _, _ in rows[:place]),
             sum(count for count, _, _ in rows[: place + 1]),
             size,
@@ -127,12 +139,12 @@ segments = st.lists(
         for place, (_, size, timestamp_ms) in enumerate(rows)
     ]
 )
-limits = st.builds(Limits, st.integers(-1, NOW_MS), st.integers(-1, 400), st.integers(0, 400))
+limits = st.builds(RetentionLimits, st.integers(-1, NOW_MS), st.integers(-1, 400), st.integers(0, 400))
 
 
 @given(segments, st.integers(0, 80), st.integers(0, 80), limits)
 def test_what_is_decided_is_what_the_limits_allow(
-    given_extents: list[Extent], start: int, removable_end: int, given_limits: Limits
+    given_extents: list[SegmentExtent], start: int, removable_end: int, given_limits: RetentionLimits
 ) -> None:
     found = decide(given_extents, start, removable_end, given_limits, NOW_MS)
     count = len(found.reasons)
@@ -143,34 +155,36 @@ def test_what_is_decided_is_what_the_limits_allow(
     assert found.start >= start
     assert found.start == max([start, *(extent.next_base for extent in gone)])
     assert not gone or not found.roll_first or gone[-1].size > 0
-    if Reason.SIZE in found.reasons:
-        left = given_extents[found.reasons.index(Reason.SIZE) + found.reasons.count(Reason.SIZE) :]
+    if RetentionReason.SIZE in found.reasons:
+        left = given_extents[found.reasons.index(RetentionReason.SIZE) + found.reasons.count(RetentionReason.SIZE) :]
         assert sum(extent.size for extent in left) >= given_limits.retention_bytes
     for reason, extent in zip(found.reasons, gone, strict=True):
-        if reason is Reason.START:
+        if reason is RetentionReason.START:
             assert extent.next_base <= start
-        if reason is Reason.AGE and extent.newest_timestamp_ms >= 0:
+        if reason is RetentionReason.AGE and extent.newest_timestamp_ms >= 0:
             assert NOW_MS - extent.newest_timestamp_ms > given_limits.retention_ms
 
 
 @given(segments, st.integers(0, 80), st.integers(0, 80), limits)
 def test_a_second_look_finds_nothing_more(
-    given_extents: list[Extent], start: int, removable_end: int, given_limits: Limits
+    given_extents: list[SegmentExtent], start: int, removable_end: int, given_limits: RetentionLimits
 ) -> None:
     first = decide(given_extents, start, removable_end, given_limits, NOW_MS)
     left = given_extents[len(first.reasons) :]
     if first.roll_first:
-        left = [Extent(given_extents[-1].next_base, given_extents[-1].next_base, 0)]
+        left = [SegmentExtent(given_extents[-1].next_base, given_extents[-1].next_base, 0)]
     relieved = given_limits._replace(pressure_bytes=max(given_limits.pressure_bytes - first.freed_bytes, 0))
-    assert decide(left, first.start, removable_end, relieved, NOW_MS) == Decision(start=first.start)
+    assert decide(left, first.start, removable_end, relieved, NOW_MS) == RetentionDecision(start=first.start)
 
 
 @given(segments, limits, limits)
-def test_a_stricter_limit_never_keeps_more(given_extents: list[Extent], one: Limits, other: Limits) -> None:
+def test_a_stricter_limit_never_keeps_more(
+    given_extents: list[SegmentExtent], one: RetentionLimits, other: RetentionLimits
+) -> None:
     def strictest(first: int, second: int) -> int:
         return min(first, second) if min(first, second) >= 0 else max(first, second)
 
-    both = Limits(
+    both = RetentionLimits(
         strictest(one.retention_ms, other.retention_ms),
         strictest(one.retention_bytes, other.retention_bytes),
         max(one.pressure_bytes, other.pressure_bytes),

@@ -12,7 +12,7 @@ from storage.log_bench import SETTINGS, batch_of, read_all
 
 from trimq.errors import Damage, UnknownTopic, WriteFailed
 from trimq.formats.kafka_batch.header import read_header
-from trimq.formats.kafka_batch.records import iterate
+from trimq.formats.kafka_batch.records import iterate_records
 from trimq.storage.checkpoints.leader_epochs import format_partition_metadata, parse_partition_metadata
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints, RecoveryPoint, SealedMark
 from trimq.storage.io.memory_files import MemoryFiles
@@ -46,7 +46,7 @@ class Bench:
         """A new log whose topic is known."""
         log = self.store.open(topic, index, id, SETTINGS, is_new=True)
         self.settle()
-        self.store.confirm(id, [log])
+        self.store.write_topic_ids(id, [log])
         self.settle()
         return log
 
@@ -72,7 +72,7 @@ class Bench:
 
 
 def bodies(log: PartitionLog) -> list[bytes | None]:
-    return [record.value for stored in read_all(log, None, 1000) for record in iterate(stored.data)]
+    return [record.value for stored in read_all(log, None, 1000) for record in iterate_records(stored.data)]
 
 
 # -- coming
@@ -198,7 +198,7 @@ def test_a_folder_that_is_taken_away_is_gone_for_good() -> None:
     assert not bench.checkpoints.knows(f"{ROOT}/t-0")
     bench.memory.crash()
     bench.open()
-    assert list(bench.store.strangers(set())) == []
+    assert list(bench.store.unknown_topics(set())) == []
     bench.store.finish_removals([])
     assert bench.memory.names(ROOT) == []
 
@@ -227,7 +227,7 @@ def test_what_a_removed_log_had_under_way_says_nothing_of_the_next_in_its_folder
     bench.store.remove(ONE, [log])
     new = bench.store.open("t", 0, TWO, SETTINGS, is_new=True)
     bench.settle()
-    bench.store.confirm(TWO, [new])
+    bench.store.write_topic_ids(TWO, [new])
     bench.append(new, b"new")
     assert bench.checkpoints.point(f"{ROOT}/t-0") is None
     bench.memory.crash()
@@ -285,7 +285,7 @@ def test_folders_of_unknown_topics_are_strangers() -> None:
     bench.put("x-²/nothing", b"")
     bench.put("y-007/nothing", b"")
     bench.put("backup-20240101123456/nothing", b"")
-    assert list(bench.store.strangers({"known"})) == [("a-b", TWO, 3)]
+    assert list(bench.store.unknown_topics({"known"})) == [("a-b", TWO, 3)]
 
 
 def test_what_a_crash_left_of_a_creation_is_no_stranger_and_goes() -> None:
@@ -293,7 +293,7 @@ def test_what_a_crash_left_of_a_creation_is_no_stranger_and_goes() -> None:
     bench.store.open("t", 0, ONE, SETTINGS, is_new=True)
     bench.settle()  # but nobody has confirmed it
     bench.open()
-    assert list(bench.store.strangers(set())) == []
+    assert list(bench.store.unknown_topics(set())) == []
     bench.settle()
     assert bench.memory.names(ROOT) == []
 
@@ -303,7 +303,7 @@ def test_an_empty_topic_of_kafka_is_a_stranger() -> None:
     for name in (f"{0:020d}.log", f"{0:020d}.index", f"{0:020d}.timeindex", "leader-epoch-checkpoint"):
         bench.put(f"t-0/{name}", b"")
     bench.put("t-0/partition.metadata", format_partition_metadata(ONE))
-    assert list(bench.store.strangers(set())) == [("t", ONE, 1)]
+    assert list(bench.store.unknown_topics(set())) == [("t", ONE, 1)]
 
 
 def test_nothing_is_believed_of_a_log_that_is_made_anew() -> None:

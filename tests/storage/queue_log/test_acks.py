@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.storage.queue_log.acks import encode_attempts, encode_bitmap, encode_runs, replay
+from trimq.storage.queue_log.acks import encode_attempts, encode_bitmap, encode_ranges, replay
 
 MESSAGES = st.sets(st.integers(0, 99))
 
 
 @given(MESSAGES, MESSAGES, st.dictionaries(st.integers(0, 99), st.integers(1, 1000)))
 def test_what_was_said_is_replayed(some: set[int], more: set[int], attempts: dict[int, int]) -> None:
-    data = encode_runs(some) + encode_attempts(attempts) + encode_runs(more)
+    data = encode_ranges(some) + encode_attempts(attempts) + encode_ranges(more)
     found = replay(data, 100)
     assert {message for message in range(100) if found.flags[message]} == some | more
     assert found.attempts == attempts
-    assert (found.size, found.beyond) == (len(data), False)
+    assert (found.size, found.has_unknown_messages) == (len(data), False)
 
 
 @given(MESSAGES)
@@ -27,30 +27,32 @@ def test_a_bitmap_says_the_same_as_runs(settled: set[int]) -> None:
 
 
 def test_neighbours_are_told_together() -> None:
-    assert len(encode_runs(range(1000))) == len(encode_runs([5]))
+    assert len(encode_ranges(range(1000))) == len(encode_ranges([5]))
 
 
 def test_what_is_told_twice_does_not_stand_for_another() -> None:
-    assert replay(encode_runs([3, 1, 1]), 5).flags == bytearray([0, 1, 0, 1, 0])
+    assert replay(encode_ranges([3, 1, 1]), 5).flags == bytearray([0, 1, 0, 1, 0])
 
 
-@pytest.mark.parametrize("record", [encode_runs([1, 2, 7]), encode_bitmap(bytearray([1] * 8)), encode_attempts({7: 2})])
+@pytest.mark.parametrize(
+    "record", [encode_ranges([1, 2, 7]), encode_bitmap(bytearray([1] * 8)), encode_attempts({7: 2})]
+)
 def test_what_is_said_of_messages_that_are_not_there_is_told(record: bytes) -> None:
     found = replay(record, 5)
-    assert found.beyond
+    assert found.has_unknown_messages
     assert len(found.flags) == 5
-    assert not replay(record, 8).beyond
+    assert not replay(record, 8).has_unknown_messages
 
 
 def test_a_torn_record_ends_the_replay() -> None:
-    whole, torn = encode_runs([1]), encode_runs([2])
+    whole, torn = encode_ranges([1]), encode_ranges([2])
     for size in range(len(torn)):
         found = replay(whole + torn[:size], 10)
         assert (list(found.flags).index(1), sum(found.flags), found.size) == (1, 1, len(whole))
 
 
 def test_a_flipped_bit_ends_the_replay() -> None:
-    data = bytearray(encode_runs([1, 2]))
+    data = bytearray(encode_ranges([1, 2]))
     for at in range(len(data)):
         data[at] ^= 1
         assert sum(replay(data, 10).flags) == 0, f"byte {at}"
@@ -59,4 +61,4 @@ def test_a_flipped_bit_ends_the_replay() -> None:
 
 def test_nothing_is_settled_by_an_empty_file_or_record() -> None:
     assert sum(replay(b"", 10).flags) == 0
-    assert sum(replay(encode_runs([]) + encode_bitmap(b""), 10).flags) == 0
+    assert sum(replay(encode_ranges([]) + encode_bitmap(b""), 10).flags) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from storage.queue_logs import QueueLogs, bodies
 
-from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_it
+from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_compacting
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.segment import QueueSegment
 
@@ -42,12 +42,12 @@ def expected(segment_end: int) -> list[bytes]:
 
 def test_what_is_live_is_kept_in_less_room() -> None:
     machine, log, segment = pinned()
-    assert is_worth_it(segment)
+    assert is_worth_compacting(segment)
     before = segment.segment.size
-    assert compact(machine, log, segment).is_over
+    assert compact(machine, log, segment).is_finished
     assert segment.segment.size < before / 5
-    assert segment.is_marked
-    assert not is_worth_it(segment)
+    assert segment.is_seal_durable
+    assert not is_worth_compacting(segment)
     assert bodies(log) == expected(segment.end)
     machine.settle(log, 3)
     assert bodies(log) == expected(segment.end)[1:]
@@ -92,7 +92,7 @@ def test_what_is_settled_meanwhile_stays_settled() -> None:
     )
     work.start()
     machine.runner.end_pass()
-    log.settle(3)
+    log.ack(3)
     machine.runner.settle()
     assert bodies(log) == expected(segment.end)[1:]
     machine.stop()
@@ -106,7 +106,7 @@ def test_a_segment_that_dies_meanwhile_is_not_compacted() -> None:
     )
     work.start()
     machine.settle(log, 3, 5)
-    assert work.is_over
+    assert work.is_finished
     assert segment not in log.segments
     assert [name for name in machine.files.names("queues/q") if name.startswith("0" * 20)] == []
 
@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_the_segment_as_it_is() -> None:
     machine.files.room_bytes = 10
     work = compact(machine, log, segment)
     machine.files.room_bytes = None
-    assert work.is_over
+    assert work.is_finished
     assert bodies(log) == expected(segment.end)
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_segment_is_not_compacted() -> None:
     machine, log, segment = pinned()
     machine.memory.open(segment.segment.file.name).write(50, [b"damage"])
     size = segment.segment.size
-    assert compact(machine, log, segment).is_over
+    assert compact(machine, log, segment).is_finished
     assert segment.segment.size == size
 
 
@@ -133,8 +133,8 @@ def test_only_sealed_and_nearly_dead_segments_are_worth_it() -> None:
     log = machine.make()
     machine.append(log, *numbered(0, 60))
     first = log.segments[0]
-    assert not is_worth_it(first)
+    assert not is_worth_compacting(first)
     machine.settle(log, *range(first.end - 1))
-    assert is_worth_it(first)
+    assert is_worth_compacting(first)
     machine.settle(log, *range(log.segments[-1].base, log.end - 1))
-    assert not is_worth_it(log.segments[-1])
+    assert not is_worth_compacting(log.segments[-1])

@@ -11,7 +11,7 @@ from doubles import TornTails
 from storage.queue_logs import QueueLogs, bodies, content
 
 from trimq.errors import Damage, DamagedSegment, WriteFailed
-from trimq.formats.amqp_content.content import FOOTER_BYTES, TRANSIENT, seal
+from trimq.formats.amqp_content.content import FOOTER_BYTES, TRANSIENT, encode_content
 from trimq.storage.inspection.queues import heads, segments
 from trimq.storage.io.files import DiskFiles
 from trimq.storage.queue_log.reader import first_damage
@@ -38,7 +38,7 @@ def test_what_was_appended_is_read_in_order(memory_bytes: int) -> None:
 def test_nothing_is_readable_before_it_is_durable() -> None:
     machine = QueueLogs()
     log = machine.make()
-    log.append(seal(content(b"a")))
+    log.append(encode_content(content(b"a")))
     assert log.next_live(0) is None
     machine.runner.end_pass()
     assert log.next_live(0) is None
@@ -49,10 +49,10 @@ def test_nothing_is_readable_before_it_is_durable() -> None:
 def test_transient_messages_are_readable_once_written_but_not_before_what_stands_before_them() -> None:
     machine = QueueLogs()
     log = machine.make()
-    log.append(seal(content(b"a")), flags=TRANSIENT)
-    log.append(seal(content(b"b")), flags=TRANSIENT)
-    log.append(seal(content(b"c")))
-    log.append(seal(content(b"d")), flags=TRANSIENT)
+    log.append(encode_content(content(b"a")), flags=TRANSIENT)
+    log.append(encode_content(content(b"b")), flags=TRANSIENT)
+    log.append(encode_content(content(b"c")))
+    log.append(encode_content(content(b"d")), flags=TRANSIENT)
     machine.runner.end_pass()
     assert bodies(log) == [b"a", b"b"]
     machine.runner.settle()
@@ -77,7 +77,7 @@ def test_a_volatile_log_is_never_synced_and_gone_after_a_restart() -> None:
     synced: list[str] = []
     machine.files.before = lambda operation, name: synced.append(name) if operation.startswith("sync") else None
     for body in numbered(0, 100):
-        log.append(seal(content(body)))
+        log.append(encode_content(content(body)))
     machine.runner.end_pass()
     assert bodies(log) == numbered(0, 100)
     machine.runner.settle()
@@ -151,7 +151,7 @@ def test_a_torn_tail_is_cut(kept_percent: int, keeps_names: bool) -> None:
     log = machine.make()
     machine.append(log, *numbered(0, 30))
     for body in numbered(30, 90):
-        log.append(seal(content(body)))
+        log.append(encode_content(content(body)))
     machine.runner.end_pass()
     machine.crash(TornTails(kept_percent, keeps_names))
     found = bodies(machine.logs["q"])
@@ -166,9 +166,9 @@ def test_an_offset_that_is_used_again_is_not_taken_for_settled() -> None:
     machine = QueueLogs()
     log = machine.make()
     machine.append(log, b"kept")
-    log.append(seal(content(b"lost")), flags=TRANSIENT)
+    log.append(encode_content(content(b"lost")), flags=TRANSIENT)
     machine.runner.end_pass()
-    log.settle(1)
+    log.ack(1)
     machine.runner.end_pass()
 
     class AcksSurvive(TornTails):
@@ -188,10 +188,10 @@ def test_acks_of_segments_that_are_cut_off_go_with_them() -> None:
     log = machine.make()
     machine.append(log, b"kept")
     for body in numbered(0, 20):
-        log.append(seal(content(body)), flags=TRANSIENT)
+        log.append(encode_content(content(body)), flags=TRANSIENT)
     machine.runner.end_pass()
     for offset in range(2, 21, 2):
-        log.settle(offset)
+        log.ack(offset)
     machine.runner.end_pass()
 
     class FirstIsLost(TornTails):
@@ -233,8 +233,8 @@ def test_a_segment_that_cannot_be_made_refuses_one_message_and_harms_no_other() 
     machine.files.before = full
     for _ in range(2):
         with pytest.raises(WriteFailed):
-            log.append(seal(content(b"." * 200)))
-    log.append(seal(content(b"short")))
+            log.append(encode_content(content(b"." * 200)))
+    log.append(encode_content(content(b"short")))
     machine.runner.settle()
     machine.files.before = lambda operation, name: None
     machine.append(log, *numbered(5, 9, size=100))
@@ -264,7 +264,7 @@ def test_everything_but_what_is_out_is_purged() -> None:
     log = machine.make()
     machine.append(log, *numbered(0, 100))
     machine.settle(log, 5)
-    assert log.settle_all(0, 100, but=[5, 40, 99]) == 97
+    assert log.ack_range(0, 100, but=[5, 40, 99]) == 97
     machine.runner.settle()
     assert bodies(log) == [numbered(0, 100)[40], numbered(0, 100)[99]]
     assert log.live == 2
@@ -278,7 +278,7 @@ def test_many_scattered_acks_become_a_bitmap() -> None:
     log = machine.make()
     machine.append(log, *numbered(0, 3000, size=1))
     for offset in range(0, 3000, 2):
-        log.settle(offset)
+        log.ack(offset)
         machine.runner.end_pass()
     (name,) = [name for name in machine.files.names("queues/q") if name.endswith(".acks")]
     assert machine.files.open(f"queues/q/{name}").size() < 5000

@@ -9,10 +9,10 @@ import pytest
 from doubles import TornTails
 from storage.queue_logs import QueueLogs, bodies, content
 
-from trimq.formats.amqp_content.content import NO_BLOB, seal_reference
+from trimq.formats.amqp_content.content import NO_BLOB, encode_reference
 from trimq.storage.queue_log.compaction import SegmentCompaction
 from trimq.storage.queue_log.log import QueueLog
-from trimq.storage.queue_log.shared_bodies import VOLATILE, Counts
+from trimq.storage.queue_log.shared_bodies import VOLATILE, ReferenceCounts
 
 BIG = b"a body that is long enough to be worth sharing " * 10
 
@@ -44,7 +44,7 @@ class Sharing(QueueLogs):
         for body in bodies:
             blob = self.store.blobs.put(body, is_volatile, 1)
             for log in (self.a, self.b):
-                log.append(seal_reference(content(body), blob))
+                log.append(encode_reference(content(body), blob))
             blobs.append(blob)
         self.runner.settle()
         return blobs
@@ -76,8 +76,8 @@ def test_a_body_goes_with_its_last_holder() -> None:
     assert bodies(machine.b) == [numbered(3)[0], numbered(3)[2]]
     machine.settle(machine.a, 1)  # once more
     assert machine.stored_blobs() == 2
-    assert machine.b.settle_all(0, 3) == 2
-    assert machine.a.settle_all(0, 3, [2]) == 0
+    assert machine.b.ack_range(0, 3) == 2
+    assert machine.a.ack_range(0, 3, [2]) == 0
     assert machine.stored_blobs() == 1
 
 
@@ -85,8 +85,8 @@ def test_files_of_bodies_that_nobody_holds_are_removed() -> None:
     machine = Sharing()
     machine.share(*numbered(40))
     files = len(machine.files.names("queues/shared"))
-    machine.a.settle_all(0, 40)
-    machine.b.settle_all(0, 40)
+    machine.a.ack_range(0, 40)
+    machine.b.ack_range(0, 40)
     machine.runner.settle()
     assert files > 5
     assert len([name for name in machine.files.names("queues/shared") if name.endswith(".contents")]) == 1
@@ -101,10 +101,10 @@ def test_who_holds_what_is_known_again_after_a_restart(way: str) -> None:
     assert machine.stored_blobs() == 20
     getattr(machine, way)()
     assert bodies(machine.b)[-20:] == numbered(30)[10:]
-    machine.a.settle_all(0, 30)
+    machine.a.ack_range(0, 30)
     machine.runner.settle()
     assert bodies(machine.b)[-20:] == numbered(30)[10:]
-    machine.b.settle_all(0, 30)
+    machine.b.ack_range(0, 30)
     machine.runner.settle()
     assert machine.stored_blobs() == len(machine.store.blobs) == 0
 
@@ -139,7 +139,7 @@ def test_a_reference_whose_body_a_power_cut_took_is_gone_with_it(kept_percent: i
     for body in numbered(12)[2:]:
         blob = machine.store.blobs.put(body, False, 1)
         for log in (machine.a, machine.b):
-            log.append(seal_reference(content(body), blob))
+            log.append(encode_reference(content(body), blob))
     machine.runner.end_pass()
     machine.crash(TornTails(kept_percent, keeps_names))
     for found in (bodies(machine.a), bodies(machine.b)):
@@ -158,8 +158,8 @@ def test_what_refers_to_bodies_that_were_not_written_is_refused() -> None:
         if operation == "write" and "shared" in name:
             raise OSError(errno.ENOSPC, "full")
 
-    machine.a.append(seal_reference(content(BIG), (blob := machine.store.blobs.put(BIG, False, 1))))
-    ticket = machine.b.append(seal_reference(content(BIG), blob))
+    machine.a.append(encode_reference(content(BIG), (blob := machine.store.blobs.put(BIG, False, 1))))
+    ticket = machine.b.append(encode_reference(content(BIG), blob))
     machine.files.before = full
     machine.runner.settle()
     machine.files.before = lambda operation, name: None
@@ -174,7 +174,7 @@ def test_a_body_that_nobody_held_and_that_was_not_written_leaves_nothing_to_the_
     machine = Sharing()
     machine.share(BIG)
     unheld = machine.store.blobs.put(b"unheld " + BIG, False, 1)
-    machine.store.blobs.drop_unheld(unheld)
+    machine.store.blobs.drop_unreferenced(unheld)
     machine.files.room_bytes = 0
     machine.runner.end_pass()
     machine.files.room_bytes = None
@@ -186,7 +186,7 @@ def test_a_body_that_nobody_held_and_that_was_not_written_leaves_nothing_to_the_
 
 def test_a_body_that_nobody_held_goes_when_it_is_written() -> None:
     machine = Sharing()
-    machine.store.blobs.drop_unheld(machine.store.blobs.put(BIG, False, 1))
+    machine.store.blobs.drop_unreferenced(machine.store.blobs.put(BIG, False, 1))
     machine.runner.settle()
     assert machine.stored_blobs() == len(machine.store.blobs) == 0
 
@@ -213,7 +213,7 @@ def test_bodies_of_volatile_queues_are_never_synced_and_gone_after_a_restart() -
     synced: list[str] = []
     machine.files.before = lambda operation, name: synced.append(name) if operation.startswith("sync") else None
     blob = machine.store.blobs.put(BIG, True, 1)
-    volatile.append(seal_reference(content(BIG), blob))
+    volatile.append(encode_reference(content(BIG), blob))
     machine.runner.settle()
     assert blob & VOLATILE
     assert not [name for name in synced if "shared" in name]
@@ -230,7 +230,7 @@ def test_a_compacted_segment_keeps_its_references_over_a_restart() -> None:
     machine.share(*numbered(40))
     segment = machine.a.segments[0]
     kept = segment.base + 1
-    assert segment.is_marked
+    assert segment.is_seal_durable
     machine.settle(machine.a, *(offset for offset in range(segment.end) if offset != kept))
     SegmentCompaction(
         machine.files, machine.runner.passes, machine.checkpoints, machine.a, segment, machine.runner.offload
@@ -239,7 +239,7 @@ def test_a_compacted_segment_keeps_its_references_over_a_restart() -> None:
     assert segment.records == 1
     machine.stop()
     assert machine.a.peek(kept).content.body == numbered(40)[kept]
-    machine.b.settle_all(0, 40)
+    machine.b.ack_range(0, 40)
     machine.runner.settle()
     assert bodies(machine.a) == [
         body for place, body in enumerate(numbered(40)) if place in (kept, *range(segment.end, 40))
@@ -255,7 +255,7 @@ def test_bodies_are_compacted_as_messages_are() -> None:
     assert references is not None
     kept = [offset for offset in range(9) if references.blob_of(offset) == segment.base]
     for log in (machine.a, machine.b):
-        log.settle_all(0, 9, kept)
+        log.ack_range(0, 9, kept)
     machine.runner.settle()
     SegmentCompaction(
         machine.files, machine.runner.passes, machine.checkpoints, shared, segment, machine.runner.offload
@@ -266,7 +266,7 @@ def test_bodies_are_compacted_as_messages_are() -> None:
 
 
 def test_counts_take_no_room_for_what_nobody_holds() -> None:
-    counts = Counts()
+    counts = ReferenceCounts()
     for blob in (5, 5, 1 << 40):
         counts.add(blob)
     assert (counts[5], counts[6], counts[1 << 40], len(counts)) == (2, 0, 1, 2)

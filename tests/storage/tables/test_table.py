@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimq.clock import ManualTime
-from trimq.errors import Damage, StartMistake, WriteFailed
+from trimq.errors import Damage, StartupError, WriteFailed
 from trimq.storage.group_commit.flusher import AsyncFlusher
 from trimq.storage.group_commit.passes import Passes
 from trimq.storage.io.files import DiskFiles, Files
@@ -478,7 +478,7 @@ def test_an_asynchronous_flusher_cannot_lose_more_than_what_was_not_synced(passe
     files, time, offload = MemoryFiles(), ManualTime(0), ManualOffload()
     soon: list[Callable[[], None]] = []
     passes = Passes(soon.append, _raise)
-    passes.start(AsyncFlusher(files, offload, 64, passes.settle, _raise, time, interval_ms=1000))
+    passes.start(AsyncFlusher(files, offload, 64, passes.mark_durable, _raise, time, interval_ms=1000))
     table = open_table(files, FOLDER, "numbers", passes, int, offload, snapshot_above_bytes=200)
     for number in range(passes_done):
         table.put("one", number)
@@ -600,10 +600,10 @@ def test_the_tail_of_a_log_that_a_marked_one_continues_is_damage_when_it_is_torn
 def test_a_cut_is_logged_with_its_size_and_told(caplog: pytest.LogCaptureFixture) -> None:
     files = MemoryFiles()
     filled(files, one=1)
-    assert not open_numbers(files, PassRunner(files)).was_cut
+    assert not open_numbers(files, PassRunner(files)).was_truncated
     whole = contents(files, LOG)
     replace(files, LOG, whole + b"torn")
-    assert open_numbers(files, PassRunner(files)).was_cut
+    assert open_numbers(files, PassRunner(files)).was_truncated
     assert f"{LOG}: 4 bytes from byte {len(whole)} on are no whole record" in caplog.text
 
 
@@ -661,7 +661,7 @@ def test_a_newer_format_ends_the_start_with_one_sentence(name: str) -> None:
     files = MemoryFiles()
     files.make_folder(FOLDER)
     replace(files, name, of_version(encode_record(HEADER, 0, 0), 2))
-    with pytest.raises(StartMistake, match=r"was written by a newer version \(format 2, this one reads up to 1\)"):
+    with pytest.raises(StartupError, match=r"was written by a newer version \(format 2, this one reads up to 1\)"):
         reopened(files)
 
 
@@ -753,14 +753,14 @@ class Run:
     def __init__(self, stop_at: int) -> None:
         self.files = MemoryFiles()
         self.states: list[tuple[int, dict[str, int]]] = [(0, {})]
-        self.was_cut = False
+        self.was_truncated = False
         self.operations = 0
         self.snapshots = 0
         self.runner = PassRunner(self._cut_at(stop_at))
         try:
             self._play(self._faulty)
         except PowerCut:
-            self.was_cut = True
+            self.was_truncated = True
 
     def _cut_at(self, stop_at: int) -> FaultyFiles:
         def before(operation: str, name: str) -> None:
@@ -864,8 +864,8 @@ OPERATIONS = Run(stop_at=-1).operations
 
 def test_the_script_makes_snapshots_and_ends() -> None:
     run = Run(stop_at=OPERATIONS)
-    assert not run.was_cut
-    assert Run(stop_at=OPERATIONS - 1).was_cut
+    assert not run.was_truncated
+    assert Run(stop_at=OPERATIONS - 1).was_truncated
     assert OPERATIONS > 50
     assert run.snapshots >= 3
     assert reopened(run.files) == run.states[-1][1]

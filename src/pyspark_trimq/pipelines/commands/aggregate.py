@@ -13,23 +13,30 @@ from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.reports.outcome import Outcome, batch_plots
 from pyspark_trimq.pipelines.runner.batch_limits import bounded_stream
-from pyspark_trimq.pipelines.runner.checkpoint import claim
-from pyspark_trimq.pipelines.runner.durations import milliseconds
-from pyspark_trimq.pipelines.runner.failure import sentence_of, told_plainly
-from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, drive, ensure_topic, into_topic, keep_state
+from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.durations import parse_duration
+from pyspark_trimq.pipelines.runner.failure import plain_errors, plain_message
+from pyspark_trimq.pipelines.runner.runner import (
+    DEFAULT_HOW,
+    How,
+    configure_state_store,
+    ensure_topic,
+    run_query,
+    write_to_topic,
+)
 from pyspark_trimq.pipelines.topic_tables.recipes import Aggregation, Input, Joining, Query, read_recipe
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 
-@told_plainly()
-def aggregate(recipe: str | Path, *, how: How = DEFAULT) -> Outcome:
+@plain_errors()
+def aggregate(recipe: str | Path, *, how: How = DEFAULT_HOW) -> Outcome:
     """Windowed aggregates, as a file of TOML or SQL says. A window's row is written once, when no late message can
     change it any more."""
     return _run("aggregate", Path(recipe), how)
 
 
-@told_plainly()
-def join(recipe: str | Path, *, how: How = DEFAULT) -> Outcome:
+@plain_errors()
+def join(recipe: str | Path, *, how: How = DEFAULT_HOW) -> Outcome:
     """A join of two topics, as a file of TOML or SQL says."""
     return _run("join", Path(recipe), how)
 
@@ -37,15 +44,15 @@ def join(recipe: str | Path, *, how: How = DEFAULT) -> Outcome:
 def _run(kind: str, path: Path, how: How) -> Outcome:
     recipe = read_recipe(path, kind)
     settings = {"bootstrap": how.bootstrap, "recipe": repr(recipe)}
-    with claim(how.folder(Path(f"trimq-checkpoints/{kind}-{path.stem}")), kind, settings) as checkpoint:
-        keep_state(how.session())
+    with open_checkpoint(how.folder(Path(f"trimq-checkpoints/{kind}-{path.stem}")), kind, settings) as checkpoint:
+        configure_state_store(how.session())
         ensure_topic(how, recipe.to, 1)
         try:
-            frame, keys = _planned(how, recipe)
+            frame, keys = _output_frame(how, recipe)
             rows = as_messages(frame, keys, recipe.to)
         except PySparkException as error:
-            raise StartMistake(f"{path}: {sentence_of(error)}") from None
-        batches = drive(how, kind, into_topic(how, rows), checkpoint)
+            raise StartupError(f"{path}: {plain_message(error)}") from None
+        batches = run_query(how, kind, write_to_topic(how, rows), checkpoint)
     read, written = sum(batch.rows for batch in batches), sum(batch.written for batch in batches)
     shown: dict[str, Any] = {"recipe": str(path), "to": recipe.to, "bootstrap": how.bootstrap}
     outcome = Outcome(kind, shown, {"messages read": read, "rows written": written}, batches=batches, found=written)
@@ -55,19 +62,19 @@ def _run(kind: str, path: Path, how: How) -> Outcome:
     return outcome
 
 
-def _planned(how: How, recipe: Aggregation | Joining | Query) -> tuple[DataFrame, Sequence[str]]:
+def _output_frame(how: How, recipe: Aggregation | Joining | Query) -> tuple[DataFrame, Sequence[str]]:
     match recipe:
         case Aggregation():
-            return aggregated(table(how, recipe.source), recipe), recipe.group_by
+            return aggregated(topic_table(how, recipe.source), recipe), recipe.group_by
         case Joining():
-            return joined(table(how, recipe.left), table(how, recipe.right), recipe), ()
+            return joined(topic_table(how, recipe.left), topic_table(how, recipe.right), recipe), ()
         case Query():
             for each in recipe.inputs:
-                table(how, each).createOrReplaceTempView(each.name)
+                topic_table(how, each).createOrReplaceTempView(each.name)
             return how.session().sql(recipe.sql), ()
 
 
-def table(how: How, source: Input) -> DataFrame:
+def topic_table(how: How, source: Input) -> DataFrame:
     """The topic's messages as rows: the columns of its JSON (null where a message has none), and `key`, `topic`,
     `partition`, `offset` and `timestamp` of the message."""
     frame = bounded_stream(how, {"subscribe": source.topic})
@@ -87,14 +94,14 @@ def table(how: How, source: Input) -> DataFrame:
     else:
         value = F.col("value").cast("string") if source.format == "text" else F.col("value")
         rows = frame.select(*kept, value.alias("value"))
-    return rows.withWatermark(source.time, _spark_span(source.late))
+    return rows.withWatermark(source.time, _spark_interval(source.late))
 
 
 def aggregated(rows: DataFrame, recipe: Aggregation) -> DataFrame:
     if recipe.where:
         rows = rows.where(recipe.where)
-    slide = _spark_span(recipe.slide) if recipe.slide else None
-    window = F.window(recipe.source.time, _spark_span(recipe.window), slide)
+    slide = _spark_interval(recipe.slide) if recipe.slide else None
+    window = F.window(recipe.source.time, _spark_interval(recipe.window), slide)
     grouped = rows.groupBy(window, *(F.expr(each).alias(each) for each in recipe.group_by))
     counted = grouped.agg(*(F.expr(each) for each in recipe.select))
     return counted.select("window.start", "window.end", *(f"`{name}`" for name in counted.columns if name != "window"))
@@ -102,7 +109,7 @@ def aggregated(rows: DataFrame, recipe: Aggregation) -> DataFrame:
 
 def joined(left: DataFrame, right: DataFrame, recipe: Joining) -> DataFrame:
     """Rows that match and whose times are at most `within` apart: without that bound Spark would keep all for ever."""
-    span = f"INTERVAL {milliseconds(recipe.within)} MILLISECONDS".replace("MILLISECONDS", "MILLISECOND")
+    span = f"INTERVAL {parse_duration(recipe.within)} MILLISECONDS".replace("MILLISECONDS", "MILLISECOND")
     left_at, right_at = f"left.{recipe.left.time}", f"right.{recipe.right.time}"
     near = f"{right_at} BETWEEN {left_at} - {span} AND {left_at} + {span}"
     how = "left_outer" if recipe.kind == "left" else "inner"
@@ -119,5 +126,5 @@ def as_messages(frame: DataFrame, keys: Sequence[str], to: str) -> DataFrame:
     return frame.select(key.alias("key"), value.alias("value"), F.lit(to).alias("topic"))
 
 
-def _spark_span(text: str) -> str:
-    return f"{milliseconds(text)} milliseconds"
+def _spark_interval(text: str) -> str:
+    return f"{parse_duration(text)} milliseconds"

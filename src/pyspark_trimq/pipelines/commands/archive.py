@@ -11,38 +11,45 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from pyspark_trimq.arrow.columns import row_schema
-from pyspark_trimq.pipelines.lakes.aborted_records import Aborted
+from pyspark_trimq.pipelines.lakes.aborted_records import AbortedRecords
 from pyspark_trimq.pipelines.lakes.files import DATE, StagedRows
-from pyspark_trimq.pipelines.lakes.lake import KEEP, OWN, Lake, opened, read
-from pyspark_trimq.pipelines.lakes.run_log import Added, Run
+from pyspark_trimq.pipelines.lakes.lake import KEEP_REPLACED, OWN_FOLDER, Lake, open_for_writing, read
+from pyspark_trimq.pipelines.lakes.run_log import AddedRows, RunLog
 from pyspark_trimq.pipelines.lakes.staged_source import KEEPS_COLUMNS, NAME, STAGING, StagedSource
 from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table, batch_plots
-from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, claim
-from pyspark_trimq.pipelines.runner.failure import told_plainly
-from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, drive, stream_options, subscribed_ends, subscription
+from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, open_checkpoint
+from pyspark_trimq.pipelines.runner.failure import plain_errors
+from pyspark_trimq.pipelines.runner.runner import (
+    DEFAULT_HOW,
+    How,
+    run_query,
+    stream_options,
+    subscribed_ends,
+    subscription,
+)
 from pyspark_trimq.source.options import read_source_options
 
 SMALL_BYTES = 32 * 1024 * 1024
-MANY_SMALL = 16
+COMPACT_FROM = 16
 BATCHES_BETWEEN_COMPACTIONS = 64
 
 # The day of the message in UTC, whatever the session's time zone, between the years 1 and 9999.
-DAY = (
+DAY_EXPRESSION = (
     "cast(date_from_unix_date(cast(greatest(least(floor(unix_micros(timestamp) / 86400000000), 2932896), -719162) "
     "as int)) as string)"
 )
 
 
-@told_plainly()
+@plain_errors()
 def archive(
     topics: Sequence[str] = (),
     *,
     lake: str | Path,
     pattern: str = "",
     format: str = "parquet",
-    compact_from: int = MANY_SMALL,
-    keep_replaced: str = KEEP,
-    how: How = DEFAULT,
+    compact_from: int = COMPACT_FROM,
+    keep_replaced: str = KEEP_REPLACED,
+    how: How = DEFAULT_HOW,
 ) -> Outcome:
     """Append what is new in the topics to the lake in the folder `lake`. Its checkpoint is in the lake unless another
     is named; without any, it goes on behind what the lake has. From `compact_from` small files of a topic and day
@@ -52,26 +59,26 @@ def archive(
     subscribed = subscription(topics, pattern)
     settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder), "format": format}
     with (
-        opened(folder, format, keep_replaced) as kept,
-        claim(how.folder(folder / OWN / "checkpoint"), "archive", settings) as checkpoint,
+        open_for_writing(folder, format, keep_replaced) as open_lake,
+        open_checkpoint(how.folder(folder / OWN_FOLDER / "checkpoint"), "archive", settings) as checkpoint,
     ):
-        kept.sweep()
-        begin = _begin(how, kept, subscribed) if not Path(checkpoint.spark).exists() else "earliest"
+        open_lake.sweep()
+        begin = _starting_offsets(how, open_lake, subscribed) if not Path(checkpoint.spark).exists() else "earliest"
         options = stream_options(how, subscribed, startingOffsets=begin)
-        run = Run(folder)
+        run = RunLog(folder)
         run.begin()
-        writer = _Writer(kept, run, checkpoint, compact_from, _columns(options))
-        frame = _staged(how, kept, options)
-        batches = drive(how, "archive", frame.writeStream.foreachBatch(writer.write), checkpoint, run.rows)
+        writer = _Writer(open_lake, run, checkpoint, compact_from, _columns(options))
+        frame = _staged_stream(how, open_lake, options)
+        batches = run_query(how, "archive", frame.writeStream.foreachBatch(writer.write), checkpoint, run.rows)
         compacted = writer.compact(how) + run.compacted()
-        outcome = _outcome(settings, kept, run.added())
+        outcome = _outcome(settings, open_lake, run.added())
         outcome.figures |= {"batches": len(batches), "files put together": compacted}
         outcome.batches = batches
         outcome.plots += batch_plots(batches)
         return outcome
 
 
-def _staged(how: How, lake: Lake, options: Mapping[str, str]) -> DataFrame:
+def _staged_stream(how: How, lake: Lake, options: Mapping[str, str]) -> DataFrame:
     """The files that hold the messages, as a stream."""
     spark = how.session()
     spark.dataSource.register(StagedSource)
@@ -86,10 +93,10 @@ def _columns(options: Mapping[str, str]) -> StructType:
 class _Writer:
     """Under Spark Connect batches are written by a copy of it, in a process of the server."""
 
-    def __init__(self, lake: Lake, run: Run, checkpoint: Checkpoint, compact_from: int, columns: StructType) -> None:
+    def __init__(self, lake: Lake, run: RunLog, checkpoint: Checkpoint, compact_from: int, columns: StructType) -> None:
         self._lake = lake
         self._run = run
-        self._aborted = Aborted(lake.folder)
+        self._aborted = AbortedRecords(lake.folder)
         self._columns = columns
         self._id = checkpoint.id
         self._compact_from = compact_from
@@ -110,7 +117,7 @@ class _Writer:
         return self._lake.compact(spark, SMALL_BYTES, self._compact_from) if self._compact_from else 0
 
 
-def _begin(how: How, lake: Lake, subscribed: Mapping[str, str]) -> str:
+def _starting_offsets(how: How, lake: Lake, subscribed: Mapping[str, str]) -> str:
     """Where a first run on a lake begins: behind what is there, as another checkpoint had brought it."""
     files = lake.files()
     if not files:
@@ -123,7 +130,7 @@ def _begin(how: How, lake: Lake, subscribed: Mapping[str, str]) -> str:
     return json.dumps(ends)
 
 
-def _outcome(settings: dict[str, str], lake: Lake, added: Mapping[str, Added]) -> Outcome:
+def _outcome(settings: dict[str, str], lake: Lake, added: Mapping[str, AddedRows]) -> Outcome:
     files = lake.files()
     rows = sum(each.rows for each in added.values())
     figures = {

@@ -10,21 +10,31 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from pyspark_trimq.pipelines.lakes.aborted_records import Aborted
-from pyspark_trimq.pipelines.lakes.lake import existing, read
-from pyspark_trimq.pipelines.messages.sequences import COLUMNS, RUNS, Book, Books, Fault, Kind, Run, Track, runs_in
+from pyspark_trimq.pipelines.lakes.aborted_records import AbortedRecords
+from pyspark_trimq.pipelines.lakes.lake import open_for_reading, read
+from pyspark_trimq.pipelines.messages.sequences import (
+    COLUMNS,
+    RUNS,
+    Fault,
+    FaultKind,
+    ProducerStream,
+    SeenSequences,
+    SequenceLedger,
+    SequenceRun,
+    runs_in,
+)
 from pyspark_trimq.pipelines.reports.outcome import Figure, Outcome, Plot, Table, batch_plots
-from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, claim, write_atomically
-from pyspark_trimq.pipelines.runner.failure import told_plainly
-from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, drive, stream, subscription
-from trimq.errors import StartMistake
+from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, open_checkpoint, write_atomically
+from pyspark_trimq.pipelines.runner.failure import plain_errors
+from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, read_stream, run_query, subscription
+from trimq.errors import StartupError
 
-KINDS: tuple[Kind, ...] = ("gap", "duplicate", "reordered")
+FAULT_KINDS: tuple[FaultKind, ...] = ("gap", "duplicate", "reordered")
 
 
-@told_plainly()
+@plain_errors()
 def audit(
-    topics: Sequence[str] = (), *, pattern: str = "", lake: str | Path | None = None, how: How = DEFAULT
+    topics: Sequence[str] = (), *, pattern: str = "", lake: str | Path | None = None, how: How = DEFAULT_HOW
 ) -> Outcome:
     """Check the producers' sequence numbers of topics, or of all that an archive in `lake` holds. `found` is the number
     of faults. What a run has seen is kept in the checkpoint: the next goes on from there.
@@ -35,10 +45,10 @@ def audit(
         return _audit_lake(Path(lake), topics, how)
     subscribed = subscription(topics, pattern)
     settings = {"bootstrap": how.bootstrap, **subscribed}
-    with claim(how.folder(Path("trimq-checkpoints/audit")), "audit", settings) as checkpoint:
-        keeper = _Keeper(checkpoint)
-        frame = stream(how, subscribed, COLUMNS, isolation="read_uncommitted", startingOffsets="earliest")
-        batches = drive(how, "audit", frame.writeStream.foreachBatch(keeper.note), checkpoint)
+    with open_checkpoint(how.folder(Path("trimq-checkpoints/audit")), "audit", settings) as checkpoint:
+        keeper = _AuditCheckpoint(checkpoint)
+        frame = read_stream(how, subscribed, COLUMNS, isolation="read_uncommitted", startingOffsets="earliest")
+        batches = run_query(how, "audit", frame.writeStream.foreachBatch(keeper.note), checkpoint)
         outcome = _outcome(settings, keeper.latest(), keeper.from_start)
         outcome.batches = batches
         outcome.plots += batch_plots(batches)
@@ -47,11 +57,11 @@ def audit(
 
 def _audit_lake(folder: Path, topics: Sequence[str], how: How) -> Outcome:
     if not how.once or how.checkpoint is not None:
-        raise StartMistake(
+        raise StartupError(
             "an audit of a lake looks at all of it and ends: it goes neither on (--continuous) nor from a checkpoint"
         )
-    lake = existing(folder)
-    books = Books()
+    lake = open_for_reading(folder)
+    books = SequenceLedger()
     from_start: set[tuple[str, int]] = set()
     by_topic: dict[str, list[Any]] = {}
     for file in lake.files():
@@ -59,20 +69,20 @@ def _audit_lake(folder: Path, topics: Sequence[str], how: How) -> Outcome:
             by_topic.setdefault(file.topic, []).append(file)
     for topic, files in sorted(by_topic.items()):
         frame = read(how.session(), files)
-        aborted = Aborted(lake.folder).runs([topic])
-        note_frame(books, frame, aborted)
+        aborted = AbortedRecords(lake.folder).runs([topic])
+        add_frame(books, frame, aborted)
         from_start |= _from_start(frame)
         from_start |= {(topic, run.track.partition) for run in aborted if run.first_offset == 0}
     return _outcome({"lake": str(folder), "topics": sorted(by_topic)}, books, from_start)
 
 
-def note_frame(books: Books, frame: DataFrame, more: Sequence[Run] = ()) -> None:
+def add_frame(books: SequenceLedger, frame: DataFrame, more: Sequence[SequenceRun] = ()) -> None:
     """Enter the records of a frame, whose offsets are behind all that were entered before, and some that are not in
     it."""
     columns = [field.split()[0] for field in COLUMNS.split(", ")]
     rows = frame.select(*columns).mapInArrow(runs_in, RUNS).collect()
     books.unstamped += sum(row.records for row in rows if row.producer < 0)
-    books.note([*(Run(Track(*row[:4]), *row[4:]) for row in rows if row.producer >= 0), *more])
+    books.note([*(SequenceRun(ProducerStream(*row[:4]), *row[4:]) for row in rows if row.producer >= 0), *more])
 
 
 def _from_start(frame: DataFrame) -> set[tuple[str, int]]:
@@ -81,7 +91,7 @@ def _from_start(frame: DataFrame) -> set[tuple[str, int]]:
     return {(row.topic, row.partition) for row in rows}
 
 
-class _Keeper:
+class _AuditCheckpoint:
     """The books as of each batch, in the checkpoint: a batch that is repeated begins from those before it."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -93,7 +103,7 @@ class _Keeper:
     def note(self, frame: DataFrame, batch: int) -> None:
         books = self._read([number for number in self._numbers() if number < batch])
         frame = frame.persist()
-        note_frame(books, frame)
+        add_frame(books, frame)
         self.from_start |= _from_start(frame)
         frame.unpersist()
         kept = {**books.as_json(), "from_start": sorted(self.from_start)}
@@ -102,29 +112,29 @@ class _Keeper:
             if number < batch - 1:
                 (self._folder / f"{number:012}.json").unlink()
 
-    def latest(self) -> Books:
+    def latest(self) -> SequenceLedger:
         return self._read(self._numbers())
 
     def _numbers(self) -> list[int]:
         return sorted(int(path.stem) for path in self._folder.glob("*.json") if path.stem.isdigit())
 
-    def _read(self, numbers: Sequence[int]) -> Books:
+    def _read(self, numbers: Sequence[int]) -> SequenceLedger:
         if not numbers:
-            return Books()
+            return SequenceLedger()
         kept = json.loads((self._folder / f"{numbers[-1]:012}.json").read_text())
         self.from_start = {(topic, partition) for topic, partition in kept["from_start"]}
-        return Books.from_json(kept)
+        return SequenceLedger.from_json(kept)
 
 
-def _outcome(settings: Mapping[str, Any], books: Books, from_start: set[tuple[str, int]]) -> Outcome:
+def _outcome(settings: Mapping[str, Any], books: SequenceLedger, from_start: set[tuple[str, int]]) -> Outcome:
     faults = books.faults(from_start)
-    stamped = sum(book.records for book in books.by_track.values())
+    stamped = sum(book.records for book in books.by_stream.values())
     records = Counter[str]()
     for fault in faults:
         records[fault.kind] += fault.records
     figures = {
         "records checked": stamped,
-        "producers": len({track.producer for track in books.by_track}),
+        "producers": len({track.producer for track in books.by_stream}),
         "faults": len(faults),
         "records missing": records["gap"],
         "records repeated": records["duplicate"],
@@ -143,14 +153,14 @@ def _outcome(settings: Mapping[str, Any], books: Books, from_start: set[tuple[st
     return outcome
 
 
-def _by_partition(books: Books, faults: Sequence[Fault]) -> Table:
+def _by_partition(books: SequenceLedger, faults: Sequence[Fault]) -> Table:
     counts = Counter((fault.track.topic, fault.track.partition, fault.kind) for fault in faults)
-    seen: dict[tuple[str, int], list[Book]] = {}
-    for track, book in books.by_track.items():
+    seen: dict[tuple[str, int], list[SeenSequences]] = {}
+    for track, book in books.by_stream.items():
         seen.setdefault((track.topic, track.partition), []).append(book)
     rows: list[tuple[Figure, ...]] = []
     for (topic, partition), held in sorted(seen.items()):
-        found = [counts[topic, partition, kind] for kind in KINDS]
+        found = [counts[topic, partition, kind] for kind in FAULT_KINDS]
         rows.append((topic, partition, len(held), sum(book.records for book in held), *found))
     columns = ("topic", "partition", "producer epochs", "records", "gaps", "duplicates", "reordered")
     return Table("Partitions", columns, rows)
@@ -167,6 +177,7 @@ def _plots(faults: Sequence[Fault]) -> list[Plot]:
         return []
     places = Counter((fault.kind, f"{fault.track.topic} {fault.track.partition}") for fault in faults)
     series = {
-        kind: [(place, float(count)) for (of, place), count in sorted(places.items()) if of == kind] for kind in KINDS
+        kind: [(place, float(count)) for (of, place), count in sorted(places.items()) if of == kind]
+        for kind in FAULT_KINDS
     }
     return [Plot("Faults by partition", "bar", "partition", "faults", {name: at for name, at in series.items() if at})]

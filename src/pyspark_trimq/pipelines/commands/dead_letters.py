@@ -10,22 +10,22 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pyspark_trimq.pipelines.redrive.ledger import failed, send_again
+from pyspark_trimq.pipelines.redrive.ledger import redrive_failures, unsent_failures
 from pyspark_trimq.pipelines.redrive.letter_columns import letters
-from pyspark_trimq.pipelines.redrive.redriver import Place, Resending, Sent, target_of
+from pyspark_trimq.pipelines.redrive.redriver import LetterPosition, Redriver, SentLetters, target_topic
 from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table, batch_plots
-from pyspark_trimq.pipelines.runner.checkpoint import claim
-from pyspark_trimq.pipelines.runner.durations import milliseconds
-from pyspark_trimq.pipelines.runner.failure import told_plainly
+from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.durations import parse_duration
+from pyspark_trimq.pipelines.runner.failure import plain_errors
 from pyspark_trimq.pipelines.runner.progress_bar import bars
-from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, is_writable, snapshot_of, subscription
+from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, is_writable, read_current, subscription
 from trimq.clock import monotonic_seconds, system_clock
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 AGES = ((3_600_000, "under 1 hour"), (86_400_000, "under 1 day"), (7 * 86_400_000, "under 7 days"))
 OLDEST = "7 days or more"
 CHOSEN = "chosen"
-DRY = "Dry run: nothing was sent. With --redrive the chosen letters are sent again."
+DRY_RUN_NOTE = "Dry run: nothing was sent. With --redrive the chosen letters are sent again."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,16 +44,16 @@ class Choice:
             if value := getattr(self, name):
                 found &= F.col(name).eqNullSafe(value)
         if self.older_than:
-            found &= F.col("timestamp") <= F.timestamp_millis(F.lit(now_ms - milliseconds(self.older_than)))
+            found &= F.col("timestamp") <= F.timestamp_millis(F.lit(now_ms - parse_duration(self.older_than)))
         if self.newer_than:
-            found &= F.col("timestamp") > F.timestamp_millis(F.lit(now_ms - milliseconds(self.newer_than)))
+            found &= F.col("timestamp") > F.timestamp_millis(F.lit(now_ms - parse_duration(self.newer_than)))
         return found
 
 
-ALL = Choice()
+ALL_LETTERS = Choice()
 
 
-@told_plainly()
+@plain_errors()
 def dead_letters(
     topics: Sequence[str] = (),
     *,
@@ -61,10 +61,10 @@ def dead_letters(
     ledger: bool = False,
     redrive: bool = False,
     to: str = "",
-    choice: Choice = ALL,
+    choice: Choice = ALL_LETTERS,
     rate: int = 0,
     max_replays: int = 3,
-    how: How = DEFAULT,
+    how: How = DEFAULT_HOW,
 ) -> Outcome:
     """Group the letters by reason, origin, exception and age. With `redrive` the chosen ones are sent again, to the
     topic `to` or to where each came from, each once per checkpoint, `rate` letters a second at most (0: as fast as it
@@ -73,9 +73,9 @@ def dead_letters(
     failures, in place of topics."""
     subscribed = {} if ledger else subscription(topics, pattern)
     if ledger and (topics or pattern or to):
-        raise StartMistake("letters of the ledger go back to their own queues: name no topics with it")
+        raise StartupError("letters of the ledger go back to their own queues: name no topics with it")
     if rate < 0 or max_replays < 1:
-        raise StartMistake("a rate is not negative, and a letter may be sent again once at least")
+        raise StartupError("a rate is not negative, and a letter may be sent again once at least")
     settings: dict[str, Any] = {
         "bootstrap": how.bootstrap,
         **subscribed,
@@ -84,33 +84,33 @@ def dead_letters(
     }
     if ledger:
         return _from_ledger(how, settings, choice, redrive, rate, max_replays)
-    look = _Look(how, subscribed, settings, choice, to, max_replays)
+    selection = _LetterSelection(how, subscribed, settings, choice, to, max_replays)
     if not redrive:
-        outcome, _ = look.at(letters(snapshot_of(how, subscribed)).withColumn("was_sent", F.lit(False)))
-        outcome.notes.append(DRY)
+        outcome, _ = selection.at(letters(read_current(how, subscribed)).withColumn("was_sent", F.lit(False)))
+        outcome.notes.append(DRY_RUN_NOTE)
         return outcome
-    with claim(how.folder(Path("trimq-checkpoints/dead-letters")), "dead-letters", settings) as checkpoint:
-        return _again(look, Resending(how, Sent(checkpoint), to, rate))
+    with open_checkpoint(how.folder(Path("trimq-checkpoints/dead-letters")), "dead-letters", settings) as checkpoint:
+        return _redrive(selection, Redriver(how, SentLetters(checkpoint), to, rate))
 
 
 def _from_ledger(
     how: How, settings: dict[str, Any], choice: Choice, redrive: bool, rate: int, max_replays: int
 ) -> Outcome:
     now_ms = system_clock().message.now_ms()
-    found = failed(how).withColumn("was_sent", F.lit(False)).persist()
+    found = unsent_failures(how).withColumn("was_sent", F.lit(False)).persist()
     try:
-        outcome = _grouped(found, settings, _fate(choice.condition(now_ms), F.col("origin"), max_replays), now_ms)
+        outcome = _group_letters(found, settings, _fate(choice.condition(now_ms), F.col("origin"), max_replays), now_ms)
         if not redrive:
-            outcome.notes.append(DRY)
+            outcome.notes.append(DRY_RUN_NOTE)
             return outcome
         chosen = found.where(choice.condition(now_ms) & (F.col("replays") < max_replays)).orderBy("offset")
-        outcome.figures["sent again"] = send_again(how, [row["offset"] for row in chosen.collect()], rate)
+        outcome.figures["sent again"] = redrive_failures(how, [row["offset"] for row in chosen.collect()], rate)
         return outcome
     finally:
         found.unpersist()
 
 
-class _Look:
+class _LetterSelection:
     """What lies there now, grouped, and which of it is chosen."""
 
     def __init__(
@@ -123,14 +123,14 @@ class _Look:
         self._to = to
         self._max_replays = max_replays
 
-    def at(self, marked: DataFrame) -> tuple[Outcome, list[Place]]:
+    def at(self, marked: DataFrame) -> tuple[Outcome, list[LetterPosition]]:
         now_ms = system_clock().message.now_ms()
-        fate = _fate(self._choice.condition(now_ms), target_of(self._to), self._max_replays)
+        fate = _fate(self._choice.condition(now_ms), target_topic(self._to), self._max_replays)
         found = marked.persist()
         try:
-            outcome = _grouped(found, self._settings, fate, now_ms)
+            outcome = _group_letters(found, self._settings, fate, now_ms)
             chosen = found.where(fate == CHOSEN).select("topic", "partition", "offset").collect()
-            return outcome, [Place(*row) for row in chosen]
+            return outcome, [LetterPosition(*row) for row in chosen]
         finally:
             found.unpersist()
 
@@ -140,15 +140,15 @@ class _Look:
         return {self._to} if self._to else origins
 
 
-def _again(look: _Look, resending: Resending) -> Outcome:
+def _redrive(selection: _LetterSelection, resending: Redriver) -> Outcome:
     """Once, or on and on: each look tells which letters are chosen by now."""
-    how, chosen, began = look.how, 0, monotonic_seconds()
-    pause_s = milliseconds(how.every) / 1000
+    how, chosen, began = selection.how, 0, monotonic_seconds()
+    pause_s = parse_duration(how.every) / 1000
     with bars("dead-letters", how.show) as shown:
         resending.finish()
         while True:
-            outcome, places = look.at(resending.was_sent(letters(snapshot_of(how, look.subscribed))))
-            for target in look.targets(outcome):
+            outcome, places = selection.at(resending.mark_sent(letters(read_current(how, selection.subscribed))))
+            for target in selection.targets(outcome):
                 is_writable(how, target)
             chosen += len(places)
             resending.send(places, shown)
@@ -162,7 +162,7 @@ def _again(look: _Look, resending: Resending) -> Outcome:
     return outcome
 
 
-def _grouped(found: DataFrame, settings: dict[str, Any], fate: Column, now_ms: int) -> Outcome:
+def _group_letters(found: DataFrame, settings: dict[str, Any], fate: Column, now_ms: int) -> Outcome:
     age_ms = F.lit(now_ms) - F.unix_millis("timestamp")
     age = F.lit(OLDEST)
     for limit_ms, name in reversed(AGES):

@@ -14,31 +14,31 @@ from pyspark_trimq.pipelines.messages import offset_order
 from pyspark_trimq.pipelines.messages.headers import identity
 from pyspark_trimq.pipelines.reports.outcome import Outcome, batch_plots
 from pyspark_trimq.pipelines.runner.batch_limits import bounded_stream
-from pyspark_trimq.pipelines.runner.checkpoint import claim
-from pyspark_trimq.pipelines.runner.durations import milliseconds
-from pyspark_trimq.pipelines.runner.failure import told_plainly
+from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.durations import parse_duration
+from pyspark_trimq.pipelines.runner.failure import plain_errors
 from pyspark_trimq.pipelines.runner.runner import (
-    DEFAULT,
+    DEFAULT_HOW,
     How,
-    drive,
+    configure_state_store,
     ensure_topic,
-    into_topic,
-    keep_state,
+    run_query,
     source_ends,
     subscription,
+    write_to_topic,
 )
 
-SHORTEST_MEMORY_MS = 3_600_000
-CLOCK_MAY_STEP = "10 minutes"
+MIN_MEMORY_MS = 3_600_000
+CLOCK_TOLERANCE = "10 minutes"
 ARRIVED = "arrived"
-KEPT = ("key", "value", "headers", "timestamp", "topic", "partition", "offset")
-OUT = (
+KEPT_COLUMNS = ("key", "value", "headers", "timestamp", "topic", "partition", "offset")
+OUTPUT_SCHEMA = (
     "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, timestamp TIMESTAMP, topic STRING, "
     "partition INT, offset BIGINT"
 )
 
 
-@told_plainly()
+@plain_errors()
 def dedupe(
     topics: Sequence[str] = (),
     *,
@@ -46,21 +46,21 @@ def dedupe(
     by: str = "id",
     within: str = "1 hour",
     pattern: str = "",
-    how: How = DEFAULT,
+    how: How = DEFAULT_HOW,
 ) -> Outcome:
     """Write messages to the topic `to`, except those that have what an earlier one had (`by`) and whose timestamp is at
     most `within` from that of the one that was let through. What has nothing to be told apart by passes; nothing is
     dropped for being late. What one partition had is written in its order."""
     subscribed = subscription(topics, pattern)
-    window_ms = milliseconds(within)
+    window_ms = parse_duration(within)
     settings = {"bootstrap": how.bootstrap, **subscribed, "to": to, "by": by, "within": within}
-    told_apart = identity(by)
-    with claim(how.folder(Path("trimq-checkpoints/dedupe")), "dedupe", settings) as checkpoint:
-        keep_state(how.session())
+    id_column = identity(by)
+    with open_checkpoint(how.folder(Path("trimq-checkpoints/dedupe")), "dedupe", settings) as checkpoint:
+        configure_state_store(how.session())
         ensure_topic(how, to, max((len(source_ends(how, topic)) for topic in topics), default=1))
-        frame = first_ones(bounded_stream(how, subscribed), told_apart, window_ms)
+        frame = without_repeats(bounded_stream(how, subscribed), id_column, window_ms)
         rows = in_order(frame).withColumn("topic", F.lit(to)).drop("partition", "offset")
-        batches = drive(how, "dedupe", into_topic(how, rows), checkpoint)
+        batches = run_query(how, "dedupe", write_to_topic(how, rows), checkpoint)
     read, written = sum(batch.rows for batch in batches), sum(batch.written for batch in batches)
     figures = {"messages read": read, "written": written, "repetitions": max(read - written, 0)}
     outcome = Outcome("dedupe", settings, dict(figures), batches=batches, found=max(read - written, 0))
@@ -68,31 +68,34 @@ def dedupe(
     return outcome
 
 
-def first_ones(frame: DataFrame, told_apart: Any, window_ms: int) -> DataFrame:
+def without_repeats(frame: DataFrame, id_column: Any, window_ms: int) -> DataFrame:
     """The frame without repetitions; columns as OUT."""
     place = F.concat_ws("/", F.lit("at"), "topic", "partition", "offset").cast("binary")
-    id = F.coalesce(F.concat(F.lit(b"="), told_apart), place)
-    kept = frame.select(id.alias("id"), *KEPT, F.current_timestamp().alias(ARRIVED))
+    id = F.coalesce(F.concat(F.lit(b"="), id_column), place)
+    kept = frame.select(id.alias("id"), *KEPT_COLUMNS, F.current_timestamp().alias(ARRIVED))
     # Spark's idea of time here is when a message is read, so that none is too late; the window is told by the messages.
-    keyed = kept.withWatermark(ARRIVED, CLOCK_MAY_STEP).groupBy("id")
+    keyed = kept.withWatermark(ARRIVED, CLOCK_TOLERANCE).groupBy("id")
     return keyed.transformWithStateInPandas(
-        statefulProcessor=_FirstOnes(window_ms), outputStructType=OUT, outputMode="Append", timeMode="EventTime"
+        statefulProcessor=_RepeatFilter(window_ms),
+        outputStructType=OUTPUT_SCHEMA,
+        outputMode="Append",
+        timeMode="EventTime",
     )
 
 
 def in_order(frame: DataFrame) -> DataFrame:
     """Whatever was read from one partition is in one task, in the order of its offsets."""
     # Spark sorts no streams; a task's rows are those of one batch.
-    return frame.repartition("topic", "partition").mapInArrow(offset_order.in_order, frame.schema)
+    return frame.repartition("topic", "partition").mapInArrow(offset_order.sort_by_offset, frame.schema)
 
 
-class _FirstOnes(StatefulProcessor):
+class _RepeatFilter(StatefulProcessor):
     """Remembers for each id the time of the message that was let through, a while longer than the window: batches come
     faster than the time that their messages tell, never much slower."""
 
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
-        self._memory_ms = max(2 * window_ms, SHORTEST_MEMORY_MS)
+        self._memory_ms = max(2 * window_ms, MIN_MEMORY_MS)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
@@ -114,7 +117,7 @@ class _FirstOnes(StatefulProcessor):
             forgotten_ms = table[ARRIVED].max().value // 1_000_000 + self._memory_ms
             self._passed.update((passed, forgotten_ms))
             self._handle.registerTimer(forgotten_ms)
-        yield table.iloc[kept][["key", "value", "headers", "timestamp", *offset_order.PLACE]]
+        yield table.iloc[kept][["key", "value", "headers", "timestamp", *offset_order.POSITION_COLUMNS]]
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
         known = self._passed.get()

@@ -14,15 +14,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.capacity import capacity, seconds_to_drain
-from pyspark_trimq.pipelines.lag_samples import Sample, Samples, watch
+from pyspark_trimq.pipelines.lag_samples import Sample, Samples, sample_groups
 from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table
-from pyspark_trimq.pipelines.runner.checkpoint import claim
-from pyspark_trimq.pipelines.runner.durations import milliseconds
-from pyspark_trimq.pipelines.runner.failure import told_plainly
-from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, snapshot_of, topic_ends
+from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.durations import parse_duration
+from pyspark_trimq.pipelines.runner.failure import plain_errors
+from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, read_current, topic_ends
 
-READ = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
-STEPS = "group STRING, topic STRING, partition INT, first BIGINT, after BIGINT, at_ms BIGINT"
+RECORD_SCHEMA = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+COMMITTED_RANGES_SCHEMA = "group STRING, topic STRING, partition INT, first BIGINT, after BIGINT, at_ms BIGINT"
 
 
 class Load(NamedTuple):
@@ -35,7 +35,7 @@ class Load(NamedTuple):
     node_rate: float = 0.0
 
 
-@told_plainly()
+@plain_errors()
 def lag(
     groups: Sequence[str] = (),
     *,
@@ -44,12 +44,12 @@ def lag(
     every_s: float = 1.0,
     window: str = "5s",
     load: Load | None = None,
-    how: How = DEFAULT,
+    how: How = DEFAULT_HOW,
 ) -> Outcome:
     """Watch groups (all, if none is named) for so many seconds and tell what was seen. With a checkpoint, the samples
     are kept and the next run goes on with them. The end-to-end latency of a message is the time from its timestamp
     to the sample in which its group had committed it."""
-    window_ms = milliseconds(window)
+    window_ms = parse_duration(window)
     settings: dict[str, Any] = {
         "bootstrap": how.bootstrap,
         "groups": list(groups) or "all",
@@ -60,9 +60,9 @@ def lag(
         file = None
         if how.checkpoint is not None:
             signature = {"bootstrap": how.bootstrap, "groups": list(groups), "topics": list(topics)}
-            file = stack.enter_context(claim(Path(how.checkpoint), "lag", signature)).folder / "samples.jsonl"
+            file = stack.enter_context(open_checkpoint(Path(how.checkpoint), "lag", signature)).folder / "samples.jsonl"
         samples = Samples(file)
-        watch(how, samples, groups, topics, seconds, every_s)
+        sample_groups(how, samples, groups, topics, seconds, every_s)
         taken = samples.all
     records = _records(how, taken)
     latencies = _latencies(how, records, taken, window_ms)
@@ -83,14 +83,14 @@ def _records(how: How, samples: Sequence[Sample]) -> DataFrame:
             starts[topic][partition] = min(max(first, now.start), now.end)
             ends[topic][partition] = min(max([starts[topic][partition], *(sample.end for sample in own)]), now.end)
     bounds = {"startingOffsets": _offsets(starts), "endingOffsets": _offsets(ends)}
-    return snapshot_of(how, {"subscribe": ",".join(starts)}, READ, failOnDataLoss="false", **bounds)
+    return read_current(how, {"subscribe": ",".join(starts)}, RECORD_SCHEMA, failOnDataLoss="false", **bounds)
 
 
 def _offsets(by_topic: Mapping[str, Mapping[int, int]]) -> str:
     return json.dumps({topic: {str(number): at for number, at in places.items()} for topic, places in by_topic.items()})
 
 
-def steps(samples: Sequence[Sample]) -> list[tuple[str, str, int, int, int, int]]:
+def committed_ranges(samples: Sequence[Sample]) -> list[tuple[str, str, int, int, int, int]]:
     """What each group had read between one sample and the next, as rows of STEPS."""
     found = []
     before: dict[tuple[str, str, int], Sample] = {}
@@ -106,10 +106,10 @@ def _latencies(
     how: How, records: DataFrame, samples: Sequence[Sample], window_ms: int
 ) -> list[tuple[str, int, int, float, float]]:
     """By group and window: messages, median and 99th percentile in ms, exactly."""
-    read = steps(samples)
+    read = committed_ranges(samples)
     if not read:
         return []
-    moved = F.broadcast(how.session().createDataFrame(read, STEPS).alias("step"))
+    moved = F.broadcast(how.session().createDataFrame(read, COMMITTED_RANGES_SCHEMA).alias("step"))
     within = (
         "r.topic = step.topic AND r.partition = step.partition AND r.offset >= step.first AND r.offset < step.after"
     )
@@ -148,7 +148,7 @@ def _oldest_unread(records: DataFrame, samples: Sequence[Sample]) -> dict[tuple[
 # --- what comes of it -------------------------------------------------------------------------------------------------
 
 
-class _Pace(NamedTuple):
+class _GroupLag(NamedTuple):
     group: str
     lag: int
     lag_s: float
@@ -157,7 +157,7 @@ class _Pace(NamedTuple):
     drain_s: float | None
 
 
-def paces(samples: Sequence[Sample], oldest: Mapping[tuple[str, str, int], int]) -> list[_Pace]:
+def group_lags(samples: Sequence[Sample], oldest: Mapping[tuple[str, str, int], int]) -> list[_GroupLag]:
     """Each group over all that it reads."""
     found = []
     for group in sorted({sample.group for sample in samples}):
@@ -174,7 +174,7 @@ def paces(samples: Sequence[Sample], oldest: Mapping[tuple[str, str, int], int])
         arrived = sum(last[place].end - first[place].end for place in last) / seconds
         read = sum(last[place].offset - first[place].offset for place in last) / seconds
         found.append(
-            _Pace(group, behind, max([0, *ages]) / 1000, arrived, read, seconds_to_drain(behind, read, arrived))
+            _GroupLag(group, behind, max([0, *ages]) / 1000, arrived, read, seconds_to_drain(behind, read, arrived))
         )
     return found
 
@@ -187,7 +187,7 @@ def _outcome(
     window_ms: int,
     load: Load | None,
 ) -> Outcome:
-    found = paces(samples, oldest)
+    found = group_lags(samples, oldest)
     outcome = Outcome("lag", settings, found=sum(pace.lag for pace in found))
     outcome.figures = {
         "groups": len(found),

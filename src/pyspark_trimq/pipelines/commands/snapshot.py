@@ -8,27 +8,27 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pyspark_trimq.pipelines.commands.archive import DAY
+from pyspark_trimq.pipelines.commands.archive import DAY_EXPRESSION
 from pyspark_trimq.pipelines.lakes.compaction import WHOLE_BYTES
 from pyspark_trimq.pipelines.lakes.files import DATE, DataFile, FrameRows
-from pyspark_trimq.pipelines.lakes.lake import KEEP, OWN, Lake, opened, read
+from pyspark_trimq.pipelines.lakes.lake import KEEP_REPLACED, OWN_FOLDER, Lake, open_for_writing, read
 from pyspark_trimq.pipelines.reports.outcome import BatchFigures, Outcome, Plot, Table, batch_plots
-from pyspark_trimq.pipelines.runner.checkpoint import claim
-from pyspark_trimq.pipelines.runner.failure import told_plainly
-from pyspark_trimq.pipelines.runner.runner import DEFAULT, How, drive, stream, subscription
+from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.failure import plain_errors
+from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, read_stream, run_query, subscription
 
-KEPT = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+KEPT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
-@told_plainly()
+@plain_errors()
 def snapshot(
     topics: Sequence[str] = (),
     *,
     lake: str | Path,
     pattern: str = "",
     format: str = "parquet",
-    keep_replaced: str = KEEP,
-    how: How = DEFAULT,
+    keep_replaced: str = KEEP_REPLACED,
+    how: How = DEFAULT_HOW,
 ) -> Outcome:
     """Bring the table in the folder `lake` up to date: one row per topic and key, the message with the highest offset,
     of several partitions the one with the latest time. A message without a value removes its key; one without a key
@@ -37,21 +37,21 @@ def snapshot(
     subscribed = subscription(topics, pattern)
     settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder), "format": format}
     with (
-        opened(folder, format, keep_replaced) as kept,
-        claim(how.folder(folder / OWN / "checkpoint"), "snapshot", settings) as checkpoint,
+        open_for_writing(folder, format, keep_replaced) as open_lake,
+        open_checkpoint(how.folder(folder / OWN_FOLDER / "checkpoint"), "snapshot", settings) as checkpoint,
     ):
-        kept.sweep()
+        open_lake.sweep()
 
         def merge(frame: DataFrame, batch: int) -> None:
-            if batch > kept.committed(checkpoint.id):
-                pieces = -(-sum(file.bytes for file in kept.files()) // WHOLE_BYTES)
-                rows = merged(_table(kept, frame), frame.select(*KEPT)).coalesce(max(pieces, 1))
-                kept.replace(FrameRows(rows), checkpoint.id, batch)
-                kept.sweep()
+            if batch > open_lake.committed(checkpoint.id):
+                pieces = -(-sum(file.bytes for file in open_lake.files()) // WHOLE_BYTES)
+                rows = merged(_table(open_lake, frame), frame.select(*KEPT_COLUMNS)).coalesce(max(pieces, 1))
+                open_lake.replace(FrameRows(rows), checkpoint.id, batch)
+                open_lake.sweep()
 
-        frame = stream(how, subscribed, startingOffsets="earliest")
-        batches = drive(how, "snapshot", frame.writeStream.foreachBatch(merge), checkpoint)
-        files = kept.files()
+        frame = read_stream(how, subscribed, startingOffsets="earliest")
+        batches = run_query(how, "snapshot", frame.writeStream.foreachBatch(merge), checkpoint)
+        files = open_lake.files()
     return _outcome(settings, files, batches)
 
 
@@ -59,12 +59,12 @@ def merged(table: DataFrame | None, new: DataFrame) -> DataFrame:
     """The table after the new messages. Nothing is kept of a key that was removed."""
     rows = new.where(F.col("key").isNotNull())
     if table is not None:
-        rows = table.select(*KEPT).unionByName(rows)
-    everything = F.struct(*KEPT)
+        rows = table.select(*KEPT_COLUMNS).unionByName(rows)
+    everything = F.struct(*KEPT_COLUMNS)
     last = rows.groupBy("topic", "key", "partition").agg(F.max_by(everything, "offset").alias("row"))
     order = F.struct("row.timestamp", "row.partition", "row.offset")
     latest = last.groupBy("topic", "key").agg(F.max_by("row", order).alias("row"))
-    return latest.select("row.*").where(F.col("value").isNotNull()).withColumn(DATE, F.expr(DAY))
+    return latest.select("row.*").where(F.col("value").isNotNull()).withColumn(DATE, F.expr(DAY_EXPRESSION))
 
 
 def _table(lake: Lake, like: DataFrame) -> DataFrame | None:

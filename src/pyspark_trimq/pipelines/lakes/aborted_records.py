@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pyspark_trimq.pipelines.messages.sequences import SEQUENCES, Run, Track
+from pyspark_trimq.pipelines.messages.sequences import SEQUENCES, ProducerStream, SequenceRun
 from pyspark_trimq.pipelines.runner.checkpoint import write_atomically
 
 FOLDER = "_trimq/aborted"
 
 
-class Aborted:
+class AbortedRecords:
     def __init__(self, lake: Path) -> None:
         self._folder = lake / FOLDER
 
@@ -24,7 +24,7 @@ class Aborted:
             rows = [[topic, *each] for topic, listed in found for each in json.loads(listed)]
             write_atomically(self._folder / f"{writer}-{batch:012}.json", json.dumps(rows))
 
-    def runs(self, topics: Iterable[str]) -> list[Run]:
+    def runs(self, topics: Iterable[str]) -> list[SequenceRun]:
         """The aborted records of these topics, each once, however often they were noted."""
         rows = set()
         for path in self._folder.glob("*.json"):
@@ -35,7 +35,7 @@ class Aborted:
         for topic, partition, producer, epoch, offset, sequence, records in sorted(rows, key=lambda row: row[4]):
             known = max(covered.get((topic, partition), 0) - offset, 0)
             if topic in wanted and known < records:
-                track = Track(topic, partition, producer, epoch)
-                found.append(Run(track, offset + known, (sequence + known) % SEQUENCES, records - known))
+                track = ProducerStream(topic, partition, producer, epoch)
+                found.append(SequenceRun(track, offset + known, (sequence + known) % SEQUENCES, records - known))
                 covered[topic, partition] = offset + records
         return found

@@ -23,7 +23,7 @@ def small_groups(files: Sequence[DataFile], small_bytes: int, at_least: int) -> 
     return [group for _, group in sorted(groups.items()) if len(group) >= max(at_least, 2)]
 
 
-def joined(spark: SparkSession, group: Sequence[DataFile]) -> DataFrame:
+def compacted_rows(spark: SparkSession, group: Sequence[DataFile]) -> DataFrame:
     """The rows of the group, ordered by partition and offset if they have them."""
     pieces = max(1, -(-sum(file.bytes for file in group) // WHOLE_BYTES))
     frame = read(spark, group).withColumn(DATE, F.lit(group[0].date))

@@ -14,9 +14,9 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 from pyspark.sql import SparkSession
 
-from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, Rows
-from pyspark_trimq.pipelines.lakes.lake import OWN
-from pyspark_trimq.pipelines.lakes.replaced_files import Replaced
+from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, RowSource
+from pyspark_trimq.pipelines.lakes.lake import OWN_FOLDER
+from pyspark_trimq.pipelines.lakes.replaced_files import ReplacedFiles
 
 DATA = "data"
 BY = [TOPIC, DATE]
@@ -28,18 +28,18 @@ class DeltaLake:
 
     def __init__(self, folder: Path, keep_ms: int) -> None:
         self.folder = folder.resolve()
-        self.staging = self.folder / OWN / "staging"
-        self._replaced = Replaced(self.folder, keep_ms)
+        self.staging = self.folder / OWN_FOLDER / "staging"
+        self._replaced = ReplacedFiles(self.folder, keep_ms)
 
     def committed(self, writer: str) -> int:
         table = self._table()
         version = None if table is None else table.transaction_version(writer)
         return -1 if version is None else version
 
-    def append(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+    def append(self, rows: RowSource, writer: str, batch: int) -> list[DataFile]:
         return self._commit(rows, writer, batch, "append")
 
-    def replace(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+    def replace(self, rows: RowSource, writer: str, batch: int) -> list[DataFile]:
         return self._commit(rows, writer, batch, "overwrite")
 
     def files(self) -> list[DataFile]:
@@ -79,13 +79,13 @@ class DeltaLake:
         except TableNotFoundError:
             return None
 
-    def _commit(self, rows: Rows, writer: str, batch: int, mode: Literal["append", "overwrite"]) -> list[DataFile]:
+    def _commit(self, rows: RowSource, writer: str, batch: int, mode: Literal["append", "overwrite"]) -> list[DataFile]:
         table = self._table()
         if table is None:
             table = DeltaTable.create(self.folder, rows.schema(), partition_by=BY)
         if batch <= self.committed(writer):
             return []
-        files = self._placed(rows)
+        files = self._move_into_place(rows)
         actions = [
             AddAction(
                 f"{DATA}/{file.path.name}",
@@ -101,7 +101,7 @@ class DeltaLake:
         table.create_write_transaction(list(actions), mode, table.schema(), partition_by=BY, commit_properties=marked)
         return files
 
-    def _placed(self, rows: Rows) -> list[DataFile]:
+    def _move_into_place(self, rows: RowSource) -> list[DataFile]:
         """The files, where the log will name them, under names without anything to escape."""
         token = uuid.uuid4().hex[:12]
         staged = rows.stage(self.staging, self.keeps_columns)

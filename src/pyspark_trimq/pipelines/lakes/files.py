@@ -32,7 +32,7 @@ class DataFile(NamedTuple):
     bytes: int
 
 
-class Rows(Protocol):
+class RowSource(Protocol):
     """What is to be put into a lake."""
 
     def schema(self) -> Any:

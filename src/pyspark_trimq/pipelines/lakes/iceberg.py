@@ -15,11 +15,11 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
-from pyspark_trimq.pipelines.lakes.compaction import joined, small_groups
-from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, FrameRows, Rows
-from pyspark_trimq.pipelines.lakes.lake import OWN
-from pyspark_trimq.pipelines.lakes.replaced_files import Replaced, is_elsewhere
-from trimq.errors import StartMistake
+from pyspark_trimq.pipelines.lakes.compaction import compacted_rows, small_groups
+from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, FrameRows, RowSource
+from pyspark_trimq.pipelines.lakes.lake import OWN_FOLDER
+from pyspark_trimq.pipelines.lakes.replaced_files import ReplacedFiles, refers_to_other_folder
+from trimq.errors import StartupError
 
 # It would tell of every file that has no statistics of headers and values, which is as it should be.
 logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
@@ -44,17 +44,17 @@ class IcebergLake:
 
     def __init__(self, folder: Path, keep_ms: int) -> None:
         self.folder = folder.resolve()
-        self.staging = self.folder / OWN / "staging"
-        self._replaced = Replaced(self.folder, keep_ms)
+        self.staging = self.folder / OWN_FOLDER / "staging"
+        self._replaced = ReplacedFiles(self.folder, keep_ms)
 
     def committed(self, writer: str) -> int:
         table = self._table()
         return -1 if table is None else int(table.properties.get(BATCH + writer, -1))
 
-    def append(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+    def append(self, rows: RowSource, writer: str, batch: int) -> list[DataFile]:
         return self._commit(rows, writer, batch, replaces=False)
 
-    def replace(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+    def replace(self, rows: RowSource, writer: str, batch: int) -> list[DataFile]:
         return self._commit(rows, writer, batch, replaces=True)
 
     def files(self) -> list[DataFile]:
@@ -75,11 +75,11 @@ class IcebergLake:
     def compact(self, spark: SparkSession, small_bytes: int, at_least: int) -> int:
         gone = 0
         for group in small_groups(self.files(), small_bytes, at_least):
-            added = self._placed(FrameRows(joined(spark, group)))
+            added = self._move_into_place(FrameRows(compacted_rows(spark, group)))
             table = self._table()
             assert table is not None, "it has files"
             with table.transaction() as transaction:
-                _swap(transaction, {file.path for file in group}, added)
+                _replace_files(transaction, {file.path for file in group}, added)
             gone += len(group)
         if gone:
             self.sweep()
@@ -92,7 +92,7 @@ class IcebergLake:
         if table is None:
             return 0
         there, counted = set((self.folder / DATA).glob("*.parquet")), _data_files(table)
-        if is_elsewhere(there, counted):
+        if refers_to_other_folder(there, counted):
             return 0
         metadata = _path(table.location()) / "metadata"
         there |= {*metadata.glob("*.avro"), *metadata.glob("*.metadata.json")}
@@ -113,34 +113,34 @@ class IcebergLake:
         except NoSuchTableError:
             return None
         if not _path(table.location()).resolve().is_relative_to(self.folder):
-            raise StartMistake(
+            raise StartupError(
                 f"the lake {self.folder} is a copy, or was moved: its table lies in {_path(table.location())}"
             )
         return table
 
-    def _created(self, rows: Rows) -> Table:
+    def _created(self, rows: RowSource) -> Table:
         """In one step: a run that is killed leaves the whole table or none."""
         transaction = self._catalogue().create_table_transaction(NAME, rows.schema(), properties=PROPERTIES)
-        _divide(transaction)
+        _partition_by_topic_and_date(transaction)
         return transaction.commit_transaction()
 
-    def _commit(self, rows: Rows, writer: str, batch: int, replaces: bool) -> list[DataFile]:
+    def _commit(self, rows: RowSource, writer: str, batch: int, replaces: bool) -> list[DataFile]:
         table = self._table() or self._created(rows)
         if batch <= self.committed(writer):
             return []
         old = {file.path for file in self.files()} if replaces else set()
-        files = self._placed(rows)
+        files = self._move_into_place(rows)
         with table.transaction() as transaction:
             if table.spec().is_unpartitioned():
-                _divide(transaction)  # an earlier version, killed, left a table without
+                _partition_by_topic_and_date(transaction)  # an earlier version, killed, left a table without
             if old:
-                _swap(transaction, old, files)
+                _replace_files(transaction, old, files)
             elif files:
                 transaction.add_files([f"file://{file.path}" for file in files], check_duplicate_files=False)
             transaction.set_properties({**PROPERTIES, BATCH + writer: str(batch)})
         return files
 
-    def _placed(self, rows: Rows) -> list[DataFile]:
+    def _move_into_place(self, rows: RowSource) -> list[DataFile]:
         token = uuid.uuid4().hex[:12]
         staged = rows.stage(self.staging, self.keeps_columns)
         (self.folder / DATA).mkdir(exist_ok=True)
@@ -152,28 +152,28 @@ class IcebergLake:
         return placed
 
 
-def _divide(transaction: Transaction) -> None:
+def _partition_by_topic_and_date(transaction: Transaction) -> None:
     """By topic and date."""
     with transaction.update_spec() as spec:
         spec.add_identity(TOPIC)
         spec.add_identity(DATE)
 
 
-def _heads(table: Table) -> list[Snapshot]:
+def _referenced_snapshots(table: Table) -> list[Snapshot]:
     """What the table holds now, and what somebody has given a name: these stay."""
     found = (table.snapshot_by_id(ref.snapshot_id) for ref in table.metadata.refs.values())
     return [snapshot for snapshot in found if snapshot is not None]
 
 
 def _data_files(table: Table) -> set[Path]:
-    scans = (table.scan(snapshot_id=snapshot.snapshot_id) for snapshot in _heads(table))
+    scans = (table.scan(snapshot_id=snapshot.snapshot_id) for snapshot in _referenced_snapshots(table))
     return {_path(task.file.file_path) for scan in scans for task in scan.plan_files()}
 
 
 def _metadata_files(table: Table) -> set[Path]:
     """What is read to find the files, and what the table was a few commits ago."""
     names = [table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)]
-    for snapshot in _heads(table):
+    for snapshot in _referenced_snapshots(table):
         names += [snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(table.io))]
     return {_path(name) for name in names}
 
@@ -181,7 +181,7 @@ def _metadata_files(table: Table) -> set[Path]:
 def _expire(table: Table, due: set[Path]) -> None:
     """Forget the snapshots whose files go. The list of a snapshot stops counting no later than what it lists, so that
     none is left that speaks of a file which is gone."""
-    heads = {snapshot.snapshot_id for snapshot in _heads(table)}
+    heads = {snapshot.snapshot_id for snapshot in _referenced_snapshots(table)}
     old = [
         snapshot.snapshot_id
         for snapshot in table.snapshots()
@@ -191,7 +191,7 @@ def _expire(table: Table, due: set[Path]) -> None:
         table.maintenance.expire_snapshots().by_ids(old).commit()
 
 
-def _swap(transaction: Transaction, old: set[Path], new: list[DataFile]) -> None:
+def _replace_files(transaction: Transaction, old: set[Path], new: list[DataFile]) -> None:
     """One snapshot in which the new files stand for the old ones."""
     metadata = transaction.table_metadata
     if metadata.name_mapping() is None:

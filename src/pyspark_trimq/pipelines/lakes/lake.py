@@ -12,18 +12,18 @@ import pyarrow.parquet as parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, Rows
-from pyspark_trimq.pipelines.runner.checkpoint import holding
-from pyspark_trimq.pipelines.runner.durations import milliseconds
-from trimq.errors import StartMistake
+from pyspark_trimq.pipelines.lakes.files import DATE, TOPIC, DataFile, RowSource
+from pyspark_trimq.pipelines.runner.checkpoint import hold_lock
+from pyspark_trimq.pipelines.runner.durations import parse_duration
+from trimq.errors import StartupError
 
 FORMATS = ("parquet", "delta", "iceberg")
 READ_BYTES = 16 << 20  # what a task that reads files holds of them at once, about
 FEWEST_ROWS_AT_ONCE, MOST_ROWS_AT_ONCE = 8, 4096
-KEEP = "1 hour"  # how long files stay that others were put in the place of
+KEEP_REPLACED = "1 hour"  # how long files stay that others were put in the place of
 # Signs in the names of folders that the libraries for the format stumble over.
-UNFIT = {"parquet": "", "delta": "[]^|\\", "iceberg": "?#"}
-OWN = "_trimq"  # our own folder in a lake; readers pass over names that begin so
+FORBIDDEN_CHARACTERS = {"parquet": "", "delta": "[]^|\\", "iceberg": "?#"}
+OWN_FOLDER = "_trimq"  # our own folder in a lake; readers pass over names that begin so
 
 
 class Lake(Protocol):
@@ -40,10 +40,10 @@ class Lake(Protocol):
     def committed(self, writer: str) -> int:
         """The last batch of this writer that is in the lake; -1: none."""
 
-    def append(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+    def append(self, rows: RowSource, writer: str, batch: int) -> list[DataFile]:
         """Add the rows, if this batch is not there yet. What was added."""
 
-    def replace(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+    def replace(self, rows: RowSource, writer: str, batch: int) -> list[DataFile]:
         """Put the rows in the place of all that is there, if this batch is not there yet."""
 
     def files(self) -> list[DataFile]:
@@ -58,38 +58,38 @@ class Lake(Protocol):
 
 
 @contextmanager
-def opened(folder: Path, format: str, keep: str = KEEP) -> Iterator[Lake]:
+def open_for_writing(folder: Path, format: str, keep: str = KEEP_REPLACED) -> Iterator[Lake]:
     """The lake, for as long as no other run writes to it. What it held before a change is kept for a while.
     StartMistake: it has another format, or there can be none."""
     if format not in FORMATS:
-        raise StartMistake(f"a lake has one of the formats {', '.join(FORMATS)}, not {format!r}")
-    keep_ms = 0 if keep.strip() == "0" else milliseconds(keep)
+        raise StartupError(f"a lake has one of the formats {', '.join(FORMATS)}, not {format!r}")
+    keep_ms = 0 if keep.strip() == "0" else parse_duration(keep)
     folder = folder.resolve()
-    unfit = sorted(set(UNFIT[format]) & set(str(folder)))
+    unfit = sorted(set(FORBIDDEN_CHARACTERS[format]) & set(str(folder)))
     if unfit:
-        raise StartMistake(f"a lake of the format {format} cannot lie in {folder}: its name has {' '.join(unfit)}")
+        raise StartupError(f"a lake of the format {format} cannot lie in {folder}: its name has {' '.join(unfit)}")
     found = format_of(folder)
     if found not in ("", format):
-        raise StartMistake(f"the lake {folder} is {found}, not {format}")
-    own = folder / OWN
+        raise StartupError(f"the lake {folder} is {found}, not {format}")
+    own = folder / OWN_FOLDER
     own.mkdir(parents=True, exist_ok=True)
-    with holding(own / "lock", f"another run writes to the lake {folder}"):
+    with hold_lock(own / "lock", f"another run writes to the lake {folder}"):
         (own / "format").write_text(format)
         yield _lake(folder, format, keep_ms)
 
 
-def existing(folder: Path) -> Lake:
+def open_for_reading(folder: Path) -> Lake:
     """A lake to read. StartMistake: there is none."""
     found = format_of(folder)
     if not found:
-        raise StartMistake(f"{folder} is no archive: it was not written by `trimq pipeline archive`")
-    return _lake(folder.resolve(), found, milliseconds(KEEP))
+        raise StartupError(f"{folder} is no archive: it was not written by `trimq pipeline archive`")
+    return _lake(folder.resolve(), found, parse_duration(KEEP_REPLACED))
 
 
 def format_of(folder: Path) -> str:
     """ "" if no pipeline has written there."""
     try:
-        return (folder / OWN / "format").read_text().strip()
+        return (folder / OWN_FOLDER / "format").read_text().strip()
     except FileNotFoundError:
         return ""
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pyspark_trimq.pipelines.lakes.compaction import joined, small_groups
-from pyspark_trimq.pipelines.lakes.files import DataFile, FrameRows, Rows
-from pyspark_trimq.pipelines.lakes.lake import OWN
+from pyspark_trimq.pipelines.lakes.compaction import compacted_rows, small_groups
+from pyspark_trimq.pipelines.lakes.files import DataFile, FrameRows, RowSource
+from pyspark_trimq.pipelines.lakes.lake import OWN_FOLDER
 from pyspark_trimq.pipelines.lakes.manifest import Entry, Manifest, State
 from pyspark_trimq.pipelines.runner.checkpoint import sync_folder
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 PREFIX = "trimq-"  # of our data files: a sweep touches no others
 
@@ -26,18 +26,18 @@ class ParquetLake:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
-        self.staging = self.folder / OWN / "staging"
-        self._manifest = Manifest(self.folder / OWN / "manifest", self.folder)
+        self.staging = self.folder / OWN_FOLDER / "staging"
+        self._manifest = Manifest(self.folder / OWN_FOLDER / "manifest", self.folder)
 
     def committed(self, writer: str) -> int:
         return self._manifest.state().batches.get(writer, -1)
 
-    def append(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+    def append(self, rows: RowSource, writer: str, batch: int) -> list[DataFile]:
         if batch <= self.committed(writer):
             return []
         return self._commit(rows, [], writer, batch)
 
-    def replace(self, rows: Rows, writer: str, batch: int) -> list[DataFile]:
+    def replace(self, rows: RowSource, writer: str, batch: int) -> list[DataFile]:
         state = self._manifest.state()
         if batch <= state.batches.get(writer, -1):
             return []
@@ -49,28 +49,30 @@ class ParquetLake:
     def compact(self, spark: SparkSession, small_bytes: int, at_least: int) -> int:
         gone = 0
         for group in small_groups(self.files(), small_bytes, at_least):
-            self._commit(FrameRows(joined(spark, group)), [str(file.path.relative_to(self.folder)) for file in group])
+            self._commit(
+                FrameRows(compacted_rows(spark, group)), [str(file.path.relative_to(self.folder)) for file in group]
+            )
             gone += len(group)
         return gone
 
     def sweep(self) -> int:
         """StartMistake: there are files of ours, and nothing says which of them count."""
         state = self._manifest.state()
-        self._bring_into_sight(state)
+        self._publish_files(state)
         orphans = list(self.staging.rglob("*.parquet")) if self.staging.exists() else []
         shutil.rmtree(self.staging, ignore_errors=True)
-        strangers = [
+        unlisted = [
             path
             for path in self.folder.glob(f"topic=*/date=*/{PREFIX}*.parquet")
             if str(path.relative_to(self.folder)) not in state.files
         ]
-        if strangers and not (state.files or state.batches):
-            raise StartMistake(f"{self.folder} has files of a lake, but no manifest names them: name another folder")
-        for path in strangers:
+        if unlisted and not (state.files or state.batches):
+            raise StartupError(f"{self.folder} has files of a lake, but no manifest names them: name another folder")
+        for path in unlisted:
             path.unlink()
-        return len(orphans) + len(strangers)
+        return len(orphans) + len(unlisted)
 
-    def _commit(self, rows: Rows, remove: Sequence[str], writer: str = "", batch: int = -1) -> list[DataFile]:
+    def _commit(self, rows: RowSource, remove: Sequence[str], writer: str = "", batch: int = -1) -> list[DataFile]:
         token = uuid.uuid4().hex[:12]
         staged = rows.stage(self.staging, self.keeps_columns)
         entries = [
@@ -82,11 +84,11 @@ class ParquetLake:
             for number, file in enumerate(staged)
         ]
         self._manifest.commit(entries, remove, writer, batch)
-        self._bring_into_sight(State({entry.path: entry for entry in entries}, set(remove), {}))
+        self._publish_files(State({entry.path: entry for entry in entries}, set(remove), {}))
         shutil.rmtree(self.staging, ignore_errors=True)
         return [self._data_file(entry) for entry in entries]
 
-    def _bring_into_sight(self, state: State) -> None:
+    def _publish_files(self, state: State) -> None:
         """What no longer counts goes first, so that nobody sees a row twice."""
         for name in state.removed:
             (self.folder / name).unlink(missing_ok=True)

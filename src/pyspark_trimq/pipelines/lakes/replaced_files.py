@@ -13,12 +13,12 @@ from trimq.clock import system_clock
 NOTES = "_trimq/replaced.json"
 
 
-def is_elsewhere(there: set[Path], counted: set[Path]) -> bool:
+def refers_to_other_folder(there: set[Path], counted: set[Path]) -> bool:
     """Whether a lake speaks of files elsewhere: it says nothing of those that are there."""
     return bool(counted) and counted.isdisjoint(there)
 
 
-class Replaced:
+class ReplacedFiles:
     def __init__(self, folder: Path, keep_ms: int) -> None:
         self._folder = folder.resolve()
         self._notes = self._folder / NOTES
@@ -31,7 +31,7 @@ class Replaced:
         `part` is told of them first: nothing may speak of them any more."""
         there = {path.resolve() for path in present}
         wanted = {path.resolve() for path in counted}
-        if is_elsewhere(there, wanted):
+        if refers_to_other_folder(there, wanted):
             return 0
         now_ms = system_clock().message.now_ms()
         before = self._read()

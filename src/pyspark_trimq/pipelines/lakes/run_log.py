@@ -13,14 +13,14 @@ from pyspark_trimq.pipelines.lakes.files import DataFile
 NOTES = "_trimq/run.jsonl"
 
 
-class Added(NamedTuple):
+class AddedRows(NamedTuple):
     """To a topic."""
 
     rows: int
     bytes: int
 
 
-class Run:
+class RunLog:
     def __init__(self, lake: Path) -> None:
         self._path = lake / NOTES
         self._read_to = 0
@@ -50,13 +50,13 @@ class Run:
                 self._rows[noted["batch"]] = sum(rows for rows, _ in noted["added"].values())
         return self._rows
 
-    def added(self) -> dict[str, Added]:
+    def added(self) -> dict[str, AddedRows]:
         """By topic."""
-        found: dict[str, Added] = {}
+        found: dict[str, AddedRows] = {}
         for noted in self._noted():
             for topic, (rows, size) in noted["added"].items():
-                before = found.get(topic, Added(0, 0))
-                found[topic] = Added(before.rows + rows, before.bytes + size)
+                before = found.get(topic, AddedRows(0, 0))
+                found[topic] = AddedRows(before.rows + rows, before.bytes + size)
         return found
 
     def compacted(self) -> int:

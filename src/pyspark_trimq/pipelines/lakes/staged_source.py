@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pyspark_trimq.arrow.columns import arrow_schema, row_schema
-from pyspark_trimq.arrow.record_locations import noting_aborted
+from pyspark_trimq.arrow.record_locations import collect_aborted
 from pyspark_trimq.pipelines.lakes.files import ABORTED, DataFile
 from pyspark_trimq.pipelines.lakes.task_files import TaskFiles
 from pyspark_trimq.source.batch_reader import RangePartition
@@ -66,7 +66,7 @@ class StagedReader(StreamReader):
         topic, number = partition.wanted.key
         files = TaskFiles(self._staging, topic, self._keeps_columns)
         try:
-            with noting_aborted() as aborted:
+            with collect_aborted() as aborted:
                 for batch in super().read(partition):
                     files.add(batch)
             written = files.close()

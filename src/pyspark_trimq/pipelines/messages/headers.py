@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 # Where the three protocols and their usual libraries put the id of a message.
 ID_HEADERS = ("message-id", "message_id", "messageId", "id", "ce_id")
@@ -45,4 +45,4 @@ def identity(by: str) -> Column:
             return header(name)
         case "property", True:
             return property_text(name).cast("binary")
-    raise StartMistake(f"messages are told apart by key, value, id, header:NAME or property:NAME, not by {by!r}")
+    raise StartupError(f"messages are told apart by key, value, id, header:NAME or property:NAME, not by {by!r}")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-PLACE = ("topic", "partition", "offset")
+POSITION_COLUMNS = ("topic", "partition", "offset")
 HELD_BYTES = 64 << 20
 PIECE_BYTES = 16 << 20
 PIECE_ROWS = 5000
@@ -20,9 +20,9 @@ PIECE_ROWS = 5000
 _BATCH, _ROW, _SIZE = "batch", "row", "size"
 
 
-def in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def sort_by_offset(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """By topic, partition and offset, in pieces of a few megabytes."""
-    laid_down: list[pa.RecordBatch] = []
+    spilled: list[pa.RecordBatch] = []
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -31,17 +31,17 @@ def in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held.append(batch)
         size += batch.nbytes
         if size > HELD_BYTES:
-            laid_down += _lay_down(held)
+            spilled += _spill(held)
             held, size = [], 0
-    whole = laid_down + held
+    whole = spilled + held
     if whole:
-        places = pa.concat_tables([_places(number, batch) for number, batch in enumerate(whole)])
-        ordered = places.sort_by([(name, "ascending") for name in PLACE])
+        places = pa.concat_tables([_positions(number, batch) for number, batch in enumerate(whole)])
+        ordered = places.sort_by([(name, "ascending") for name in POSITION_COLUMNS])
         for piece in _pieces(ordered):
-            yield _picked(whole, piece)
+            yield _take_rows(whole, piece)
 
 
-def _lay_down(held: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _spill(held: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """The same rows, in a file that goes when nobody looks at them any more."""
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     with tempfile.NamedTemporaryFile(dir=folder or None, prefix="trimq-rows-") as file:
@@ -53,14 +53,14 @@ def _lay_down(held: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         return [found.get_batch(number) for number in range(found.num_record_batches)]
 
 
-def _places(number: int, batch: pa.RecordBatch) -> pa.Table:
+def _positions(number: int, batch: pa.RecordBatch) -> pa.Table:
     """Where each row belongs, where it is, and about how large."""
     sizes: Any = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if column.type == pa.binary():
             sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
     sizes += max(batch.nbytes - int(sizes.sum()), 0) // batch.num_rows  # the other columns
-    found = {name: batch.column(name) for name in PLACE}
+    found = {name: batch.column(name) for name in POSITION_COLUMNS}
     found |= {_BATCH: pa.array(np.full(batch.num_rows, number)), _ROW: pa.array(np.arange(batch.num_rows))}
     return pa.table({**found, _SIZE: pa.array(sizes)})
 
@@ -83,7 +83,7 @@ def _pieces(ordered: pa.Table) -> Iterator[_Piece]:
     yield _Piece(batches[first:], rows[first:])
 
 
-def _picked(whole: Sequence[pa.RecordBatch], piece: _Piece) -> pa.RecordBatch:
+def _take_rows(whole: Sequence[pa.RecordBatch], piece: _Piece) -> pa.RecordBatch:
     """Batch by batch, then put in order: Arrow would put all of `whole` together to pick from it at once."""
     by_batch = np.argsort(piece.batches, kind="stable")
     parts = [

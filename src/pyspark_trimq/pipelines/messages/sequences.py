@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 SEQUENCES = 1 << 31
 
 
-class Track(NamedTuple):
+class ProducerStream(NamedTuple):
     """Within it, sequence numbers follow each other."""
 
     topic: str
@@ -24,29 +24,29 @@ class Track(NamedTuple):
     epoch: int
 
 
-class Run(NamedTuple):
-    track: Track
+class SequenceRun(NamedTuple):
+    track: ProducerStream
     first_offset: int
     first_sequence: int
     records: int
 
 
-Kind = Literal["gap", "duplicate", "reordered"]
+FaultKind = Literal["gap", "duplicate", "reordered"]
 
 
 class Fault(NamedTuple):
     """`sequence` is the first of `records` numbers that are missing, were repeated or came late; `offset` is where that
     was seen: for a gap, the record behind it."""
 
-    kind: Kind
-    track: Track
+    kind: FaultKind
+    track: ProducerStream
     sequence: int
     records: int
     offset: int
 
 
 @dataclasses.dataclass
-class Book:
+class SeenSequences:
     """What was seen of one track. Numbers in it go on beyond the 31 bits. `intervals` are [first, last, offset of the
     first] in order, with something missing between any two."""
 
@@ -54,7 +54,7 @@ class Book:
     intervals: list[list[int]]
     records: int = 0
 
-    def note(self, run: Run) -> Iterator[Fault]:
+    def note(self, run: SequenceRun) -> Iterator[Fault]:
         """Faults that are certain at once: repetitions and late arrivals."""
         first = self.last + _distance(self.last % SEQUENCES, run.first_sequence)
         last = first + run.records - 1
@@ -71,7 +71,7 @@ class Book:
                     yield Fault("reordered", run.track, start % SEQUENCES, end - start + 1, at)
                 self._add(start, end, at)
 
-    def gaps(self, track: Track, from_start: bool) -> Iterator[Fault]:
+    def gaps(self, track: ProducerStream, from_start: bool) -> Iterator[Fault]:
         """Numbers that never came. `from_start`: nothing of the stream was deleted, so that the first number is 0."""
         expected = 0 if from_start else self.intervals[0][0]
         for first, last, offset in self.intervals:
@@ -107,20 +107,20 @@ class Book:
             self.intervals[place - 1][1] = self.intervals.pop(place)[1]
 
 
-class Books:
+class SequenceLedger:
     """All tracks, and the faults that were found so far. Can be written down and read again."""
 
     def __init__(self) -> None:
-        self.by_track: dict[Track, Book] = {}
+        self.by_stream: dict[ProducerStream, SeenSequences] = {}
         self.found: list[Fault] = []
         self.unstamped = 0  # records without a sequence number
 
-    def note(self, runs: Iterable[Run]) -> None:
+    def note(self, runs: Iterable[SequenceRun]) -> None:
         """Runs of offsets behind all that were noted before."""
         for run in sorted(runs, key=lambda run: (run.track, run.first_offset)):
-            book = self.by_track.get(run.track)
+            book = self.by_stream.get(run.track)
             if book is None:
-                book = self.by_track[run.track] = Book(run.first_sequence - 1, [])
+                book = self.by_stream[run.track] = SeenSequences(run.first_sequence - 1, [])
             self.found += book.note(run)
 
     def faults(self, from_start: Iterable[tuple[str, int]] = ()) -> list[Fault]:
@@ -128,7 +128,7 @@ class Books:
         whole = set(from_start)
         gaps = [
             fault
-            for track, book in self.by_track.items()
+            for track, book in self.by_stream.items()
             for fault in book.gaps(track, (track.topic, track.partition) in whole)
         ]
         return sorted([*self.found, *gaps], key=lambda fault: (fault.track, fault.offset, fault.kind))
@@ -136,18 +136,18 @@ class Books:
     def as_json(self) -> dict[str, Any]:
         return {
             "unstamped": self.unstamped,
-            "tracks": [[*track, book.last, book.records, book.intervals] for track, book in self.by_track.items()],
+            "tracks": [[*track, book.last, book.records, book.intervals] for track, book in self.by_stream.items()],
             "found": [[fault.kind, *fault.track, *fault[2:]] for fault in self.found],
         }
 
     @classmethod
-    def from_json(cls, kept: dict[str, Any]) -> Books:
+    def from_json(cls, kept: dict[str, Any]) -> SequenceLedger:
         books = cls()
         books.unstamped = kept["unstamped"]
         for *track, last, records, intervals in kept["tracks"]:
-            books.by_track[Track(*track)] = Book(last, intervals, records)
+            books.by_stream[ProducerStream(*track)] = SeenSequences(last, intervals, records)
         for kind, topic, partition, producer, epoch, *rest in kept["found"]:
-            books.found.append(Fault(kind, Track(topic, partition, producer, epoch), *rest))
+            books.found.append(Fault(kind, ProducerStream(topic, partition, producer, epoch), *rest))
         return books
 
 

@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 from pyspark_trimq.pipelines.runner.progress_bar import bars
 from pyspark_trimq.pipelines.runner.runner import How
 
-ROWS = (
+LETTER_SCHEMA = (
     "topic STRING, offset BIGINT, reason STRING, origin STRING, exception STRING, message STRING, replays INT, "
     "at_ms BIGINT"
 )
 
 
-def failed(how: How) -> DataFrame:
+def unsent_failures(how: How) -> DataFrame:
     """Those that were not sent again yet, as letters; `offset` is their number. How often one was replayed is told by
     entries of the same queue and the same body that were sent again before."""
     entries = list(how.administration().failures())
@@ -36,11 +36,11 @@ def failed(how: How) -> DataFrame:
         for entry in entries
         if not entry["redriven"]
     ]
-    frame = how.session().createDataFrame(rows, ROWS)
+    frame = how.session().createDataFrame(rows, LETTER_SCHEMA)
     return frame.withColumn("timestamp", F.timestamp_millis("at_ms"))
 
 
-def send_again(how: How, failures: Sequence[int], rate: int) -> int:
+def redrive_failures(how: How, failures: Sequence[int], rate: int) -> int:
     """One by one, so many a second at most. How many were sent, which are fewer if it is told to stop."""
     broker = how.administration()
     sent = 0

@@ -62,7 +62,7 @@ def replays() -> Column:
     )
 
 
-def counted_again() -> Column:
+def headers_with_replay() -> Column:
     """The headers with one more replay."""
     others = F.filter(F.col("headers"), lambda each: each["key"] != F.lit(REPLAYS))
     more = F.struct(F.lit(REPLAYS).alias("key"), (F.col("replays") + 1).cast("string").cast("binary").alias("value"))

@@ -13,28 +13,28 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pyspark_trimq.mistakes import TopicMistake
-from pyspark_trimq.pipelines.redrive.letter_columns import counted_again, letters
+from pyspark_trimq.pipelines.redrive.letter_columns import headers_with_replay, letters
 from pyspark_trimq.pipelines.reports.outcome import BatchFigures
-from pyspark_trimq.pipelines.runner.batch_limits import messages_at_once
+from pyspark_trimq.pipelines.runner.batch_limits import messages_per_batch
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, sync_folder, write_atomically
-from pyspark_trimq.pipelines.runner.failure import told_plainly
-from pyspark_trimq.pipelines.runner.progress_bar import Bars
-from pyspark_trimq.pipelines.runner.runner import How, snapshot_of, source_ends
-from pyspark_trimq.sink.writers import forget_write
+from pyspark_trimq.pipelines.runner.failure import plain_errors
+from pyspark_trimq.pipelines.runner.progress_bar import ProgressBar
+from pyspark_trimq.pipelines.runner.runner import How, read_current, source_ends
+from pyspark_trimq.sink.writers import delete_write_tokens
 from trimq.clock import monotonic_seconds, system_clock
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 SENT, PLANNED = "sent.jsonl", "planned.json"
-SPANS = "sent_topic STRING, sent_partition INT, first BIGINT, after BIGINT"
+RANGE_SCHEMA = "sent_topic STRING, sent_partition INT, first BIGINT, after BIGINT"
 
 
-class Place(NamedTuple):
+class LetterPosition(NamedTuple):
     topic: str
     partition: int
     offset: int
 
 
-class Span(NamedTuple):
+class LetterRange(NamedTuple):
     """Letters of one partition that lie next to each other; `id` is that of the topic."""
 
     topic: str
@@ -44,37 +44,37 @@ class Span(NamedTuple):
     after: int
 
 
-def spans_of(places: Sequence[Place], ids: Mapping[str, str]) -> list[Span]:
-    found: list[Span] = []
+def letter_ranges(places: Sequence[LetterPosition], ids: Mapping[str, str]) -> list[LetterRange]:
+    found: list[LetterRange] = []
     for topic, partition, offset in sorted(places):
         last = found[-1] if found else None
         if last is not None and (last.topic, last.partition, last.after) == (topic, partition, offset):
             found[-1] = last._replace(after=offset + 1)
         else:
-            found.append(Span(topic, ids[topic], partition, offset, offset + 1))
+            found.append(LetterRange(topic, ids[topic], partition, offset, offset + 1))
     return found
 
 
-class Sent:
+class SentLetters:
     """What was sent again, in a file; and in another what is being sent, until that is known to be done."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         if Path(checkpoint.spark).exists():
-            raise StartMistake(
+            raise StartupError(
                 f"the checkpoint {checkpoint.folder} remembers positions, not letters, as those of an earlier version "
                 "did: name another folder"
             )
         self._id = checkpoint.id
         self._file, self._plan = checkpoint.folder / SENT, checkpoint.folder / PLANNED
-        self._batches: list[list[Span]] = []
+        self._batches: list[list[LetterRange]] = []
         if self._file.exists():
             text = self._file.read_text()
             whole = text[: text.rfind("\n") + 1]  # the last line may have been cut off by a kill
             if whole != text:
                 write_atomically(self._file, whole)
-            self._batches = [[Span(*span) for span in json.loads(line)] for line in whole.splitlines()]
+            self._batches = [[LetterRange(*span) for span in json.loads(line)] for line in whole.splitlines()]
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[LetterRange]:
         for batch in self._batches:
             yield from batch
 
@@ -83,17 +83,17 @@ class Sent:
         """Of the batch that is being sent: the sink sends it once."""
         return f"{self._id}-{len(self._batches)}"
 
-    def unfinished(self) -> list[Span]:
+    def unfinished(self) -> list[LetterRange]:
         """What was being sent when a run ended, perhaps all of it."""
         if not self._plan.exists():
             return []
         plan = json.loads(self._plan.read_text())
-        return [Span(*span) for span in plan["spans"]] if plan["number"] == len(self._batches) else []
+        return [LetterRange(*span) for span in plan["spans"]] if plan["number"] == len(self._batches) else []
 
-    def plan(self, spans: Sequence[Span]) -> None:
+    def plan(self, spans: Sequence[LetterRange]) -> None:
         write_atomically(self._plan, json.dumps({"number": len(self._batches), "spans": spans}))
 
-    def done(self, spans: Sequence[Span]) -> None:
+    def done(self, spans: Sequence[LetterRange]) -> None:
         with self._file.open("a") as file:
             file.write(json.dumps(spans) + "\n")
             file.flush()
@@ -102,21 +102,21 @@ class Sent:
         self._batches.append(list(spans))
 
 
-class Resending:
+class Redriver:
     """`to`: a topic, or empty for where each letter came from. `rate`: letters a second at most, 0 for any number."""
 
-    def __init__(self, how: How, sent: Sent, to: str, rate: int) -> None:
+    def __init__(self, how: How, sent: SentLetters, to: str, rate: int) -> None:
         self._how = how
         self._sent = sent
         self._to = to
         self._rate = rate
         self.batches: list[BatchFigures] = []
 
-    def was_sent(self, found: DataFrame) -> DataFrame:
+    def mark_sent(self, found: DataFrame) -> DataFrame:
         """The letters with a column that says whether they were sent again before."""
         ids = self._ids({span.topic for span in self._sent.spans()})
         spans = [span for span in self._sent.spans() if ids.get(span.topic) == span.id]
-        return found.join(self._frame(spans), _lies_within(), "left").withColumn("was_sent", F.col("first").isNotNull())
+        return found.join(self._frame(spans), _is_in_range(), "left").withColumn("was_sent", F.col("first").isNotNull())
 
     def finish(self) -> None:
         """What an earlier run may not have finished."""
@@ -127,15 +127,15 @@ class Resending:
         elif spans:
             self._sent.done(spans)  # their topics are gone
 
-    def send(self, places: Sequence[Place], shown: Bars) -> None:
+    def send(self, places: Sequence[LetterPosition], shown: ProgressBar) -> None:
         """All of these, in the order of each partition, or fewer if it is told to stop."""
         ids = self._ids({place.topic for place in places})
         ordered = sorted(place for place in places if place.topic in ids)
-        at_once = messages_at_once(self._how, ids)
+        at_once = messages_per_batch(self._how, ids)
         at_once = min(at_once, self._rate) if self._rate else at_once
         for start in range(0, len(ordered), at_once):
             began = monotonic_seconds()
-            spans = spans_of(ordered[start : start + at_once], ids)
+            spans = letter_ranges(ordered[start : start + at_once], ids)
             self._sent.plan(spans)
             self._send(spans)
             done = min(start + at_once, len(ordered))
@@ -144,19 +144,19 @@ class Resending:
             if self._how.stop.wait(pause_s):
                 return
 
-    def _send(self, spans: Sequence[Span]) -> None:
+    def _send(self, spans: Sequence[LetterRange]) -> None:
         began, write_id = monotonic_seconds(), self._sent.write_id
         rows = sum(span.after - span.first for span in spans)
         options = {**self._how.sink_options(), "writeId": write_id}
-        with told_plainly():
+        with plain_errors():
             self._letters(spans).write.format("trimq").mode("append").options(**options).save()
             self._sent.done(spans)
-            forget_write(options)
+            delete_write_tokens(options)
         ended_ms = system_clock().message.now_ms()
         number = len(self.batches)
         self.batches.append(BatchFigures(number, rows, monotonic_seconds() - began, ended_ms, rows))
 
-    def _letters(self, spans: Sequence[Span]) -> DataFrame:
+    def _letters(self, spans: Sequence[LetterRange]) -> DataFrame:
         """In one task: rows that go to a topic keep their order, and a write that is repeated has the same tasks."""
         firsts: dict[str, dict[str, int]] = {}
         afters: dict[str, dict[str, int]] = {}
@@ -165,14 +165,16 @@ class Resending:
             afters.setdefault(span.topic, {})[str(span.partition)] = span.after
         assigned = {topic: [int(number) for number in numbers] for topic, numbers in firsts.items()}
         bounds = {"startingOffsets": json.dumps(firsts), "endingOffsets": json.dumps(afters)}
-        found = letters(snapshot_of(self._how, {"assign": json.dumps(assigned)}, failOnDataLoss="false", **bounds))
-        chosen = found.join(F.broadcast(self._frame(spans)), _lies_within())
+        found = letters(read_current(self._how, {"assign": json.dumps(assigned)}, failOnDataLoss="false", **bounds))
+        chosen = found.join(F.broadcast(self._frame(spans)), _is_in_range())
         ordered = chosen.repartition(1).sortWithinPartitions("topic", "partition", "offset")
-        return ordered.select("key", "value", counted_again().alias("headers"), target_of(self._to).alias("topic"))
+        return ordered.select(
+            "key", "value", headers_with_replay().alias("headers"), target_topic(self._to).alias("topic")
+        )
 
-    def _frame(self, spans: Sequence[Span]) -> DataFrame:
+    def _frame(self, spans: Sequence[LetterRange]) -> DataFrame:
         rows: list[Any] = [(span.topic, span.partition, span.first, span.after) for span in spans]
-        return self._how.session().createDataFrame(rows, SPANS)
+        return self._how.session().createDataFrame(rows, RANGE_SCHEMA)
 
     def _ids(self, topics: set[str]) -> dict[str, str]:
         """Of those that are there."""
@@ -185,9 +187,9 @@ class Resending:
         return found
 
 
-def target_of(to: str) -> Column:
+def target_topic(to: str) -> Column:
     return F.lit(to) if to else F.col("origin")
 
 
-def _lies_within() -> Column:
+def _is_in_range() -> Column:
     return F.expr("topic = sent_topic AND partition = sent_partition AND offset >= first AND offset < after")

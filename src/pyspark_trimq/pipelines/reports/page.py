@@ -10,7 +10,7 @@ from pyspark_trimq.pipelines.reports.outcome import Figure, Outcome, Table
 from pyspark_trimq.pipelines.reports.plots import draw
 from trimq.clock import system_clock
 
-MOST_ROWS = 500  # of one table; the JSON has them all
+MAX_ROWS = 500  # of one table; the JSON has them all
 
 STYLE = """
 :root { color-scheme: light }
@@ -35,7 +35,7 @@ td { overflow-wrap: anywhere } .number { text-align: right; font-variant-numeric
 
 def write_report(outcome: Outcome, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page_of(outcome), encoding="utf-8")
+    path.write_text(html_page(outcome), encoding="utf-8")
 
 
 def write_json(outcome: Outcome, path: Path) -> None:
@@ -43,7 +43,7 @@ def write_json(outcome: Outcome, path: Path) -> None:
     path.write_text(json.dumps(outcome.as_json(), indent=2, default=str) + "\n", encoding="utf-8")
 
 
-def page_of(outcome: Outcome) -> str:
+def html_page(outcome: Outcome) -> str:
     """The whole page. Names in it come from clients: all texts are escaped."""
     from datetime import UTC, datetime
 
@@ -65,7 +65,7 @@ def page_of(outcome: Outcome) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def shown(value: Figure) -> str:
+def format_figure(value: Figure) -> str:
     """A figure as people read it."""
     match value:
         case None:
@@ -85,7 +85,7 @@ def _as_text(value: object) -> str:
 
 def _figures(outcome: Outcome) -> str:
     cards = [
-        f"<div class=figure><b>{html.escape(shown(value))}</b><span>{html.escape(name)}</span></div>"
+        f"<div class=figure><b>{html.escape(format_figure(value))}</b><span>{html.escape(name)}</span></div>"
         for name, value in outcome.figures.items()
     ]
     return f"<div class=figures>{''.join(cards)}</div>" if cards else ""
@@ -107,11 +107,11 @@ def _table(table: Table) -> str:
     head = "".join(f"<th{kind}>{html.escape(name)}</th>" for kind, name in zip(kinds, table.columns, strict=True))
     body = "".join(
         "<tr>"
-        + "".join(f"<td{kind}>{html.escape(shown(cell))}</td>" for kind, cell in zip(kinds, row, strict=True))
+        + "".join(f"<td{kind}>{html.escape(format_figure(cell))}</td>" for kind, cell in zip(kinds, row, strict=True))
         + "</tr>"
-        for row in table.rows[:MOST_ROWS]
+        for row in table.rows[:MAX_ROWS]
     )
-    left_out = len(table.rows) - MOST_ROWS
+    left_out = len(table.rows) - MAX_ROWS
     notes = [
         table.note,
         f"{left_out:,} more rows are in the JSON." if left_out > 0 else "",

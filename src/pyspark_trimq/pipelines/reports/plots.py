@@ -10,9 +10,9 @@ from pyspark_trimq.pipelines.reports.outcome import Plot
 
 WIDTH_IN, HEIGHT_IN = 6.4, 3.0
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#475569")
-MOST_BAR_LABELS = 12
-FEWEST_BARS = 6
-LONGEST_LABEL = 24
+MAX_BAR_LABELS = 12
+MIN_BARS = 6
+MAX_LABEL_LENGTH = 24
 STYLE = {
     "svg.fonttype": "none",  # texts stay texts, in the page's own font
     "svg.hashsalt": "trimq",  # the same plot gives the same bytes
@@ -76,9 +76,9 @@ def _draw_series(axes: Any, plot: Plot) -> None:
         axes.xaxis.get_major_locator().set_params(integer=all(isinstance(x, int) for x in places))
     else:
         # A few bars do not fill the whole width.
-        margin = max(FEWEST_BARS - len(places), 0) / 2
+        margin = max(MIN_BARS - len(places), 0) / 2
         axes.set_xlim(-0.5 - margin, len(places) - 0.5 + margin)
-        step = max(1, -(-len(places) // MOST_BAR_LABELS))
+        step = max(1, -(-len(places) // MAX_BAR_LABELS))
         shown = list(range(0, len(places), step))
         slanted = any(len(str(places[i])) > 8 for i in shown)
         axes.set_xticks(
@@ -92,10 +92,10 @@ def _draw_series(axes: Any, plot: Plot) -> None:
 def _shortened(text: str) -> str:
     # A leading underscore would hide it from the legend; a dollar sign would begin a formula.
     text = text.replace("$", r"\$").lstrip("_") or "-"
-    if len(text) <= LONGEST_LABEL:
+    if len(text) <= MAX_LABEL_LENGTH:
         return text
     # The end tells more than the middle: it may be the number of a partition.
-    half = LONGEST_LABEL // 2
+    half = MAX_LABEL_LENGTH // 2
     return f"{text[: half - 1]}…{text[-half:]}"
 
 

@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.messages.headers import header_text
 from pyspark_trimq.pipelines.runner.checkpoint import write_atomically
-from pyspark_trimq.pipelines.runner.runner import How, snapshot_of, topic_ends
-from trimq.errors import StartMistake
+from pyspark_trimq.pipelines.runner.runner import How, read_current, topic_ends
+from trimq.errors import StartupError
 
 TOPIC, PARTITION, OFFSET = "trimq-origin-topic", "trimq-origin-partition", "trimq-origin-offset"
 PROPERTY = "trimq-origin-property-"
 
-Done = dict[int, int]
+LastOffsets = dict[int, int]
 """The last offset of each partition that is in the target."""
 
 
@@ -41,11 +41,11 @@ def headers_with_origin() -> Column:
     return F.concat(own, origin, properties)
 
 
-def origins(how: How, target: str, **bounds: str) -> DataFrame:
+def restored_offsets(how: How, target: str, **bounds: str) -> DataFrame:
     """Where the restored messages of a topic were and are: topic, partition, origin_offset, target, new_offset. Null
     where a message was not restored."""
     columns = "partition INT, offset BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-    frame = snapshot_of(how, {"subscribe": target}, columns, **bounds)
+    frame = read_current(how, {"subscribe": target}, columns, **bounds)
     return frame.select(
         header_text(TOPIC).alias("topic"),  # the last one: what is restored from restored messages has several
         "partition",
@@ -55,14 +55,14 @@ def origins(how: How, target: str, **bounds: str) -> DataFrame:
     )
 
 
-def map_offsets(how: How, topic: str, target: str, folder: Path) -> None:
+def write_offset_map(how: How, topic: str, target: str, folder: Path) -> None:
     """Offsets that groups had committed are found again in it: the smallest `origin_offset` that is not less."""
-    found = origins(how, target).where(F.col("topic") == topic).drop("topic", "target")
+    found = restored_offsets(how, target).where(F.col("topic") == topic).drop("topic", "target")
     path = folder / f"topic={quote(topic, safe='')}" / f"target={quote(target, safe='')}"
     found.coalesce(1).sortWithinPartitions("partition", "new_offset").write.mode("overwrite").parquet(str(path))
 
 
-class Restored:
+class RestoreProgress:
     """How far each topic is restored. The targets tell, by their headers: restoring writes in order, all or nothing of
     each task, so that everything before the last is there too. What they told is noted in `file`, if there is one, and
     later only what is behind that is looked at."""
@@ -70,21 +70,21 @@ class Restored:
     def __init__(self, how: How, file: Path | None) -> None:
         self._how = how
         self._file = file
-        self._done: dict[str, Done] = {}
+        self._done: dict[str, LastOffsets] = {}
         self._noted: dict[str, Any] = {}
         if file is not None and file.exists():
             try:
                 self._noted = dict(json.loads(file.read_text()))
             except ValueError:
-                raise StartMistake(f"{file} is damaged: it does not say how far the restoring is") from None
+                raise StartupError(f"{file} is damaged: it does not say how far the restoring is") from None
 
-    def done(self, topic: str, target: str, append: bool) -> Done:
+    def done(self, topic: str, target: str, append: bool) -> LastOffsets:
         """StartMistake: the target holds other messages, and that was not said."""
         if topic not in self._done:
-            self._done[topic] = self._look(topic, target, append)
+            self._done[topic] = self._scan_target(topic, target, append)
         return self._done[topic]
 
-    def note(self, topic: str, target: str, done: Done) -> None:
+    def note(self, topic: str, target: str, done: LastOffsets) -> None:
         self._done[topic] = done
         if self._file is None:
             return
@@ -92,21 +92,21 @@ class Restored:
         self._noted[topic] = {"target": target, "done": {str(at): last for at, last in done.items()}, "ends": ends}
         write_atomically(self._file, json.dumps(self._noted, indent=1))
 
-    def _look(self, topic: str, target: str, append: bool) -> Done:
+    def _scan_target(self, topic: str, target: str, append: bool) -> LastOffsets:
         now = topic_ends(self._how, target)
         if all(ends.start == ends.end for ends in now.values()):
             return {}
         known, bounds = self._known(topic, target, {number: (ends.start, ends.end) for number, ends in now.items()})
-        found = origins(self._how, target, **bounds)
+        found = restored_offsets(self._how, target, **bounds)
         others = found.where(F.col("topic").isNull() | (F.col("topic") != topic)).limit(1).count()
         if others and not append:
-            raise StartMistake(
+            raise StartupError(
                 f"{target!r} holds messages that were not restored from {topic!r}: name another topic, or say --append"
             )
         own = found.where(F.col("topic") == topic).groupBy("partition").agg(F.max("origin_offset").alias("last"))
         return known | {row["partition"]: row["last"] for row in own.collect()}
 
-    def _known(self, topic: str, target: str, now: dict[int, tuple[int, int]]) -> tuple[Done, dict[str, str]]:
+    def _known(self, topic: str, target: str, now: dict[int, tuple[int, int]]) -> tuple[LastOffsets, dict[str, str]]:
         """What was noted, and from where on the target is to be looked at."""
         noted = self._noted.get(topic, {})
         ends = {int(number): int(end) for number, end in noted.get("ends", {}).items()}

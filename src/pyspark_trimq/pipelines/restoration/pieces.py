@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 
 TASK_BYTES = 64 << 20
 ALL_TASKS_BYTES = 256 << 20  # of one round: Java's memory does not grow with the partitions
-LEAST_BYTES = 4 << 20
+MIN_TASK_BYTES = 4 << 20
 MOST_BUCKETS = 100_000
 RECORD_BYTES = 100  # what a record takes beside its fields, about
 
-Spans = dict[int, tuple[int, int]]
+PartitionRanges = dict[int, tuple[int, int]]
 """The first and the last offset, by partition."""
 
 
@@ -27,35 +27,35 @@ class Bucket(NamedTuple):
     last: int
     rows: int
     bytes: int
-    widest: int
+    largest_bytes: int
 
 
 class Round(NamedTuple):
     """What is written at once: one task for each partition."""
 
-    spans: Spans
+    spans: PartitionRanges
     rows: int
 
 
-def within(spans: Mapping[int, tuple[int, int]]) -> str:
+def offset_condition(spans: Mapping[int, tuple[int, int]]) -> str:
     """A condition: the offset is within the span of its partition."""
     parts = [f"(partition = {number} AND offset BETWEEN {first} AND {last})" for number, (first, last) in spans.items()]
     return " OR ".join(parts) or "false"
 
 
-def buckets(frame: DataFrame, rows: int, most_bytes: int) -> list[Bucket]:
+def buckets(frame: DataFrame, rows: int, max_bytes: int) -> list[Bucket]:
     """All of the frame, which has about so many rows, in buckets that are small unless a single record is large."""
     width = max(rows // MOST_BUCKETS, 1)
     found = _counted(frame, width)
-    wide = [each for each in found if each.bytes > most_bytes and each.rows > 1]
+    wide = [each for each in found if each.bytes > max_bytes and each.rows > 1]
     if wide and width > 1:
-        inside = " OR ".join(within({each.partition: (each.first, each.last)}) for each in wide)
+        inside = " OR ".join(offset_condition({each.partition: (each.first, each.last)}) for each in wide)
         found = [each for each in found if each not in wide] + _counted(frame.where(inside), 1)
     return sorted(found)
 
 
 def _counted(frame: DataFrame, width: int) -> list[Bucket]:
-    grouped = frame.withColumn("size", size_of(frame)).groupBy(
+    grouped = frame.withColumn("size", record_size(frame)).groupBy(
         "partition", F.floor(F.col("offset") / width).alias("at")
     )
     counted = grouped.agg(
@@ -68,25 +68,25 @@ def _counted(frame: DataFrame, width: int) -> list[Bucket]:
     return [Bucket(*row) for row in counted.drop("at").collect()]
 
 
-def size_of(frame: DataFrame) -> Column:
+def record_size(frame: DataFrame) -> Column:
     """Of each record, about."""
     headers = "aggregate(headers, 0L, (sum, h) -> sum + ifnull(length(h.key), 0) + ifnull(length(h.value), 0) + 8)"
     size = F.expr("ifnull(length(value), 0) + ifnull(length(key), 0)").cast("bigint") + F.lit(RECORD_BYTES)
     return size + F.expr(f"ifnull({headers}, 0L)") if "headers" in frame.columns else size
 
 
-def most_bytes_of(tasks: int) -> int:
+def max_bytes_per_task(tasks: int) -> int:
     """How much one of so many tasks may hold."""
-    return max(min(TASK_BYTES, ALL_TASKS_BYTES // max(tasks, 1)), min(LEAST_BYTES, TASK_BYTES))
+    return max(min(TASK_BYTES, ALL_TASKS_BYTES // max(tasks, 1)), min(MIN_TASK_BYTES, TASK_BYTES))
 
 
-def rounds(found: list[Bucket], most_rows: int, most_bytes: int) -> list[Round]:
+def rounds(found: list[Bucket], most_rows: int, max_bytes: int) -> list[Round]:
     """All partitions at once, piece by piece, in the order of offsets."""
     by_partition: dict[int, list[Bucket]] = {}
     for bucket in found:
         by_partition.setdefault(bucket.partition, []).append(bucket)
     each = max(most_rows // max(len(by_partition), 1), 1)
-    columns = [list(_packed(own, each, most_bytes)) for own in by_partition.values()]
+    columns = [list(_packed(own, each, max_bytes)) for own in by_partition.values()]
     listed = []
     for row in zip_longest(*columns):
         pieces: list[Any] = [piece for piece in row if piece is not None]
@@ -95,11 +95,11 @@ def rounds(found: list[Bucket], most_rows: int, most_bytes: int) -> list[Round]:
     return listed
 
 
-def _packed(own: list[Bucket], most_rows: int, most_bytes: int) -> Iterator[Bucket]:
+def _packed(own: list[Bucket], most_rows: int, max_bytes: int) -> Iterator[Bucket]:
     """Of one partition: buckets put together as long as they fit. Rows between offsets are told apart evenly."""
     now: Bucket | None = None
     for bucket in (part for whole in own for part in _split(whole, most_rows)):
-        if now is not None and now.rows + bucket.rows <= most_rows and now.bytes + bucket.bytes <= most_bytes:
+        if now is not None and now.rows + bucket.rows <= most_rows and now.bytes + bucket.bytes <= max_bytes:
             now = now._replace(last=bucket.last, rows=now.rows + bucket.rows, bytes=now.bytes + bucket.bytes)
             continue
         if now is not None:

@@ -12,19 +12,21 @@ from pyspark.sql import functions as F
 from pyspark_trimq.broker.client import find_kafka_address
 from pyspark_trimq.broker.encryption import client_settings
 from pyspark_trimq.mistakes import Mistake, Unreachable
-from pyspark_trimq.pipelines.restoration.pieces import size_of
-from pyspark_trimq.pipelines.runner.broker_admin import SILENT, TIMEOUT_S
+from pyspark_trimq.pipelines.restoration.pieces import record_size
+from pyspark_trimq.pipelines.runner.broker_admin import QUIET_LOGGER, TIMEOUT_S
 from pyspark_trimq.pipelines.runner.runner import How
 
 LIMIT = "max.message.bytes"
-_TOLD = re.compile(r"size too large|MSG_SIZE_TOO_LARGE|RECORD_LIST_TOO_LARGE|record batch larger", re.IGNORECASE)
+_SIZE_ERROR = re.compile(r"size too large|MSG_SIZE_TOO_LARGE|RECORD_LIST_TOO_LARGE|record batch larger", re.IGNORECASE)
 
 
-def sentence_for(how: How, frame: DataFrame, target: str, failure: str) -> str | None:
+def too_large_message(how: How, frame: DataFrame, target: str, failure: str) -> str | None:
     """What to say of a piece that was refused; None: it was not for the size of a record."""
-    widest = frame.select("topic", "partition", "offset", size_of(frame).alias("size")).orderBy(F.desc("size")).first()
-    limit = limit_of(how, target)
-    if widest is None or ((limit is None or widest["size"] <= limit) and not _TOLD.search(failure)):
+    widest = (
+        frame.select("topic", "partition", "offset", record_size(frame).alias("size")).orderBy(F.desc("size")).first()
+    )
+    limit = max_message_bytes(how, target)
+    if widest is None or ((limit is None or widest["size"] <= limit) and not _SIZE_ERROR.search(failure)):
         return None
     takes = f"{limit} bytes" if limit is not None else "it"
     return (
@@ -34,15 +36,15 @@ def sentence_for(how: How, frame: DataFrame, target: str, failure: str) -> str |
     )
 
 
-def limit_of(how: How, topic: str) -> int | None:
+def max_message_bytes(how: How, topic: str) -> int | None:
     """None: the broker does not tell."""
     login, encryption = how.login(), how.encryption()
     try:
         address = find_kafka_address(how.bootstrap, login, encryption=encryption)
         settings = client_settings(login, encryption, {})
-        admin = AdminClient({"bootstrap.servers": address, **settings}, logger=SILENT)
+        admin = AdminClient({"bootstrap.servers": address, **settings}, logger=QUIET_LOGGER)
         asked = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)], request_timeout=TIMEOUT_S)
-        told = next(iter(asked.values())).result(TIMEOUT_S)
-        return int(told[LIMIT].value)
+        config = next(iter(asked.values())).result(TIMEOUT_S)
+        return int(config[LIMIT].value)
     except (KafkaException, KeyError, ValueError, TypeError, TimeoutError, Mistake, Unreachable):
         return None

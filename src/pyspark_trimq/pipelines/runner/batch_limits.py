@@ -8,9 +8,9 @@ from contextlib import closing
 
 from pyspark.sql import DataFrame
 
-from pyspark_trimq.broker.client import open_port
+from pyspark_trimq.broker.client import open_broker_client
 from pyspark_trimq.mistakes import TopicMistake
-from pyspark_trimq.pipelines.runner.runner import How, stream
+from pyspark_trimq.pipelines.runner.runner import How, read_stream
 
 LIMIT = "maxBytesPerTrigger"
 BATCH_BYTES = 256 << 20
@@ -18,19 +18,21 @@ BATCH_BYTES = 256 << 20
 
 def bounded_stream(how: How, subscribed: dict[str, str]) -> DataFrame:
     """The messages as a stream from their beginning, so many bytes per batch, unless an option says otherwise."""
-    return stream(how, subscribed, startingOffsets="earliest", **{LIMIT: str(BATCH_BYTES)})
+    return read_stream(how, subscribed, startingOffsets="earliest", **{LIMIT: str(BATCH_BYTES)})
 
 
-def messages_at_once(how: How, topics: Collection[str]) -> int:
+def messages_per_batch(how: How, topics: Collection[str]) -> int:
     """About how many messages of any of these topics are as many bytes; one at least."""
     options = {name.lower(): value for name, value in how.options.items()}
     most_bytes = int(options.get(LIMIT.lower(), BATCH_BYTES))
     found = how.rows_per_batch
-    with closing(open_port(how.bootstrap, how.options.get("namespace", ""), True, login=how.login())) as port:
+    with closing(
+        open_broker_client(how.bootstrap, how.options.get("namespace", ""), True, login=how.login())
+    ) as client:
         for topic in topics:
             try:
-                count = sum(each.last - each.start for each in port.ends(topic).values())
-                kept = sum(port.sizes(topic).values())
+                count = sum(each.last - each.start for each in client.ends(topic).values())
+                kept = sum(client.sizes(topic).values())
             except TopicMistake:
                 continue  # it has just gone
             found = min(found, most_bytes * count // kept) if kept else found

@@ -10,20 +10,20 @@ from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from pyspark_trimq.broker.encryption import Encryption, client_settings, not_trusted
+from pyspark_trimq.broker.encryption import Encryption, client_settings, untrusted_certificate_error
 from pyspark_trimq.broker.http_client import make_connection
 from pyspark_trimq.broker.login import Login, refused
 from pyspark_trimq.pipelines.runner.failure import PipelineFailure
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 TIMEOUT_S = 30
 
 # librdkafka would write to the terminal; what matters comes as an exception.
-SILENT = logging.getLogger("pyspark_trimq.librdkafka")
+QUIET_LOGGER = logging.getLogger("pyspark_trimq.librdkafka")
 CREATED, NO_LOGIN, EXISTS = 201, 401, 409
 
 
-class CursorAt(NamedTuple):
+class GroupOffset(NamedTuple):
     """How far a group has read a stream, and where the stream ends."""
 
     topic: str
@@ -40,7 +40,7 @@ def create_kafka_topic(
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     settings = client_settings(login, encryption, {})
-    admin = AdminClient({"bootstrap.servers": bootstrap, **settings}, logger=SILENT)
+    admin = AdminClient({"bootstrap.servers": bootstrap, **settings}, logger=QUIET_LOGGER)
     try:
         admin.create_topics([NewTopic(name, partitions)], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
     except KafkaException as error:
@@ -50,14 +50,14 @@ def create_kafka_topic(
     return True
 
 
-class Administration:
+class BrokerAdmin:
     """`encryption`: for an `https` address, or one that does not say how it is to be asked."""
 
     def __init__(self, url: str, login: Login | None = None, encryption: Encryption | None = None) -> None:
         scheme = "http" if encryption is None else "https"
         parts = urlsplit(url if "//" in url else f"{scheme}://{url}")
         if not parts.hostname:
-            raise StartMistake(f"{url!r} is no address of an HTTP port: give http://host:8180")
+            raise StartupError(f"{url!r} is no address of an HTTP port: give http://host:8180")
         self._host, self._port = parts.hostname, parts.port or 8180
         self._encryption = (encryption or Encryption()) if parts.scheme == "https" else None
         self._url = f"{parts.scheme}://{self._host}:{self._port}"
@@ -65,50 +65,50 @@ class Administration:
 
     def create_topic(self, name: str, partitions: int) -> bool:
         """False: there is one of this name already."""
-        status, told = self._ask("POST", "/api/topics", {"name": name, "streams": partitions})
+        status, reply = self._request("POST", "/api/topics", {"name": name, "streams": partitions})
         if status not in (CREATED, EXISTS):
-            raise PipelineFailure(f"the topic {name!r} could not be made: {told.get('message', status)}")
+            raise PipelineFailure(f"the topic {name!r} could not be made: {reply.get('message', status)}")
         return status == CREATED
 
     def groups(self) -> list[str]:
         return [group["name"] for group in self._get("/api/groups")["groups"]]
 
-    def cursors(self, group: str) -> list[CursorAt]:
+    def cursors(self, group: str) -> list[GroupOffset]:
         rows = self._get(f"/api/groups/{quote(group, safe='')}")["cursors"]
-        return [CursorAt(row["topic"], row["stream"], row["offset"], row["end"] or row["offset"]) for row in rows]
+        return [GroupOffset(row["topic"], row["stream"], row["offset"], row["end"] or row["offset"]) for row in rows]
 
     def failures(self) -> Iterator[dict[str, Any]]:
         """What AMQP's queues gave up, the oldest first, as the broker tells it."""
         at = 0
-        while rows := (told := self._get(f"/api/failures?from={at}&limit=1000"))["failures"]:
+        while rows := (reply := self._get(f"/api/failures?from={at}&limit=1000"))["failures"]:
             yield from rows
-            at = told["next"]
+            at = reply["next"]
 
     def redrive(self, failure: int) -> None:
         """Send it again to the queue that it was in."""
-        status, told = self._ask("POST", f"/api/failures/{failure}/redrive")
+        status, reply = self._request("POST", f"/api/failures/{failure}/redrive")
         if status >= 300:
-            raise PipelineFailure(f"failure {failure} was not sent again: {told.get('message', status)}")
+            raise PipelineFailure(f"failure {failure} was not sent again: {reply.get('message', status)}")
 
     def _get(self, path: str) -> dict[str, Any]:
-        status, told = self._ask("GET", path)
+        status, reply = self._request("GET", path)
         if status >= 300:
-            raise PipelineFailure(str(told.get("message", f"the broker answered {path} with {status}")))
-        return told
+            raise PipelineFailure(str(reply.get("message", f"the broker answered {path} with {status}")))
+        return reply
 
-    def _ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+    def _request(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
         connection = make_connection(self._host, self._port, TIMEOUT_S, self._encryption)
         try:
             headers = {} if self._login is None else {"Authorization": self._login.basic()}
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
-            status, told = response.status, json.loads(response.read() or b"{}")
+            status, reply = response.status, json.loads(response.read() or b"{}")
         except ssl.SSLCertVerificationError as error:
-            raise not_trusted(self._url, error) from None
+            raise untrusted_certificate_error(self._url, error) from None
         except (OSError, HTTPException, ValueError) as error:
             raise PipelineFailure(f"no broker answers at {self._url}: {error}") from None
         finally:
             connection.close()
         if status == NO_LOGIN:
             raise refused(self._url, self._login)
-        return status, told
+        return status, reply

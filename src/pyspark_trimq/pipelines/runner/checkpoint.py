@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
-DEFAULT = Path("trimq-checkpoints")
+DEFAULT_FOLDER = Path("trimq-checkpoints")
 SIGNATURE = "trimq-pipeline.json"
 LOCK = "trimq-pipeline.lock"
 
@@ -34,51 +34,51 @@ class Checkpoint:
 
 
 @contextmanager
-def claim(folder: Path, pipeline: str, signature: Mapping[str, Any]) -> Iterator[Checkpoint]:
+def open_checkpoint(folder: Path, pipeline: str, signature: Mapping[str, Any]) -> Iterator[Checkpoint]:
     """The checkpoint in `folder`, new or continued, for as long as nobody else runs on it; in the folder that all runs
     of a pipeline have in common, the one for these topics. StartMistake: it belongs to something else, or another run
     holds it."""
-    if folder == DEFAULT / pipeline:
-        folder = folder / _own_name(signature)
+    if folder == DEFAULT_FOLDER / pipeline:
+        folder = folder / _folder_name(signature)
     folder = folder.resolve()  # whoever else looks there may be somewhere else
     folder.mkdir(parents=True, exist_ok=True)
-    with holding(folder / LOCK, f"another run uses the checkpoint {folder}"):
-        yield Checkpoint(folder, _claimed(folder, {"pipeline": pipeline, **json.loads(json.dumps(signature))}))
+    with hold_lock(folder / LOCK, f"another run uses the checkpoint {folder}"):
+        yield Checkpoint(folder, _check_signature(folder, {"pipeline": pipeline, **json.loads(json.dumps(signature))}))
 
 
-def _own_name(signature: Mapping[str, Any]) -> str:
+def _folder_name(signature: Mapping[str, Any]) -> str:
     """For people by its topics, and apart from all others by a checksum."""
-    told = [str(signature[name]) for name in ("subscribe", "subscribePattern", "to") if signature.get(name)]
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(told))[:60].lstrip(".-") or "all"
-    return f"{readable}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]}"
+    parts = [str(signature[name]) for name in ("subscribe", "subscribePattern", "to") if signature.get(name)]
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(parts))[:60].lstrip(".-") or "all"
+    return f"{readable}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
 
 
 @contextmanager
-def holding(lock: Path, complaint: str) -> Iterator[None]:
+def hold_lock(lock: Path, complaint: str) -> Iterator[None]:
     """Alone, as far as runs on this machine go; the lock ends with the process, however that ends."""
     with lock.open("a") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StartMistake(complaint) from None
+            raise StartupError(complaint) from None
         yield
 
 
-def _claimed(folder: Path, wanted: dict[str, Any]) -> str:
+def _check_signature(folder: Path, wanted: dict[str, Any]) -> str:
     path = folder / SIGNATURE
     try:
         kept = json.loads(path.read_text())
         found, id = dict(kept["signature"]), str(kept["id"])
     except FileNotFoundError:
         if any(each.name != LOCK for each in folder.iterdir()):
-            raise StartMistake(f"{folder} is not empty, and no pipeline's checkpoint: name another folder") from None
+            raise StartupError(f"{folder} is not empty, and no pipeline's checkpoint: name another folder") from None
         id = uuid.uuid4().hex
         write_atomically(path, json.dumps({"id": id, "signature": wanted}, indent=2))
         return id
     except (ValueError, KeyError, TypeError):
-        raise StartMistake(f"{path} is damaged: it does not say whose checkpoint this is") from None
+        raise StartupError(f"{path} is damaged: it does not say whose checkpoint this is") from None
     if found != wanted:
-        raise StartMistake(f"the checkpoint {folder} belongs to something else: {_difference(found, wanted)}")
+        raise StartupError(f"the checkpoint {folder} belongs to something else: {_difference(found, wanted)}")
     return id
 
 

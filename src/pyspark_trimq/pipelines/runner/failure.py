@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ig
 from pyspark.errors import PySparkException
 
 from pyspark_trimq.mistakes import Lost, Mistake, Unreachable
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 
 class PipelineFailure(Exception):
@@ -18,7 +18,7 @@ class PipelineFailure(Exception):
 
 
 # As the operating system, SQLite and Java say it.
-_FULL = re.compile(r"No space left on device|Disk quota exceeded|File too large|database or disk is full")
+_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|File too large|database or disk is full")
 
 
 # Java's own, and Arrow's, which has no room beyond the heap.
@@ -26,19 +26,21 @@ _NO_MEMORY = re.compile(
     r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded|arrow\.memory\.OutOfMemoryException"
 )
 # What is left of Spark after a fatal error answers, but does nothing any more.
-_IS_OVER = re.compile(r'Cannot invoke "[^"]*DAGScheduler|stopped SparkContext|SparkContext (?:was|has been) shut ?down')
-_NO_ANSWER = re.compile(r"Answer from Java|does not exist in the JVM")
-_READ_LESS = "read less at a time (--rows-per-batch, --option maxBytesPerTrigger=N)"
+_SPARK_STOPPED = re.compile(
+    r'Cannot invoke "[^"]*DAGScheduler|stopped SparkContext|SparkContext (?:was|has been) shut ?down'
+)
+_JVM_GONE = re.compile(r"Answer from Java|does not exist in the JVM")
+_READ_LESS_ADVICE = "read less at a time (--rows-per-batch, --option maxBytesPerTrigger=N)"
 _JAVA_IS_GONE = (
     "Spark's Java process has ended, as it does when memory runs out: give it more (--conf spark.driver.memory=4g) or "
-    f"{_READ_LESS}, and run it again; what was committed stays, nothing is lost"
+    f"{_READ_LESS_ADVICE}, and run it again; what was committed stays, nothing is lost"
 )
 
 
-def sentence_of(error: BaseException) -> str:
+def plain_message(error: BaseException) -> str:
     """What a person needs of an error that came out of Spark: the innermost cause, in one line."""
     text = str(error)
-    if (full := _FULL.search(text)) is not None:
+    if (full := _DISK_FULL.search(text)) is not None:
         return (
             f"there is no room on a disk ({full[0]}): make some where the lake, the checkpoint and Spark's temporary "
             "files are, and run it again; nothing is lost"
@@ -46,9 +48,9 @@ def sentence_of(error: BaseException) -> str:
     if _NO_MEMORY.search(text) is not None:
         return (
             "Spark's Java process has too little memory for this: give it more (--conf spark.driver.memory=4g) or "
-            f"{_READ_LESS}, and run it again; nothing is lost"
+            f"{_READ_LESS_ADVICE}, and run it again; nothing is lost"
         )
-    if _IS_OVER.search(text) is not None:
+    if _SPARK_STOPPED.search(text) is not None:
         return _JAVA_IS_GONE
     # A failure inside a Python worker or a Python callback arrives as a traceback within a traceback.
     causes = re.findall(
@@ -65,29 +67,29 @@ def is_java_gone(error: BaseException) -> bool:
     """Whether an error says that nobody is there to be asked."""
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return True
-    return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and bool(_NO_ANSWER.search(str(error)))
+    return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and bool(_JVM_GONE.search(str(error)))
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def plain_errors() -> Iterator[None]:
     """Around whatever may fail inside Spark, the source or the sink: it fails with a sentence."""
     try:
         yield
     except PySparkException as error:
-        raise PipelineFailure(sentence_of(error)) from error
+        raise PipelineFailure(plain_message(error)) from error
     except (Py4JJavaError, Py4JNetworkError, ConnectionError) as error:
-        raise PipelineFailure(_JAVA_IS_GONE if is_java_gone(error) else sentence_of(error)) from error
+        raise PipelineFailure(_JAVA_IS_GONE if is_java_gone(error) else plain_message(error)) from error
     except Py4JError as error:
         if is_java_gone(error):
             raise PipelineFailure(_JAVA_IS_GONE) from error
-        if not (_NO_MEMORY.search(str(error)) or _IS_OVER.search(str(error))):
+        if not (_NO_MEMORY.search(str(error)) or _SPARK_STOPPED.search(str(error))):
             raise
-        raise PipelineFailure(sentence_of(error)) from error
+        raise PipelineFailure(plain_message(error)) from error
     except Mistake as error:
-        raise StartMistake(str(error)) from error
+        raise StartupError(str(error)) from error
     except (Lost, Unreachable) as error:
         raise PipelineFailure(str(error)) from error
     except Exception as error:
-        if _FULL.search(str(error)) is None:
+        if _DISK_FULL.search(str(error)) is None:
             raise
-        raise PipelineFailure(sentence_of(error)) from error
+        raise PipelineFailure(plain_message(error)) from error

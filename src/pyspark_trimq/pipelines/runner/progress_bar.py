@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 
-class Bars(Protocol):
+class ProgressBar(Protocol):
     def update(self, done: int, total: int | None, rows: int, rows_per_second: float) -> None: ...
 
 
@@ -28,7 +28,7 @@ class _Rich:
 
 
 @contextmanager
-def bars(title: str, wanted: bool | None = None) -> Iterator[Bars]:
+def bars(title: str, wanted: bool | None = None) -> Iterator[ProgressBar]:
     """A bar on stderr; `wanted` None: only on a terminal."""
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield _Silent()
@@ -49,7 +49,7 @@ def bars(title: str, wanted: bool | None = None) -> Iterator[Bars]:
         yield _Rich(progress, title)
 
 
-def position(offsets: Any) -> int:
+def sum_of_offsets(offsets: Any) -> int:
     """How far offsets are, over all partitions: the sum of every number in {topic: {partition: offset}}."""
     if isinstance(offsets, str):
         try:
@@ -57,7 +57,7 @@ def position(offsets: Any) -> int:
         except ValueError:
             return 0
     if isinstance(offsets, dict):
-        return sum(position(value) for value in offsets.values())
+        return sum(sum_of_offsets(value) for value in offsets.values())
     if isinstance(offsets, list):
-        return sum(position(value) for value in offsets)
+        return sum(sum_of_offsets(value) for value in offsets)
     return int(offsets) if isinstance(offsets, int) and not isinstance(offsets, bool) else 0

@@ -18,25 +18,25 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pyspark_trimq.broker.client import Ends, open_port
+from pyspark_trimq.broker.client import StreamBounds, open_broker_client
 from pyspark_trimq.broker.encryption import CA_FILE, HTTPS, Encryption, read_encryption
 from pyspark_trimq.broker.login import Login, read_login
 from pyspark_trimq.mistakes import TopicMistake
 from pyspark_trimq.pipelines.reports.outcome import BatchFigures
-from pyspark_trimq.pipelines.runner.broker_admin import Administration, create_kafka_topic
+from pyspark_trimq.pipelines.runner.broker_admin import BrokerAdmin, create_kafka_topic
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint
-from pyspark_trimq.pipelines.runner.durations import milliseconds
-from pyspark_trimq.pipelines.runner.failure import told_plainly
-from pyspark_trimq.pipelines.runner.progress_bar import Bars, bars, position
+from pyspark_trimq.pipelines.runner.durations import parse_duration
+from pyspark_trimq.pipelines.runner.failure import plain_errors
+from pyspark_trimq.pipelines.runner.progress_bar import ProgressBar, bars, sum_of_offsets
 from trimq.clock import monotonic_seconds
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
-WRITTEN, ROWS = "written", "rows"  # what is counted on the way, as Spark is told to observe it
-OF_SINK = ("compression", "delivery")  # options, beside those that begin with `kafka.`
-OTHER_HOMES = {"commit-log": "a RocketMQ topic", "queue-log": "an AMQP queue"}
-LOOK_S = 0.25  # how often a running query is looked at
+WRITTEN_METRIC, ROWS_METRIC = "written", "rows"  # what is counted on the way, as Spark is told to observe it
+SINK_OPTIONS = ("compression", "delivery")  # options, beside those that begin with `kafka.`
+OTHER_LAYOUTS = {"commit-log": "a RocketMQ topic", "queue-log": "an AMQP queue"}
+POLL_S = 0.25  # how often a running query is looked at
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-SPARKS_OWN_PARTITIONS = "200"
+SPARK_DEFAULT_PARTITIONS = "200"
 STATE_PARTITIONS = "4"
 
 
@@ -67,9 +67,9 @@ class How:
 
         return make_session()
 
-    def administration(self) -> Administration:
+    def administration(self) -> BrokerAdmin:
         url = self.http or (self.bootstrap if self.is_http() else os.environ.get("TRIMQ_HTTP", "127.0.0.1:8180"))
-        return Administration(url, self.login(), self.encryption())
+        return BrokerAdmin(url, self.login(), self.encryption())
 
     def is_http(self) -> bool:
         """Whether the bootstrap is the HTTP port; else it is a Kafka port, of any broker."""
@@ -91,42 +91,42 @@ class How:
     def address(self) -> dict[str, str]:
         """Where the broker is, who asks and who vouches, as options of the source and of the sink."""
         login, ca_file = self.login(), self._ca_file()
-        named = {} if login is None else {"user": login.user, "password": login.password}
-        vouching = {} if ca_file is None else {CA_FILE: ca_file}
-        return {"bootstrap": self.bootstrap, **named, **vouching}
+        login_options = {} if login is None else {"user": login.user, "password": login.password}
+        ca_option = {} if ca_file is None else {CA_FILE: ca_file}
+        return {"bootstrap": self.bootstrap, **login_options, **ca_option}
 
     def source_options(self) -> dict[str, str]:
         """Those of the options that are not for the sink."""
-        return {name: value for name, value in self.options.items() if not _is_of_sink(name)}
+        return {name: value for name, value in self.options.items() if not _is_sink_option(name)}
 
     def sink_options(self) -> dict[str, str]:
         """Where to and as whom, and those of the options that are for the sink."""
-        return {**self.address(), **{name: value for name, value in self.options.items() if _is_of_sink(name)}}
+        return {**self.address(), **{name: value for name, value in self.options.items() if _is_sink_option(name)}}
 
     def folder(self, default: Path | None) -> Path:
         """Where the checkpoint is. StartMistake: nobody said."""
         if self.checkpoint is not None:
             return Path(self.checkpoint)
         if default is None:
-            raise StartMistake("a checkpoint folder is needed: --checkpoint FOLDER")
+            raise StartupError("a checkpoint folder is needed: --checkpoint FOLDER")
         return default
 
 
-def _is_of_sink(name: str) -> bool:
-    return name.lower() in OF_SINK or name.lower().startswith("kafka.")
+def _is_sink_option(name: str) -> bool:
+    return name.lower() in SINK_OPTIONS or name.lower().startswith("kafka.")
 
 
-DEFAULT = How()
+DEFAULT_HOW = How()
 
 
 def subscription(topics: Sequence[str], pattern: str) -> dict[str, str]:
     """Which topics to read, as options of the source."""
     if bool(topics) == bool(pattern):
-        raise StartMistake("name topics, or a pattern of their names, one of the two")
+        raise StartupError("name topics, or a pattern of their names, one of the two")
     return {"subscribePattern": pattern} if pattern else {"subscribe": ",".join(topics)}
 
 
-def stream(how: How, subscribed: Mapping[str, str], columns: str = "", **options: str) -> DataFrame:
+def read_stream(how: How, subscribed: Mapping[str, str], columns: str = "", **options: str) -> DataFrame:
     """The messages as a stream. `columns`: only these, as in a schema, which spares the others' way."""
     reader = how.session().readStream.format("trimq")
     if columns:
@@ -142,7 +142,7 @@ def stream_options(how: How, subscribed: Mapping[str, str], **options: str) -> d
     return {**how.address(), **subscribed, **asked}
 
 
-def snapshot_of(how: How, subscribed: Mapping[str, str], columns: str = "", **options: str) -> DataFrame:
+def read_current(how: How, subscribed: Mapping[str, str], columns: str = "", **options: str) -> DataFrame:
     """The messages that are there now."""
     reader = how.session().read.format("trimq")
     if columns:
@@ -151,24 +151,24 @@ def snapshot_of(how: How, subscribed: Mapping[str, str], columns: str = "", **op
     return reader.options(**how.address(), **asked).load()
 
 
-def topic_ends(how: How, topic: str, namespace: str = "") -> dict[int, Ends]:
+def topic_ends(how: How, topic: str, namespace: str = "") -> dict[int, StreamBounds]:
     """Where each partition begins and ends. Mistake: there is no such topic."""
-    with closing(open_port(how.bootstrap, namespace, True, False, how.login(), how.encryption())) as port:
-        return port.ends(topic)
+    with closing(open_broker_client(how.bootstrap, namespace, True, False, how.login(), how.encryption())) as client:
+        return client.ends(topic)
 
 
-def source_ends(how: How, topic: str) -> dict[int, Ends]:
+def source_ends(how: How, topic: str) -> dict[int, StreamBounds]:
     """As `topic_ends`, of a topic or queue that is read: in the namespace that was asked for."""
     return topic_ends(how, topic, how.options.get("namespace", ""))
 
 
-def subscribed_ends(how: How, subscribed: Mapping[str, str]) -> dict[str, dict[int, Ends]]:
+def subscribed_ends(how: How, subscribed: Mapping[str, str]) -> dict[str, dict[int, StreamBounds]]:
     """Of all topics that are asked for, those that match a pattern too. Mistake: there is no such topic."""
     namespace, pattern = how.options.get("namespace", ""), subscribed.get("subscribePattern", "")
-    with closing(open_port(how.bootstrap, namespace, True, False, how.login(), how.encryption())) as port:
+    with closing(open_broker_client(how.bootstrap, namespace, True, False, how.login(), how.encryption())) as client:
         if pattern:
-            return {topic: port.ends(topic) for topic in port.topics() if re.fullmatch(pattern, topic)}
-        return {topic: port.ends(topic) for topic in subscribed["subscribe"].split(",")}
+            return {topic: client.ends(topic) for topic in client.topics() if re.fullmatch(pattern, topic)}
+        return {topic: client.ends(topic) for topic in subscribed["subscribe"].split(",")}
 
 
 def ensure_topic(how: How, topic: str, partitions: int) -> None:
@@ -184,33 +184,33 @@ def ensure_topic(how: How, topic: str, partitions: int) -> None:
 def is_writable(how: How, topic: str) -> bool:
     """False: there is no topic of that name. StartMistake: there is one of another home, and the sink writes to topics
     of Kafka's home alone."""
-    with closing(open_port(how.bootstrap, "", True, False, how.login(), how.encryption())) as port:
+    with closing(open_broker_client(how.bootstrap, "", True, False, how.login(), how.encryption())) as client:
         try:
-            home = port.home(topic)
+            home = client.home(topic)
         except TopicMistake:
             return False
-    if home in OTHER_HOMES:
-        raise StartMistake(
-            f"{topic!r} is {OTHER_HOMES[home]}, but rows are written to Kafka topics: name another topic"
+    if home in OTHER_LAYOUTS:
+        raise StartupError(
+            f"{topic!r} is {OTHER_LAYOUTS[home]}, but rows are written to Kafka topics: name another topic"
         )
     return True
 
 
-def into_topic(how: How, frame: DataFrame, mode: str = "append") -> DataStreamWriter:
+def write_to_topic(how: How, frame: DataFrame, mode: str = "append") -> DataStreamWriter:
     """The rows of a streaming frame as messages, each once, counted on the way."""
-    counted = frame.observe(WRITTEN, F.count(F.lit(1)).alias(ROWS))
+    counted = frame.observe(WRITTEN_METRIC, F.count(F.lit(1)).alias(ROWS_METRIC))
     return counted.writeStream.format("trimq").options(**how.sink_options()).outputMode(mode)
 
 
-def keep_state(spark: SparkSession) -> None:
+def configure_state_store(spark: SparkSession) -> None:
     """For queries with state: on disk, and in as many parts as one machine has use for. A checkpoint keeps what it
     began with."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
-    if spark.conf.get("spark.sql.shuffle.partitions") == SPARKS_OWN_PARTITIONS:
+    if spark.conf.get("spark.sql.shuffle.partitions") == SPARK_DEFAULT_PARTITIONS:
         spark.conf.set("spark.sql.shuffle.partitions", STATE_PARTITIONS)
 
 
-def drive(
+def run_query(
     how: How,
     title: str,
     writer: DataStreamWriter,
@@ -219,15 +219,15 @@ def drive(
 ) -> list[BatchFigures]:
     """Run the query to its end. What its batches were; PipelineFailure: it failed, and may be started again. `rows`
     tells those of each batch, where Spark does not see them."""
-    every = f"{milliseconds(how.every)} milliseconds"
+    every = f"{parse_duration(how.every)} milliseconds"
     writer = writer.option("checkpointLocation", checkpoint.spark)
     writer = writer.trigger(availableNow=True) if how.once else writer.trigger(processingTime=every)
-    seen = _Batches(rows)
+    seen = _QueryProgress(rows)
     is_interrupted = False
-    with bars(title, how.show) as shown, told_plainly():
+    with bars(title, how.show) as shown, plain_errors():
         query = writer.start()
         try:
-            _watch(how, query, shown, seen)
+            _wait_for_query(how, query, shown, seen)
         except KeyboardInterrupt:
             is_interrupted = True  # the way in which people end a run that goes on and on
         finally:
@@ -240,9 +240,9 @@ def drive(
     return [seen.figures[number] for number in sorted(seen.figures)]
 
 
-def _watch(how: How, query: StreamingQuery, shown: Bars, seen: _Batches) -> None:
+def _wait_for_query(how: How, query: StreamingQuery, shown: ProgressBar, seen: _QueryProgress) -> None:
     began = monotonic_seconds()
-    while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # fractions are taken
+    while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # fractions are taken
         seen.note(query)
         seen.show(query, shown)
         is_over = how.for_seconds is not None and monotonic_seconds() - began >= how.for_seconds
@@ -254,7 +254,7 @@ def _watch(how: How, query: StreamingQuery, shown: Bars, seen: _Batches) -> None
     seen.show(query, shown)
 
 
-class _Batches:
+class _QueryProgress:
     """What the batches of a query were. `rows` tells how many each had, if Spark does not know."""
 
     def __init__(self, rows: Callable[[], Mapping[int, int]] | None) -> None:
@@ -262,23 +262,23 @@ class _Batches:
         self.figures: dict[int, BatchFigures] = {}
 
     def note(self, query: StreamingQuery) -> None:
-        told = None if self._rows is None else self._rows()
+        reported = None if self._rows is None else self._rows()
         for progress in query.recentProgress:
             number = int(progress.batchId)
-            rows = int(progress.numInputRows) if told is None else told.get(number, 0)
-            counted = progress.observedMetrics.get(WRITTEN)
-            written = 0 if counted is None else _observed(counted, ROWS)
+            rows = int(progress.numInputRows) if reported is None else reported.get(number, 0)
+            counted = progress.observedMetrics.get(WRITTEN_METRIC)
+            written = 0 if counted is None else _observed(counted, ROWS_METRIC)
             if rows or written:  # Spark closes windows in a batch that reads nothing
                 ended = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp() * 1000
                 duration_ms = int(progress.durationMs.get("triggerExecution", 0))
                 self.figures[number] = BatchFigures(number, rows, duration_ms / 1000, int(ended) + duration_ms, written)
 
-    def show(self, query: StreamingQuery, shown: Bars) -> None:
+    def show(self, query: StreamingQuery, shown: ProgressBar) -> None:
         last = query.lastProgress
         if last is None:
             return
         done = _position(query)
-        total = sum(position(source.latestOffset) for source in last.sources)
+        total = sum(sum_of_offsets(source.latestOffset) for source in last.sources)
         rows = sum(batch.rows for batch in self.figures.values())
         newest = self.figures[max(self.figures)] if self.figures else None
         rate = newest.rows / newest.seconds if newest is not None and newest.seconds else 0.0
@@ -287,10 +287,10 @@ class _Batches:
 
 def _observed(row: Row, name: str) -> int:
     """Spark Connect hands over such a row as two fields, its values and its schema."""
-    told = row.asDict()
-    if name not in told:
-        told = dict(zip((field["name"] for field in told["schema"]["fields"]), told["values"], strict=True))
-    return int(told[name] or 0)
+    reported = row.asDict()
+    if name not in reported:
+        reported = dict(zip((field["name"] for field in reported["schema"]["fields"]), reported["values"], strict=True))
+    return int(reported[name] or 0)
 
 
 def _is_idle(query: StreamingQuery) -> bool:
@@ -302,4 +302,4 @@ def _is_idle(query: StreamingQuery) -> bool:
 def _position(query: StreamingQuery) -> int:
     """How far the last whole batch came."""
     last = query.lastProgress
-    return -1 if last is None else sum(position(source.endOffset) for source in last.sources)
+    return -1 if last is None else sum(sum_of_offsets(source.endOffset) for source in last.sources)

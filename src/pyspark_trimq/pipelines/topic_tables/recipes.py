@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark_trimq.pipelines.runner.durations import milliseconds
-from trimq.errors import StartMistake
+from pyspark_trimq.pipelines.runner.durations import parse_duration
+from trimq.errors import StartupError
 
 FORMATS = ("json", "text", "bytes")
 
@@ -66,13 +66,13 @@ def read_recipe(path: Path, kind: str) -> Aggregation | Joining | Query:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise StartMistake(f"{path}: {error.strerror}") from None
+        raise StartupError(f"{path}: {error.strerror}") from None
     if path.suffix == ".sql":
         return _query(text, str(path))
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise StartMistake(f"{path}: {error}") from None
+        raise StartupError(f"{path}: {error}") from None
     return _aggregation(_Fields(given, str(path))) if kind == "aggregate" else _joining(_Fields(given, str(path)))
 
 
@@ -86,7 +86,7 @@ class _Fields:
     def text(self, name: str, default: str | None = None) -> str:
         value = self._given.pop(name, default)
         if not isinstance(value, str) or (default is None and not value):
-            raise StartMistake(f"{self._place}: {name} must be a text")
+            raise StartupError(f"{self._place}: {name} must be a text")
         return value
 
     def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
@@ -96,24 +96,24 @@ class _Fields:
             or not all(isinstance(each, str) for each in value)
             or (default is None and not value)
         ):
-            raise StartMistake(f"{self._place}: {name} must be a list of texts")
+            raise StartupError(f"{self._place}: {name} must be a list of texts")
         return tuple(value)
 
     def span(self, name: str, default: str | None = None) -> str:
         value = self.text(name, default)
         if value:
-            milliseconds(value)
+            parse_duration(value)
         return value
 
     def inner(self, name: str) -> _Fields:
         value = self._given.pop(name, None)
         if not isinstance(value, dict):
-            raise StartMistake(f"{self._place}: there must be a table [{name}]")
+            raise StartupError(f"{self._place}: there must be a table [{name}]")
         return _Fields(value, f"{self._place}: [{name}]")
 
     def end(self) -> None:
         if self._given:
-            raise StartMistake(f"{self._place}: {next(iter(self._given))} is not known here")
+            raise StartupError(f"{self._place}: {next(iter(self._given))} is not known here")
 
 
 def _input(fields: _Fields, name: str) -> Input:
@@ -131,9 +131,9 @@ def _input(fields: _Fields, name: str) -> Input:
 
 def _checked(found: Input, place: str) -> Input:
     if found.format not in FORMATS:
-        raise StartMistake(f"{place}: format is one of {', '.join(FORMATS)}, not {found.format!r}")
+        raise StartupError(f"{place}: format is one of {', '.join(FORMATS)}, not {found.format!r}")
     if (found.format == "json") != bool(found.columns):
-        raise StartMistake(f'{place}: columns must be named for JSON, and only for it, as in "page STRING, ms INT"')
+        raise StartupError(f'{place}: columns must be named for JSON, and only for it, as in "page STRING, ms INT"')
     return found
 
 
@@ -162,7 +162,7 @@ def _joining(fields: _Fields) -> Joining:
         fields.text("kind", "inner"),
     )
     if found.kind not in ("inner", "left"):
-        raise StartMistake(f"a join is of the kind inner or left, not {found.kind!r}")
+        raise StartupError(f"a join is of the kind inner or left, not {found.kind!r}")
     fields.end()
     return found
 
@@ -176,24 +176,24 @@ _FROM = re.compile(r"^\s*--\s*from\s+(\w+)\s*:\s*(.*?)\s*$", re.MULTILINE)
 def _query(text: str, place: str) -> Query:
     targets = _TO.findall(text)
     if len(targets) != 1:
-        raise StartMistake(f"{place}: one line must say where the rows go: -- to: TOPIC")
+        raise StartupError(f"{place}: one line must say where the rows go: -- to: TOPIC")
     inputs = []
-    for name, told in _FROM.findall(text):
-        columns, *clauses = [part.strip() for part in told.split(";")]
+    for name, declaration in _FROM.findall(text):
+        columns, *clauses = [part.strip() for part in declaration.split(";")]
         options = {clause.partition(" ")[0]: clause.partition(" ")[2].strip() for clause in clauses if clause}
         unknown = sorted(set(options) - {"late", "topic", "time", "format"})
         if unknown:
-            raise StartMistake(f"{place}: {unknown[0]} is not known in the line about {name}")
+            raise StartupError(f"{place}: {unknown[0]} is not known in the line about {name}")
         late = options.get("late", "1 minute")
-        milliseconds(late)
+        parse_duration(late)
         format = options.get("format", "json")
         found = Input(name, options.get("topic", name), columns, format, options.get("time", "timestamp"), late)
         inputs.append(_checked(found, f"{place}: {name}"))
     if not inputs:
-        raise StartMistake(
+        raise StartupError(
             f"{place}: a line must say which topic is read: -- from TABLE: COLUMN TYPE, ...; late 1 minute"
         )
     sql = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--")).strip().removesuffix(";")
     if not sql:
-        raise StartMistake(f"{place}: there is no SELECT in it")
+        raise StartupError(f"{place}: there is no SELECT in it")
     return Query(tuple(inputs), targets[0], sql)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from trimq.config import Settings
-from trimq.core.api.groups import Membership
-from trimq.core.api.queues import Queueing
-from trimq.core.api.transactions import Transacting
-from trimq.core.api.users import Users
+from trimq.core.api.groups import GroupApi
+from trimq.core.api.queues import QueueApi
+from trimq.core.api.transactions import TransactionApi
+from trimq.core.api.users import UserApi
 from trimq.core.metadata.cluster import Cluster
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.partitions.append import PartitionAppender
@@ -17,11 +17,11 @@ from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.partitions.topic_settings import TopicSettings
 from trimq.core.partitions.topics import Topic, Topics
 from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind
-from trimq.core.security.quotas import Direction, Holder, Quota, Quotas
-from trimq.core.security.scram_credentials import Credential, Credentials
+from trimq.core.security.quotas import Direction, Quota, QuotaEntity, Quotas
+from trimq.core.security.scram_credentials import ScramCredential, ScramCredentials
 from trimq.core.write_gate import WriteGate
 from trimq.formats.kafka_batch.header import BatchHeader
-from trimq.model import Buffer, Caller, Home, Record, StreamId, TopicName
+from trimq.model import Buffer, Caller, Layout, Record, StreamId, TopicName
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.files import Space
@@ -38,18 +38,18 @@ class Broker:
         gate: WriteGate,
         appender: PartitionAppender,
         quotas: Quotas,
-        credentials: Credentials,
-        membership: Membership,
-        transactions: Transacting,
+        credentials: ScramCredentials,
+        group_api: GroupApi,
+        transactions: TransactionApi,
         offload: Offload,
-        queueing: Queueing,
+        queue_api: QueueApi,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
-        self.membership = membership
+        self.group_api = group_api
         self.transactions = transactions
-        self.queueing = queueing
-        self.users = Users(access, offload)
+        self.queue_api = queue_api
+        self.users = UserApi(access, offload)
         self._topics = topics
         self._cursors = cursors
         self._access = access
@@ -61,7 +61,7 @@ class Broker:
 
     # -- topics
 
-    def topics(self, caller: Caller, home: Home | None = None) -> list[Topic]:
+    def topics(self, caller: Caller, home: Layout | None = None) -> list[Topic]:
         """Those of the caller's namespace, and of one home if asked, that the caller may see."""
         return [
             topic
@@ -71,7 +71,7 @@ class Broker:
             and self._access.allowed(caller, Action.DESCRIBE, topic.resource)
         ]
 
-    def topic(self, caller: Caller, name: str, home: Home | None = None) -> Topic:
+    def topic(self, caller: Caller, name: str, home: Layout | None = None) -> Topic:
         full = TopicName(caller.namespace, name)
         self._access.require_topic(caller, Action.DESCRIBE, full)
         return self._topics.get(full, home)
@@ -92,7 +92,7 @@ class Broker:
         return self._topics.check_new(full, streams, settings)
 
     def create_topic(
-        self, caller: Caller, name: str, home: Home, streams: int, settings: TopicSettings
+        self, caller: Caller, name: str, home: Layout, streams: int, settings: TopicSettings
     ) -> tuple[Topic, Ticket]:
         full = TopicName(caller.namespace, name)
         self._access.require(caller, Action.CONFIGURE, _resource(full))
@@ -207,28 +207,28 @@ class Broker:
         """`size` bytes of messages pass now. How long the caller has to wait afterwards, by its quota."""
         return self._quotas.charge(caller, direction, size)
 
-    def quotas(self, caller: Caller) -> Mapping[Holder, Quota]:
+    def quotas(self, caller: Caller) -> Mapping[QuotaEntity, Quota]:
         self._access.require(caller, Action.ADMINISTER, BROKER)
         return self._quotas.all()
 
-    def check_quota(self, caller: Caller, holder: Holder, rates: Mapping[Direction, int]) -> None:
+    def check_quota(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> None:
         """Refuse what `define_quota` would refuse."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         self._quotas.check(holder, rates)
 
-    def define_quota(self, caller: Caller, holder: Holder, rates: Mapping[Direction, int]) -> Ticket | None:
+    def define_quota(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> Ticket | None:
         """Take the place of the holder's quota. None: nothing had to change."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         return self._quotas.define(holder, rates)
 
     # -- credentials
 
-    def credentials(self, caller: Caller) -> Mapping[str, Sequence[Credential]]:
+    def credentials(self, caller: Caller) -> Mapping[str, Sequence[ScramCredential]]:
         """By user."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         return {user: self._credentials.of(user) for user in self._credentials.users()}
 
-    def put_credential(self, caller: Caller, credential: Credential) -> Ticket:
+    def put_credential(self, caller: Caller, credential: ScramCredential) -> Ticket:
         self._access.require(caller, Action.ADMINISTER, BROKER)
         return self._credentials.put(credential)
 

@@ -7,90 +7,90 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from trimq.core.api.commit_log_groups import GroupRoll
-from trimq.core.commit_log.config_sync import SharedConfig
-from trimq.core.commit_log.dead_letters import SharedFailures
-from trimq.core.commit_log.groups import SharedGroup, SharedGroups
-from trimq.core.commit_log.kv_config import Notes
-from trimq.core.commit_log.retention import Keeping
-from trimq.core.commit_log.retry_topics import returned_topics
-from trimq.core.commit_log.stream import SharedStream
-from trimq.core.commit_log.topics import SharedDefinition, SharedTopic, SharedTopics
+from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
+from trimq.core.commit_log.config_sync import ConfigSync
+from trimq.core.commit_log.dead_letters import CommitLogDeadLetters
+from trimq.core.commit_log.groups import CommitLogGroup, CommitLogGroups
+from trimq.core.commit_log.kv_config import KvConfig
+from trimq.core.commit_log.retention import CommitLogRetention
+from trimq.core.commit_log.retry_topics import find_retry_topics
+from trimq.core.commit_log.stream import MessageQueue
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition, CommitLogTopics
 from trimq.core.metadata.cursors import Cursor, Cursors
-from trimq.core.pop.pop import Popping
+from trimq.core.pop.pop import PopService
 from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind
 from trimq.core.write_gate import WriteGate
 from trimq.errors import ColdRead, MessageTooLong, PropertiesTooLong
-from trimq.formats.rocketmq_unit.batch_encoder import Lane, Message
-from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, Draft, Unit, draft_size
+from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget
+from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, Unit, UnitDraft, draft_size
 from trimq.model import Caller, StreamId, TopicName
 from trimq.offload import Offload
-from trimq.storage.commit_log.log import Placed, PlacedRun
+from trimq.storage.commit_log.log import AppendedUnit, AppendedUnits
 from trimq.storage.commit_log.lookup import find_key, search_key, units_between
 from trimq.storage.commit_log.store import CommitStore
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.files import Space
 
 
-class Outgoing(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message for a stream; `code` is what readers compare before they look at it."""
 
-    topic: SharedTopic
-    stream: SharedStream
-    draft: Draft
+    topic: CommitLogTopic
+    stream: MessageQueue
+    draft: UnitDraft
     code: int
 
 
-Ways = Collection[tuple[SharedTopic, SharedStream, Lane]]
+AppendTargets = Collection[tuple[CommitLogTopic, MessageQueue, QueueTarget]]
 """Where messages go."""
 
 
-class Sharing:
+class CommitLogApi:
     def __init__(
         self,
-        topics: SharedTopics,
+        topics: CommitLogTopics,
         store: CommitStore,
         cursors: Cursors,
-        groups: SharedGroups,
-        notes: Notes,
-        config: SharedConfig,
+        groups: CommitLogGroups,
+        kv_config: KvConfig,
+        config: ConfigSync,
         access: Access,
         gate: WriteGate,
         message_bytes: int,
-        popping: Popping,
-        failures: SharedFailures,
-        roll: GroupRoll,
-        afterwards: Callable[[Ticket, Callable[[Ticket], object]], None],
-        keeping: Keeping,
+        pop_service: PopService,
+        failures: CommitLogDeadLetters,
+        group_admin: CommitLogGroupAdmin,
+        on_durable: Callable[[Ticket, Callable[[Ticket], object]], None],
+        retention: CommitLogRetention,
         offload: Offload,
     ) -> None:
         self._topics = topics
         self._store = store
         self._cursors = cursors
         self._groups = groups
-        self._notes = notes
+        self._kv_config = kv_config
         self.config = config
         self._access = access
         self._gate = gate
         self.message_bytes = message_bytes
-        self.popping = popping
+        self.pop_service = pop_service
         """What groups take out message by message; it asks for rights itself."""
 
         self.failures = failures
         """What was given up is noted there."""
-        self.roll = roll
+        self.group_admin = group_admin
         """The groups as operators see them; it asks for rights itself."""
 
-        self.afterwards = afterwards
+        self.on_durable = on_durable
         """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent. A
         callback that fails is told of in the log and harms nobody else."""
-        self.keeping = keeping
+        self.retention = retention
         """Whoever lets messages wait in the log says so there."""
         self._offload = offload
 
         self._start_listeners: list[Callable[[], None]] = []
         self._stop_listeners: list[Callable[[], None]] = []
-        self._delete_listeners: list[Callable[[SharedTopic], None]] = []
+        self._delete_listeners: list[Callable[[CommitLogTopic], None]] = []
 
     def on_start(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the broker takes writes: what appends by itself may begin."""
@@ -100,7 +100,7 @@ class Sharing:
         """Call `listener` when the broker takes no more writes: what appends by itself must end."""
         self._stop_listeners.append(listener)
 
-    def on_delete(self, listener: Callable[[SharedTopic], None]) -> None:
+    def on_delete(self, listener: Callable[[CommitLogTopic], None]) -> None:
         """Call `listener` when a topic goes, whoever wanted that."""
         self._delete_listeners.append(listener)
 
@@ -109,7 +109,7 @@ class Sharing:
             listener()
 
     def stop(self) -> None:
-        self.popping.stop()
+        self.pop_service.stop()
         for listener in self._stop_listeners:
             listener()
 
@@ -120,7 +120,7 @@ class Sharing:
         """Another number whenever a topic or a right has changed."""
         return self._topics.revision + self._access.revision
 
-    def topics(self, caller: Caller) -> list[SharedTopic]:
+    def topics(self, caller: Caller) -> list[CommitLogTopic]:
         """Those of the caller's namespace that the caller may see."""
         return [
             topic
@@ -129,12 +129,12 @@ class Sharing:
             and self._access.allowed(caller, Action.DESCRIBE, topic.resource)
         ]
 
-    def topic(self, caller: Caller, name: str) -> SharedTopic:
+    def topic(self, caller: Caller, name: str) -> CommitLogTopic:
         full = TopicName(caller.namespace, name)
         self._access.require_topic(caller, Action.DESCRIBE, full)
         return self._topics.get(full)
 
-    def find(self, caller: Caller, name: str) -> SharedTopic | None:
+    def find(self, caller: Caller, name: str) -> CommitLogTopic | None:
         """The topic, unless there is none or it is kept in another home."""
         full = TopicName(caller.namespace, name)
         self._access.require_topic(caller, Action.DESCRIBE, full)
@@ -144,27 +144,27 @@ class Sharing:
         """Refuse a name that no topic can have."""
         self._topics.check_name(name)
 
-    def create(self, caller: Caller, definition: SharedDefinition) -> tuple[SharedTopic, Ticket]:
+    def create(self, caller: Caller, definition: CommitLogTopicDefinition) -> tuple[CommitLogTopic, Ticket]:
         self._access.require(caller, Action.CONFIGURE, _resource(TopicName(definition.namespace, definition.name)))
         self._gate.require_writable()
         return self._topics.create(definition)
 
-    def prepare(self, definition: SharedDefinition) -> None:
+    def prepare(self, definition: CommitLogTopicDefinition) -> None:
         """See that a topic is there that the broker itself needs, before anything is served."""
         self._topics.prepare(definition)
 
-    def change(self, caller: Caller, topic: SharedTopic, definition: SharedDefinition) -> Ticket:
+    def change(self, caller: Caller, topic: CommitLogTopic, definition: CommitLogTopicDefinition) -> Ticket:
         self._access.require(caller, Action.CONFIGURE, topic.resource)
         return self._topics.change(topic, definition)
 
-    def let_expire(self, topic: SharedTopic) -> None:
+    def enable_ttl(self, topic: CommitLogTopic) -> None:
         """Before a message that is of use for a time only is appended to it."""
-        self._topics.let_expire(topic)
+        self._topics.enable_ttl(topic)
 
-    def delete(self, caller: Caller, topic: SharedTopic) -> Ticket:
+    def delete(self, caller: Caller, topic: CommitLogTopic) -> Ticket:
         """What came back of it goes with it: it must not be given to the readers of another topic of that name."""
         self._access.require(caller, Action.CONFIGURE, topic.resource)
-        for own in returned_topics(self._topics, self._cursors, topic):
+        for own in find_retry_topics(self._topics, self._cursors, topic):
             self._topics.delete(own)
         ticket = self._topics.delete(topic)
         for listener in self._delete_listeners:
@@ -174,8 +174,14 @@ class Sharing:
     # -- messages
 
     def append(
-        self, caller: Caller, topic: SharedTopic, stream: SharedStream, draft: Draft, code: int, store_host: bytes
-    ) -> Placed:
+        self,
+        caller: Caller,
+        topic: CommitLogTopic,
+        stream: MessageQueue,
+        draft: UnitDraft,
+        code: int,
+        store_host: bytes,
+    ) -> AppendedUnit:
         """Give a message its place. Pending until its pass is durable. `topic` is the one that it is for, and that the
         caller must be allowed to write; until then it may wait in a stream of another."""
         self._access.require(caller, Action.WRITE, topic.resource)
@@ -186,7 +192,7 @@ class Sharing:
         self._gate.count(size)
         return stream.append(draft, code, store_host)
 
-    def append_all(self, caller: Caller, messages: Sequence[Outgoing], store_host: bytes) -> list[Placed]:
+    def append_all(self, caller: Caller, messages: Sequence[OutgoingMessage], store_host: bytes) -> list[AppendedUnit]:
         """Give several messages their places: all of them, or none, and all in one pass."""
         for message in messages:
             self._access.require(caller, Action.WRITE, message.topic.resource)
@@ -197,39 +203,39 @@ class Sharing:
         longest = max((len(message.draft.properties) for message in messages), default=0)
         if longest > LONGEST_PROPERTIES:
             raise PropertiesTooLong(longest, LONGEST_PROPERTIES)
-        self._store.log.make_room(sum(draft_size(message.draft, store_host) for message in messages))
+        self._store.log.ensure_room(sum(draft_size(message.draft, store_host) for message in messages))
         for size in sizes:
             self._gate.count(size)
         return [message.stream.append(message.draft, message.code, store_host) for message in messages]
 
-    def append_run(
+    def append_batch(
         self,
         caller: Caller,
-        ways: Ways,
-        messages: Sequence[Message],
+        targets: AppendTargets,
+        messages: Sequence[BatchMessage],
         keys: Sequence[str],
         more_keys: Mapping[int, str],
         store_host: bytes,
-    ) -> PlacedRun:
+    ) -> AppendedUnits:
         """Give several messages, which go these ways, their places, in one pass, where each of them alone could be
         given one. Each has a unique key; some, by their numbers, have more."""
-        if self._access.is_guarded:
-            for topic, _, _ in ways:
+        if self._access.is_enforced:
+            for topic, _, _ in targets:
                 self._access.require(caller, Action.WRITE, topic.resource)
         self._gate.require_writable()
         sizes = [len(message[1]) for message in messages]
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
-        queues = [stream.queue for _, stream, _ in ways]
-        placed = self._store.append_run(queues, messages, keys, more_keys, store_host)
+        queues = [stream.queue for _, stream, _ in targets]
+        placed = self._store.append_batch(queues, messages, keys, more_keys, store_host)
         count = len(placed.places)
         self._gate.count_all(count, sum(sizes) if count == len(sizes) else sum(sizes[:count]))
         return placed
 
-    def may_write(self, caller: Caller, topic: SharedTopic) -> bool:
+    def may_write(self, caller: Caller, topic: CommitLogTopic) -> bool:
         return self._access.allowed(caller, Action.WRITE, topic.resource)
 
-    def readable(self, caller: Caller, topic: SharedTopic, number: int) -> SharedStream:
+    def readable(self, caller: Caller, topic: CommitLogTopic, number: int) -> MessageQueue:
         """The stream, for a caller who may read it."""
         self._access.require(caller, Action.READ, topic.resource)
         return topic.stream(number)
@@ -268,13 +274,13 @@ class Sharing:
     def expire(self, caller: Caller, now_ms: int) -> Ticket | None:
         """Let go now what has been kept long enough. None: nothing has."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._store.expire(now_ms, self.keeping.kept_from(now_ms))
+        return self._store.expire(now_ms, self.retention.oldest_held_position(now_ms))
 
     def set_retention(self, caller: Caller, retention_ms: int, hours: str) -> None:
         """From now on messages are kept for so long, and go in these hours."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        self.keeping.retention_ms = retention_ms
-        self.keeping.set_hours(hours)
+        self.retention.retention_ms = retention_ms
+        self.retention.set_hours(hours)
         self._store.settings = replace(self._store.settings, retention_ms=retention_ms)
 
     def drop_strays(self, caller: Caller) -> None:
@@ -294,13 +300,13 @@ class Sharing:
 
     # -- groups
 
-    def group(self, caller: Caller, name: str) -> SharedGroup | None:
+    def group(self, caller: Caller, name: str) -> CommitLogGroup | None:
         return self._groups.find(name)
 
-    def groups(self, caller: Caller) -> list[SharedGroup]:
+    def groups(self, caller: Caller) -> list[CommitLogGroup]:
         return list(self._groups)
 
-    def define_group(self, caller: Caller, group: SharedGroup) -> Ticket:
+    def define_group(self, caller: Caller, group: CommitLogGroup) -> Ticket:
         """Make a group, or change it."""
         self._access.require(caller, Action.READ, Resource(ResourceKind.GROUP, caller.namespace, group.name))
         return self._groups.define(group)
@@ -309,7 +315,7 @@ class Sharing:
         """None: nothing had to change."""
         self._access.require(caller, Action.CONFIGURE, Resource(ResourceKind.GROUP, caller.namespace, name))
         forgotten = self._cursors.delete(name) if forgets_cursors else None
-        self.popping.forget_group(name)
+        self.pop_service.forget_group(name)
         return self._groups.delete(name) or forgotten
 
     def require_administrator(self, caller: Caller) -> None:
@@ -317,30 +323,30 @@ class Sharing:
 
     # -- notes
 
-    def notes(self, caller: Caller, namespace: str) -> Mapping[str, str] | None:
+    def kv_config(self, caller: Caller, namespace: str) -> Mapping[str, str] | None:
         """The small texts that clients have left here. None: the namespace never had any."""
-        return self._notes.all(namespace)
+        return self._kv_config.all(namespace)
 
-    def put_note(self, caller: Caller, namespace: str, key: str, text: str) -> Ticket:
+    def put_kv_config(self, caller: Caller, namespace: str, key: str, text: str) -> Ticket:
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._notes.put(namespace, key, text)
+        return self._kv_config.put(namespace, key, text)
 
-    def delete_note(self, caller: Caller, namespace: str, key: str) -> Ticket | None:
+    def delete_kv_config(self, caller: Caller, namespace: str, key: str) -> Ticket | None:
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._notes.delete(namespace, key)
+        return self._kv_config.delete(namespace, key)
 
     # -- cursors
 
     def commit(
-        self, caller: Caller, group: str, topic: SharedTopic, number: int, offset: int, metadata: str = ""
+        self, caller: Caller, group: str, topic: CommitLogTopic, number: int, offset: int, metadata: str = ""
     ) -> Ticket:
         """Remember that `group` has read a stream up to `offset`, and what it says of that."""
         self._access.require(caller, Action.READ, topic.resource)
         stream = StreamId(topic.id, number)
-        self.popping.moved(group, stream, offset)
+        self.pop_service.cursor_moved(group, stream, offset)
         return self._cursors.commit(group, stream, offset, metadata)
 
-    def cursor(self, caller: Caller, group: str, topic: SharedTopic, number: int) -> Cursor | None:
+    def cursor(self, caller: Caller, group: str, topic: CommitLogTopic, number: int) -> Cursor | None:
         self._access.require(caller, Action.DESCRIBE, topic.resource)
         return self._cursors.fetch(group, StreamId(topic.id, number))
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from trimq.core.api.groups import group_resource
-from trimq.core.commit_log.groups import SharedGroups
-from trimq.core.commit_log.topics import SharedTopic, SharedTopics
+from trimq.core.commit_log.groups import CommitLogGroups
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopics
 from trimq.core.groups.group import GroupState
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.security.access import Access, Action
@@ -17,50 +17,50 @@ from trimq.errors import GroupNotEmpty, UnknownGroup, UnknownStream
 from trimq.model import Caller, TopicName
 from trimq.storage.group_commit.passes import Ticket
 
-Word = frozenset[tuple[str, str]]
+GroupSubscription = frozenset[tuple[str, str]]
 
 
-class Attendant(NamedTuple):
+class GroupMember(NamedTuple):
     """A member, and what it subscribes to by its own word: topics and expressions."""
 
     client_id: str
     host: str
     language: str
     version: str
-    word: Word = frozenset()
+    subscription: GroupSubscription = frozenset()
 
 
-class Gathering(NamedTuple):
+class GroupMembers(NamedTuple):
     """The members of a group, and the subscription that counts for all of them."""
 
-    members: tuple[Attendant, ...] = ()
-    word: Word = frozenset()
+    members: tuple[GroupMember, ...] = ()
+    subscription: GroupSubscription = frozenset()
 
-    def odd_ones(self) -> set[str]:
+    def inconsistent_members(self) -> set[str]:
         """The members that do not say what most of them say: all, if no word is that of most."""
-        words = Counter(member.word for member in self.members)
+        words = Counter(member.subscription for member in self.members)
         if len(words) < 2:
             return set()
         (common, most), (_, next_most) = words.most_common(2)
-        return {member.client_id for member in self.members if most == next_most or member.word != common}
+        return {member.client_id for member in self.members if most == next_most or member.subscription != common}
 
 
-class Attendance(Protocol):
+class MemberSource(Protocol):
     """A front-end's knowledge."""
 
     def names(self) -> Iterable[str]:
         """Of the groups that have members."""
 
-    def gathering(self, group: str) -> Gathering: ...
+    def group_members(self, group: str) -> GroupMembers: ...
 
-    def returning_topics(self, group: str) -> Iterable[str]:
+    def retry_topics(self, group: str) -> Iterable[str]:
         """Where messages come back to the group: it reads them from the first on."""
 
     def forget(self, group: str) -> None:
         """The group was deleted."""
 
 
-class Standing(NamedTuple):
+class ConsumeProgress(NamedTuple):
     """How far a group has read one stream."""
 
     topic: str
@@ -73,37 +73,37 @@ class Standing(NamedTuple):
         return max(self.end - self.offset, 0)
 
 
-class RolledGroup(NamedTuple):
+class GroupSummary(NamedTuple):
     name: str
     state: GroupState
-    gathering: Gathering
+    group_members: GroupMembers
 
 
-class GroupRoll:
-    """`forget_taken`: what the group has taken out message by message is nobody's any more."""
+class CommitLogGroupAdmin:
+    """`forget_in_flight`: what the group has taken out message by message is nobody's any more."""
 
     def __init__(
         self,
-        topics: SharedTopics,
-        groups: SharedGroups,
+        topics: CommitLogTopics,
+        groups: CommitLogGroups,
         cursors: Cursors,
         access: Access,
-        forget_taken: Callable[[str], None],
+        forget_in_flight: Callable[[str], None],
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._cursors = cursors
         self._access = access
-        self._forget_taken = forget_taken
-        self._attendance: Attendance | None = None
+        self._forget_in_flight = forget_in_flight
+        self._member_source: MemberSource | None = None
 
-    def attend(self, attendance: Attendance) -> None:
-        self._attendance = attendance
+    def set_member_source(self, member_source: MemberSource) -> None:
+        self._member_source = member_source
 
-    def groups(self, caller: Caller) -> list[RolledGroup]:
+    def groups(self, caller: Caller) -> list[GroupSummary]:
         """Those that the caller may see."""
         return [
-            self._rolled(name)
+            self._summarize(name)
             for name in self._names()
             if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
         ]
@@ -111,20 +111,22 @@ class GroupRoll:
     def has(self, name: str) -> bool:
         return name in self._names()
 
-    def describe(self, caller: Caller, name: str) -> RolledGroup:
+    def describe(self, caller: Caller, name: str) -> GroupSummary:
         self._access.require(caller, Action.DESCRIBE, group_resource(caller, name))
         if not self.has(name):
             raise UnknownGroup(name)
-        return self._rolled(name)
+        return self._summarize(name)
 
-    def standings(self, caller: Caller, name: str) -> list[Standing]:
+    def consume_progress(self, caller: Caller, name: str) -> list[ConsumeProgress]:
         """In the topics that the caller may see."""
-        found: dict[tuple[str, int], Standing] = {}
-        if self._attendance is not None:
-            for each in self._attendance.returning_topics(name):
+        found: dict[tuple[str, int], ConsumeProgress] = {}
+        if self._member_source is not None:
+            for each in self._member_source.retry_topics(name):
                 topic = self._topics.find(TopicName(caller.namespace, each))
                 for stream in [] if topic is None or not self._may_see(caller, topic) else topic.streams():
-                    found[each, stream.id.number] = Standing(each, stream.id.number, stream.start, stream.readable_end)
+                    found[each, stream.id.number] = ConsumeProgress(
+                        each, stream.id.number, stream.start, stream.readable_end
+                    )
         for id, cursor in self._cursors.all(name).items():
             topic = self._topics.find_id(id.topic)
             if topic is None or topic.name.namespace != caller.namespace or not self._may_see(caller, topic):
@@ -133,7 +135,7 @@ class GroupRoll:
                 end = topic.stream(id.number).readable_end
             except UnknownStream:
                 continue  # the topic has fewer than it had
-            found[topic.name.name, id.number] = Standing(topic.name.name, id.number, max(cursor.offset, 0), end)
+            found[topic.name.name, id.number] = ConsumeProgress(topic.name.name, id.number, max(cursor.offset, 0), end)
         return sorted(found.values())
 
     @property
@@ -146,21 +148,21 @@ class GroupRoll:
         self._access.require(caller, Action.CONFIGURE, group_resource(caller, name))
         if not self.has(name):
             raise UnknownGroup(name)
-        if self._rolled(name).state is not GroupState.EMPTY:
+        if self._summarize(name).state is not GroupState.EMPTY:
             raise GroupNotEmpty(name)
-        if self._attendance is not None:
-            self._attendance.forget(name)
-        self._forget_taken(name)
+        if self._member_source is not None:
+            self._member_source.forget(name)
+        self._forget_in_flight(name)
         forgotten = self._cursors.delete(name)
         return self._groups.delete(name) or forgotten
 
-    def _may_see(self, caller: Caller, topic: SharedTopic) -> bool:
+    def _may_see(self, caller: Caller, topic: CommitLogTopic) -> bool:
         return self._access.allowed(caller, Action.DESCRIBE, topic.resource)
 
     def _names(self) -> dict[str, None]:
-        here = () if self._attendance is None else self._attendance.names()
+        here = () if self._member_source is None else self._member_source.names()
         return dict.fromkeys([*(group.name for group in self._groups), *self._cursors.groups(), *here])
 
-    def _rolled(self, name: str) -> RolledGroup:
-        gathering = Gathering() if self._attendance is None else self._attendance.gathering(name)
-        return RolledGroup(name, GroupState.STABLE if gathering.members else GroupState.EMPTY, gathering)
+    def _summarize(self, name: str) -> GroupSummary:
+        group_members = GroupMembers() if self._member_source is None else self._member_source.group_members(name)
+        return GroupSummary(name, GroupState.STABLE if group_members.members else GroupState.EMPTY, group_members)

@@ -1,4 +1,4 @@
-"""The verbs about groups that front-ends may call, reached as `broker.membership`. Each asks whether the caller may,
+"""The verbs about groups that front-ends may call, reached as `broker.group_api`. Each asks whether the caller may,
 then delegates; there is no logic here."""
 
 from __future__ import annotations
@@ -6,9 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from trimq.core.groups.assigned_group import Beat, BeatRequest
-from trimq.core.groups.coordinator import Answer, GroupRegistry
-from trimq.core.groups.group import NOBODY, Claim, CursorChange, GroupDescription, JoinRequest, Leaver, SyncRequest
+from trimq.core.groups.assigned_group import HeartbeatResult, MemberHeartbeat
+from trimq.core.groups.coordinator import GroupCallback, GroupCoordinator
+from trimq.core.groups.group import (
+    NO_MEMBER,
+    Claim,
+    CursorChange,
+    GroupDescription,
+    JoinRequest,
+    LeaveRequest,
+    SyncRequest,
+)
 from trimq.core.groups.store import GroupSettings
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.security.access import Access, Action, Resource, ResourceKind
@@ -17,22 +25,24 @@ from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 
 
-class CursorsSeen(NamedTuple):
+class CommittedCursors(NamedTuple):
     """True once the ticket's pass is durable and not refused; without a ticket, now."""
 
     cursors: Mapping[StreamId, Cursor]
     ticket: Ticket | None
 
 
-class Membership:
-    def __init__(self, groups: GroupRegistry, cursors: Cursors, access: Access, is_running: Callable[[], bool]) -> None:
+class GroupApi:
+    def __init__(
+        self, groups: GroupCoordinator, cursors: Cursors, access: Access, is_running: Callable[[], bool]
+    ) -> None:
         self._groups = groups
         self._cursors = cursors
         self._access = access
         self._is_running = is_running
         # Whether an open transaction may yet move a group's cursor, and which of them.
-        self.is_undecided = cursors.is_unstable
-        self.undecided = cursors.unstable
+        self.is_offset_unstable = cursors.is_unstable
+        self.unstable_offsets = cursors.unstable
 
     # -- groups
 
@@ -58,39 +68,43 @@ class Membership:
 
     # -- members
 
-    def join(self, caller: Caller, group: str, asked: JoinRequest, answer: Answer) -> None:
+    def join(self, caller: Caller, group: str, request: JoinRequest, answer: GroupCallback) -> None:
         """`answer` is called once, perhaps before this returns. A refusal: it is not called at all."""
         self._require(caller, Action.READ, group)
-        self._groups.join(group, asked, answer)
+        self._groups.join(group, request, answer)
 
-    def sync(self, caller: Caller, group: str, asked: SyncRequest, answer: Answer) -> None:
+    def sync(self, caller: Caller, group: str, request: SyncRequest, answer: GroupCallback) -> None:
         """As `join`."""
         self._require(caller, Action.READ, group)
-        self._groups.sync(group, asked, answer)
+        self._groups.sync(group, request, answer)
 
-    def beat(self, caller: Caller, group: str, member: str, instance: str | None, generation: int) -> None:
+    def heartbeat(self, caller: Caller, group: str, member: str, instance: str | None, generation: int) -> None:
         """The member is alive."""
         self._require(caller, Action.READ, group)
-        self._groups.beat(group, member, instance, generation)
+        self._groups.heartbeat(group, member, instance, generation)
 
-    def leave(self, caller: Caller, group: str, leavers: Sequence[Leaver]) -> list[Refusal | None]:
+    def leave(self, caller: Caller, group: str, leavers: Sequence[LeaveRequest]) -> list[Refusal | None]:
         """For each who wants to go, why it cannot."""
         self._require(caller, Action.READ, group)
         return self._groups.leave(group, leavers)
 
     # -- members of groups that the broker divides
 
-    def beat_assigned(self, caller: Caller, group: str, asked: BeatRequest) -> tuple[Beat, Ticket | None]:
+    def heartbeat_assigned(
+        self, caller: Caller, group: str, request: MemberHeartbeat
+    ) -> tuple[HeartbeatResult, Ticket | None]:
         """The member joins, or is alive. True once the ticket's pass is durable; without a ticket, now."""
         self._require(caller, Action.READ, group)
-        for topic in asked.topics or ():
+        for topic in request.topics or ():
             self._access.require(caller, Action.DESCRIBE, Resource(ResourceKind.TOPIC, caller.namespace, topic))
-        return self._groups.beat_assigned(group, asked)
+        return self._groups.heartbeat_assigned(group, request)
 
-    def leave_assigned(self, caller: Caller, group: str, asked: BeatRequest) -> tuple[Beat, Ticket | None]:
-        """The member goes. As `beat_assigned`."""
+    def leave_assigned(
+        self, caller: Caller, group: str, request: MemberHeartbeat
+    ) -> tuple[HeartbeatResult, Ticket | None]:
+        """The member goes. As `heartbeat_assigned`."""
         self._require(caller, Action.READ, group)
-        return self._groups.leave_assigned(group, asked)
+        return self._groups.leave_assigned(group, request)
 
     def settings(self, caller: Caller, group: str) -> GroupSettings:
         self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
@@ -124,11 +138,11 @@ class Membership:
         self._require(caller, Action.READ, group)
         self._groups.check_claim(group, claim, is_transactional=True)
 
-    def cursors(self, caller: Caller, group: str, claim: Claim = NOBODY) -> CursorsSeen:
+    def cursors(self, caller: Caller, group: str, claim: Claim = NO_MEMBER) -> CommittedCursors:
         """How far the group has read, for a reader who is the member that it says, or nobody."""
         self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
         self._groups.check_reader(group, claim)
-        return CursorsSeen(dict(self._cursors.all(group)), self._cursors.latest)
+        return CommittedCursors(dict(self._cursors.all(group)), self._cursors.latest)
 
     def delete_cursor(self, caller: Caller, group: str, stream: StreamId) -> Ticket | None:
         """Forget how far the group has read a stream. None: it had not begun."""

@@ -1,4 +1,4 @@
-"""The verbs about exchanges, queues and their messages that front-ends may call, reached as `broker.queueing`. Each
+"""The verbs about exchanges, queues and their messages that front-ends may call, reached as `broker.queue_api`. Each
 asks whether the caller may, then delegates; there is no logic here."""
 
 from __future__ import annotations
@@ -8,57 +8,57 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from trimq.core.failures.ledger import Failure, FailureId, Failures
-from trimq.core.failures.ledger_log import FailureLedger
+from trimq.core.failures.ledger import FailedMessageLedger, Failure, FailureId
+from trimq.core.failures.ledger_log import LedgerLog
 from trimq.core.metadata.namespaces import Namespaces
-from trimq.core.queues.consumers import Allowance, Consumer, Subscription
-from trimq.core.queues.delayed_exchange import Delays
-from trimq.core.queues.dispatcher import Pump
+from trimq.core.queues.consumers import Consumer, SharedPrefetch, Subscription
+from trimq.core.queues.delayed_exchange import DelayedMessageStore
+from trimq.core.queues.dispatcher import Dispatcher
 from trimq.core.queues.policies import Policies, Policy
-from trimq.core.queues.publisher import Published, Publishing
-from trimq.core.queues.queue import AnyQueue, Owner
-from trimq.core.queues.registry import Declaration, Declared, Queues
+from trimq.core.queues.publisher import Publisher, PublishResult
+from trimq.core.queues.queue import Owner, Queue
+from trimq.core.queues.registry import Declaration, DeclareResult, QueueRegistry
 from trimq.core.queues.stream_queue import StreamQueue
 from trimq.core.queues.unacked import Delivery
-from trimq.core.queues.work_queue import Queue
+from trimq.core.queues.work_queue import WorkQueue
 from trimq.core.routing.bindings import Binding
 from trimq.core.routing.exchanges import Exchange, Exchanges
 from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind
 from trimq.core.write_gate import WriteGate
 from trimq.errors import ColdRead
 from trimq.errors.queues import InternalExchange, NotForStreams, UnknownExchange, UnknownNamespace, UnknownQueue
-from trimq.formats.amqp_content.field_tables import Table
+from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.model import Caller
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Passes, Ticket
 
 
-class Got(NamedTuple):
+class GetResult(NamedTuple):
     """`ready_count`: how many more there are."""
 
     delivery: Delivery | None
     ready_count: int
 
 
-class QueueingParts(NamedTuple):
+class QueueApiServices(NamedTuple):
     exchanges: Exchanges
-    queues: Queues
-    publishing: Publishing
-    failures: Failures
-    ledger: FailureLedger
+    queues: QueueRegistry
+    publisher: Publisher
+    failures: FailedMessageLedger
+    ledger: LedgerLog
     passes: Passes
-    delays: Delays
+    delayed_messages: DelayedMessageStore
     policies: Policies
     namespaces: Namespaces
-    pump: Pump
+    dispatch: Dispatcher
     offload: Offload
 
 
-class Queueing:
-    def __init__(self, parts: QueueingParts, access: Access, gate: WriteGate) -> None:
+class QueueApi:
+    def __init__(self, parts: QueueApiServices, access: Access, gate: WriteGate) -> None:
         self._exchanges = parts.exchanges
         self._queues = parts.queues
-        self._publishing = parts.publishing
+        self._publisher = parts.publisher
         self._failures = parts.failures
         self._ledger = parts.ledger
         self._passes = parts.passes
@@ -78,7 +78,7 @@ class Queueing:
         is_durable: bool,
         is_auto_delete: bool,
         is_internal: bool,
-        arguments: Table,
+        arguments: FieldTable,
     ) -> Ticket | None:
         self._exchanges.check_declaration(name, kind, arguments)
         self._access.require(caller, Action.CONFIGURE, _exchange(caller, name))
@@ -132,9 +132,9 @@ class Queueing:
         is_durable: bool,
         is_exclusive: bool,
         is_auto_delete: bool,
-        arguments: Table,
+        arguments: FieldTable,
         owner: Owner,
-    ) -> Declared:
+    ) -> DeclareResult:
         """With an empty name one is found, and the right to that is needed."""
         is_server_named = not name
         if is_server_named:
@@ -153,12 +153,12 @@ class Queueing:
             owner,
         )
 
-    def queue(self, caller: Caller, name: str, owner: Owner) -> AnyQueue:
+    def queue(self, caller: Caller, name: str, owner: Owner) -> Queue:
         """UnknownQueue: there is none. Locked: it is another owner's."""
         self._access.require(caller, Action.DESCRIBE, _queue(caller, name))
         return self._queues.get(caller.namespace, name, owner)
 
-    def queues(self, caller: Caller) -> list[AnyQueue]:
+    def queues(self, caller: Caller) -> list[Queue]:
         """Those of the caller's namespace that the caller may see."""
         return [
             queue
@@ -167,7 +167,7 @@ class Queueing:
             and self._access.allowed(caller, Action.DESCRIBE, _queue(caller, queue.name))
         ]
 
-    def describe_queue(self, caller: Caller, name: str) -> AnyQueue:
+    def describe_queue(self, caller: Caller, name: str) -> Queue:
         """As `queue`, for one who only looks, whoever owns it."""
         self._access.require(caller, Action.DESCRIBE, _queue(caller, name))
         found = self._queues.find(caller.namespace, name)
@@ -175,7 +175,7 @@ class Queueing:
             raise UnknownQueue(name, caller.namespace)
         return found
 
-    def readable_queue(self, caller: Caller, name: str, owner: Owner | None = None) -> AnyQueue:
+    def readable_queue(self, caller: Caller, name: str, owner: Owner | None = None) -> Queue:
         """As `queue`, for a caller who may read it. Without an owner: who only looks at what is in it."""
         self._access.require(caller, Action.READ, _queue(caller, name))
         return self._queues.get(caller.namespace, name, owner)
@@ -194,34 +194,34 @@ class Queueing:
     def purge_queue(self, caller: Caller, name: str, owner: Owner) -> int:
         """How many messages were ready."""
         self._access.require(caller, Action.READ, _queue(caller, name))
-        return self._giving(caller, name, owner, "purge").purge()
+        return self._get_work_queue(caller, name, owner, "purge").purge()
 
     def release_owner(self, owner: Owner) -> None:
         """A connection is gone, and its exclusive queues with it."""
         self._queues.release(owner)
 
-    def _giving(self, caller: Caller, name: str, owner: Owner, verb: str) -> Queue:
+    def _get_work_queue(self, caller: Caller, name: str, owner: Owner, verb: str) -> WorkQueue:
         queue = self._queues.get(caller.namespace, name, owner)
-        if not isinstance(queue, Queue):
+        if not isinstance(queue, WorkQueue):
             raise NotForStreams(verb, name, caller.namespace)
         return queue
 
     # -- messages
 
-    def publish(self, caller: Caller, exchange: str, key: str, header: bytes, body: bytes) -> Published:
+    def publish(self, caller: Caller, exchange: str, key: str, header: bytes, body: bytes) -> PublishResult:
         """Append to every queue that the routes lead to. Pending, as its result says."""
         found = self._writable_exchange(caller, exchange)
         self._gate.admit(len(header) + len(body))
-        return self._publishing.publish(found, key, header, body)
+        return self._publisher.publish(found, key, header, body)
 
     def publish_all(
         self, caller: Caller, exchange: str, key: str, contents: Sequence[tuple[bytes, bytes]]
-    ) -> Iterator[tuple[Published, int]]:
+    ) -> Iterator[tuple[PublishResult, int]]:
         """As `publish` of messages that came together, given as their headers and bodies: what became of them, and of
         how many each time. A refusal concerns the next one; DiskFull and MemoryFull come before the first."""
         found = self._writable_exchange(caller, exchange)
         self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
-        return self._publishing.publish_all(found, key, contents)
+        return self._publisher.publish_all(found, key, contents)
 
     def require_publishable(self, caller: Caller, exchange: str) -> None:
         """Refuse what `publish` would refuse before it looks at a message."""
@@ -231,7 +231,7 @@ class Queueing:
         """Refuse what `publish` would refuse now: for what is published later, together with others."""
         self._writable_exchange(caller, exchange)
         self._gate.admit(0)
-        self._publishing.check(header)
+        self._publisher.check(header)
 
     def check_memory(self) -> None:
         """MemoryFull: for messages that go straight to a client, and wait in memory while it does not read."""
@@ -247,11 +247,11 @@ class Queueing:
             raise InternalExchange(name, caller.namespace)
         return found
 
-    def get(self, caller: Caller, name: str, owner: Owner, no_ack: bool) -> Got:
+    def get(self, caller: Caller, name: str, owner: Owner, no_ack: bool) -> GetResult:
         """What is on disk only is waited for, unless it was warmed before: see `AnyQueue.cold_head`."""
         self._access.require(caller, Action.READ, _queue(caller, name))
-        queue = self._giving(caller, name, owner, "get")
-        return Got(queue.get(no_ack), queue.ready_count)
+        queue = self._get_work_queue(caller, name, owner, "get")
+        return GetResult(queue.get(no_ack), queue.ready_count)
 
     def warm(self, cold: ColdRead, done: Callable[[], None]) -> None:
         """Read into memory what is on disk only, off the event loop. If the disk failed, the next read tells."""
@@ -271,16 +271,16 @@ class Queueing:
         if not consumer.queue.is_deleted:
             consumer.queue.wake(consumer)
 
-    def allow(self, allowance: Allowance, most: int) -> None:
+    def set_shared_prefetch(self, shared_prefetch: SharedPrefetch, most: int) -> None:
         """Consumers that share it may have so many messages from now on; 0: any number."""
-        allowance.most = most
-        for consumer in allowance.consumers:
+        shared_prefetch.most = most
+        for consumer in shared_prefetch.consumers:
             self.wake(consumer)
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
         """Done with. One that is no longer out is passed over."""
         for queue, own in groupby(deliveries, attrgetter("queue")):
-            if isinstance(queue, Queue):
+            if isinstance(queue, WorkQueue):
                 queue.ack(own)
             elif isinstance(queue, StreamQueue):
                 for delivery in own:
@@ -290,7 +290,7 @@ class Queueing:
         """Each goes to where it was. `counts`: it failed, where a limit on that is kept."""
         for delivery in deliveries:
             queue = delivery.queue
-            if isinstance(queue, Queue):
+            if isinstance(queue, WorkQueue):
                 queue.requeue(delivery, counts)
             elif isinstance(queue, StreamQueue):
                 queue.settle(delivery)
@@ -299,7 +299,7 @@ class Queueing:
         """Each is given up, and goes where its queue sends dead letters."""
         for delivery in deliveries:
             queue = delivery.queue
-            if isinstance(queue, Queue):
+            if isinstance(queue, WorkQueue):
                 queue.reject(delivery)
             elif isinstance(queue, StreamQueue):
                 queue.settle(delivery)
@@ -312,13 +312,13 @@ class Queueing:
         found = self._failures.all(from_id)
         return (failure for failure in found if failure.entry.origin.topic.namespace == caller.namespace)
 
-    def when_all_failures_are_listed(self, callback: Callable[[], None]) -> None:
+    def when_failures_readable(self, callback: Callable[[], None]) -> None:
         """Call back when `failures` gives whatever was given up so far: at once, or after a pass."""
-        ticket = self._ledger.unreadable()
+        ticket = self._ledger.pending_ticket()
         if ticket is None:
             callback()
         else:
-            self._passes.follow_up(ticket, lambda _: callback())
+            self._passes.on_durable_guarded(ticket, lambda _: callback())
 
     def redrive_failure(self, caller: Caller, id: FailureId) -> Ticket:
         """Send the message again to the queue that it was in, or to the group that gave it up."""

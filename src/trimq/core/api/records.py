@@ -8,16 +8,16 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from trimq.core.api.broker import Broker
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.metadata.cluster import Address
 from trimq.core.partitions.topics import Topic
 from trimq.core.queues.arguments import STREAM
-from trimq.core.queues.queue import AnyQueue
+from trimq.core.queues.queue import Queue
 from trimq.core.queues.stream_offsets import find_time
 from trimq.errors import OffsetOutOfRange, Refusal, UnknownStream, UnknownTopic
-from trimq.formats.amqp_content.content import SHARED, encode, seal
-from trimq.model import Buffer, Caller, Home, StreamId
+from trimq.formats.amqp_content.content import SHARED, encode, encode_content
+from trimq.model import Buffer, Caller, Layout, StreamId
 from trimq.storage.queue_log.log import QueueLog
 
 # How many messages one reading looks at, where they are looked at one by one.
@@ -27,7 +27,7 @@ _MESSAGES_AT_ONCE = 2000
 _MEASURED = 50
 
 
-class Span(NamedTuple):
+class StreamRange(NamedTuple):
     """What may be read of a stream; before `stable_end` every transaction is decided. `bytes`: about as much."""
 
     number: int
@@ -37,7 +37,7 @@ class Span(NamedTuple):
     bytes: int
 
 
-class Excerpt(NamedTuple):
+class ReadResult(NamedTuple):
     """Messages in their home's bytes, and where to go on. `aborted`: producers and first offsets of transactions that
     a reader of committed messages leaves out."""
 
@@ -46,7 +46,7 @@ class Excerpt(NamedTuple):
     aborted: Sequence[tuple[int, int]] = ()
 
 
-class Place(NamedTuple):
+class ReadPosition(NamedTuple):
     """From where to read, and how much: one message at least, whole batches where messages come in those."""
 
     number: int
@@ -60,23 +60,23 @@ class ReadableTopic(Protocol):
 
     id: UUID
     name: str
-    home: Home
+    home: Layout
     gives_away: bool
 
-    def spans(self) -> list[Span]: ...
+    def spans(self) -> list[StreamRange]: ...
 
-    def span(self, number: int) -> Span:
+    def span(self, number: int) -> StreamRange:
         """UnknownStream: there is none."""
 
     def find_time(self, number: int, time_ms: int) -> int:
         """The first offset that is not older than this time; the end if there is none."""
 
-    def read(self, place: Place, may_wait: bool) -> Excerpt:
+    def read(self, place: ReadPosition, may_wait: bool) -> ReadResult:
         """OffsetOutOfRange: nothing is there. ColdRead: it is on disk only, and the caller may not wait."""
 
 
-class _Partitions:
-    home = Home.PARTITION_LOG
+class _PartitionTopic:
+    home = Layout.PARTITION_LOG
     gives_away = False
 
     def __init__(self, topic: Topic, max_expanded_bytes: int) -> None:
@@ -85,19 +85,19 @@ class _Partitions:
         self._topic = topic
         self._max_expanded_bytes = max_expanded_bytes
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[StreamRange]:
         return [self.span(stream.id.number) for stream in self._topic.streams]
 
-    def span(self, number: int) -> Span:
+    def span(self, number: int) -> StreamRange:
         stream = self._topic.stream(number)
-        return Span(number, stream.start, stream.readable_end, stream.stable_end, stream.log.size_bytes)
+        return StreamRange(number, stream.start, stream.readable_end, stream.stable_end, stream.log.size_bytes)
 
     def find_time(self, number: int, time_ms: int) -> int:
         stream = self._topic.stream(number)
         found = stream.find_time(time_ms, self._max_expanded_bytes)
         return stream.readable_end if found is None else found.offset
 
-    def read(self, place: Place, may_wait: bool) -> Excerpt:
+    def read(self, place: ReadPosition, may_wait: bool) -> ReadResult:
         stream = self._topic.stream(place.number)
         limit = stream.stable_end if place.is_committed else None
         found = stream.read(place.offset, place.max_bytes, limit, may_wait)
@@ -105,55 +105,55 @@ class _Partitions:
         if place.is_committed and found.parts:
             listed = stream.aborted(place.offset, found.next_offset)
             aborted = [(each.producer_id, each.first_offset) for each in listed]
-        return Excerpt(found.parts, found.next_offset, aborted)
+        return ReadResult(found.parts, found.next_offset, aborted)
 
 
-class _SharedQueues:
-    home = Home.COMMIT_LOG
+class _CommitLogTopic:
+    home = Layout.COMMIT_LOG
     gives_away = False
 
-    def __init__(self, topic: SharedTopic) -> None:
+    def __init__(self, topic: CommitLogTopic) -> None:
         self.id = topic.id
         self.name = topic.name.name
         self._topic = topic
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[StreamRange]:
         return [self.span(stream.id.number) for stream in self._topic.streams()]
 
-    def span(self, number: int) -> Span:
+    def span(self, number: int) -> StreamRange:
         stream = self._topic.stream(number)
         seen = [entry.size for entry in stream.entries(stream.start, _MEASURED)]
         count = stream.readable_end - stream.start
         size = sum(seen) * count // len(seen) if seen else 0
-        return Span(number, stream.start, stream.readable_end, stream.readable_end, size)
+        return StreamRange(number, stream.start, stream.readable_end, stream.readable_end, size)
 
     def find_time(self, number: int, time_ms: int) -> int:
         return self._topic.stream(number).find_time(time_ms)
 
-    def read(self, place: Place, may_wait: bool) -> Excerpt:
+    def read(self, place: ReadPosition, may_wait: bool) -> ReadResult:
         stream = self._topic.stream(place.number)
         found = stream.read(place.offset, _MESSAGES_AT_ONCE, place.max_bytes, _MESSAGES_AT_ONCE)
-        return Excerpt(found.parts, found.next_offset)
+        return ReadResult(found.parts, found.next_offset)
 
 
-class _Queue:
+class _AmqpQueue:
     """A queue's messages stay where they are; each of its priorities is a stream. What is done with is passed over."""
 
-    home = Home.QUEUE_LOG
+    home = Layout.QUEUE_LOG
 
-    def __init__(self, queue: AnyQueue) -> None:
+    def __init__(self, queue: Queue) -> None:
         self.id = queue.id
         self.name = queue.name
         self.gives_away = queue.kind != STREAM
         self._logs = queue.numbered_logs()
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[StreamRange]:
         return [self.span(number) for number in sorted(self._logs)]
 
-    def span(self, number: int) -> Span:
+    def span(self, number: int) -> StreamRange:
         log = self._log(number)
         size = sum(segment.segment.size for segment in log.segments)
-        return Span(number, log.segments[0].base, log.readable_end, log.readable_end, size)
+        return StreamRange(number, log.segments[0].base, log.readable_end, log.readable_end, size)
 
     def _log(self, number: int) -> QueueLog:
         if number not in self._logs:
@@ -164,7 +164,7 @@ class _Queue:
         log = self._log(number)
         return min(find_time(log, time_ms), log.readable_end)
 
-    def read(self, place: Place, may_wait: bool) -> Excerpt:
+    def read(self, place: ReadPosition, may_wait: bool) -> ReadResult:
         log = self._log(place.number)
         # Consumers may be ahead of a reader by whole segments: what they had is passed over, as within a segment.
         start, end = 0 if self.gives_away else log.segments[0].base, log.readable_end
@@ -175,48 +175,48 @@ class _Queue:
         offset: int | None = place.offset
         while offset is not None and (offset := log.next_live(offset)) is not None:
             if parts and (size >= place.max_bytes or len(parts) >= _MESSAGES_AT_ONCE):
-                return Excerpt(parts, offset)
+                return ReadResult(parts, offset)
             stored = log.peek(offset)
-            part = encode(seal(stored.content), stored.offset, stored.expires_ms, stored.flags & ~SHARED)
+            part = encode(encode_content(stored.content), stored.offset, stored.expires_ms, stored.flags & ~SHARED)
             parts.append(part)
             size += len(part)
             offset += 1
-        return Excerpt(parts, end)
+        return ReadResult(parts, end)
 
 
-class Reading:
+class RecordsApi:
     """The verbs. Each asks whether the caller may."""
 
-    def __init__(self, broker: Broker, sharing: Sharing | None) -> None:
+    def __init__(self, broker: Broker, commit_log_api: CommitLogApi | None) -> None:
         self._broker = broker
-        self._sharing = sharing
+        self._commit_log_api = commit_log_api
 
     def topics(self, caller: Caller) -> list[ReadableTopic]:
         """Those of the caller's namespace that the caller may see; exclusive queues are nobody else's matter."""
         limit = self._broker.settings.limits.batch_expansion_bytes
-        found: list[ReadableTopic] = [_Partitions(topic, limit) for topic in self._broker.topics(caller)]
-        if self._sharing is not None:
-            found += [_SharedQueues(topic) for topic in self._sharing.topics(caller)]
-        return found + [_Queue(queue) for queue in self._broker.queueing.queues(caller) if queue.owner is None]
+        found: list[ReadableTopic] = [_PartitionTopic(topic, limit) for topic in self._broker.topics(caller)]
+        if self._commit_log_api is not None:
+            found += [_CommitLogTopic(topic) for topic in self._commit_log_api.topics(caller)]
+        return found + [_AmqpQueue(queue) for queue in self._broker.queue_api.queues(caller) if queue.owner is None]
 
     def topic(self, caller: Caller, name: str) -> ReadableTopic:
         """UnknownTopic: no home has it."""
-        if any(queue.name == name for queue in self._broker.queueing.queues(caller)):
-            return _Queue(self._broker.queueing.readable_queue(caller, name))
-        shared = None if self._sharing is None else self._sharing.find(caller, name)
-        if shared is not None and self._sharing is not None:
-            self._sharing.readable(caller, shared, 0)
-            return _SharedQueues(shared)
+        if any(queue.name == name for queue in self._broker.queue_api.queues(caller)):
+            return _AmqpQueue(self._broker.queue_api.readable_queue(caller, name))
+        shared = None if self._commit_log_api is None else self._commit_log_api.find(caller, name)
+        if shared is not None and self._commit_log_api is not None:
+            self._commit_log_api.readable(caller, shared, 0)
+            return _CommitLogTopic(shared)
         topic = self._broker.topic(caller, name)
-        if topic.home is not Home.PARTITION_LOG:
+        if topic.home is not Layout.PARTITION_LOG:
             raise UnknownTopic(name)
         self._broker.readable(caller, topic, 0)
-        return _Partitions(topic, self._broker.settings.limits.batch_expansion_bytes)
+        return _PartitionTopic(topic, self._broker.settings.limits.batch_expansion_bytes)
 
-    def find_stream(self, caller: Caller, id: StreamId) -> tuple[str, Span] | None:
+    def find_stream(self, caller: Caller, id: StreamId) -> tuple[str, StreamRange] | None:
         """The name of its topic and where it begins and ends, for a caller who may see it. None: it is gone."""
         try:
-            topic: ReadableTopic = _Partitions(self._broker.topic_by_id(caller, id.topic), 0)
+            topic: ReadableTopic = _PartitionTopic(self._broker.topic_by_id(caller, id.topic), 0)
         except UnknownTopic:
             others = [topic for topic in self.topics(caller) if topic.id == id.topic]
             if not others:

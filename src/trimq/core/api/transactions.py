@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 
 from trimq.core.partitions.stream import Stream
 from trimq.core.security.access import Access, Action, Resource, ResourceKind
-from trimq.core.transactions.coordinator import Answer, TransactionRegistry
-from trimq.core.transactions.producer_ids import NewId
-from trimq.core.transactions.transaction import PendingCursor, Producer, Transaction
+from trimq.core.transactions.coordinator import EndCallback, TransactionCoordinator
+from trimq.core.transactions.producer_ids import AllocatedProducerId
+from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
 from trimq.errors import NotRunning, OutOfOrderSequence
 from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 
 
-class Transacting:
-    def __init__(self, registry: TransactionRegistry, access: Access, is_running: Callable[[], bool]) -> None:
+class TransactionApi:
+    def __init__(self, registry: TransactionCoordinator, access: Access, is_running: Callable[[], bool]) -> None:
         self._registry = registry
         self._access = access
         self._is_running = is_running
@@ -38,25 +38,29 @@ class Transacting:
 
     # -- producers
 
-    def new_producer(self, caller: Caller) -> NewId:
+    def allocate_producer_id(self, caller: Caller) -> AllocatedProducerId:
         """An id for a producer without transactions."""
         if not self._is_running():
             raise NotRunning
-        return self._registry.new_producer()
+        return self._registry.allocate_producer_id()
 
-    def take(self, caller: Caller, name: str, claimed: Producer | None, timeout_ms: int) -> tuple[Transaction, Ticket]:
+    def init_producer(
+        self, caller: Caller, name: str, claimed: ProducerIdentity | None, timeout_ms: int
+    ) -> tuple[Transaction, Ticket]:
         """Begin to use a transaction's name; whoever had it is fenced."""
         self._require(caller, name)
-        return self._registry.take(name, claimed, timeout_ms)
+        return self._registry.init_producer(name, claimed, timeout_ms)
 
     # -- the life of a transaction
 
-    def add_streams(self, caller: Caller, name: str, producer: Producer, streams: Sequence[StreamId]) -> Ticket | None:
+    def add_streams(
+        self, caller: Caller, name: str, producer: ProducerIdentity, streams: Sequence[StreamId]
+    ) -> Ticket | None:
         """The transaction will write to these streams, which the caller may. None: that is durable already."""
         self._require(caller, name)
         return self._registry.add(name, producer, streams=streams)
 
-    def add_group(self, caller: Caller, name: str, producer: Producer, group: str) -> Ticket | None:
+    def add_group(self, caller: Caller, name: str, producer: ProducerIdentity, group: str) -> Ticket | None:
         """The transaction will move cursors of this group. None: that is durable already."""
         self._require(caller, name)
         self._access.require(caller, Action.READ, Resource(ResourceKind.GROUP, caller.namespace, group))
@@ -68,7 +72,7 @@ class Transacting:
         """Refuse a batch that is not part of the transaction. `may_join`: the stream is added if it was not, and the
         batch counts only if the ticket is not refused; such producers begin every transaction with sequence 0."""
         self._require(caller, name)
-        producer = Producer(header.producer_id, header.producer_epoch)
+        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         if may_join:
             if header.base_sequence != 0 and stream.log.producers.get(header.producer_id) is None:
                 raise OutOfOrderSequence(header.producer_id, 0, header.base_sequence)
@@ -77,7 +81,7 @@ class Transacting:
         return None
 
     def commit_cursors(
-        self, caller: Caller, name: str, producer: Producer, group: str, cursors: Sequence[PendingCursor]
+        self, caller: Caller, name: str, producer: ProducerIdentity, group: str, cursors: Sequence[PendingCursor]
     ) -> Ticket:
         """Move cursors of a group, in streams that the caller may read, if the transaction commits."""
         self._require(caller, name)
@@ -85,11 +89,17 @@ class Transacting:
         return self._registry.commit_cursors(name, producer, group, cursors)
 
     def end(
-        self, caller: Caller, name: str, producer: Producer, is_commit: bool, raises_epoch: bool, answer: Answer
+        self,
+        caller: Caller,
+        name: str,
+        producer: ProducerIdentity,
+        is_commit: bool,
+        bumps_epoch: bool,
+        answer: EndCallback,
     ) -> None:
         """Commit or abort. `answer` is called once, perhaps before this returns; a refusal: it is not called at all."""
         self._require(caller, name)
-        self._registry.end(name, producer, is_commit, raises_epoch, answer)
+        self._registry.end(name, producer, is_commit, bumps_epoch, answer)
 
     def _require(self, caller: Caller, name: str) -> None:
         self._access.require(caller, Action.WRITE, _resource(caller, name))

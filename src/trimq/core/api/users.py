@@ -12,12 +12,12 @@ from trimq.model import Caller
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Ticket
 
-_NEEDED = "there has to be one, or nobody could ever change anything"
+_ADMINISTRATOR_REQUIRED = "there has to be one, or nobody could ever change anything"
 
-Defined = Callable[[Ticket | Refusal], None]
+OnDefined = Callable[[Ticket | Refusal], None]
 
 
-class Users:
+class UserApi:
     """As soon as there is a user, one of them is an administrator: nobody else could ever define another."""
 
     def __init__(self, access: Access, offload: Offload) -> None:
@@ -29,7 +29,7 @@ class Users:
         return self._access.users()
 
     def define(
-        self, caller: Caller, name: str, password: str | None, is_administrator: bool | None, done: Defined
+        self, caller: Caller, name: str, password: str | None, is_administrator: bool | None, done: OnDefined
     ) -> None:
         """Make a user, or change one; None: as it was. `done` is called now or later with what it waits for."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
@@ -61,7 +61,7 @@ class Users:
         self._access.require(caller, Action.ADMINISTER, BROKER)
         after = {user.name: user for user in (*self._access.users(), *users)}
         if after and not any(user.is_administrator for user in after.values()):
-            raise InvalidSetting("administrator", _NEEDED)
+            raise InvalidSetting("administrator", _ADMINISTRATOR_REQUIRED)
         for right in rights:
             if right.principal not in after:
                 raise UnknownUser(right.principal)
@@ -82,7 +82,7 @@ class Users:
     def _require_administrator(self, changed: str, is_administrator: bool) -> None:
         others = any(user.is_administrator for user in self._access.users() if user.name != changed)
         if not is_administrator and not others:
-            raise InvalidSetting("administrator", _NEEDED)
+            raise InvalidSetting("administrator", _ADMINISTRATOR_REQUIRED)
 
     # -- rights
 

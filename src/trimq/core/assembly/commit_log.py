@@ -10,36 +10,36 @@ from uuid import UUID
 
 from trimq.clock import Clock, Timeline, Timer
 from trimq.config import Settings
-from trimq.core.api.commit_log import Sharing
-from trimq.core.api.commit_log_groups import GroupRoll
-from trimq.core.commit_log.config_sync import SharedConfig
-from trimq.core.commit_log.dead_letters import ClosedSharedLog, SharedFailures
-from trimq.core.commit_log.groups import SharedGroups
-from trimq.core.commit_log.kv_config import Notes
-from trimq.core.commit_log.retention import Keeping
-from trimq.core.commit_log.topics import SharedTopics
-from trimq.core.failures.ledger import Failures
-from trimq.core.failures.ledger_log import FailureLedger
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
+from trimq.core.commit_log.config_sync import ConfigSync
+from trimq.core.commit_log.dead_letters import ClosedCommitLog, CommitLogDeadLetters
+from trimq.core.commit_log.groups import CommitLogGroups
+from trimq.core.commit_log.kv_config import KvConfig
+from trimq.core.commit_log.retention import CommitLogRetention
+from trimq.core.commit_log.topics import CommitLogTopics
+from trimq.core.failures.ledger import FailedMessageLedger
+from trimq.core.failures.ledger_log import LedgerLog
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.metadata.durable_map import DurableMap
 from trimq.core.partitions.topics import Topics
-from trimq.core.pop.in_flight import Kept
-from trimq.core.pop.pop import Popping
+from trimq.core.pop.in_flight import InFlightRecord
+from trimq.core.pop.pop import PopService
 from trimq.core.security.access import Access
 from trimq.core.write_gate import WriteGate
 from trimq.errors import Refusal
-from trimq.formats.rocketmq_unit.schedule import parse_levels, queue_code
-from trimq.model import Home
+from trimq.formats.rocketmq_unit.schedule import consume_queue_code, parse_levels
+from trimq.model import Layout
 from trimq.offload import Offload
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints
-from trimq.storage.commit_log.config_files import CommitConfig
-from trimq.storage.commit_log.file_preparation import FileCare, care_for
+from trimq.storage.commit_log.config_files import ConfigFiles
+from trimq.storage.commit_log.file_preparation import FilePreparation, prepare_files
 from trimq.storage.commit_log.lookup import find_key
 from trimq.storage.commit_log.settings import CommitSettings
 from trimq.storage.commit_log.store import ROOT, CommitStore
 from trimq.storage.group_commit.passes import Passes
-from trimq.storage.guards.damages import Damages
+from trimq.storage.guards.damages import DamageReports
 from trimq.storage.io.files import Files
 from trimq.storage.tables.tables import Tables
 
@@ -52,7 +52,7 @@ _NAME_LENGTH = 255
 _TAKEN_LOG_BYTES = 1024 * 1024
 
 
-def is_wanted(settings: Settings, files: Files) -> bool:
+def is_commit_log_needed(settings: Settings, files: Files) -> bool:
     """Whether anybody can use the shared log, or something is kept in it."""
     rocketmq = settings.rocketmq
     return any((rocketmq.listen, rocketmq.broker_listen, rocketmq.grpc_listen)) or bool(
@@ -60,57 +60,57 @@ def is_wanted(settings: Settings, files: Files) -> bool:
     )
 
 
-class SharedLog:
+class CommitLogService:
     """The parts that the broker starts and stops."""
 
     def __init__(
         self,
-        sharing: Sharing,
+        commit_log_api: CommitLogApi,
         store: CommitStore,
-        care: FileCare | None,
+        care: FilePreparation | None,
         pressure: Callable[[], int],
         timeline: Timeline,
         settings: Settings,
     ) -> None:
-        self.sharing = sharing
+        self.commit_log_api = commit_log_api
         self._store = store
-        self._care = care
+        self._preparation = care
         self._pressure = pressure
         self._timeline = timeline
         self._interval_ms = settings.storage.retention_check_ms
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        self.sharing.failures.start()
-        self.sharing.start()
+        self.commit_log_api.failures.start()
+        self.commit_log_api.start()
         self._arm()
 
     def _arm(self) -> None:
         self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._expire)
 
     def stop(self) -> None:
-        self.sharing.stop()
+        self.commit_log_api.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def tell_damage(self, damages: Damages) -> None:
+    def report_damage(self, damages: DamageReports) -> None:
         """Let readers that find any tell it there."""
         self._store.log.damaged = lambda damage: damages.found(damage, "restore the file from a copy")
 
     def close(self) -> None:
         self._store.close()
-        if self._care is not None:
-            self._care.close()
+        if self._preparation is not None:
+            self._preparation.close()
 
     def _expire(self) -> None:
         """What was kept long enough goes in its hours; on a disk that is nearly full the oldest goes at any time."""
         now_ms = self._timeline.now_ms()
         try:
-            if self.sharing.keeping.is_hour(now_ms):
-                self._store.expire(now_ms, self.sharing.keeping.kept_from(now_ms))
+            if self.commit_log_api.retention.is_hour(now_ms):
+                self._store.expire(now_ms, self.commit_log_api.retention.oldest_held_position(now_ms))
             if (excess_bytes := self._pressure()) > 0:
-                freed = self._store.expire_oldest(excess_bytes, self.sharing.keeping.let_go)
+                freed = self._store.expire_oldest(excess_bytes, self.commit_log_api.retention.let_go)
                 if freed:
                     log.warning("the disk is nearly full: %d bytes of the oldest messages were removed", freed)
         except (Refusal, OSError) as error:
@@ -120,7 +120,7 @@ class SharedLog:
 
 def _open_store(
     settings: Settings, files: Files, passes: Passes, offload: Offload, tables: Tables, now_ms: Callable[[], int]
-) -> tuple[CommitStore, FileCare | None]:
+) -> tuple[CommitStore, FilePreparation | None]:
     rocketmq = settings.rocketmq
     checkpoints = CommitCheckpoints(tables.open("commit", list))
     kept = CommitSettings(
@@ -132,8 +132,8 @@ def _open_store(
         retention_ms=rocketmq.retention_ms,
     )
     levels_ms = parse_levels(rocketmq.delay_levels)
-    store = CommitStore(files, passes, checkpoints, kept, now_ms, lambda unit: queue_code(unit, levels_ms))
-    care = care_for(
+    store = CommitStore(files, passes, checkpoints, kept, now_ms, lambda unit: consume_queue_code(unit, levels_ms))
+    care = prepare_files(
         files,
         ROOT,
         rocketmq.commit_file_bytes,
@@ -143,7 +143,7 @@ def _open_store(
         locks=rocketmq.commit_lock_memory,
     )
     if care is not None:
-        store.log.take_care(care)
+        store.log.use_preparation(care)
         care.open()
     store.open()
     if care is not None:
@@ -159,9 +159,9 @@ def _open_topics(
     topics: Topics,
     now_ms: Callable[[], int],
     new_id: Callable[[], UUID],
-    passed_over: Callable[[], None],
-) -> SharedTopics:
-    shared = SharedTopics(
+    on_expired: Callable[[], None],
+) -> CommitLogTopics:
+    shared = CommitLogTopics(
         catalogue,
         store,
         passes,
@@ -170,13 +170,13 @@ def _open_topics(
         new_id,
         _NAME_LENGTH,
         settings.limits.streams_per_topic,
-        passed_over,
+        on_expired,
     )
     shared.open()
     return shared
 
 
-def open_shared_log(
+def open_commit_log_service(
     settings: Settings,
     files: Files,
     passes: Passes,
@@ -186,68 +186,68 @@ def open_shared_log(
     topics: Topics,
     access: Access,
     gate: WriteGate,
-    failures: Failures,
-    ledger: FailureLedger,
+    failures: FailedMessageLedger,
+    ledger: LedgerLog,
     tables: Tables,
     new_id: Callable[[], UUID],
-    passed_over: Callable[[], None],
-) -> SharedLog | None:
+    on_expired: Callable[[], None],
+) -> CommitLogService | None:
     """None: nobody can use it, and nothing is kept in it."""
-    if not is_wanted(settings, files):
-        failures.add_source(ClosedSharedLog())
+    if not is_commit_log_needed(settings, files):
+        failures.add_source(ClosedCommitLog())
         return None
     message, rocketmq = clock.message, settings.rocketmq
     store, care = _open_store(settings, files, passes, offload, tables, message.now_ms)
-    shared = _open_topics(settings, catalogue, store, passes, topics, message.now_ms, new_id, passed_over)
-    topics.shared_home = lambda name: Home.COMMIT_LOG if name in shared else None
+    shared = _open_topics(settings, catalogue, store, passes, topics, message.now_ms, new_id, on_expired)
+    topics.commit_log_home = lambda name: Layout.COMMIT_LOG if name in shared else None
     cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared)
-    groups = SharedGroups(catalogue)
-    letters = SharedFailures(shared, store.log.unit_at, failures.give_up, ledger)
+    groups = CommitLogGroups(catalogue)
+    letters = CommitLogDeadLetters(shared, store.log.unit_at, failures.give_up, ledger)
     failures.add_source(letters)
-    taken = tables.open("taken", Kept, _TAKEN_LOG_BYTES)
-    popping = _open_popping(settings, shared, cursors, taken, access, gate, message, passes, store, groups, letters)
+    taken = tables.open("taken", InFlightRecord, _TAKEN_LOG_BYTES)
+    pop_service = _open_popping(settings, shared, cursors, taken, access, gate, message, passes, store, groups, letters)
     config = _open_config(files, catalogue, shared, cursors, passes)
-    sharing = Sharing(
+    commit_log_api = CommitLogApi(
         shared,
         store,
         cursors,
         groups,
-        Notes(catalogue),
+        KvConfig(catalogue),
         config,
         access,
         gate,
         rocketmq.message_bytes,
-        popping,
+        pop_service,
         letters,
-        GroupRoll(shared, groups, cursors, access, popping.forget_group),
-        passes.follow_up,
-        Keeping(shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when),
+        CommitLogGroupAdmin(shared, groups, cursors, access, pop_service.forget_group),
+        passes.on_durable_guarded,
+        CommitLogRetention(shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when),
         offload,
     )
-    return SharedLog(sharing, store, care, gate.pressure, message, settings)
+    return CommitLogService(commit_log_api, store, care, gate.pressure, message, settings)
 
 
 def _open_popping(
     settings: Settings,
-    shared: SharedTopics,
+    shared: CommitLogTopics,
     cursors: Cursors,
-    taken: DurableMap[Kept],
+    taken: DurableMap[InFlightRecord],
     access: Access,
     gate: WriteGate,
     timeline: Timeline,
     passes: Passes,
     store: CommitStore,
-    groups: SharedGroups,
-    failures: SharedFailures,
-) -> Popping:
-    return Popping(
+    groups: CommitLogGroups,
+    failures: CommitLogDeadLetters,
+) -> PopService:
+    return PopService(
         shared,
         cursors,
         taken,
         access,
         gate,
         timeline,
-        passes.follow_up,
+        passes.on_durable_guarded,
         settings.rocketmq.pop_out_limit,
         partial(find_key, store.log, store.keys),
         groups.retry_limit,
@@ -255,7 +255,7 @@ def _open_popping(
     )
 
 
-def _open_cursors(table: DurableMap[Cursor], timeline: Timeline, shared: SharedTopics) -> Cursors:
+def _open_cursors(table: DurableMap[Cursor], timeline: Timeline, shared: CommitLogTopics) -> Cursors:
     cursors = Cursors(table, timeline)
     shared.on_deleted(cursors.delete_topic)
     cursors.delete_strays({topic.id for topic in shared})
@@ -263,9 +263,9 @@ def _open_cursors(table: DurableMap[Cursor], timeline: Timeline, shared: SharedT
 
 
 def _open_config(
-    files: Files, catalogue: Catalogue, shared: SharedTopics, cursors: Cursors, passes: Passes
-) -> SharedConfig:
-    config = SharedConfig(CommitConfig(files, ROOT), catalogue, shared, cursors, passes)
-    if config.is_ours:
-        shared.settle_strays()
+    files: Files, catalogue: Catalogue, shared: CommitLogTopics, cursors: Cursors, passes: Passes
+) -> ConfigSync:
+    config = ConfigSync(ConfigFiles(files, ROOT), catalogue, shared, cursors, passes)
+    if config.is_imported:
+        shared.drop_or_redefine_strays()
     return config

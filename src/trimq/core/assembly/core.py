@@ -12,42 +12,42 @@ from uuid import UUID
 from trimq.clock import Clock
 from trimq.config import Settings
 from trimq.core.api.broker import Broker
-from trimq.core.api.groups import Membership
-from trimq.core.api.queues import Queueing
-from trimq.core.api.transactions import Transacting
-from trimq.core.assembly.commit_log import SharedLog, open_shared_log
+from trimq.core.api.groups import GroupApi
+from trimq.core.api.queues import QueueApi
+from trimq.core.api.transactions import TransactionApi
+from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_service
 from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
-from trimq.core.groups.assignable_topics import DivisibleTopics
-from trimq.core.groups.coordinator import GroupRegistry
+from trimq.core.groups.assignable_topics import AssignableTopics
+from trimq.core.groups.coordinator import GroupCoordinator
 from trimq.core.groups.store import GroupStore
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.metadata.cluster import Cluster, ClusterFact, Node
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.partitions.append import PartitionAppender
-from trimq.core.partitions.batch_validation import Admission
-from trimq.core.partitions.compactor import Compacting
-from trimq.core.partitions.maintenance import Upkeep
+from trimq.core.partitions.batch_validation import BatchValidator
+from trimq.core.partitions.compactor import Compactor
+from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
-from trimq.core.security.authentication import Logins
+from trimq.core.security.authentication import Authenticator
 from trimq.core.security.quotas import Quotas
-from trimq.core.security.scram_credentials import Credentials
-from trimq.core.transactions.coordinator import TransactionRegistry
-from trimq.core.transactions.marker_writer import Marking
+from trimq.core.security.scram_credentials import ScramCredentials
+from trimq.core.transactions.coordinator import TransactionCoordinator
+from trimq.core.transactions.marker_writer import MarkerWriter
 from trimq.core.transactions.producer_ids import ProducerIds
 from trimq.core.transactions.transaction import Transaction
 from trimq.core.write_gate import WriteGate
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.metrics import Metrics
 from trimq.offload import Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Passes, Ticket
-from trimq.storage.guards.damages import Damages
-from trimq.storage.guards.disk_space import SpaceGuard
+from trimq.storage.guards.damages import DamageReports
+from trimq.storage.guards.disk_space import DiskSpaceGuard
 from trimq.storage.guards.memory import MemoryGuard
-from trimq.storage.guards.slow_disk import StallGuard
+from trimq.storage.guards.slow_disk import SlowDiskGuard
 from trimq.storage.io.files import Files
-from trimq.storage.partition_log.compaction import Effort
+from trimq.storage.partition_log.compaction import CompactionLimits
 from trimq.storage.partition_log.segment_checksums import SegmentChecksums
 from trimq.storage.partition_log.store import ROOT, PartitionStore
 from trimq.storage.tables.table import Table
@@ -68,37 +68,37 @@ class Core:
     cluster: Cluster
     gate: WriteGate
     appender: PartitionAppender
-    upkeep: Upkeep
-    groups: GroupRegistry
-    transactions: TransactionRegistry
+    maintenance: PartitionMaintenance
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
     queues: OpenQueues
-    logins: Logins
-    shared_log: SharedLog | None
+    authenticator: Authenticator
+    commit_log_service: CommitLogService | None
     tables: Tables
     opened: Ticket
     """Its pass must be durable, and not refused, before anything is served."""
 
     def start(self) -> None:
         if self.opened.refusal is not None:
-            raise StartMistake(f"the data folder cannot be written: {self.opened.refusal}")
+            raise StartupError(f"the data folder cannot be written: {self.opened.refusal}")
         self.tables.mark_synced()  # nothing may change them again, for long
         self.gate.is_running = True
-        self.upkeep.start()
+        self.maintenance.start()
         self.queues.start()
         self.groups.start()
         self.transactions.start()
-        if self.shared_log is not None:
-            self.shared_log.start()
+        if self.commit_log_service is not None:
+            self.commit_log_service.start()
 
     def stop_writes(self) -> None:
         """Refuse what is new; what was taken is still answered."""
         self.gate.stop()
-        self.upkeep.stop()
+        self.maintenance.stop()
         self.queues.stop()
         self.groups.stop()
         self.transactions.stop()
-        if self.shared_log is not None:
-            self.shared_log.stop()
+        if self.commit_log_service is not None:
+            self.commit_log_service.stop()
 
     def close(self) -> None:
         """Checkpoint every stream. Closed when the pass that this begins is durable."""
@@ -106,22 +106,22 @@ class Core:
             for stream in topic.streams:
                 stream.log.close()
         self.queues.close()
-        if self.shared_log is not None:
-            self.shared_log.close()
+        if self.commit_log_service is not None:
+            self.commit_log_service.close()
 
 
-def new_id(chance: random.Random) -> UUID:
+def new_id(rng: random.Random) -> UUID:
     """A random (version 4) id from the broker's own source of chance."""
-    return UUID(int=chance.getrandbits(128), version=4)
+    return UUID(int=rng.getrandbits(128), version=4)
 
 
 def _open_gate(
-    settings: Settings, files: Files, guard: SpaceGuard, passes: Passes, clock: Clock, metrics: Metrics
+    settings: Settings, files: Files, guard: DiskSpaceGuard, passes: Passes, clock: Clock, metrics: Metrics
 ) -> WriteGate:
     return WriteGate(
         guard,
         MemoryGuard(files, clock.liveness, settings.limits.memory_percent),
-        StallGuard(passes, clock.liveness, settings.storage.busy_after_ms),
+        SlowDiskGuard(passes, clock.liveness, settings.storage.busy_after_ms),
         metrics.counter("appended_batches", "Batches appended to streams."),
         metrics.counter("appended_bytes", "Bytes appended to streams."),
     )
@@ -129,28 +129,30 @@ def _open_gate(
 
 def _open_appender(settings: Settings, gate: WriteGate, cluster: Cluster, clock: Clock) -> PartitionAppender:
     limits, checks_records = settings.limits, settings.kafka.record_validation == "full"
-    admission = Admission(clock.message.now_ms, limits.batch_expansion_bytes, checks_records, limits.records_per_batch)
+    admission = BatchValidator(
+        clock.message.now_ms, limits.batch_expansion_bytes, checks_records, limits.records_per_batch
+    )
     return PartitionAppender(gate, cluster, admission)
 
 
-def open_upkeep(
+def open_maintenance(
     settings: Settings,
     topics: Topics,
     checkpoints: Checkpoints,
     passes: Passes,
     offload: Offload,
-    guard: SpaceGuard,
+    guard: DiskSpaceGuard,
     clock: Clock,
-) -> Upkeep:
-    effort = Effort(settings.limits.batch_expansion_bytes)
-    compacting = Compacting(topics, checkpoints, passes, offload, guard, clock.message, effort)
+) -> PartitionMaintenance:
+    effort = CompactionLimits(settings.limits.batch_expansion_bytes)
+    compactor = Compactor(topics, checkpoints, passes, offload, guard, clock.message, effort)
     checksums = SegmentChecksums(checkpoints, offload)
-    return Upkeep(topics, guard, compacting, checksums, clock.message, settings.storage.retention_check_ms)
+    return PartitionMaintenance(topics, guard, compactor, checksums, clock.message, settings.storage.retention_check_ms)
 
 
 def _open_catalogue(tables: Tables, passes: Passes) -> Catalogue:
     table = tables.open("catalogue", Definition)
-    return Catalogue(table, lambda number: number <= passes.durable, table.was_cut)
+    return Catalogue(table, lambda number: number <= passes.durable, table.was_truncated)
 
 
 def open_groups(
@@ -160,18 +162,18 @@ def open_groups(
     topics: Topics,
     passes: Passes,
     clock: Clock,
-    chance: random.Random,
-    transactions: TransactionRegistry,
-) -> GroupRegistry:
-    divisible = DivisibleTopics(topics)
+    rng: random.Random,
+    transactions: TransactionCoordinator,
+) -> GroupCoordinator:
+    divisible = AssignableTopics(topics)
     catalogue.watch("topic", lambda id, definition: divisible.changed())
-    groups = GroupRegistry(
+    groups = GroupCoordinator(
         GroupStore(catalogue),
         cursors,
         passes,
         clock,
         divisible,
-        lambda: new_id(chance),
+        lambda: new_id(rng),
         settings.kafka.group_initial_rebalance_delay_ms,
         _CURSOR_RETENTION_MS,
         transactions.drop_cursors,
@@ -188,11 +190,11 @@ def open_transactions(
     cursors: Cursors,
     passes: Passes,
     clock: Clock,
-) -> TransactionRegistry:
+) -> TransactionCoordinator:
     floor = max((known.producer_id for known in table.values()), default=-1) + 1
     now_ms = clock.message.now_ms
-    marking = Marking(topics.streams, topics.find_stream, cluster.leader_epoch, cursors, passes, now_ms)
-    return TransactionRegistry(table, ProducerIds(facts, floor), marking, cursors, passes, clock)
+    marker_writer = MarkerWriter(topics.streams, topics.find_stream, cluster.leader_epoch, cursors, passes, now_ms)
+    return TransactionCoordinator(table, ProducerIds(facts, floor), marker_writer, cursors, passes, clock)
 
 
 def _make_folders(files: Files) -> None:
@@ -201,19 +203,19 @@ def _make_folders(files: Files) -> None:
     files.sync_folder("")
 
 
-def _open_damages(metrics: Metrics) -> Damages:
-    damages = Damages()
+def _open_damages(metrics: Metrics) -> DamageReports:
+    damages = DamageReports()
     help = "Places of stored files that were found damaged when they were read, since the start."
     metrics.gauge_from("damaged_places", help, lambda: len(damages))
     return damages
 
 
-def _open_guard(settings: Settings, files: Files, clock: Clock) -> SpaceGuard:
+def _open_guard(settings: Settings, files: Files, clock: Clock) -> DiskSpaceGuard:
     storage = settings.storage
-    return SpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
+    return DiskSpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
 
 
-def _open_shared(
+def _open_commit_log(
     settings: Settings,
     files: Files,
     passes: Passes,
@@ -225,11 +227,11 @@ def _open_shared(
     gate: WriteGate,
     queues: OpenQueues,
     tables: Tables,
-    chance: random.Random,
+    rng: random.Random,
     metrics: Metrics,
-) -> SharedLog | None:
+) -> CommitLogService | None:
     """What is given up in the shared log is told of beside what queues give up."""
-    return open_shared_log(
+    return open_commit_log_service(
         settings,
         files,
         passes,
@@ -242,7 +244,7 @@ def _open_shared(
         queues.parts.failures,
         queues.ledger,
         tables,
-        partial(new_id, chance),
+        partial(new_id, rng),
         metrics.counter("passed_over_messages", "Messages that were too old when a RocketMQ client came to them.").add,
     )
 
@@ -257,8 +259,8 @@ def _open_broker(
     appender: PartitionAppender,
     catalogue: Catalogue,
     clock: Clock,
-    groups: GroupRegistry,
-    transactions: TransactionRegistry,
+    groups: GroupCoordinator,
+    transactions: TransactionCoordinator,
     offload: Offload,
     queues: OpenQueues,
 ) -> Broker:
@@ -271,11 +273,11 @@ def _open_broker(
         gate,
         appender,
         Quotas(catalogue, clock.liveness.now_ms),
-        Credentials(catalogue),
-        Membership(groups, cursors, access, lambda: gate.is_running),
-        Transacting(transactions, access, lambda: gate.is_running),
+        ScramCredentials(catalogue),
+        GroupApi(groups, cursors, access, lambda: gate.is_running),
+        TransactionApi(transactions, access, lambda: gate.is_running),
         offload,
-        Queueing(queues.parts, access, gate),
+        QueueApi(queues.parts, access, gate),
     )
 
 
@@ -285,7 +287,7 @@ def open_core(
     passes: Passes,
     clock: Clock,
     offload: Offload,
-    chance: random.Random,
+    rng: random.Random,
     metrics: Metrics,
 ) -> Core:
     """Open everything that is stored. It may be used when the passes are settled."""
@@ -296,31 +298,29 @@ def open_core(
     catalogue = _open_catalogue(tables, passes)
     cursors = Cursors(tables.open("cursors", Cursor), clock.message)
     facts = tables.open("cluster", _FACT)
-    cluster = Cluster(facts, Node(settings.node_id), chance.randbytes)
+    cluster = Cluster(facts, Node(settings.node_id), rng.randbytes)
     started = cluster.start()
-    access = Access(catalogue, chance.randbytes)
+    access = Access(catalogue, rng.randbytes)
     store = PartitionStore(files, passes, checkpoints, now_ms)
     damages = _open_damages(metrics)
-    topics = Topics(catalogue, store, passes, settings, now_ms, partial(new_id, chance), damages)
+    topics = Topics(catalogue, store, passes, settings, now_ms, partial(new_id, rng), damages)
     topics.on_deleted(cursors.delete_topic)
     topics.open()
     cursors.delete_strays({topic.id for topic in topics})
-    queues = open_queues(
-        settings, files, passes, clock, catalogue, checkpoints, topics, chance, metrics, offload, damages
-    )
+    queues = open_queues(settings, files, passes, clock, catalogue, checkpoints, topics, rng, metrics, offload, damages)
     guard = _open_guard(settings, files, clock)
     gate = _open_gate(settings, files, guard, passes, clock, metrics)
     appender = _open_appender(settings, gate, cluster, clock)
-    upkeep = open_upkeep(settings, topics, checkpoints, passes, offload, guard, clock)
+    maintenance = open_maintenance(settings, topics, checkpoints, passes, offload, guard, clock)
     kept = tables.open("transactions", Transaction)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
-    groups = open_groups(settings, catalogue, cursors, topics, passes, clock, chance, transactions)
-    logins = Logins(access, offload, chance.randbytes)
-    shared_log = _open_shared(
-        settings, files, passes, clock, offload, catalogue, topics, access, gate, queues, tables, chance, metrics
+    groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
+    authenticator = Authenticator(access, offload, rng.randbytes)
+    commit_log_service = _open_commit_log(
+        settings, files, passes, clock, offload, catalogue, topics, access, gate, queues, tables, rng, metrics
     )
-    if shared_log is not None:
-        shared_log.tell_damage(damages)
+    if commit_log_service is not None:
+        commit_log_service.report_damage(damages)
     queues.parts.failures.add_source(queues.letters)  # last: it owns what no other layout owns
     broker = _open_broker(
         settings,
@@ -343,12 +343,12 @@ def open_core(
         cluster,
         gate,
         appender,
-        upkeep,
+        maintenance,
         groups,
         transactions,
         queues,
-        logins,
-        shared_log,
+        authenticator,
+        commit_log_service,
         tables,
         started,
     )

@@ -11,34 +11,42 @@ from uuid import UUID
 
 from trimq.clock import Clock
 from trimq.config import Settings
-from trimq.core.api.queues import QueueingParts
-from trimq.core.failures.ledger import Failures, LetterSource
-from trimq.core.failures.ledger_log import FailureLedger
+from trimq.core.api.queues import QueueApiServices
+from trimq.core.failures.ledger import FailedMessageLedger, LetterSource
+from trimq.core.failures.ledger_log import LedgerLog
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.namespaces import Namespaces
 from trimq.core.partitions.topics import Topics
-from trimq.core.queues.dead_letter_publisher import Burying
-from trimq.core.queues.delayed_exchange import Delays
-from trimq.core.queues.dispatcher import Pump
-from trimq.core.queues.maintenance import QueueUpkeep
+from trimq.core.queues.dead_letter_publisher import DeadLetterPublisher
+from trimq.core.queues.delayed_exchange import DelayedMessageStore
+from trimq.core.queues.dispatcher import Dispatcher
+from trimq.core.queues.maintenance import QueueMaintenance
 from trimq.core.queues.policies import Policies
-from trimq.core.queues.publisher import Publishing
-from trimq.core.queues.queue import Around
-from trimq.core.queues.queue_timers import DELIVERY_TIMEOUT, HEAD_EXPIRY, HELD, LETTERS, QUEUE_EXPIRY, RETRY, Alarms
-from trimq.core.queues.registry import Queues
+from trimq.core.queues.publisher import Publisher
+from trimq.core.queues.queue import QueueServices
+from trimq.core.queues.queue_timers import (
+    DEAD_LETTER_RETRY,
+    DELAYED_REQUEUE,
+    DELIVERY_TIMEOUT,
+    HANDOFF_RETRY,
+    HEAD_EXPIRY,
+    QUEUE_EXPIRY,
+    QueueTimers,
+)
+from trimq.core.queues.registry import QueueRegistry
 from trimq.core.routing.exchanges import Exchanges
-from trimq.core.routing.router import Routing
+from trimq.core.routing.router import Router
 from trimq.metrics import Metrics
-from trimq.model import Home, TopicName
+from trimq.model import Layout, TopicName
 from trimq.offload import Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Passes
-from trimq.storage.guards.damages import Damages
+from trimq.storage.guards.damages import DamageReports
 from trimq.storage.io.files import Files
 from trimq.storage.queue_log.compaction import SegmentCompaction
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.segment import QueueSegment
-from trimq.storage.queue_log.shared_bodies import Blobs
+from trimq.storage.queue_log.shared_bodies import SharedBodyStore
 from trimq.storage.queue_log.store import ROOT, VOLATILE_ROOT, QueueStore
 
 QUEUE_ROOTS = (ROOT, VOLATILE_ROOT)
@@ -54,23 +62,23 @@ OTHER_LOGS = {_DELAYS_LOG: "(delayed messages)", _LEDGER_LOG: "(failures)"}
 
 @dataclass(slots=True)
 class OpenQueues:
-    parts: QueueingParts
-    upkeep: QueueUpkeep
-    ledger: FailureLedger
+    parts: QueueApiServices
+    maintenance: QueueMaintenance
+    ledger: LedgerLog
     letters: LetterSource
-    blobs: Blobs
+    blobs: SharedBodyStore
 
     def start(self) -> None:
-        self.upkeep.start()
+        self.maintenance.start()
 
     def stop(self) -> None:
-        self.upkeep.stop()
+        self.maintenance.stop()
 
     def close(self) -> None:
         """What was settled reaches the disk with the pass that this begins."""
         for log in self.parts.queues.logs():
             log.close()
-        for log in (*self.parts.delays.logs, *self.ledger.logs, *self.blobs.logs):
+        for log in (*self.parts.delayed_messages.logs, *self.ledger.logs, *self.blobs.logs):
             log.close()
 
 
@@ -82,31 +90,31 @@ def open_queues(
     catalogue: Catalogue,
     checkpoints: Checkpoints,
     topics: Topics,
-    chance: random.Random,
+    rng: random.Random,
     metrics: Metrics,
     offload: Offload,
-    damages: Damages,
+    damages: DamageReports,
 ) -> OpenQueues:
     now_ms = clock.message.now_ms
     segment_bytes, memory_bytes = settings.storage.queue_segment_bytes, settings.storage.queue_memory_bytes
     store = QueueStore(files, passes, checkpoints, segment_bytes, memory_bytes, damages)
-    queues = Queues(catalogue, store, passes, chance.randbytes, lambda: UUID(int=chance.getrandbits(128), version=4))
+    queues = QueueRegistry(catalogue, store, passes, rng.randbytes, lambda: UUID(int=rng.getrandbits(128), version=4))
     exchanges = Exchanges(catalogue, queues.is_durable)
-    routing = Routing(exchanges)
-    publishing = Publishing(routing, queues.find, store.blobs, settings.amqp.shared_body_bytes, now_ms)
+    router = Router(exchanges)
+    publisher = Publisher(router, queues.find, store.blobs, settings.amqp.shared_body_bytes, now_ms)
     ledger = _make_ledger(settings, store, now_ms)
-    failures = Failures(clock.message, metrics, ledger.keep, ledger.read, passes.afterwards)
-    burying = Burying(exchanges, routing, publishing, ledger, failures, clock.message)
-    publishing.overflowed = burying.give_up
-    pump = Pump(passes.soon)
-    alarms = Alarms(clock.message, lambda id, kind: _ring(queues, pump, id, kind))
-    queues.around = Around(
+    failures = FailedMessageLedger(clock.message, metrics, ledger.append_entry, ledger.read, passes.on_durable)
+    dead_letter_publisher = DeadLetterPublisher(exchanges, router, publisher, ledger, failures, clock.message)
+    publisher.on_overflow = dead_letter_publisher.give_up
+    dispatch = Dispatcher(passes.call_soon)
+    queue_timers = QueueTimers(clock.message, lambda id, kind: _on_queue_timer(queues, dispatch, id, kind))
+    queues.services = QueueServices(
         passes,
-        pump,
-        alarms,
+        dispatch,
+        queue_timers,
         now_ms,
-        burying.give_up,
-        burying.send_letters,
+        dead_letter_publisher.give_up,
+        dead_letter_publisher.send_dead_letters,
         queues.make_log,
         queues.delete,
         settings.amqp.consumer_timeout_ms,
@@ -114,48 +122,60 @@ def open_queues(
     )
     policies = Policies(catalogue, exchanges)
     queues.apply_policy = policies.apply
-    queues.gone = lambda queue: exchanges.unbind_queue(queue.namespace, queue.name)
+    queues.on_deleted = lambda queue: exchanges.unbind_queue(queue.namespace, queue.name)
     make_log = partial(store.make, _DELAYS_LOG, is_volatile=False)
-    delays = Delays(exchanges, publishing, passes, clock.message, _DELAYS, make_log, offload)
-    publishing.hold = delays.hold
-    _find_again(store, queues, exchanges, policies, delays, ledger)
-    _share_names(topics, queues)
-    namespaces = Namespaces(catalogue, partial(_empty, queues, exchanges, policies))
+    delayed_messages = DelayedMessageStore(exchanges, publisher, passes, clock.message, _DELAYS, make_log, offload)
+    publisher.delay_message = delayed_messages.delay_message
+    _recover(store, queues, exchanges, policies, delayed_messages, ledger)
+    _keep_names_unique(topics, queues)
+    namespaces = Namespaces(catalogue, partial(_delete_namespace_contents, queues, exchanges, policies))
     compact = partial(SegmentCompaction, files, passes, checkpoints, offload=offload)
-    upkeep = _make_upkeep(settings, compact, queues, delays, store.blobs, ledger, clock)
-    parts = QueueingParts(
-        exchanges, queues, publishing, failures, ledger, passes, delays, policies, namespaces, pump, offload
+    maintenance = _make_maintenance(settings, compact, queues, delayed_messages, store.blobs, ledger, clock)
+    parts = QueueApiServices(
+        exchanges,
+        queues,
+        publisher,
+        failures,
+        ledger,
+        passes,
+        delayed_messages,
+        policies,
+        namespaces,
+        dispatch,
+        offload,
     )
-    return OpenQueues(parts, upkeep, ledger, burying, store.blobs)
+    return OpenQueues(parts, maintenance, ledger, dead_letter_publisher, store.blobs)
 
 
-def _make_ledger(settings: Settings, store: QueueStore, now_ms: Callable[[], int]) -> FailureLedger:
+def _make_ledger(settings: Settings, store: QueueStore, now_ms: Callable[[], int]) -> LedgerLog:
     kept = settings.failures
-    return FailureLedger(
+    return LedgerLog(
         lambda: store.make(_LEDGER_LOG, is_volatile=False), now_ms, kept.retention_bytes, kept.retention_ms
     )
 
 
-def _make_upkeep(
+def _make_maintenance(
     settings: Settings,
     compact: Callable[[QueueLog, QueueSegment], SegmentCompaction],
-    queues: Queues,
-    delays: Delays,
-    blobs: Blobs,
-    ledger: FailureLedger,
+    queues: QueueRegistry,
+    delayed_messages: DelayedMessageStore,
+    blobs: SharedBodyStore,
+    ledger: LedgerLog,
     clock: Clock,
-) -> QueueUpkeep:
+) -> QueueMaintenance:
     interval_ms = settings.storage.retention_check_ms
-    return QueueUpkeep(compact, queues, lambda: [*delays.logs, *blobs.logs], ledger, clock.message, interval_ms)
+    return QueueMaintenance(
+        compact, queues, lambda: [*delayed_messages.logs, *blobs.logs], ledger, clock.message, interval_ms
+    )
 
 
-def _find_again(
+def _recover(
     store: QueueStore,
-    queues: Queues,
+    queues: QueueRegistry,
     exchanges: Exchanges,
     policies: Policies,
-    delays: Delays,
-    ledger: FailureLedger,
+    delayed_messages: DelayedMessageStore,
+    ledger: LedgerLog,
 ) -> None:
     """Everything that is on disk."""
     found = store.names()
@@ -163,12 +183,12 @@ def _find_again(
     exchanges.open()
     policies.apply_to_exchanges()
     policies.changed = queues.apply_policies
-    delays.open(store.recover(_DELAYS_LOG) if _DELAYS_LOG in found else None)
+    delayed_messages.open(store.recover(_DELAYS_LOG) if _DELAYS_LOG in found else None)
     ledger.open(store.recover(_LEDGER_LOG) if _LEDGER_LOG in found else None)
     store.sweep()  # they were the last
 
 
-def _empty(queues: Queues, exchanges: Exchanges, policies: Policies, namespace: str) -> None:
+def _delete_namespace_contents(queues: QueueRegistry, exchanges: Exchanges, policies: Policies, namespace: str) -> None:
     """A namespace goes, with everything in it."""
     for queue in queues:
         if queue.namespace == namespace:
@@ -178,29 +198,29 @@ def _empty(queues: Queues, exchanges: Exchanges, policies: Policies, namespace: 
         policies.delete(namespace, policy.name)
 
 
-def _ring(queues: Queues, pump: Pump, id: UUID, kind: int) -> None:
+def _on_queue_timer(queues: QueueRegistry, dispatch: Dispatcher, id: UUID, kind: int) -> None:
     queue = queues.find_by_id(id)
     if queue is None:
         return
-    if kind in (HEAD_EXPIRY, HELD, LETTERS):
-        pump.due(queue)
+    if kind in (HEAD_EXPIRY, HANDOFF_RETRY, DEAD_LETTER_RETRY):
+        dispatch.due(queue)
     elif kind == QUEUE_EXPIRY:
         queue.expire()
     elif kind == DELIVERY_TIMEOUT:
-        queue.time_out()
-    elif kind == RETRY:
-        queue.retry()
+        queue.requeue_overdue()
+    elif kind == DELAYED_REQUEUE:
+        queue.requeue_delayed()
 
 
-def _share_names(topics: Topics, queues: Queues) -> None:
+def _keep_names_unique(topics: Topics, queues: QueueRegistry) -> None:
     """A name is unique in its namespace, whatever it is the name of."""
 
-    def of_topic(name: TopicName) -> Home | None:
+    def of_topic(name: TopicName) -> Layout | None:
         found = topics.find(name)
-        return topics.shared_home(name) if found is None else found.home
+        return topics.commit_log_home(name) if found is None else found.home
 
-    def of_queue(name: TopicName) -> Home | None:
-        return None if queues.find(*name) is None else Home.QUEUE_LOG
+    def of_queue(name: TopicName) -> Layout | None:
+        return None if queues.find(*name) is None else Layout.QUEUE_LOG
 
     queues.other_home = of_topic
     topics.other_home = of_queue

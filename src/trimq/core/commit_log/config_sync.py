@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from trimq.core.commit_log import groups as shared_groups
 from trimq.core.commit_log import topics as shared_topics
-from trimq.core.commit_log.topics import SharedTopics
+from trimq.core.commit_log.topics import CommitLogTopics
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.catalogue import Definition as Stored
 from trimq.core.metadata.cursors import Cursors
-from trimq.storage.commit_log.config_files import CommitConfig
+from trimq.storage.commit_log.config_files import ConfigFiles
 from trimq.storage.group_commit.passes import Passes, Ticket
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _KIND, _KEY = "shared-log", "owned"
 
 
-class Changes(NamedTuple):
+class ConfigChanges(NamedTuple):
     """What is no longer as it was when this was last asked."""
 
     topics: bool
@@ -28,9 +28,9 @@ class Changes(NamedTuple):
     cursors: bool
 
 
-class SharedConfig:
+class ConfigSync:
     def __init__(
-        self, files: CommitConfig, catalogue: Catalogue, topics: SharedTopics, cursors: Cursors, passes: Passes
+        self, files: ConfigFiles, catalogue: Catalogue, topics: CommitLogTopics, cursors: Cursors, passes: Passes
     ) -> None:
         self.files = files
         self._catalogue = catalogue
@@ -39,12 +39,12 @@ class SharedConfig:
         self._passes = passes
         self._changed = {shared_topics.KIND, shared_groups.KIND}
         self._seen: Ticket | None = None
-        self._is_told = False
+        self._cursors_reported = False
         catalogue.watch(shared_topics.KIND, self._note_topic)
         catalogue.watch(shared_groups.KIND, self._note_group)
 
     @property
-    def is_ours(self) -> bool:
+    def is_imported(self) -> bool:
         """Whether topics, groups and cursors are in our tables, and those alone count."""
         return self._catalogue.get(_KIND, _KEY) is not None
 
@@ -52,30 +52,30 @@ class SharedConfig:
         """The topics of which there are messages but no definition, and how many streams each has."""
         return self._topics.strays()
 
-    def become_ours(self) -> None:
+    def finish_import(self) -> None:
         """All that was to be read is in our tables; it is ours when that is on disk. What is defined nowhere goes."""
-        self._topics.settle_strays()
+        self._topics.drop_or_redefine_strays()
         if self._cursors.latest is None:
             self._catalogue.put(_KIND, _KEY, True, None)
         else:
-            self._passes.afterwards(self._cursors.latest, self._finish)
+            self._passes.on_durable(self._cursors.latest, self._finish)
 
     def _finish(self, ticket: Ticket) -> None:
         if ticket.refusal is None:
             self._catalogue.put(_KIND, _KEY, True, None)
 
-    def changes(self) -> Changes:
-        found = Changes(
+    def changes(self) -> ConfigChanges:
+        found = ConfigChanges(
             shared_topics.KIND in self._changed,
             shared_groups.KIND in self._changed,
-            not self._is_told or self._cursors.latest is not self._seen,
+            not self._cursors_reported or self._cursors.latest is not self._seen,
         )
-        self._changed, self._seen, self._is_told = set(), self._cursors.latest, True
+        self._changed, self._seen, self._cursors_reported = set(), self._cursors.latest, True
         return found
 
-    def forget_writing(self) -> None:
+    def mark_all_changed(self) -> None:
         """What was asked last could not be written: it has to be written still."""
-        self._changed, self._is_told = {shared_topics.KIND, shared_groups.KIND}, False
+        self._changed, self._cursors_reported = {shared_topics.KIND, shared_groups.KIND}, False
 
     def _note_topic(self, key: str, found: Stored | None) -> None:
         self._changed.add(shared_topics.KIND)

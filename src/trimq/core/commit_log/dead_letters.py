@@ -12,19 +12,25 @@ from uuid import UUID
 
 import msgspec
 
-from trimq.core.commit_log.stream import SharedStream
-from trimq.core.commit_log.topics import SharedDefinition, SharedTopic, SharedTopics
+from trimq.core.commit_log.stream import MessageQueue
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition, CommitLogTopics
 from trimq.core.failures.ledger import FailureEntry, Origin, Reason, from_record
-from trimq.core.failures.ledger_log import FailureLedger
+from trimq.core.failures.ledger_log import LedgerLog
 from trimq.errors import InvalidRecords, OffsetOutOfRange, UnknownStream
-from trimq.formats.rocketmq_unit.dead_letters import Letter, again_draft, is_letter_topic, read_letter, was_given_up
+from trimq.formats.rocketmq_unit.dead_letters import (
+    DeadLetter,
+    is_dead_letter_topic,
+    read_dead_letter,
+    resend_draft,
+    was_dead_lettered_by_broker,
+)
 from trimq.formats.rocketmq_unit.properties import TAGS, find_property, tags_code
 from trimq.formats.rocketmq_unit.records import from_record as unit_from_record
 from trimq.formats.rocketmq_unit.records import to_record
 from trimq.formats.rocketmq_unit.retries import RETRY_PREFIX
-from trimq.formats.rocketmq_unit.unit import Draft, Unit
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft
 from trimq.model import SYSTEM, Caller, Record, StreamId, TopicName
-from trimq.storage.commit_log.log import Placed
+from trimq.storage.commit_log.log import AppendedUnit
 from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 log = logging.getLogger(__name__)
@@ -40,44 +46,46 @@ GiveUp = Callable[[Caller, Record, Reason, Origin, int], Ticket]
 UnitAt = Callable[[int], Unit]
 
 
-class Place(NamedTuple):
-    """Of a letter: enough to tell it from another that came there after a crash had taken it. `again`: the topic that
-    it is sent to when it is sent again."""
+class DeadLetterPosition(NamedTuple):
+    """Of a letter: enough to tell it from another that came there after a crash had taken it. `resend_to`: the topic
+    that it is sent to when it is sent again."""
 
     topic: str
     offset: int
     position: int
     store_ms: int
-    again: str
+    resend_to: str
     again_queue: int
 
 
-class SharedFailures:
+class CommitLogDeadLetters:
     """`unit_at` gives the message at a position of the log. `give_up` puts an entry into `ledger`."""
 
-    def __init__(self, topics: SharedTopics, unit_at: UnitAt, give_up: GiveUp, ledger: FailureLedger) -> None:
+    def __init__(self, topics: CommitLogTopics, unit_at: UnitAt, give_up: GiveUp, ledger: LedgerLog) -> None:
         self._topics = topics
         self._unit_at = unit_at
         self._give_up = give_up
         self._ledger = ledger
 
-    def note(
+    def record_dead_letter(
         self,
         caller: Caller,
-        topic: SharedTopic,
-        placed: Placed,
-        draft: Draft | Unit,
+        topic: CommitLogTopic,
+        placed: AppendedUnit,
+        draft: UnitDraft | Unit,
         reason: Reason,
-        again: tuple[str, int] | None = None,
+        resend_to: tuple[str, int] | None = None,
     ) -> None:
-        """The message that was placed now in `topic` was given up. The entry is durable with it. `again`: the topic and
-        queue that it goes to when it is sent again, if it does not tell by itself."""
-        letter = read_letter(draft)
-        place = Place(topic.name.name, placed.queue_offset, placed.position, placed.store_ms, *(again or letter.again))
+        """The message that was placed now in `topic` was given up. The entry is durable with it. `resend_to`: the topic
+        and queue that it goes to when it is sent again, if it does not tell by itself."""
+        letter = read_dead_letter(draft)
+        place = DeadLetterPosition(
+            topic.name.name, placed.queue_offset, placed.position, placed.store_ms, *(resend_to or letter.resend_to)
+        )
         message = Record(None, timestamp_ms=draft.born_ms, extras={_PLACE: msgspec.msgpack.encode(place)})
         self._give_up(caller, message, reason, self._origin(topic, letter), letter.attempts)
 
-    def _origin(self, topic: SharedTopic, letter: Letter) -> Origin:
+    def _origin(self, topic: CommitLogTopic, letter: DeadLetter) -> Origin:
         name = TopicName(topic.name.namespace, letter.topic)
         origin = self._topics.find(name) or topic
         queue_id, offset = letter.queue_id, _UNKNOWN
@@ -89,7 +97,7 @@ class SharedFailures:
             pass  # it is kept no longer
         return Origin(name, StreamId(origin.id, queue_id), offset, letter.group)
 
-    def note_gone(self, caller: Caller, unit: Unit, topic: str, queue_id: int, reason: Reason) -> None:
+    def record_removed_message(self, caller: Caller, unit: Unit, topic: str, queue_id: int, reason: Reason) -> None:
         """The message is given up and its place goes: the entry has all of it. `topic` and `queue_id` are those that it
         was meant for."""
         name = TopicName(caller.namespace, topic)
@@ -102,32 +110,32 @@ class SharedFailures:
     # -- a source of the ledger
 
     def owns(self, entry: FailureEntry) -> bool:
-        return is_shared(entry)
+        return is_from_commit_log(entry)
 
     def find(self, entry: FailureEntry) -> FailureEntry | None:
         """The entry with the message itself. None: its letter is not there, or no more."""
-        if place_of(entry) is None:
+        if dead_letter_position(entry) is None:
             return entry
         unit = self._unit(entry)
         return None if unit is None else replace(entry, record=to_record(unit))
 
     def send_again(self, entry: FailureEntry) -> Ticket | None:
         """To where its entry says. None: the letter is not there."""
-        if place_of(entry) is None:
+        if dead_letter_position(entry) is None:
             return self._send_kept(entry)
         unit = self._unit(entry)
         if unit is None:
             return None
-        place = place_of(entry)
+        place = dead_letter_position(entry)
         assert place is not None, "it was found there"
-        name = TopicName(entry.origin.topic.namespace, place.again)
+        name = TopicName(entry.origin.topic.namespace, place.resend_to)
         topic = self._topics.find(name)
         if topic is None:
-            if not place.again.startswith(RETRY_PREFIX):
+            if not place.resend_to.startswith(RETRY_PREFIX):
                 self._topics.get(name)  # the refusal: only a group's own is made here
-            topic, _ = self._topics.create(SharedDefinition(name.namespace, name.name, 1, 1))
+            topic, _ = self._topics.create(CommitLogTopicDefinition(name.namespace, name.name, 1, 1))
         code = tags_code(find_property(unit.properties, TAGS) or "")
-        draft = again_draft(unit, (place.again, place.again_queue))
+        draft = resend_draft(unit, (place.resend_to, place.again_queue))
         ticket = topic.stream(place.again_queue).append(draft, code, unit.store_host).ticket
         return ticket if topic.creation is None else JointTicket([topic.creation, ticket])
 
@@ -137,12 +145,12 @@ class SharedFailures:
         stream = topic.stream(number)
         host = entry.record.extras.get(_STORE_HOST)
         assert isinstance(host, bytes), "it was noted with it"
-        draft = again_draft(unit_from_record(entry.record, topic.raw_name, number, host), (topic.name.name, number))
+        draft = resend_draft(unit_from_record(entry.record, topic.raw_name, number, host), (topic.name.name, number))
         code = tags_code(find_property(draft.properties, TAGS) or "")
         return stream.append(draft, code, host).ticket
 
     def _unit(self, entry: FailureEntry) -> Unit | None:
-        place = place_of(entry)
+        place = dead_letter_position(entry)
         topic = place and self._topics.find(TopicName(entry.origin.topic.namespace, place.topic))
         if place is None or topic is None:
             return None
@@ -156,7 +164,7 @@ class SharedFailures:
 
     def start(self) -> None:
         """The newest letters that have no entry get one. A ledger that is damaged keeps nobody from starting."""
-        letters = [topic for topic in self._topics if is_letter_topic(topic.name.name)]
+        letters = [topic for topic in self._topics if is_dead_letter_topic(topic.name.name)]
         streams = [(topic, stream) for topic in letters for stream in topic.streams()[:1] if _has_any(stream)]
         newest_ms = max((stream.unit(stream.readable_end - 1).store_ms for _, stream in streams), default=0)
         since_ms = newest_ms - _TORN_MS
@@ -169,49 +177,49 @@ class SharedFailures:
             return
         for topic, stream in streams:
             for unit in _newest(stream, since_ms):
-                if (unit.position, unit.store_ms) not in known and was_given_up(unit):
-                    reason = Reason.UNDECIDED if read_letter(unit).is_half else Reason.DELIVERY_LIMIT
-                    placed = Placed(unit.queue_offset, unit.position, unit.size, unit.store_ms, Ticket(0))
-                    self.note(SYSTEM, topic, placed, unit, reason)
+                if (unit.position, unit.store_ms) not in known and was_dead_lettered_by_broker(unit):
+                    reason = Reason.UNDECIDED if read_dead_letter(unit).is_half else Reason.DELIVERY_LIMIT
+                    placed = AppendedUnit(unit.queue_offset, unit.position, unit.size, unit.store_ms, Ticket(0))
+                    self.record_dead_letter(SYSTEM, topic, placed, unit, reason)
 
     def _known(self, since_ms: int) -> set[tuple[int, int]] | None:
         """Where the letters from this time on are that have an entry. None: the ledger has forgotten that."""
-        if not self._ledger.goes_back_to(since_ms):
+        if not self._ledger.covers_since(since_ms):
             return None
         entries = (from_record(record) for record in self._ledger.since(since_ms))
-        places = (place_of(entry) for entry in entries if isinstance(entry, FailureEntry))
+        places = (dead_letter_position(entry) for entry in entries if isinstance(entry, FailureEntry))
         return {(place.position, place.store_ms) for place in places if place is not None}
 
 
-class ClosedSharedLog:
+class ClosedCommitLog:
     """Source of the ledger while the shared log is not open: its letters cannot be read."""
 
     def owns(self, entry: FailureEntry) -> bool:
-        return is_shared(entry)
+        return is_from_commit_log(entry)
 
     def find(self, entry: FailureEntry) -> FailureEntry | None:
-        return entry if place_of(entry) is None else None
+        return entry if dead_letter_position(entry) is None else None
 
     def send_again(self, entry: FailureEntry) -> None:
         return None
 
 
-def is_shared(entry: FailureEntry) -> bool:
+def is_from_commit_log(entry: FailureEntry) -> bool:
     """Whether the message came out of the shared log."""
-    return place_of(entry) is not None or _STORE_HOST in entry.record.extras
+    return dead_letter_position(entry) is not None or _STORE_HOST in entry.record.extras
 
 
-def place_of(entry: FailureEntry) -> Place | None:
+def dead_letter_position(entry: FailureEntry) -> DeadLetterPosition | None:
     """Where the letter of an entry lies. None: the entry has the message itself."""
     packed = entry.record.extras.get(_PLACE)
-    return None if not isinstance(packed, bytes) else msgspec.msgpack.decode(packed, type=Place)
+    return None if not isinstance(packed, bytes) else msgspec.msgpack.decode(packed, type=DeadLetterPosition)
 
 
-def _has_any(stream: SharedStream) -> bool:
+def _has_any(stream: MessageQueue) -> bool:
     return stream.readable_end > stream.start
 
 
-def _newest(stream: SharedStream, since_ms: int) -> Iterator[Unit]:
+def _newest(stream: MessageQueue, since_ms: int) -> Iterator[Unit]:
     """The oldest of them first."""
     first = stream.readable_end
     while first > stream.start and stream.unit(first - 1).store_ms >= since_ms:

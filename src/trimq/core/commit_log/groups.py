@@ -17,7 +17,7 @@ KIND = "shared-group"
 _LONGEST_NAME = 255
 
 
-class SharedGroup(msgspec.Struct, frozen=True):
+class CommitLogGroup(msgspec.Struct, frozen=True):
     """`settings` are those that a front-end knows and keeps its word on."""
 
     name: str
@@ -30,28 +30,28 @@ class SharedGroup(msgspec.Struct, frozen=True):
     is_orderly: bool = False
 
 
-_ANY = SharedGroup("")
+_ANY = CommitLogGroup("")
 
 
-class SharedGroups:
+class CommitLogGroups:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._groups: dict[str, SharedGroup] = {}
+        self._groups: dict[str, CommitLogGroup] = {}
         for key, found in catalogue.all(KIND):
             self._changed(key, found)
         catalogue.watch(KIND, self._changed)
 
-    def __iter__(self) -> Iterator[SharedGroup]:
+    def __iter__(self) -> Iterator[CommitLogGroup]:
         return iter(self._groups.values())
 
-    def find(self, name: str) -> SharedGroup | None:
+    def find(self, name: str) -> CommitLogGroup | None:
         return self._groups.get(name)
 
     def retry_limit(self, name: str) -> int:
         """How often a message may come back to a group, be it known or not."""
         return self._groups.get(name, _ANY).retry_limit
 
-    def define(self, group: SharedGroup) -> Ticket:
+    def define(self, group: CommitLogGroup) -> Ticket:
         if not group.name:
             raise InvalidName(group.name, "a group has a name")
         if len(group.name) > _LONGEST_NAME:
@@ -69,4 +69,4 @@ class SharedGroups:
         if found is None:
             self._groups.pop(key, None)
         else:
-            self._groups[key] = msgspec.convert(found.value, SharedGroup)
+            self._groups[key] = msgspec.convert(found.value, CommitLogGroup)

@@ -11,7 +11,7 @@ from trimq.storage.group_commit.passes import Ticket
 KIND = "notes"
 
 
-class Notes:
+class KvConfig:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
 

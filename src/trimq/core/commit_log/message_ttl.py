@@ -9,19 +9,19 @@ from trimq.formats.rocketmq_unit.ttl import expiry_ms
 from trimq.formats.rocketmq_unit.unit import Unit
 
 
-class Freshness:
-    """`passed_over` is told of each message that is not given, each time."""
+class MessageTtl:
+    """`on_expired` is told of each message that is not given, each time."""
 
-    __slots__ = ("_now_ms", "_passed_over", "is_on")
+    __slots__ = ("_now_ms", "_on_expired", "is_on")
 
-    def __init__(self, now_ms: Callable[[], int], passed_over: Callable[[], None]) -> None:
+    def __init__(self, now_ms: Callable[[], int], on_expired: Callable[[], None]) -> None:
         self._now_ms = now_ms
-        self._passed_over = passed_over
+        self._on_expired = on_expired
         self.is_on = False
 
-    def is_over(self, unit: Unit) -> bool:
+    def has_expired(self, unit: Unit) -> bool:
         limit_ms = expiry_ms(unit.properties, unit.store_ms)
         if limit_ms is None or self._now_ms() < limit_ms:
             return False
-        self._passed_over()
+        self._on_expired()
         return True

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trimq.core.commit_log.dead_letters import SharedFailures
-from trimq.core.commit_log.topics import SharedDefinition, SharedTopic, SharedTopics
+from trimq.core.commit_log.dead_letters import CommitLogDeadLetters
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition, CommitLogTopics
 from trimq.core.failures.ledger import Reason
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.write_gate import WriteGate
 from trimq.formats.rocketmq_unit.properties import TAGS, UNIQUE_KEY, find_property, tags_code
-from trimq.formats.rocketmq_unit.retries import dead_draft, dead_letter_topic, returned_draft, returned_topic
+from trimq.formats.rocketmq_unit.retries import dead_letter_draft, dead_letter_topic, pop_retry_topic, retry_draft
 from trimq.formats.rocketmq_unit.ttl import expiry_ms
-from trimq.formats.rocketmq_unit.unit import Draft, Unit
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft
 from trimq.model import SYSTEM, TopicName
-from trimq.storage.commit_log.log import Placed
+from trimq.storage.commit_log.log import AppendedUnit
 from trimq.storage.group_commit.passes import Ticket
 
 FindKey = Callable[[str, str, int, int], Iterable[Unit]]
@@ -25,16 +25,16 @@ FindKey = Callable[[str, str, int, int], Iterable[Unit]]
 _FOR_EVER_MS = 2**62
 
 
-class OwnTopics:
+class RetryTopics:
     """`store_host` is what messages say of where they are."""
 
     def __init__(
         self,
-        topics: SharedTopics,
+        topics: CommitLogTopics,
         gate: WriteGate,
         find_key: FindKey,
         store_host: Callable[[], bytes],
-        failures: SharedFailures,
+        failures: CommitLogDeadLetters,
     ) -> None:
         self._topics = topics
         self._gate = gate
@@ -42,75 +42,77 @@ class OwnTopics:
         self._store_host = store_host
         self._failures = failures
 
-    def find_returned(self, group: str, topic: SharedTopic) -> SharedTopic | None:
-        return self._topics.find(TopicName(topic.name.namespace, returned_topic(group, topic.name.name)))
+    def find_retry_topic(self, group: str, topic: CommitLogTopic) -> CommitLogTopic | None:
+        return self._topics.find(TopicName(topic.name.namespace, pop_retry_topic(group, topic.name.name)))
 
-    def make_returned(self, group: str, topic: SharedTopic) -> SharedTopic:
+    def make_retry_topic(self, group: str, topic: CommitLogTopic) -> CommitLogTopic:
         """Where messages that the group took out of `topic` come back; what comes back again stays in the same."""
         return self._make(topic.name.namespace, _returned_name(group, topic))
 
-    def make_dead(self, group: str, topic: SharedTopic) -> SharedTopic:
+    def make_dead_letter_topic(self, group: str, topic: CommitLogTopic) -> CommitLogTopic:
         return self._make(topic.name.namespace, dead_letter_topic(group))
 
-    def append_returned(self, own: SharedTopic, group: str, unit: Unit, taken_ms: int) -> Ticket:
-        """A message comes back. `own` is what `make_returned` gave."""
-        draft = returned_draft(unit, own.raw_name, group, taken_ms)
+    def append_retry(self, own: CommitLogTopic, group: str, unit: Unit, pop_time_ms: int) -> Ticket:
+        """A message comes back. `own` is what `make_retry_topic` gave."""
+        draft = retry_draft(unit, own.raw_name, group, pop_time_ms)
         if expiry_ms(draft.properties, 0) is not None:
-            self._topics.let_expire(own)
+            self._topics.enable_ttl(own)
         return self._append(own, draft).ticket
 
-    def has_stored(self, group: str, topic: SharedTopic, unit: Unit, taken_ms: int, is_dead: bool) -> bool:
+    def was_already_stored(
+        self, group: str, topic: CommitLogTopic, unit: Unit, pop_time_ms: int, is_dead: bool
+    ) -> bool:
         """Whether a run before this one has brought it back, or given it up, and ended before it said so: that happens
         once."""
         unique = find_property(unit.properties, UNIQUE_KEY)
         name = dead_letter_topic(group) if is_dead else _returned_name(group, topic)
         if unique is None or self._topics.find(TopicName(topic.name.namespace, name)) is None:
             return False
-        found = self._find_key(name, unique, taken_ms, _FOR_EVER_MS)
+        found = self._find_key(name, unique, pop_time_ms, _FOR_EVER_MS)
         return any(each.reconsume_times == unit.reconsume_times + 1 for each in found)
 
-    def append_dead(
-        self, own: SharedTopic, group: str, topic: SharedTopic, unit: Unit, reason: Reason, is_ordered: bool
+    def append_dead_letter(
+        self, own: CommitLogTopic, group: str, topic: CommitLogTopic, unit: Unit, reason: Reason, is_ordered: bool
     ) -> Ticket:
-        """`own` is what `make_dead` gave, `topic` the one that the group reads, or that of what came back of it, which
-        nobody reads in order."""
-        asked_for = topic.name.name.removeprefix(returned_topic(group, ""))
-        draft = dead_draft(unit, own.raw_name, asked_for)
+        """`own` is what `make_dead_letter_topic` gave, `topic` the one that the group reads, or that of what came back
+        of it, which nobody reads in order."""
+        asked_for = topic.name.name.removeprefix(pop_retry_topic(group, ""))
+        draft = dead_letter_draft(unit, own.raw_name, asked_for)
         placed = self._append(own, draft)
-        again = (asked_for, unit.queue_id) if is_ordered else (returned_topic(group, asked_for), 0)
-        self._failures.note(SYSTEM, own, placed, draft, reason, again)
+        again = (asked_for, unit.queue_id) if is_ordered else (pop_retry_topic(group, asked_for), 0)
+        self._failures.record_dead_letter(SYSTEM, own, placed, draft, reason, again)
         return placed.ticket
 
-    def _make(self, namespace: str, name: str) -> SharedTopic:
+    def _make(self, namespace: str, name: str) -> CommitLogTopic:
         found = self._topics.find(TopicName(namespace, name))
         if found is None:
-            found, _ = self._topics.create(SharedDefinition(namespace, name, 1, 1))
+            found, _ = self._topics.create(CommitLogTopicDefinition(namespace, name, 1, 1))
         return found
 
-    def _append(self, topic: SharedTopic, draft: Draft) -> Placed:
+    def _append(self, topic: CommitLogTopic, draft: UnitDraft) -> AppendedUnit:
         assert topic.creation is None, "whoever appends has waited until the topic is made"
         self._gate.require_writable()
         code = tags_code(find_property(draft.properties, TAGS) or "")
         return topic.stream(0).append(draft, code, self._store_host())
 
 
-def _returned_name(group: str, topic: SharedTopic) -> str:
+def _returned_name(group: str, topic: CommitLogTopic) -> str:
     name = topic.name.name
-    return name if name.startswith(returned_topic(group, "")) else returned_topic(group, name)
+    return name if name.startswith(pop_retry_topic(group, "")) else pop_retry_topic(group, name)
 
 
-def returned_topics(topics: SharedTopics, cursors: Cursors, topic: SharedTopic) -> list[SharedTopic]:
+def find_retry_topics(topics: CommitLogTopics, cursors: Cursors, topic: CommitLogTopic) -> list[CommitLogTopic]:
     """Where messages of `topic` wait that came back, of every group that has read it. By its name alone such a topic
     could be that of another group and topic."""
     found = []
     for group in cursors.groups():
-        own = topics.find(TopicName(topic.name.namespace, returned_topic(group, topic.name.name)))
+        own = topics.find(TopicName(topic.name.namespace, pop_retry_topic(group, topic.name.name)))
         if own is not None and any(stream.topic == topic.id for stream in cursors.all(group)):
             found.append(own)
     return found
 
 
-def oldest_dead_letter(topics: SharedTopics, since_ms: int) -> int | None:
+def oldest_dead_letter(topics: CommitLogTopics, since_ms: int) -> int | None:
     """Where the first dead letter of any group stands in the log that was stored since then. None: there is none."""
     positions = []
     for topic in topics:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from trimq.core.commit_log.message_ttl import Freshness
+from trimq.core.commit_log.message_ttl import MessageTtl
 from trimq.core.scheduling.waiters import Waiters, Watch
 from trimq.errors import ColdRead, OffsetOutOfRange
-from trimq.formats.rocketmq_unit.batch_encoder import Lane
+from trimq.formats.rocketmq_unit.batch_encoder import QueueTarget
 from trimq.formats.rocketmq_unit.records import to_record
-from trimq.formats.rocketmq_unit.unit import Draft, Unit, read_unit
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft, read_unit
 from trimq.model import Buffer, Record, StreamId
 from trimq.storage.commit_log.consume_queue import ENTRY
-from trimq.storage.commit_log.log import Placed, PlacedRun, Span
+from trimq.storage.commit_log.log import AppendedUnit, AppendedUnits, Span
 from trimq.storage.commit_log.lookup import find_time
 from trimq.storage.commit_log.store import CommitStore
 from trimq.storage.io.page_cache import warm_spans
@@ -23,14 +23,14 @@ from trimq.storage.io.page_cache import warm_spans
 # How many messages `records` looks up at a time.
 _RECORDS_AT_ONCE = 100
 
-Appended = Placed
-AppendedRun = PlacedRun
+Appended = AppendedUnit
+AppendedBatch = AppendedUnits
 
 Wants = Callable[[int], bool]
 """Whether a reader wants messages with this code, before it has seen them."""
 
 
-class Interest(NamedTuple):
+class MessageFilter(NamedTuple):
     """What a reader wants: by the code of a message first, and then, for it costs more, by its properties. None:
     whatever they are."""
 
@@ -38,7 +38,7 @@ class Interest(NamedTuple):
     properties: Callable[[bytes], bool] | None = None
 
 
-class Entry(NamedTuple):
+class QueueEntry(NamedTuple):
     """A message that was not looked at yet."""
 
     offset: int
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     code: int
 
 
-class Fetched(NamedTuple):
+class QueueReadResult(NamedTuple):
     """Messages as they stand in the log, and where to go on: behind the last that was looked at."""
 
     parts: list[Buffer]
@@ -55,26 +55,26 @@ class Fetched(NamedTuple):
     next_offset: int
 
 
-_EVERYTHING = Interest()
+_EVERYTHING = MessageFilter()
 
 # What a reader gets at a time, or a filter looks at.
 _WARMED_ENTRIES = 800
 
 
-class SharedStream:
+class MessageQueue:
     """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
 
     is_gone = False
     """Whether its topic was deleted: it grows no more."""
 
-    def __init__(self, id: StreamId, store: CommitStore, topic: str, freshness: Freshness) -> None:
+    def __init__(self, id: StreamId, store: CommitStore, topic: str, ttl: MessageTtl) -> None:
         self.id = id
         self._store = store
-        self._freshness = freshness
+        self._ttl = ttl
         self.queue = store.queue(topic, id.number)
-        self.queue.settled = self._settled
+        self.queue.on_durable_end = self._settled
         self._waiters: Waiters | None = None
-        self._lane: Lane | None = None
+        self._lane: QueueTarget | None = None
         self._warm = range(0)
 
     @property
@@ -90,11 +90,11 @@ class SharedStream:
         """With one replica, what is durable here may be read."""
         return self.queue.durable_end
 
-    def append(self, draft: Draft, code: int, store_host: bytes) -> Placed:
+    def append(self, draft: UnitDraft, code: int, store_host: bytes) -> AppendedUnit:
         return self._store.append(self.queue, draft, code, store_host)
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> QueueTarget:
         """What all messages share that are appended to it, for those that are appended together."""
         if self._lane is None:
             self._lane = self._store.lane(self.queue)
@@ -106,16 +106,16 @@ class SharedStream:
         max_count: int,
         max_bytes: int,
         max_scanned: int,
-        interest: Interest | None = None,
-        with_old: bool = False,
-    ) -> Fetched:
+        message_filter: MessageFilter | None = None,
+        include_expired: bool = False,
+    ) -> QueueReadResult:
         """Messages from `offset` on that are wanted, and not too old unless they are asked for: one at least if there
         is any among those that are looked at, even if it is larger than `max_bytes`."""
         end = self.readable_end
         if not self.start <= offset <= end:
             raise OffsetOutOfRange(offset, self.start, end)
-        wants, accepts = interest or _EVERYTHING
-        all_fresh = with_old or not self._freshness.is_on
+        wants, accepts = message_filter or _EVERYTHING
+        all_fresh = include_expired or not self._ttl.is_on
         if all_fresh and wants is None and accepts is None:
             return self._read_all(offset, min(end, offset + max_count), max_bytes)
         found = _Collected()
@@ -125,7 +125,7 @@ class SharedStream:
                 if (
                     (wants is None or wants(code))
                     and (accepts is None or accepts(self._properties(position, size)))
-                    and (all_fresh or not self._freshness.is_over(self._unit(position, size)))
+                    and (all_fresh or not self._ttl.has_expired(self._unit(position, size)))
                 ):
                     if found.places and (len(found.places) >= max_count or found.size + size > max_bytes):
                         return self._fetched(found.places, offset)
@@ -149,7 +149,7 @@ class SharedStream:
         self._warm = range(offset, offset + found)
         return None
 
-    def _read_all(self, offset: int, stop: int, max_bytes: int) -> Fetched:
+    def _read_all(self, offset: int, stop: int, max_bytes: int) -> QueueReadResult:
         """As `read`, for who wants whatever is there."""
         places: list[Span] = []
         while offset < stop:
@@ -161,16 +161,16 @@ class SharedStream:
                 offset += 1
         return self._fetched(places, offset)
 
-    def _fetched(self, places: list[Span], next_offset: int) -> Fetched:
-        return Fetched(self._store.log.gather(places) if places else [], len(places), next_offset)
+    def _fetched(self, places: list[Span], next_offset: int) -> QueueReadResult:
+        return QueueReadResult(self._store.log.gather(places) if places else [], len(places), next_offset)
 
-    def entries(self, offset: int, count: int) -> Iterator[Entry]:
+    def entries(self, offset: int, count: int) -> Iterator[QueueEntry]:
         """Up to `count` readable messages from `offset` on."""
         offset = max(offset, self.start)
         stop = min(self.readable_end, offset + count)
         while offset < stop:
             for position, size, code in ENTRY.iter_unpack(self.queue.entries(offset, stop - offset)):
-                yield Entry(offset, position, size, code)
+                yield QueueEntry(offset, position, size, code)
                 offset += 1
 
     def codes(self, offset: int) -> Iterator[tuple[int, int]]:
@@ -181,24 +181,26 @@ class SharedStream:
                 yield entry.offset, entry.code
                 offset = entry.offset + 1
 
-    def has_wanted(self, offset: int, interest: Interest) -> bool:
+    def has_match(self, offset: int, message_filter: MessageFilter) -> bool:
         """Whether any message from `offset` on is wanted."""
-        return any(self.is_wanted(entry, interest) for entry in self.entries(offset, self.readable_end - offset))
+        return any(
+            self.matches_filter(entry, message_filter) for entry in self.entries(offset, self.readable_end - offset)
+        )
 
-    def is_wanted(self, entry: Entry, interest: Interest | None) -> bool:
+    def matches_filter(self, entry: QueueEntry, message_filter: MessageFilter | None) -> bool:
         """Whether it is, and is not too old."""
-        wants, accepts = interest or _EVERYTHING
+        wants, accepts = message_filter or _EVERYTHING
         if wants is not None and not wants(entry.code):
             return False
         if accepts is not None and not accepts(self._properties(entry.position, entry.size)):
             return False
-        return not (self._freshness.is_on and self._freshness.is_over(self._unit(entry.position, entry.size)))
+        return not (self._ttl.is_on and self._ttl.has_expired(self._unit(entry.position, entry.size)))
 
-    def view(self, entry: Entry) -> memoryview:
+    def view(self, entry: QueueEntry) -> memoryview:
         """A message as it stands in the log."""
         return self._store.log.view(entry.position, entry.size)
 
-    def views(self, entries: Sequence[Entry]) -> list[memoryview]:
+    def views(self, entries: Sequence[QueueEntry]) -> list[memoryview]:
         """As `view`, of each."""
         places = [(position, size) for _, position, size, _ in entries]
         if len(places) < 2 or sorted(places) != places:
@@ -227,7 +229,7 @@ class SharedStream:
         """The readable records from `offset` on, whoever they were meant for."""
         offset = max(offset, self.start)
         while offset < self.readable_end:
-            found = self.read(offset, _RECORDS_AT_ONCE, 1 << 20, _RECORDS_AT_ONCE, with_old=True)
+            found = self.read(offset, _RECORDS_AT_ONCE, 1 << 20, _RECORDS_AT_ONCE, include_expired=True)
             for part in found.parts:
                 at = 0
                 while at < len(part):
@@ -248,7 +250,7 @@ class SharedStream:
             self._waiters = Waiters()
         return self._waiters.watch(callback)
 
-    def go(self) -> None:
+    def mark_deleted(self) -> None:
         """Its topic is deleted: nobody waits in vain."""
         self.is_gone = True
         self._settled()

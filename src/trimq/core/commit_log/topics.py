@@ -10,8 +10,8 @@ from uuid import UUID
 
 import msgspec
 
-from trimq.core.commit_log.message_ttl import Freshness
-from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.message_ttl import MessageTtl
+from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.catalogue import Definition as Stored
 from trimq.core.security.access import Resource, ResourceKind
@@ -26,8 +26,8 @@ from trimq.errors import (
     UnknownStream,
     UnknownTopic,
 )
-from trimq.formats.rocketmq_unit.dead_letters import is_letter_topic
-from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
+from trimq.formats.rocketmq_unit.dead_letters import is_dead_letter_topic
+from trimq.model import DEFAULT_NAMESPACE, Layout, StreamId, TopicName
 from trimq.storage.commit_log.store import CommitStore
 from trimq.storage.group_commit.passes import Passes, Ticket
 
@@ -40,7 +40,7 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 READABLE, WRITABLE, INHERITABLE = 4, 2, 1
 
 
-class SharedDefinition(msgspec.Struct, frozen=True):
+class CommitLogTopicDefinition(msgspec.Struct, frozen=True):
     """A topic as it is kept in the catalogue. Producers choose among `write_streams`, consumers among `read_streams`:
     the two differ while a topic grows or shrinks."""
 
@@ -57,11 +57,11 @@ class SharedDefinition(msgspec.Struct, frozen=True):
     """Whether it has ever had a message that is of use for a time only."""
 
 
-class SharedTopic:
+class CommitLogTopic:
     """One topic and the streams that were used of it."""
 
     def __init__(
-        self, id: UUID, definition: SharedDefinition, version: int, store: CommitStore, freshness: Freshness
+        self, id: UUID, definition: CommitLogTopicDefinition, version: int, store: CommitStore, ttl: MessageTtl
     ) -> None:
         self.id = id
         self.name = TopicName(definition.namespace, definition.name)
@@ -73,23 +73,23 @@ class SharedTopic:
         """Until it is durable that there is this topic: whatever is stored in it before would be nobody's if it were
         refused."""
         self._store = store
-        self._freshness = freshness
-        self._freshness.is_on = definition.may_expire
-        self._streams: dict[int, SharedStream] = {}
+        self._ttl = ttl
+        self._ttl.is_on = definition.may_expire
+        self._streams: dict[int, MessageQueue] = {}
 
-    def change(self, definition: SharedDefinition, version: int) -> None:
+    def change(self, definition: CommitLogTopicDefinition, version: int) -> None:
         self.definition, self.version = definition, version
-        self._freshness.is_on = definition.may_expire
+        self._ttl.is_on = definition.may_expire
 
-    def stream(self, number: int) -> SharedStream:
+    def stream(self, number: int) -> MessageQueue:
         found = self._streams.get(number)
         if found is not None:
             return found
         if not 0 <= number < max(self.definition.read_streams, self.definition.write_streams):
             raise UnknownStream(str(self.name), number)
-        return self.kept_stream(number)
+        return self.stream_or_retired(number)
 
-    def kept_stream(self, number: int) -> SharedStream:
+    def stream_or_retired(self, number: int) -> MessageQueue:
         """Also one that the topic has no longer: what was meant for it when it was there is kept in it."""
         found = self._streams.get(number)
         if found is None:
@@ -98,44 +98,44 @@ class SharedTopic:
             found = self._streams[number] = self._make_stream(number)
         return found
 
-    def _make_stream(self, number: int) -> SharedStream:
-        return SharedStream(StreamId(self.id, number), self._store, self.name.name, self._freshness)
+    def _make_stream(self, number: int) -> MessageQueue:
+        return MessageQueue(StreamId(self.id, number), self._store, self.name.name, self._ttl)
 
-    def go(self) -> None:
+    def mark_deleted(self) -> None:
         """It is deleted."""
         for stream in list(self._streams.values()):
-            stream.go()
+            stream.mark_deleted()
 
-    def streams(self) -> list[SharedStream]:
+    def streams(self) -> list[MessageQueue]:
         count = max(self.definition.read_streams, self.definition.write_streams)
         return [self.stream(number) for number in range(count)]
 
 
-class SharedTopics:
+class CommitLogTopics:
     def __init__(
         self,
         catalogue: Catalogue,
         store: CommitStore,
         passes: Passes,
-        find_elsewhere: Callable[[TopicName], Home | None],
+        find_in_other_layouts: Callable[[TopicName], Layout | None],
         now_ms: Callable[[], int],
         new_id: Callable[[], UUID],
         name_length: int,
         stream_limit: int,
-        passed_over: Callable[[], None],
+        on_expired: Callable[[], None],
     ) -> None:
-        self._passed_over = passed_over
+        self._on_expired = on_expired
         self._catalogue = catalogue
         self._store = store
         self._passes = passes
-        self._find_elsewhere = find_elsewhere
+        self._find_in_other_layouts = find_in_other_layouts
         self._now_ms = now_ms
         self._new_id = new_id
         self._name_length = name_length
         self._stream_limit = stream_limit
-        self._by_name: dict[TopicName, SharedTopic] = {}
-        self._by_id: dict[UUID, SharedTopic] = {}
-        self._leaving: set[TopicName] = set()
+        self._by_name: dict[TopicName, CommitLogTopic] = {}
+        self._by_id: dict[UUID, CommitLogTopic] = {}
+        self._deleting: set[TopicName] = set()
         self._deleted_listeners: list[Callable[[UUID], object]] = []
         self.revision = 0
         """Grows with every change."""
@@ -160,43 +160,43 @@ class SharedTopics:
         for name in self.strays():
             self._store.drop(name)
 
-    def settle_strays(self) -> None:
+    def drop_or_redefine_strays(self) -> None:
         """At a start: what is left of topics that were deleted goes. Where the last definitions are lost nobody knows
         which were, so that they are defined anew."""
-        if not self._catalogue.was_cut:
+        if not self._catalogue.was_truncated:
             self.drop_strays()
             return
         for name, count in self.strays().items():
             try:
-                self.create(SharedDefinition(DEFAULT_NAMESPACE, name, count, count))
+                self.create(CommitLogTopicDefinition(DEFAULT_NAMESPACE, name, count, count))
             except Refusal as refusal:
                 log.warning("the messages of topic %s, whose definition is lost, stay without one: %s", name, refusal)
             else:
                 log.warning("the definition of topic %s was lost: it is made anew with %d queues", name, count)
 
-    def __iter__(self) -> Iterator[SharedTopic]:
+    def __iter__(self) -> Iterator[CommitLogTopic]:
         return iter(self._by_name.values())
 
     def __contains__(self, name: TopicName) -> bool:
-        return name in self._by_name or name in self._leaving
+        return name in self._by_name or name in self._deleting
 
-    def get(self, name: TopicName) -> SharedTopic:
+    def get(self, name: TopicName) -> CommitLogTopic:
         """The topic, or a refusal: unknown, or kept in another home."""
         topic = self._by_name.get(name)
         if topic is None:
-            home = self._find_elsewhere(name)
+            home = self._find_in_other_layouts(name)
             if home is not None:
                 raise OtherHome(str(name), home.value)
             raise UnknownTopic(str(name))
         return topic
 
-    def find_id(self, id: UUID) -> SharedTopic | None:
+    def find_id(self, id: UUID) -> CommitLogTopic | None:
         return self._by_id.get(id)
 
-    def find(self, name: TopicName) -> SharedTopic | None:
+    def find(self, name: TopicName) -> CommitLogTopic | None:
         return self._by_name.get(name)
 
-    def prepare(self, definition: SharedDefinition) -> None:
+    def prepare(self, definition: CommitLogTopicDefinition) -> None:
         """See that a topic is there that the broker itself needs, before anything is served."""
         name = TopicName(definition.namespace, definition.name)
         known = self._by_name.get(name)
@@ -208,34 +208,34 @@ class SharedTopics:
 
     # -- changes: seen at once, acknowledged when the ticket's pass is durable, taken back when it is refused
 
-    def create(self, definition: SharedDefinition) -> tuple[SharedTopic, Ticket]:
+    def create(self, definition: CommitLogTopicDefinition) -> tuple[CommitLogTopic, Ticket]:
         name = TopicName(definition.namespace, definition.name)
         self.check(definition)
         if name in self._by_name:
             raise TopicExists(str(name))
-        if name in self._leaving:
+        if name in self._deleting:
             raise Busy(f"topic {name} is being deleted")
-        if (home := self._find_elsewhere(name)) is not None:
+        if (home := self._find_in_other_layouts(name)) is not None:
             raise OtherHome(str(name), home.value)
         definition = msgspec.structs.replace(definition, created_ms=self._now_ms())
         ticket = self._catalogue.put(KIND, str(self._new_id()), msgspec.to_builtins(definition), None)
         topic = self._by_name[name]
         topic.creation = ticket
-        self._passes.afterwards(ticket, lambda _: _created(topic))
+        self._passes.on_durable(ticket, lambda _: _created(topic))
         return topic, ticket
 
-    def change(self, topic: SharedTopic, definition: SharedDefinition) -> Ticket:
+    def change(self, topic: CommitLogTopic, definition: CommitLogTopicDefinition) -> Ticket:
         """Streams that are no longer written or read keep their messages."""
         self.check(definition)
         return self._catalogue.put(KIND, str(topic.id), msgspec.to_builtins(definition), topic.version)
 
-    def let_expire(self, topic: SharedTopic) -> None:
+    def enable_ttl(self, topic: CommitLogTopic) -> None:
         """From now on its messages are looked at before they are given. On disk with whatever is appended next. Letters
         tell of what is over, and stay."""
-        if not topic.definition.may_expire and not is_letter_topic(topic.name.name):
+        if not topic.definition.may_expire and not is_dead_letter_topic(topic.name.name):
             self.change(topic, msgspec.structs.replace(topic.definition, may_expire=True))
 
-    def check(self, definition: SharedDefinition) -> None:
+    def check(self, definition: CommitLogTopicDefinition) -> None:
         """Refuse what no topic can be."""
         self.check_name(definition.name)
         for count in (definition.read_streams, definition.write_streams):
@@ -248,15 +248,15 @@ class SharedTopics:
         if not _LEGAL.fullmatch(name):
             raise InvalidName(name[:200], "a topic's name has letters, digits, '%', '|', '_' and '-' only")
 
-    def delete(self, topic: SharedTopic) -> Ticket:
+    def delete(self, topic: CommitLogTopic) -> Ticket:
         """Forget the topic at once; its streams go, and its name is free, when that is on disk."""
         ticket = self._catalogue.delete(KIND, str(topic.id), topic.version)
-        self._leaving.add(topic.name)
-        self._passes.when_on_disk(ticket, lambda done: self._finish_delete(topic, done))
+        self._deleting.add(topic.name)
+        self._passes.on_synced(ticket, lambda done: self._finish_delete(topic, done))
         return ticket
 
-    def _finish_delete(self, topic: SharedTopic, ticket: Ticket) -> None:
-        self._leaving.discard(topic.name)
+    def _finish_delete(self, topic: CommitLogTopic, ticket: Ticket) -> None:
+        self._deleting.discard(topic.name)
         if ticket.refusal is None:
             self._store.drop(topic.name.name)
             for listener in self._deleted_listeners:
@@ -275,15 +275,15 @@ class SharedTopics:
             if known is not None:
                 del self._by_id[id]
                 self._by_name.pop(known.name, None)
-                known.go()
+                known.mark_deleted()
             return
-        definition = msgspec.convert(found.value, SharedDefinition)
+        definition = msgspec.convert(found.value, CommitLogTopicDefinition)
         if known is None:
-            freshness = Freshness(self._now_ms, self._passed_over)
-            known = self._by_id[id] = SharedTopic(id, definition, found.version, self._store, freshness)
+            ttl = MessageTtl(self._now_ms, self._on_expired)
+            known = self._by_id[id] = CommitLogTopic(id, definition, found.version, self._store, ttl)
             self._by_name[known.name] = known
         known.change(definition, found.version)
 
 
-def _created(topic: SharedTopic) -> None:
+def _created(topic: CommitLogTopic) -> None:
     topic.creation = None

@@ -84,24 +84,24 @@ class LetterSource(Protocol):
         """Send the message to the queue or group where it failed. None: the message is no longer stored."""
 
 
-Keep = Callable[[LedgerEntry], Ticket]
+AppendEntry = Callable[[LedgerEntry], Ticket]
 ReadLedger = Callable[[int], Iterable[Record]]
-Afterwards = Callable[[Ticket, Callable[[Ticket], None]], None]
+OnDurable = Callable[[Ticket, Callable[[Ticket], None]], None]
 
 
-class Failures:
-    """`keep` appends an entry (`to_record` gives its form) to the ledger. `read` gives the ledger's records from an
-    offset on, or from its start if that is later; a record's offset is the id of its entry. `afterwards` calls back
-    when the pass of a ticket is durable or refused."""
+class FailedMessageLedger:
+    """`append_entry` appends an entry (`to_record` gives its form) to the ledger. `read` gives the ledger's records
+    from an offset on, or from its start if that is later; a record's offset is the id of its entry. `on_durable` calls
+    back when the pass of a ticket is durable or refused."""
 
     def __init__(
-        self, timeline: Timeline, metrics: Metrics, keep: Keep, read: ReadLedger, afterwards: Afterwards
+        self, timeline: Timeline, metrics: Metrics, append_entry: AppendEntry, read: ReadLedger, on_durable: OnDurable
     ) -> None:
         self._timeline = timeline
-        self._keep = keep
+        self._append_entry = append_entry
         self._read = read
         self._counters = metrics.counters("failures", "Messages that were given up, by reason.", ["reason"])
-        self._afterwards = afterwards
+        self._on_durable = on_durable
         self._sources: list[LetterSource] = []
         self._redriven: set[FailureId] = set()
         self._marks_read_to = 0
@@ -109,7 +109,7 @@ class Failures:
     def give_up(self, caller: Caller, message: Record, reason: Reason, origin: Origin, attempts: int) -> Ticket:
         """Every path that ends a message's way calls this: dead letter, expiry, overflow, delivery limit."""
         now_ms = self._timeline.now_ms()
-        ticket = self._keep(FailureEntry(message, reason, origin, attempts, now_ms, caller.principal))
+        ticket = self._append_entry(FailureEntry(message, reason, origin, attempts, now_ms, caller.principal))
         self.count(reason)
         return ticket
 
@@ -157,12 +157,12 @@ class Failures:
         if ticket is None:
             raise UnknownFailure(id)
         self._redriven.add(id)
-        self._afterwards(ticket, lambda done: self._mark(caller, id, done))
+        self._on_durable(ticket, lambda done: self._mark(caller, id, done))
         return ticket
 
     def _mark(self, caller: Caller, id: FailureId, sent: Ticket) -> None:
         if sent.refusal is None:
-            self._keep(RedrivenEntry(id, self._timeline.now_ms(), caller.principal))
+            self._append_entry(RedrivenEntry(id, self._timeline.now_ms(), caller.principal))
         else:
             self._redriven.discard(id)
 

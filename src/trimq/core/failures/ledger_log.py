@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from trimq.core.failures.ledger import LedgerEntry, to_record
-from trimq.core.failures.queue_entries import is_of_row, read_row
+from trimq.core.failures.queue_entries import is_of_failed_batch, read_failed_message
 from trimq.errors import DamagedSegment, InvalidRecords, WriteFailed
-from trimq.formats.amqp_content.content import NEVER, Content, seal
+from trimq.formats.amqp_content.content import NEVER, Content, encode_content
 from trimq.model import Record
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.queue_log.log import QueueLog
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 _PARTS = 4  # the ledger is forgotten a quarter at a time
 
 
-class _Kept(msgspec.Struct, array_like=True, frozen=True):
+class _StoredRecord(msgspec.Struct, array_like=True, frozen=True):
     key: bytes | None
     headers: list[tuple[str, bytes | None]]
     body: bytes | None
     timestamp_ms: int
 
 
-class FailureLedger:
+class LedgerLog:
     """`make_log` gives its log, which is made when it is first needed. `most_bytes` 0: nothing is kept."""
 
     def __init__(
@@ -47,17 +47,17 @@ class FailureLedger:
     def open(self, found: QueueLog | None) -> None:
         self._log = found
         if found is not None:
-            found.keeps_recent = False  # nobody reads it soon: the memory is for queues
+            found.caches_recent = False  # nobody reads it soon: the memory is for queues
 
     def append(self, record: Record) -> Ticket | None:
         """None: it could not be kept, which is no reason to keep the message that it tells of."""
         if not self._most_bytes:
             return None
-        kept = _Kept(record.key, list(record.headers), record.body, record.timestamp_ms)
+        kept = _StoredRecord(record.key, list(record.headers), record.body, record.timestamp_ms)
         content = Content(b"", b"", b"", msgspec.msgpack.encode(kept), self._now_ms())
-        return self._append(lambda log: log.append(seal(content)))
+        return self._append(lambda log: log.append(encode_content(content)))
 
-    def append_row(self, contents: Sequence[Content]) -> Ticket | None:
+    def append_batch(self, contents: Sequence[Content]) -> Ticket | None:
         """As `append`, of messages in the form of a row, at least one."""
         if not self._most_bytes:
             return None
@@ -88,18 +88,18 @@ class FailureLedger:
                 raise InvalidRecords(f"the failure ledger is damaged at {offset}: {error}") from error
             offset = held.next_live(offset + 1)
 
-    def keep(self, entry: LedgerEntry) -> Ticket:
+    def append_entry(self, entry: LedgerEntry) -> Ticket:
         """As `append`, of an entry. Pass 0 if it is not kept."""
         ticket = self.append(to_record(entry))
         return Ticket(0) if ticket is None else Ticket(ticket.number)
 
-    def unreadable(self) -> Ticket | None:
+    def pending_ticket(self) -> Ticket | None:
         """Of what was noted and cannot be read yet."""
         if self._log is None or self._log.readable_end == self._log.end:
             return None
         return self._log.latest_ticket()
 
-    def goes_back_to(self, time_ms: int) -> bool:
+    def covers_since(self, time_ms: int) -> bool:
         """Whether all is still kept that was noted from this time on."""
         if self._log is None or self._log.segments[0].base == 0:
             return self._most_bytes > 0
@@ -123,11 +123,11 @@ class FailureLedger:
             if segment.end > self._log.readable_end or (excess <= 0 and segment.newest_ms >= oldest_ms):
                 break
             excess -= segment.segment.size
-            self._log.settle_all(segment.base, segment.end)
+            self._log.ack_range(segment.base, segment.end)
 
 
 def _read(content: Content, offset: int) -> Record:
-    if is_of_row(content):
-        return read_row(content, offset)
-    kept = msgspec.msgpack.decode(content.body, type=_Kept)
+    if is_of_failed_batch(content):
+        return read_failed_message(content, offset)
+    kept = msgspec.msgpack.decode(content.body, type=_StoredRecord)
     return Record(kept.body, kept.key, tuple(kept.headers), kept.timestamp_ms, offset)

@@ -13,16 +13,16 @@ Matches = Callable[[Properties], bool]
 _REMEMBERED = 256
 
 
-class BadSelector(ValueError):
+class InvalidSqlFilter(ValueError):
     """A text that is no expression over properties, or one that is larger than the limits."""
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def read_selector(text: str, max_bytes: int, max_operators: int) -> Matches:
+def compile_sql_filter(text: str, max_bytes: int, max_operators: int) -> Matches:
     """Whether a message with these properties is wanted. BadSelector: the text cannot be read."""
     size = len(text.encode("utf-8", "replace"))
     if size > max_bytes:
-        raise BadSelector(f"an expression of {size} bytes, where {max_bytes} are allowed")
+        raise InvalidSqlFilter(f"an expression of {size} bytes, where {max_bytes} are allowed")
     # It brings a parser generator with it, which only they need who ask for it.
     from trimq.core.filters.sql_grammar import parse
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import lark
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
-from trimq.core.filters.sql_filter import BadSelector, Matches, Properties
+from trimq.core.filters.sql_filter import InvalidSqlFilter, Matches, Properties
 from trimq.core.filters.sql_values import INT64, Incomparable, Value, compare, compare_order
 
 Evaluate = Callable[[Properties], Value]
@@ -77,7 +77,7 @@ _MOST_FLOAT = 1.7976931348623157e308
 
 class _Node(NamedTuple):
     evaluate: Evaluate
-    is_truth: bool = False
+    is_boolean: bool = False
     is_constant: bool = False
     is_property: bool = False
     value: Value = None
@@ -86,9 +86,9 @@ class _Node(NamedTuple):
 def parse(text: str, max_operators: int) -> Matches:
     """BadSelector: it is none."""
     try:
-        evaluate = _truth(_read(text, max_operators)).evaluate
+        evaluate = _as_boolean(_read(text, max_operators)).evaluate
     except UnexpectedInput as error:
-        raise BadSelector(f"not understood at character {error.pos_in_stream}") from None
+        raise InvalidSqlFilter(f"not understood at character {error.pos_in_stream}") from None
 
     def matches(properties: Properties) -> bool:
         try:
@@ -106,7 +106,7 @@ def _read(text: str, max_operators: int) -> _Node:
         for token in session.lexer_thread.lex(session.parser_state):
             operators += token.type in _OPERATORS
             if operators > max_operators:
-                raise BadSelector(f"an expression of more than {max_operators} operators")
+                raise InvalidSqlFilter(f"an expression of more than {max_operators} operators")
             session.feed_token(token)
     except UnexpectedToken:
         if "$END" not in session.accepts():
@@ -116,20 +116,20 @@ def _read(text: str, max_operators: int) -> _Node:
     return result
 
 
-def _truth(node: _Node) -> _Node:
+def _as_boolean(node: _Node) -> _Node:
     """A property alone counts as a truth, which no text is."""
-    if node.is_truth:
+    if node.is_boolean:
         return node
     if node.is_property:
-        return _Node(lambda properties: None if node.evaluate(properties) is None else False, is_truth=True)
-    raise BadSelector("an expression that is neither true nor false")
+        return _Node(lambda properties: None if node.evaluate(properties) is None else False, is_boolean=True)
+    raise InvalidSqlFilter("an expression that is neither true nor false")
 
 
 class _Builder(lark.Transformer):  # type: ignore[type-arg]
     """Makes a node of each rule, while it is read."""
 
     def either(self, parts: list[_Node]) -> _Node:
-        left, right = _truth(parts[0]).evaluate, _truth(parts[2]).evaluate
+        left, right = _as_boolean(parts[0]).evaluate, _as_boolean(parts[2]).evaluate
 
         def evaluate(properties: Properties) -> Value:
             first = left(properties)
@@ -138,17 +138,17 @@ class _Builder(lark.Transformer):  # type: ignore[type-arg]
             second = right(properties)
             return True if second is True else None if first is None or second is None else False
 
-        return _Node(evaluate, is_truth=True)
+        return _Node(evaluate, is_boolean=True)
 
     def both(self, parts: list[_Node]) -> _Node:
-        return _and(_truth(parts[0]), _truth(parts[2]))
+        return _and(_as_boolean(parts[0]), _as_boolean(parts[2]))
 
     def equality(self, parts: list[_Node]) -> _Node:
         left, _, right = parts
         if (left.is_constant and left.value is None) or (right.is_constant and right.value is None):
-            raise BadSelector("nothing is equal to NULL: ask IS NULL")
-        if left.is_constant and right.is_constant and left.is_truth and not right.is_truth:
-            raise BadSelector("a truth cannot be compared with what is none")
+            raise InvalidSqlFilter("nothing is equal to NULL: ask IS NULL")
+        if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
+            raise InvalidSqlFilter("a truth cannot be compared with what is none")
         return _equal(left, right)
 
     def unequal(self, parts: list[_Node]) -> _Node:
@@ -166,7 +166,7 @@ class _Builder(lark.Transformer):  # type: ignore[type-arg]
     def between(self, parts: list[_Node]) -> _Node:
         value, _, low, _, high = parts
         if low.is_constant and high.is_constant and _is_backwards(low.value, high.value):
-            raise BadSelector("BETWEEN has the lower end first")
+            raise InvalidSqlFilter("BETWEEN has the lower end first")
         return _and(_ordered(value, ">=", low), _ordered(value, "<=", high))
 
     def not_between(self, parts: list[_Node]) -> _Node:
@@ -201,18 +201,18 @@ class _Builder(lark.Transformer):  # type: ignore[type-arg]
         return _Node(evaluate)
 
     def opposite(self, parts: list[_Node]) -> _Node:
-        value = _truth(parts[1]).evaluate
+        value = _as_boolean(parts[1]).evaluate
 
         def evaluate(properties: Properties) -> Value:
             found = value(properties)
             return None if found is None else not found
 
-        return _Node(evaluate, is_truth=True)
+        return _Node(evaluate, is_boolean=True)
 
     def constant(self, parts: list[lark.Token]) -> _Node:
         value = _read_constant(parts[0])
-        is_truth = value is None or isinstance(value, bool)
-        return _Node(lambda _: value, is_truth, is_constant=True, value=value)
+        is_boolean = value is None or isinstance(value, bool)
+        return _Node(lambda _: value, is_boolean, is_constant=True, value=value)
 
     def property(self, parts: list[lark.Token]) -> _Node:
         name = str(parts[0])
@@ -227,11 +227,11 @@ def _read_constant(token: lark.Token) -> Value:
         case "WHOLE":
             digits = text.rstrip("lL")
             if len(digits) > 19 or int(digits) > INT64:
-                raise BadSelector(f"{text[:40]} is too large")
+                raise InvalidSqlFilter(f"{text[:40]} is too large")
             return int(digits)
         case "DECIMAL":
             if float(text) > _MOST_FLOAT:
-                raise BadSelector(f"{text[:40]} is too large")
+                raise InvalidSqlFilter(f"{text[:40]} is too large")
             return float(text)
         case "NULL":
             return None
@@ -246,7 +246,7 @@ def _is_backwards(low: Value, high: Value) -> bool:
     try:
         return low is None or high is None or compare(high, low) < 0
     except Incomparable as error:
-        raise BadSelector(str(error)) from None
+        raise InvalidSqlFilter(str(error)) from None
 
 
 def _and(first: _Node, second: _Node) -> _Node:
@@ -259,7 +259,7 @@ def _and(first: _Node, second: _Node) -> _Node:
         other = right(properties)
         return False if other is False else None if one is None or other is None else True
 
-    return _Node(evaluate, is_truth=True)
+    return _Node(evaluate, is_boolean=True)
 
 
 def _equal(first: _Node, second: _Node) -> _Node:
@@ -271,7 +271,7 @@ def _equal(first: _Node, second: _Node) -> _Node:
             return True if one is other else None if one is None else False
         return compare(one, other) == 0
 
-    return _Node(evaluate, is_truth=True)
+    return _Node(evaluate, is_boolean=True)
 
 
 _ORDERS: dict[str, Callable[[int], bool]] = {
@@ -284,15 +284,15 @@ _ORDERS: dict[str, Callable[[int], bool]] = {
 
 def _ordered(first: _Node, operator: str, second: _Node) -> _Node:
     for node in (first, second):
-        if node.is_truth or (node.is_constant and isinstance(node.value, str)):
-            raise BadSelector("only numbers have an order")
+        if node.is_boolean or (node.is_constant and isinstance(node.value, str)):
+            raise InvalidSqlFilter("only numbers have an order")
     left, right, holds = first.evaluate, second.evaluate, _ORDERS[operator]
 
     def evaluate(properties: Properties) -> Value:
         one, other = left(properties), right(properties)
         return None if one is None or other is None else holds(compare_order(one, other))
 
-    return _Node(evaluate, is_truth=True)
+    return _Node(evaluate, is_boolean=True)
 
 
 _SEARCHES: dict[str, Callable[[str, str], bool]] = {
@@ -309,12 +309,12 @@ def _search(node: _Node, operator: str, wanted: str, is_not: bool) -> _Node:
         found = value(properties)
         return bool(wanted) and isinstance(found, str) and holds(found, wanted) is not is_not
 
-    return _Node(evaluate, is_truth=True)
+    return _Node(evaluate, is_boolean=True)
 
 
 def _in(node: _Node, wanted: object, is_not: bool) -> _Node:
     if not node.is_property:
-        raise BadSelector("IN asks about a property")
+        raise InvalidSqlFilter("IN asks about a property")
     assert isinstance(wanted, frozenset)
     value = node.evaluate
 
@@ -322,8 +322,8 @@ def _in(node: _Node, wanted: object, is_not: bool) -> _Node:
         found = value(properties)
         return None if found is None else (found in wanted) is not is_not
 
-    return _Node(evaluate, is_truth=True)
+    return _Node(evaluate, is_boolean=True)
 
 
-_NULL = _Node(lambda _: None, is_truth=True, is_constant=True)
+_NULL = _Node(lambda _: None, is_boolean=True, is_constant=True)
 _PARSER = lark.Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(), maybe_placeholders=False)

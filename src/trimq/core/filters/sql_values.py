@@ -45,18 +45,18 @@ def compare(left: Value, right: Value) -> int:
 def compare_order(left: Value, right: Value) -> int:
     """As `compare`, where one must be less than the other: texts have an order only as numbers."""
     if isinstance(left, str) and isinstance(right, str):
-        return _compare_floats(read_decimal(left), read_decimal(right))
+        return _compare_floats(parse_float(left), parse_float(right))
     return compare(left, right)
 
 
 def _read_like(text: str, other: Value) -> int | float:
     if isinstance(other, float):
-        return read_decimal(text)
+        return parse_float(text)
     assert isinstance(other, int)
-    return read_whole(text, INT32 if abs(other) <= INT32 else INT64)
+    return parse_integer(text, INT32 if abs(other) <= INT32 else INT64)
 
 
-def read_whole(text: str, most: int) -> int:
+def parse_integer(text: str, most: int) -> int:
     if _WHOLE.fullmatch(text) is None or len(text) > 40:
         raise Incomparable("no whole number")
     number = int(text)
@@ -65,7 +65,7 @@ def read_whole(text: str, most: int) -> int:
     return number
 
 
-def read_decimal(text: str) -> float:
+def parse_float(text: str) -> float:
     text = text.strip(_BLANK)
     if _HEXADECIMAL.fullmatch(text):
         try:

@@ -3,12 +3,12 @@ every sign of life of every member asks."""
 
 from __future__ import annotations
 
-from trimq.core.groups.assigned_group import KnownTopics, TopicShape
+from trimq.core.groups.assigned_group import AssignableTopic, KnownTopics
 from trimq.core.partitions.topics import Topics
-from trimq.model import DEFAULT_NAMESPACE, Home
+from trimq.model import DEFAULT_NAMESPACE, Layout
 
 
-class DivisibleTopics:
+class AssignableTopics:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._has_changed = True
@@ -23,9 +23,9 @@ class DivisibleTopics:
         if self._has_changed or len(self._topics) != self._known.total:
             self._has_changed = False
             shapes = {
-                topic.name.name: TopicShape(topic.id, len(topic.streams))
+                topic.name.name: AssignableTopic(topic.id, len(topic.streams))
                 for topic in self._topics
-                if topic.home is Home.PARTITION_LOG and topic.name.namespace == DEFAULT_NAMESPACE
+                if topic.home is Layout.PARTITION_LOG and topic.name.namespace == DEFAULT_NAMESPACE
             }
             self._known = KnownTopics(self._known.revision + 1, shapes, len(self._topics))
         return self._known

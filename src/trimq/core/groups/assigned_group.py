@@ -11,17 +11,17 @@ from typing import NamedTuple
 from uuid import UUID
 
 from trimq.core.groups.assigned_member import (
-    AWAY_EPOCH,
     JOINING_EPOCH,
     LEFT_EPOCH,
+    STATIC_LEAVE_EPOCH,
     AssignedMember,
-    KeptAssignedGroup,
-    KeptAssignedMember,
+    StoredAssignedGroup,
+    StoredAssignedMember,
     Streams,
     digest_of_members,
     digest_of_topics,
 )
-from trimq.core.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Applicant
+from trimq.core.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, AssignorMember
 from trimq.core.groups.group import Claim, GroupDescription, GroupKind, GroupState
 from trimq.core.groups.topic_patterns import Pattern
 from trimq.errors.groups import (
@@ -36,7 +36,7 @@ from trimq.errors.groups import (
 from trimq.model import StreamId
 
 
-class TopicShape(NamedTuple):
+class AssignableTopic(NamedTuple):
     id: UUID
     streams: int
 
@@ -45,12 +45,12 @@ class KnownTopics(NamedTuple):
     """All topics that can be divided, of `total`. `revision` is another one after every change."""
 
     revision: int
-    shapes: Mapping[str, TopicShape]
+    shapes: Mapping[str, AssignableTopic]
     total: int = 0
 
 
 @dataclass(slots=True, frozen=True)
-class BeatRequest:
+class MemberHeartbeat:
     """What a member says; None is as before. `owned` is what it has, as far as it knows."""
 
     member: str
@@ -74,7 +74,7 @@ class BeatRequest:
 
 
 @dataclass(slots=True, frozen=True)
-class Beat:
+class HeartbeatResult:
     """What a member hears. `streams` is what it may have from now on; None: as before."""
 
     member: str
@@ -83,7 +83,7 @@ class Beat:
 
 
 class AssignedGroup:
-    """`must_keep` and `changed` tell what must outlive a restart: the group itself, and members by name, None for one
+    """`needs_save` and `changed` tell what must outlive a restart: the group itself, and members by name, None for one
     that went. Whoever keeps it clears them."""
 
     kind = GroupKind.BROKER_ASSIGNED
@@ -92,14 +92,14 @@ class AssignedGroup:
         self.name = name
         self.generation = epoch
         self.protocol_type = ""
-        self.must_keep = False
+        self.needs_save = False
         self.changed: dict[str, AssignedMember | None] = {}
         self._assignment_epoch = 0
         self._topics_seen = ""
         self._revision: int | None = None
         self._subscribed: frozenset[str] = frozenset()
         self._members: dict[str, AssignedMember] = {}
-        self._places: dict[str, str] = {}  # of named instances: the member that holds each
+        self._static_members: dict[str, str] = {}  # of named instances: the member that holds each
         self._owners: dict[StreamId, str] = {}
         self._patterns: dict[str, Pattern] = {}
 
@@ -107,7 +107,7 @@ class AssignedGroup:
 
     @classmethod
     def restore(
-        cls, name: str, kept: KeptAssignedGroup, members: list[KeptAssignedMember], session_ms: int, now_ms: int
+        cls, name: str, kept: StoredAssignedGroup, members: list[StoredAssignedMember], session_ms: int, now_ms: int
     ) -> AssignedGroup:
         """As it was kept. Members have a whole session to show that they are still there."""
         group = cls(name, kept.epoch)
@@ -122,14 +122,14 @@ class AssignedGroup:
             group.generation = max(kept.epoch, *(each.epoch for each in members)) + 1
         return group
 
-    def kept(self, emptied_ms: int | None) -> KeptAssignedGroup:
+    def kept(self, emptied_ms: int | None) -> StoredAssignedGroup:
         emptied = None if self._members else emptied_ms
         epochs, members = (self.generation, self._assignment_epoch), digest_of_members(self._members.values())
-        return KeptAssignedGroup(*epochs, self._topics_seen, self.protocol_type, emptied, members)
+        return StoredAssignedGroup(*epochs, self._topics_seen, self.protocol_type, emptied, members)
 
-    def keep_all(self, kept: Iterable[str]) -> None:
+    def mark_all_changed(self, kept: Iterable[str]) -> None:
         """What was to be kept was not: everything is to be kept again, and those of `kept` who went to be forgotten."""
-        self.must_keep = True
+        self.needs_save = True
         self.changed.update({name: self._members.get(name) for name in (*kept, *self._members)})
 
     # -- what is asked
@@ -171,50 +171,52 @@ class AssignedGroup:
         dues: list[int] = []
         for member in self._members.values():
             dues.append(member.deadline_ms)
-            if member.give_up_by_ms is not None:
-                dues.append(member.give_up_by_ms)
+            if member.revocation_deadline_ms is not None:
+                dues.append(member.revocation_deadline_ms)
         return min(dues, default=None)
 
     # -- events
 
-    def beat(self, asked: BeatRequest, known: KnownTopics, session_ms: int, now_ms: int) -> Beat:
+    def heartbeat(self, request: MemberHeartbeat, known: KnownTopics, session_ms: int, now_ms: int) -> HeartbeatResult:
         """The member is alive, wants this, has that."""
-        if asked.assignor is not None and asked.assignor not in ASSIGNORS:
-            raise UnknownAssignor(asked.assignor, tuple(ASSIGNORS))
-        if asked.pattern:
-            self._compile(asked.pattern)
-        member, is_new = self._admit(asked)
-        wants_otherwise = _update(member, asked)
+        if request.assignor is not None and request.assignor not in ASSIGNORS:
+            raise UnknownAssignor(request.assignor, tuple(ASSIGNORS))
+        if request.pattern:
+            self._compile(request.pattern)
+        member, is_new = self._find_or_add(request)
+        wants_otherwise = _update(member, request)
         if wants_otherwise:
             self.changed[member.id] = member
-        self._look_at_topics(known, is_new or wants_otherwise)
+        self._refresh_subscription(known, is_new or wants_otherwise)
         if self.generation > self._assignment_epoch:
-            self._divide(known)
+            self._assign(known)
         before = member.held
-        if member.reconcile(self._assignment_epoch, asked.owned, lambda stream: self._is_free(stream, member), now_ms):
-            self._own(member)
+        if member.reconcile(
+            self._assignment_epoch, request.owned, lambda stream: self._is_free(stream, member), now_ms
+        ):
+            self._update_owners(member)
             self.changed[member.id] = member
         member.deadline_ms = now_ms + session_ms
-        is_told = asked.epoch == JOINING_EPOCH or asked.is_complete or before.keys() != member.held.keys()
-        return Beat(member.id, member.epoch, frozenset(member.held) if is_told else None)
+        is_told = request.epoch == JOINING_EPOCH or request.is_complete or before.keys() != member.held.keys()
+        return HeartbeatResult(member.id, member.epoch, frozenset(member.held) if is_told else None)
 
-    def leave(self, asked: BeatRequest) -> Beat:
+    def leave(self, request: MemberHeartbeat) -> HeartbeatResult:
         """The member goes; as a named instance perhaps only for a while, in which nobody gets its streams."""
-        member = self._member(asked)
-        if asked.epoch == AWAY_EPOCH:
-            member.epoch = AWAY_EPOCH
+        member = self._member(request)
+        if request.epoch == STATIC_LEAVE_EPOCH:
+            member.epoch = STATIC_LEAVE_EPOCH
             member.giving_up = frozenset()
-            member.give_up_by_ms = None
-            self._own(member)
+            member.revocation_deadline_ms = None
+            self._update_owners(member)
             self.changed[member.id] = member
         else:
             self._remove(member)
-        return Beat(member.id, asked.epoch)
+        return HeartbeatResult(member.id, request.epoch)
 
     def expire(self, now_ms: int) -> None:
         """Members that were silent, or did not let go of streams in time, are members no more."""
         for member in list(self._members.values()):
-            is_slow = member.give_up_by_ms is not None and member.give_up_by_ms <= now_ms
+            is_slow = member.revocation_deadline_ms is not None and member.revocation_deadline_ms <= now_ms
             if is_slow or member.deadline_ms <= now_ms:
                 self._remove(member)
 
@@ -222,12 +224,12 @@ class AssignedGroup:
         """Refuse a commit by somebody who does not hold the stream, if one is named, or is no member."""
         if claim.generation < 0 and not self._members:
             return
-        if is_transactional and claim.is_nobody:
+        if is_transactional and claim.is_anonymous:
             return
         member = self._members.get(claim.member)
         if member is None:
             raise UnknownMember(claim.member)
-        if not is_transactional and not claim.speaks_epochs:
+        if not is_transactional and not claim.uses_member_epoch:
             raise OldWayOfSpeaking(self.name)
         if claim.generation != member.epoch:
             # An older epoch will do for what the member has held since then.
@@ -237,7 +239,7 @@ class AssignedGroup:
 
     def check_reader(self, claim: Claim) -> None:
         """Refuse one who takes itself for a member and is none, or is behind."""
-        if claim.is_nobody:
+        if claim.is_anonymous:
             return
         member = self._members.get(claim.member)
         if member is None:
@@ -247,19 +249,19 @@ class AssignedGroup:
 
     # -- who is who
 
-    def _admit(self, asked: BeatRequest) -> tuple[AssignedMember, bool]:
+    def _find_or_add(self, request: MemberHeartbeat) -> tuple[AssignedMember, bool]:
         """The member, and whether it is new."""
-        if asked.epoch != JOINING_EPOCH:
-            member = self._member(asked)
-            _check_epoch(member, asked)
+        if request.epoch != JOINING_EPOCH:
+            member = self._member(request)
+            _check_epoch(member, request)
             return member, False
-        holder = None if asked.instance is None else self._places.get(asked.instance)
-        if holder is not None and holder != asked.member:
-            return self._take_over(self._members[holder], asked.member), False
-        known = self._members.get(asked.member)
+        holder = None if request.instance is None else self._static_members.get(request.instance)
+        if holder is not None and holder != request.member:
+            return self._take_over(self._members[holder], request.member), False
+        known = self._members.get(request.member)
         if known is None:
-            known = AssignedMember(asked.member, asked.instance)
-            self.protocol_type = asked.protocol_type
+            known = AssignedMember(request.member, request.instance)
+            self.protocol_type = request.protocol_type
             self._add(known)
             self.changed[known.id] = known
             return known, True
@@ -267,16 +269,16 @@ class AssignedGroup:
             known.epoch = JOINING_EPOCH
         return known, False
 
-    def _member(self, asked: BeatRequest) -> AssignedMember:
-        if asked.instance is not None:
-            holder = self._places.get(asked.instance)
+    def _member(self, request: MemberHeartbeat) -> AssignedMember:
+        if request.instance is not None:
+            holder = self._static_members.get(request.instance)
             if holder is None:
-                raise UnknownMember(asked.member)
-            if holder != asked.member:
-                raise InstanceFenced(asked.instance)
-        member = self._members.get(asked.member)
+                raise UnknownMember(request.member)
+            if holder != request.member:
+                raise InstanceFenced(request.instance)
+        member = self._members.get(request.member)
         if member is None:
-            raise UnknownMember(asked.member)
+            raise UnknownMember(request.member)
         return member
 
     def _take_over(self, old: AssignedMember, name: str) -> AssignedMember:
@@ -294,27 +296,27 @@ class AssignedGroup:
     def _add(self, member: AssignedMember) -> None:
         self._members[member.id] = member
         if member.instance is not None:
-            self._places[member.instance] = member.id
-        self._own(member)
+            self._static_members[member.instance] = member.id
+        self._update_owners(member)
 
     def _forget(self, member: AssignedMember) -> None:
         del self._members[member.id]
         if member.instance is not None:
-            self._places.pop(member.instance, None)
+            self._static_members.pop(member.instance, None)
         self._owners = {stream: owner for stream, owner in self._owners.items() if owner != member.id}
         self.changed[member.id] = None
 
     def _remove(self, member: AssignedMember) -> None:
         self._forget(member)
         self.generation += 1
-        self.must_keep = True
+        self.needs_save = True
 
     # -- who has what
 
     def _is_free(self, stream: StreamId, member: AssignedMember) -> bool:
         return self._owners.get(stream, member.id) == member.id
 
-    def _own(self, member: AssignedMember) -> None:
+    def _update_owners(self, member: AssignedMember) -> None:
         owned = member.held.keys() | member.giving_up
         let_go = [stream for stream, owner in self._owners.items() if owner == member.id and stream not in owned]
         for stream in let_go:
@@ -323,19 +325,19 @@ class AssignedGroup:
 
     # -- who wants what
 
-    def _look_at_topics(self, known: KnownTopics, wishes_changed: bool) -> None:
+    def _refresh_subscription(self, known: KnownTopics, wishes_changed: bool) -> None:
         """A new epoch begins when the members' wishes, or the topics that they want, are others than before."""
         if not wishes_changed and known.revision == self._revision:
             return
         self._revision = known.revision
-        self._subscribed = frozenset().union(*(self._wishes(each, known) for each in self._members.values()))
+        self._subscribed = frozenset().union(*(self._subscribed_topics(each, known) for each in self._members.values()))
         seen = digest_of_topics({name: known.shapes[name] for name in self._subscribed if name in known.shapes})
         if wishes_changed or seen != self._topics_seen:
             self._topics_seen = seen
             self.generation += 1
-            self.must_keep = True
+            self.needs_save = True
 
-    def _wishes(self, member: AssignedMember, known: KnownTopics) -> set[str]:
+    def _subscribed_topics(self, member: AssignedMember, known: KnownTopics) -> set[str]:
         names = set(member.topics)
         if member.pattern:
             pattern = self._compile(member.pattern)
@@ -350,22 +352,22 @@ class AssignedGroup:
             pattern = self._patterns[text] = Pattern(text)
         return pattern
 
-    def _divide(self, known: KnownTopics) -> None:
+    def _assign(self, known: KnownTopics) -> None:
         shapes = known.shapes
         applicants = []
         topics: dict[UUID, int] = {}
         for member in self._members.values():
-            wanted = [shapes[name] for name in self._wishes(member, known) if name in shapes]
+            wanted = [shapes[name] for name in self._subscribed_topics(member, known) if name in shapes]
             topics.update({shape.id: shape.streams for shape in wanted})
             ids = frozenset(shape.id for shape in wanted)
-            applicants.append(Applicant(member.id, member.instance, ids, member.target))
+            applicants.append(AssignorMember(member.id, member.instance, ids, member.target))
         shares = ASSIGNORS[self._assignor()](applicants, dict(sorted(topics.items())))
         for member in self._members.values():
             if member.target != shares[member.id]:
                 member.target = shares[member.id]
                 self.changed[member.id] = member
         self._assignment_epoch = self.generation
-        self.must_keep = True
+        self.needs_save = True
 
     def _assignor(self) -> str:
         """The one that most members prefer."""
@@ -373,23 +375,23 @@ class AssignedGroup:
         return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
 
 
-def _check_epoch(member: AssignedMember, asked: BeatRequest) -> None:
+def _check_epoch(member: AssignedMember, request: MemberHeartbeat) -> None:
     """One epoch behind is well, if the member has no more than it should: it has lost an answer."""
-    if asked.epoch == member.epoch:
+    if request.epoch == member.epoch:
         return
-    has_no_more = asked.owned is not None and asked.owned <= member.held.keys()
-    if asked.epoch != member.previous_epoch or asked.epoch > member.epoch or not has_no_more:
-        raise MemberEpochFenced(asked.epoch, member.epoch)
+    has_no_more = request.owned is not None and request.owned <= member.held.keys()
+    if request.epoch != member.previous_epoch or request.epoch > member.epoch or not has_no_more:
+        raise MemberEpochFenced(request.epoch, member.epoch)
 
 
-def _update(member: AssignedMember, asked: BeatRequest) -> bool:
+def _update(member: AssignedMember, request: MemberHeartbeat) -> bool:
     """Take down what the member says. True: it wants other topics, or another assignor."""
     before = member.topics, member.pattern, member.assignor
-    member.client_id, member.host = asked.client_id, asked.host
-    member.rack = member.rack if asked.rack is None else asked.rack
-    member.rebalance_ms = member.rebalance_ms if asked.rebalance_ms is None else asked.rebalance_ms
-    if asked.topics is not None:
-        member.topics = tuple(sorted(set(asked.topics)))
-    member.pattern = member.pattern if asked.pattern is None else asked.pattern
-    member.assignor = member.assignor if asked.assignor is None else asked.assignor
+    member.client_id, member.host = request.client_id, request.host
+    member.rack = member.rack if request.rack is None else request.rack
+    member.rebalance_ms = member.rebalance_ms if request.rebalance_ms is None else request.rebalance_ms
+    if request.topics is not None:
+        member.topics = tuple(sorted(set(request.topics)))
+    member.pattern = member.pattern if request.pattern is None else request.pattern
+    member.assignor = member.assignor if request.assignor is None else request.assignor
     return before != (member.topics, member.pattern, member.assignor)

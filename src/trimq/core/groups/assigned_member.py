@@ -17,14 +17,14 @@ from trimq.model import StreamId
 
 JOINING_EPOCH = 0
 LEFT_EPOCH = -1
-AWAY_EPOCH = -2  # a named instance that will come back
+STATIC_LEAVE_EPOCH = -2  # a named instance that will come back
 
 Streams = frozenset[StreamId]
 
 
-class Progress(Enum):
-    SETTLED = "settled"
-    GIVING_UP = "giving-up"  # holds streams that it has been told to let go
+class ReconciliationState(Enum):
+    STABLE = "settled"
+    REVOKING = "giving-up"  # holds streams that it has been told to let go
     AWAITING = "awaiting"  # others hold streams that it shall have
 
 
@@ -43,44 +43,44 @@ class AssignedMember:
     assignor: str | None = None
     epoch: int = JOINING_EPOCH
     previous_epoch: int = LEFT_EPOCH
-    progress: Progress = Progress.SETTLED
+    progress: ReconciliationState = ReconciliationState.STABLE
     held: dict[StreamId, int] = field(default_factory=dict)
     giving_up: Streams = frozenset()
     target: Streams = frozenset()
     deadline_ms: int = 0
-    give_up_by_ms: int | None = None
+    revocation_deadline_ms: int | None = None
 
     @property
     def is_away(self) -> bool:
-        return self.epoch == AWAY_EPOCH
+        return self.epoch == STATIC_LEAVE_EPOCH
 
     def has_reached(self, epoch: int) -> bool:
-        return self.progress is Progress.SETTLED and self.epoch == epoch
+        return self.progress is ReconciliationState.STABLE and self.epoch == epoch
 
     def reconcile(self, epoch: int, owned: Streams | None, is_free: Callable[[StreamId], bool], now_ms: int) -> bool:
         """Go as far towards the target of `epoch` as others allow. `owned` is what the client says it has. False:
         nothing changed."""
         if self.has_reached(epoch):
             return False
-        if self.progress is Progress.GIVING_UP and (owned is None or owned & self.giving_up):
+        if self.progress is ReconciliationState.REVOKING and (owned is None or owned & self.giving_up):
             return False
         kept = self.target & self.held.keys()
         giving_up = frozenset(self.held.keys() - kept)
         if giving_up and (owned is None or owned & giving_up):
             self._hold(kept, self.epoch)
             self.giving_up = giving_up
-            self.progress = Progress.GIVING_UP
-            self.give_up_by_ms = now_ms + self.rebalance_ms
+            self.progress = ReconciliationState.REVOKING
+            self.revocation_deadline_ms = now_ms + self.rebalance_ms
             return True
         missing = self.target - kept
         free = frozenset(stream for stream in missing if is_free(stream))
-        if self.progress is Progress.AWAITING and self.epoch == epoch and not free and not giving_up:
+        if self.progress is ReconciliationState.AWAITING and self.epoch == epoch and not free and not giving_up:
             return False
         self._move_to(epoch)
         self._hold(kept | free, epoch)
         self.giving_up = frozenset()
-        self.give_up_by_ms = None
-        self.progress = Progress.SETTLED if free == missing else Progress.AWAITING
+        self.revocation_deadline_ms = None
+        self.progress = ReconciliationState.STABLE if free == missing else ReconciliationState.AWAITING
         return True
 
     def _move_to(self, epoch: int) -> None:
@@ -106,7 +106,7 @@ class AssignedMember:
         )
 
 
-class KeptAssignedGroup(msgspec.Struct, frozen=True, tag="broker-assigned"):
+class StoredAssignedGroup(msgspec.Struct, frozen=True, tag="broker-assigned"):
     """`topics_seen`: a digest of the topics that were divided. `members_seen`: one of the members, which are kept
     apart from it, and before it."""
 
@@ -118,7 +118,7 @@ class KeptAssignedGroup(msgspec.Struct, frozen=True, tag="broker-assigned"):
     members_seen: str = ""
 
 
-class KeptAssignedMember(msgspec.Struct, frozen=True):
+class StoredAssignedMember(msgspec.Struct, frozen=True):
     id: str
     instance: str | None
     rack: str | None
@@ -136,7 +136,7 @@ class KeptAssignedMember(msgspec.Struct, frozen=True):
     target: dict[str, list[int]]
 
     @classmethod
-    def of(cls, member: AssignedMember) -> KeptAssignedMember:
+    def of(cls, member: AssignedMember) -> StoredAssignedMember:
         held: dict[str, dict[int, int]] = {}
         for stream, epoch in member.held.items():
             held.setdefault(stream.topic.hex, {})[stream.number] = epoch
@@ -177,7 +177,7 @@ class KeptAssignedMember(msgspec.Struct, frozen=True):
             self.assignor,
             self.epoch,
             self.previous_epoch,
-            Progress(self.progress),
+            ReconciliationState(self.progress),
             held,
             _streams(self.giving_up),
             _streams(self.target),

@@ -11,69 +11,69 @@ from uuid import UUID
 
 from trimq.model import StreamId
 
-Shares = dict[str, frozenset[StreamId]]
+Assignments = dict[str, frozenset[StreamId]]
 
 
 @dataclass(slots=True, frozen=True)
-class Applicant:
-    """A member as an assignor sees it. `had` is its share of the last division."""
+class AssignorMember:
+    """A member as an assignor sees it. `previous` is its share of the last division."""
 
     name: str
     instance: str | None
     topics: frozenset[UUID]
-    had: frozenset[StreamId] = frozenset()
+    previous: frozenset[StreamId] = frozenset()
 
 
-Assign = Callable[[list[Applicant], Mapping[UUID, int]], Shares]
+Assign = Callable[[list[AssignorMember], Mapping[UUID, int]], Assignments]
 
 
-def assign_range(applicants: list[Applicant], topics: Mapping[UUID, int]) -> Shares:
+def assign_range(applicants: list[AssignorMember], topics: Mapping[UUID, int]) -> Assignments:
     """Of each topic, every member that wants it gets a run of streams, so that topics of equal size are divided alike.
     Named instances come first, since their names stay the same."""
     shares: dict[str, set[StreamId]] = {each.name: set() for each in applicants}
     ordered = sorted(applicants, key=lambda each: (each.instance is None, each.instance or each.name))
     for topic, count in topics.items():
-        takers = [each for each in ordered if topic in each.topics]
-        if not takers:
+        subscribers = [each for each in ordered if topic in each.topics]
+        if not subscribers:
             continue
-        least, extra = divmod(count, len(takers))
+        least, extra = divmod(count, len(subscribers))
         begin = 0
-        for number, taker in enumerate(takers):
+        for number, taker in enumerate(subscribers):
             end = begin + least + (1 if number < extra else 0)
             shares[taker.name].update(StreamId(topic, index) for index in range(begin, end))
             begin = end
     return {name: frozenset(share) for name, share in shares.items()}
 
 
-def assign_uniform(applicants: list[Applicant], topics: Mapping[UUID, int]) -> Shares:
+def assign_uniform(applicants: list[AssignorMember], topics: Mapping[UUID, int]) -> Assignments:
     """Shares are as equal as the members' wishes allow, and everyone keeps what it had as far as that goes."""
-    return _Uniform(applicants, topics).divide()
+    return _UniformAssignor(applicants, topics).assign()
 
 
 ASSIGNORS: dict[str, Assign] = {"uniform": assign_uniform, "range": assign_range}
 DEFAULT_ASSIGNOR = "uniform"
 
 
-class _Uniform:
-    def __init__(self, applicants: list[Applicant], topics: Mapping[UUID, int]) -> None:
-        self._takers: dict[UUID, list[str]] = defaultdict(list)
+class _UniformAssignor:
+    def __init__(self, applicants: list[AssignorMember], topics: Mapping[UUID, int]) -> None:
+        self._subscribers: dict[UUID, list[str]] = defaultdict(list)
         self._shares: dict[str, set[StreamId]] = {}
         ordered = sorted(applicants, key=lambda each: each.name)
         for each in ordered:
             self._shares[each.name] = set()
             for topic in each.topics:
-                self._takers[topic].append(each.name)
+                self._subscribers[topic].append(each.name)
         self._is_alike = len({each.topics for each in ordered}) <= 1
-        wanted = {topic: count for topic, count in topics.items() if self._takers.get(topic)}
+        wanted = {topic: count for topic, count in topics.items() if self._subscribers.get(topic)}
         self._left = {StreamId(topic, index) for topic, count in wanted.items() for index in range(count)}
-        self._keep(ordered)
+        self._keep_previous(ordered)
 
-    def _keep(self, ordered: list[Applicant]) -> None:
+    def _keep_previous(self, ordered: list[AssignorMember]) -> None:
         """Everyone has what it had, if it still wants it and nobody else has it; no more than an equal share."""
         most = -(-len(self._left) // len(ordered)) if ordered else 0
         fuller = len(self._left) % len(ordered) if ordered else 0
         for each in ordered:
-            kept = sorted(stream for stream in each.had if stream in self._left and stream.topic in each.topics)
+            kept = sorted(stream for stream in each.previous if stream in self._left and stream.topic in each.topics)
             if self._is_alike:
                 # Only so many may have one more than the others.
                 limit = most if not fuller or self._count_of_size(most) < fuller else most - 1
@@ -84,7 +84,7 @@ class _Uniform:
     def _count_of_size(self, size: int) -> int:
         return sum(len(share) >= size for share in self._shares.values())
 
-    def divide(self) -> Shares:
+    def assign(self) -> Assignments:
         if self._is_alike:
             self._fill()
         else:
@@ -103,8 +103,8 @@ class _Uniform:
 
     def _give_out(self) -> None:
         # Streams that few want go first: what many want fills the gaps.
-        for stream in sorted(self._left, key=lambda each: (len(self._takers[each.topic]), each)):
-            taker = min(self._takers[stream.topic], key=lambda name: (len(self._shares[name]), name))
+        for stream in sorted(self._left, key=lambda each: (len(self._subscribers[each.topic]), each)):
+            taker = min(self._subscribers[stream.topic], key=lambda name: (len(self._shares[name]), name))
             self._shares[taker].add(stream)
 
     def _level(self) -> None:
@@ -114,7 +114,7 @@ class _Uniform:
             is_moving = False
             for name in sorted(self._shares, key=lambda each: (-len(self._shares[each]), each)):
                 for stream in sorted(self._shares[name]):
-                    taker = min(self._takers[stream.topic], key=lambda each: (len(self._shares[each]), each))
+                    taker = min(self._subscribers[stream.topic], key=lambda each: (len(self._shares[each]), each))
                     if len(self._shares[taker]) + 1 < len(self._shares[name]):
                         self._shares[name].remove(stream)
                         self._shares[taker].add(stream)

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trimq.core.groups.classic_member import ClassicMember, KeptClassicGroup, KeptMember
+from trimq.core.groups.classic_member import ClassicMember, StoredClassicGroup, StoredClassicMember
 from trimq.core.groups.classic_roster import Roster
 from trimq.core.groups.group import (
     Claim,
-    Decision,
     GroupDescription,
     GroupKind,
     GroupState,
-    Joined,
     JoinRequest,
-    Leaver,
-    Synced,
+    JoinResult,
+    LeaveRequest,
     SyncRequest,
+    SyncResult,
+    WaiterResult,
 )
 from trimq.errors import Refusal
 from trimq.errors.groups import (
@@ -36,7 +36,7 @@ NEW_MEMBER_MS = 300_000
 
 
 class ClassicGroup:
-    """`must_keep` is set when something happened that must outlive a restart; whoever keeps it clears it."""
+    """`needs_save` is set when something happened that must outlive a restart; whoever keeps it clears it."""
 
     kind = GroupKind.MEMBER_ASSIGNED
 
@@ -45,22 +45,22 @@ class ClassicGroup:
         self.state = GroupState.EMPTY
         self.generation = generation
         self.strategy: str | None = None
-        self.must_keep = False
+        self.needs_save = False
         self._initial_delay_ms = initial_delay_ms
         self._roster = Roster()
-        self._expected: dict[str, int] = {}  # names given out, until when they may be used
+        self._pending_member_ids: dict[str, int] = {}  # names given out, until when they may be used
         self._unsynced: set[str] = set()
-        self._gather_due_ms: int | None = None
+        self._rebalance_deadline_ms: int | None = None
         self._sync_due_ms: int | None = None
         self._is_first_gathering = False
         self._more_came = False
         self._delay_left_ms = 0
-        self._decisions: list[Decision] = []
+        self._decisions: list[WaiterResult] = []
 
     # -- what is kept
 
     @classmethod
-    def restore(cls, name: str, kept: KeptClassicGroup, initial_delay_ms: int, now_ms: int) -> ClassicGroup:
+    def restore(cls, name: str, kept: StoredClassicGroup, initial_delay_ms: int, now_ms: int) -> ClassicGroup:
         """As it was kept. Every member has a whole session's time to show that it is still there."""
         group = cls(name, initial_delay_ms, kept.generation)
         group._roster.protocol_type = kept.protocol_type
@@ -72,14 +72,14 @@ class ClassicGroup:
         group._roster.leader = kept.leader
         group.state = GroupState.STABLE if kept.members else GroupState.EMPTY
         if not kept.is_divided:
-            group._gather(now_ms)
+            group._prepare_rebalance(now_ms)
         return group
 
-    def kept(self, emptied_ms: int | None) -> KeptClassicGroup:
-        roster, members = self._roster, [KeptMember.of(member) for member in self._roster]
+    def kept(self, emptied_ms: int | None) -> StoredClassicGroup:
+        roster, members = self._roster, [StoredClassicMember.of(member) for member in self._roster]
         agreed = self.generation, roster.protocol_type, self.strategy, roster.leader, members
         is_divided = self.state in (GroupState.STABLE, GroupState.EMPTY)
-        return KeptClassicGroup(*agreed, None if members else emptied_ms, is_divided)
+        return StoredClassicGroup(*agreed, None if members else emptied_ms, is_divided)
 
     # -- what is asked
 
@@ -90,7 +90,7 @@ class ClassicGroup:
     @property
     def is_unused(self) -> bool:
         """Nobody is here, nobody is expected."""
-        return not self._roster and not self._expected
+        return not self._roster and not self._pending_member_ids
 
     def describe(self) -> GroupDescription:
         """What members told each other is shown while it is settled."""
@@ -102,32 +102,35 @@ class ClassicGroup:
 
     def next_due_ms(self) -> int | None:
         """When `expire` has something to do, unless something happens before."""
-        dues = [self._gather_due_ms, self._sync_due_ms, *self._expected.values()]
+        dues = [self._rebalance_deadline_ms, self._sync_due_ms, *self._pending_member_ids.values()]
         dues += [member.deadline_ms for member in self._roster]
         return min((due for due in dues if due is not None), default=None)
 
     # -- events: each gives who is answered, and with what
 
-    def join(self, asked: JoinRequest, new_name: str, waiter: object, now_ms: int) -> list[Decision]:
+    def join(self, request: JoinRequest, new_name: str, waiter: object, now_ms: int) -> list[WaiterResult]:
         """`new_name` is for a member that has none."""
-        self._roster.check_offers(asked)
-        if asked.member:
-            self._join_again(asked, waiter, now_ms)
-        elif (holder := self._roster.holder(asked.instance)) is not None:
-            self._take_over(holder, asked, new_name, waiter, now_ms)
-        elif asked.instance is None and asked.must_know_name:
-            self._expected[new_name] = now_ms + asked.session_ms
+        self._roster.check_offers(request)
+        if request.member:
+            self._join_again(request, waiter, now_ms)
+        elif (holder := self._roster.holder(request.instance)) is not None:
+            self._take_over(holder, request, new_name, waiter, now_ms)
+        elif request.instance is None and request.requires_member_id:
+            self._pending_member_ids[new_name] = now_ms + request.session_ms
             raise MemberNameNeeded(new_name)
         else:
-            self._add(asked, new_name, waiter, now_ms)
-        return self._decided()
+            self._add(request, new_name, waiter, now_ms)
+        return self._take_results()
 
-    def sync(self, asked: SyncRequest, waiter: object, now_ms: int) -> list[Decision]:
-        member = self._roster.get(asked.member, asked.instance)
-        self._check_generation(asked.generation)
-        if asked.protocol_type not in (None, self._roster.protocol_type) or asked.strategy not in (None, self.strategy):
+    def sync(self, request: SyncRequest, waiter: object, now_ms: int) -> list[WaiterResult]:
+        member = self._roster.get(request.member, request.instance)
+        self._check_generation(request.generation)
+        if request.protocol_type not in (None, self._roster.protocol_type) or request.strategy not in (
+            None,
+            self.strategy,
+        ):
             raise NothingInCommon(f"the group divides by {self.strategy!r}")
-        if self.state is GroupState.GATHERING:
+        if self.state is GroupState.PREPARING_REBALANCE:
             raise Rebalancing
         if member.syncing is not None:
             self._decide(member.syncing, Rebalancing())  # its client asked again and does not wait for this one
@@ -137,35 +140,35 @@ class ClassicGroup:
             self._sync_due_ms = None
         if self.state is GroupState.ASSIGNING and member.id == self._roster.leader:
             for each in self._roster:
-                each.assignment = asked.assignments.get(each.id, b"")
+                each.assignment = request.assignments.get(each.id, b"")
             self.state = GroupState.STABLE
-            self.must_keep = True
+            self.needs_save = True
         if self.state is GroupState.STABLE:
-            self._hand_out(now_ms)
+            self._send_assignments(now_ms)
         else:
             member.deadline_ms = None
-        return self._decided()
+        return self._take_results()
 
-    def beat(self, member: str, instance: str | None, generation: int, now_ms: int) -> None:
+    def heartbeat(self, member: str, instance: str | None, generation: int, now_ms: int) -> None:
         """The member is alive. A refusal tells it what it missed."""
         found = self._roster.get(member, instance)
         self._check_generation(generation)
         self._stay_alive(found, now_ms)
-        if self.state is GroupState.GATHERING:
+        if self.state is GroupState.PREPARING_REBALANCE:
             raise Rebalancing
 
-    def leave(self, leavers: Sequence[Leaver], now_ms: int) -> tuple[list[Refusal | None], list[Decision]]:
+    def leave(self, leavers: Sequence[LeaveRequest], now_ms: int) -> tuple[list[Refusal | None], list[WaiterResult]]:
         """For each who wants to go, why it cannot."""
         before = len(self._roster)
         refusals = [self._leave(leaver) for leaver in leavers]
         self._after_removal(len(self._roster) < before, now_ms)
-        return refusals, self._decided()
+        return refusals, self._take_results()
 
     def check_claim(self, claim: Claim, is_transactional: bool, now_ms: int) -> None:
         """Refuse a commit by somebody who does not belong here now."""
         if claim.generation < 0 and self.state is GroupState.EMPTY:
             return
-        if not claim.is_nobody:
+        if not claim.is_anonymous:
             member = self._roster.get(claim.member, claim.instance)
             self._check_generation(claim.generation)
             self._stay_alive(member, now_ms)
@@ -174,106 +177,106 @@ class ClassicGroup:
         if not is_transactional and self.state is GroupState.ASSIGNING:
             raise Rebalancing
 
-    def lose_assignment(self, now_ms: int) -> list[Decision]:
+    def lose_assignment(self, now_ms: int) -> list[WaiterResult]:
         """What the leader handed in could not be kept: divide anew."""
         if self.state is GroupState.STABLE:
             for member in self._roster:
                 member.assignment = b""
-            self._gather(now_ms)
-        return self._decided()
+            self._prepare_rebalance(now_ms)
+        return self._take_results()
 
-    def expire(self, now_ms: int) -> list[Decision]:
+    def expire(self, now_ms: int) -> list[WaiterResult]:
         """Whatever is due by now happens."""
-        late = [name for name, due_ms in self._expected.items() if due_ms <= now_ms]
+        late = [name for name, due_ms in self._pending_member_ids.items() if due_ms <= now_ms]
         for name in late:
-            del self._expected[name]
+            del self._pending_member_ids[name]
         silent = [member for member in self._roster if member.is_due(now_ms)]
         for member in silent:
             self._remove(member)
         if late or silent:
             self._after_removal(bool(silent), now_ms)
-        if self._gather_due_ms is not None and self._gather_due_ms <= now_ms:
+        if self._rebalance_deadline_ms is not None and self._rebalance_deadline_ms <= now_ms:
             self._gathering_due(now_ms)
         if self._sync_due_ms is not None and self._sync_due_ms <= now_ms:
             for member in self._roster:
                 if member.id in self._unsynced:
                     self._remove(member)
-            self._gather(now_ms)
-        return self._decided()
+            self._prepare_rebalance(now_ms)
+        return self._take_results()
 
     # -- joining
 
-    def _add(self, asked: JoinRequest, name: str, waiter: object, now_ms: int) -> None:
-        member = ClassicMember.from_request(name, asked)
+    def _add(self, request: JoinRequest, name: str, waiter: object, now_ms: int) -> None:
+        member = ClassicMember.from_request(name, request)
         member.joining = waiter
         member.is_new = True
         member.deadline_ms = now_ms + NEW_MEMBER_MS
         if not self._roster:
-            self._roster.protocol_type = asked.protocol_type
+            self._roster.protocol_type = request.protocol_type
         self._roster.add(member)
-        self._expected.pop(name, None)
+        self._pending_member_ids.pop(name, None)
         self._more_came = True
         self._gather_or_complete(now_ms)
 
-    def _join_again(self, asked: JoinRequest, waiter: object, now_ms: int) -> None:
-        if asked.member in self._expected and asked.instance is None:
-            self._add(asked, asked.member, waiter, now_ms)
+    def _join_again(self, request: JoinRequest, waiter: object, now_ms: int) -> None:
+        if request.member in self._pending_member_ids and request.instance is None:
+            self._add(request, request.member, waiter, now_ms)
             return
-        member = self._roster.get(asked.member, asked.instance)
-        is_unchanged = member.offers == asked.offers
+        member = self._roster.get(request.member, request.instance)
+        is_unchanged = member.offers == request.offers
         is_leader = member.id == self._roster.leader
         if is_unchanged and (self.state is GroupState.ASSIGNING or (self.state is GroupState.STABLE and not is_leader)):
             self._stay_alive(member, now_ms)
             self._decide(waiter, self._answer(member))
             return
-        self._await_others(member, asked, waiter)
+        self._await_others(member, request, waiter)
         self._gather_or_complete(now_ms)
 
-    def _await_others(self, member: ClassicMember, asked: JoinRequest, waiter: object) -> None:
+    def _await_others(self, member: ClassicMember, request: JoinRequest, waiter: object) -> None:
         if member.joining is not None:
             self._decide(member.joining, Rebalancing())  # its client asked again and does not wait for this one
-        member.update(asked)
+        member.update(request)
         member.joining = waiter
         if not member.is_new:
             member.deadline_ms = None
 
-    def _take_over(self, old: ClassicMember, asked: JoinRequest, name: str, waiter: object, now_ms: int) -> None:
+    def _take_over(self, old: ClassicMember, request: JoinRequest, name: str, waiter: object, now_ms: int) -> None:
         """A named instance has come back, as a new process with a new name."""
         for waiting in (old.joining, old.syncing):
             if waiting is not None:
                 self._decide(waiting, InstanceFenced(old.instance or ""))
         before = self._roster.leader
-        member = ClassicMember.from_request(name, asked)
+        member = ClassicMember.from_request(name, request)
         member.assignment = old.assignment
-        member.deadline_ms = now_ms + asked.session_ms
+        member.deadline_ms = now_ms + request.session_ms
         self._roster.replace(old, member)
         if old.id in self._unsynced:
             self._unsynced.remove(old.id)
             self._unsynced.add(name)
         if self.state is GroupState.STABLE and self._roster.select_strategy() == self.strategy:
-            self.must_keep = True
-            self._decide(waiter, self._answer_to_returned(member, before, asked.may_skip_assignment))
+            self.needs_save = True
+            self._decide(waiter, self._answer_to_returned(member, before, request.may_skip_assignment))
             return
         # Otherwise the leader may have been told of the old name, and nobody would get a share for the new one.
-        self._await_others(member, asked, waiter)
+        self._await_others(member, request, waiter)
         self._gather_or_complete(now_ms)
 
-    def _answer_to_returned(self, member: ClassicMember, leader_before: str | None, may_skip: bool) -> Joined:
+    def _answer_to_returned(self, member: ClassicMember, leader_before: str | None, may_skip: bool) -> JoinResult:
         if may_skip:
             return self._answer(member, skips_assignment=member.id == self._roster.leader)
         # An older client that took itself for the leader would divide anew: it is told of one that is gone.
         assert self.strategy is not None
-        return Joined(member.id, self.generation, self._roster.protocol_type, self.strategy, leader_before or "")
+        return JoinResult(member.id, self.generation, self._roster.protocol_type, self.strategy, leader_before or "")
 
     # -- gathering
 
     def _gather_or_complete(self, now_ms: int) -> None:
-        if self.state is GroupState.GATHERING:
+        if self.state is GroupState.PREPARING_REBALANCE:
             self._complete_if_all_joined(now_ms)
         else:
-            self._gather(now_ms)
+            self._prepare_rebalance(now_ms)
 
-    def _gather(self, now_ms: int) -> None:
+    def _prepare_rebalance(self, now_ms: int) -> None:
         for member in self._roster:
             if member.syncing is not None:
                 self._decide(member.syncing, Rebalancing())
@@ -282,45 +285,45 @@ class ClassicGroup:
                     member.deadline_ms = now_ms + member.session_ms
         self._sync_due_ms = None
         self._is_first_gathering = self.state is GroupState.EMPTY
-        self.state = GroupState.GATHERING
+        self.state = GroupState.PREPARING_REBALANCE
         if self._is_first_gathering and self._initial_delay_ms > 0:
             self._more_came = False
-            self._gather_due_ms = now_ms + self._initial_delay_ms
+            self._rebalance_deadline_ms = now_ms + self._initial_delay_ms
             self._delay_left_ms = max(self._roster.rebalance_ms - self._initial_delay_ms, 0)
         elif self._is_first_gathering or self._all_joined():
-            self._complete(now_ms)
+            self._complete_rebalance(now_ms)
         else:
-            self._gather_due_ms = now_ms + self._roster.rebalance_ms
+            self._rebalance_deadline_ms = now_ms + self._roster.rebalance_ms
 
     def _complete_if_all_joined(self, now_ms: int) -> None:
         if not self._is_first_gathering and self._all_joined():
-            self._complete(now_ms)
+            self._complete_rebalance(now_ms)
 
     def _gathering_due(self, now_ms: int) -> None:
         if self._is_first_gathering and self._more_came and self._delay_left_ms:
             self._more_came = False
             delay_ms = min(self._initial_delay_ms, self._delay_left_ms)
             self._delay_left_ms -= delay_ms
-            self._gather_due_ms = now_ms + delay_ms
+            self._rebalance_deadline_ms = now_ms + delay_ms
         else:
-            self._complete(now_ms)
+            self._complete_rebalance(now_ms)
 
-    def _complete(self, now_ms: int) -> None:
+    def _complete_rebalance(self, now_ms: int) -> None:
         """The next generation begins, without those who did not come. Named instances may be absent for a while."""
-        self._gather_due_ms = None
+        self._rebalance_deadline_ms = None
         for member in self._roster:
             if member.joining is None and member.instance is None:
                 self._remove(member)
         if self._roster and not self._roster.find_leader():
             # Only absent instances are left: until they come or time out.
-            self._gather_due_ms = now_ms + self._roster.rebalance_ms
+            self._rebalance_deadline_ms = now_ms + self._roster.rebalance_ms
             return
         self.generation += 1
         self._unsynced.clear()
         if not self._roster:
             self.state = GroupState.EMPTY
             self.strategy = None
-            self.must_keep = True
+            self.needs_save = True
             return
         self.strategy = self._roster.select_strategy()
         self.state = GroupState.ASSIGNING
@@ -334,31 +337,31 @@ class ClassicGroup:
         self._sync_due_ms = now_ms + self._roster.rebalance_ms
 
     def _all_joined(self) -> bool:
-        return not self._expected and self._roster.all_joined
+        return not self._pending_member_ids and self._roster.all_joined
 
     # -- answers
 
-    def _answer(self, member: ClassicMember, skips_assignment: bool = False) -> Joined:
+    def _answer(self, member: ClassicMember, skips_assignment: bool = False) -> JoinResult:
         assert self.strategy is not None
         roster = self._roster
         members = roster.offers(self.strategy) if member.id == roster.leader else ()
         leader = roster.leader or ""
-        return Joined(
+        return JoinResult(
             member.id, self.generation, roster.protocol_type, self.strategy, leader, members, skips_assignment
         )
 
-    def _hand_out(self, now_ms: int) -> None:
+    def _send_assignments(self, now_ms: int) -> None:
         assert self.strategy is not None
         for member in self._roster:
             if member.syncing is not None:
-                self._decide(member.syncing, Synced(self._roster.protocol_type, self.strategy, member.assignment))
+                self._decide(member.syncing, SyncResult(self._roster.protocol_type, self.strategy, member.assignment))
                 member.syncing = None
                 member.deadline_ms = now_ms + member.session_ms
 
-    def _decide(self, waiter: object, outcome: Joined | Synced | Refusal) -> None:
-        self._decisions.append(Decision(waiter, outcome))
+    def _decide(self, waiter: object, outcome: JoinResult | SyncResult | Refusal) -> None:
+        self._decisions.append(WaiterResult(waiter, outcome))
 
-    def _decided(self) -> list[Decision]:
+    def _take_results(self) -> list[WaiterResult]:
         decisions, self._decisions = self._decisions, []
         return decisions
 
@@ -372,7 +375,7 @@ class ClassicGroup:
         if member.deadline_ms is not None and not member.is_new:
             member.deadline_ms = now_ms + member.session_ms
 
-    def _leave(self, leaver: Leaver) -> Refusal | None:
+    def _leave(self, leaver: LeaveRequest) -> Refusal | None:
         name = leaver.member
         holder = self._roster.holder(leaver.instance)
         if not name and holder is not None:
@@ -380,7 +383,7 @@ class ClassicGroup:
         try:
             self._remove(self._roster.get(name, leaver.instance))
         except Refusal as refusal:
-            return None if self._expected.pop(name, None) is not None else refusal
+            return None if self._pending_member_ids.pop(name, None) is not None else refusal
         return None
 
     def _remove(self, member: ClassicMember) -> None:
@@ -391,7 +394,7 @@ class ClassicGroup:
                 self._decide(waiting, UnknownMember(member.id))
 
     def _after_removal(self, members_went: bool, now_ms: int) -> None:
-        if self.state is GroupState.GATHERING:
+        if self.state is GroupState.PREPARING_REBALANCE:
             self._complete_if_all_joined(now_ms)
         elif members_went:
-            self._gather(now_ms)
+            self._prepare_rebalance(now_ms)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from trimq.core.groups.group import JoinRequest, MemberDescription, Offer
+from trimq.core.groups.group import JoinRequest, MemberDescription, OfferedProtocol
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class ClassicMember:
     host: str
     session_ms: int
     rebalance_ms: int
-    offers: tuple[Offer, ...]
+    offers: tuple[OfferedProtocol, ...]
     assignment: bytes = b""
     joining: object | None = None
     syncing: object | None = None
@@ -28,15 +28,23 @@ class ClassicMember:
     deadline_ms: int | None = None
 
     @classmethod
-    def from_request(cls, id: str, asked: JoinRequest) -> ClassicMember:
-        return cls(id, asked.instance, asked.client_id, asked.host, asked.session_ms, asked.rebalance_ms, asked.offers)
+    def from_request(cls, id: str, request: JoinRequest) -> ClassicMember:
+        return cls(
+            id,
+            request.instance,
+            request.client_id,
+            request.host,
+            request.session_ms,
+            request.rebalance_ms,
+            request.offers,
+        )
 
-    def update(self, asked: JoinRequest) -> None:
-        self.offers = asked.offers
-        self.session_ms = asked.session_ms
-        self.rebalance_ms = asked.rebalance_ms
-        self.client_id = asked.client_id
-        self.host = asked.host
+    def update(self, request: JoinRequest) -> None:
+        self.offers = request.offers
+        self.session_ms = request.session_ms
+        self.rebalance_ms = request.rebalance_ms
+        self.client_id = request.client_id
+        self.host = request.host
 
     def is_due(self, now_ms: int) -> bool:
         return self.deadline_ms is not None and self.deadline_ms <= now_ms
@@ -49,7 +57,7 @@ class ClassicMember:
         return MemberDescription(self.id, self.instance, self.client_id, self.host, self.metadata(strategy), assignment)
 
 
-class KeptMember(msgspec.Struct, frozen=True):
+class StoredClassicMember(msgspec.Struct, frozen=True):
     id: str
     instance: str | None
     client_id: str
@@ -60,7 +68,7 @@ class KeptMember(msgspec.Struct, frozen=True):
     assignment: bytes
 
     @classmethod
-    def of(cls, member: ClassicMember) -> KeptMember:
+    def of(cls, member: ClassicMember) -> StoredClassicMember:
         offers = [(offer.name, offer.metadata) for offer in member.offers]
         return cls(
             member.id,
@@ -81,12 +89,12 @@ class KeptMember(msgspec.Struct, frozen=True):
             self.host,
             self.session_ms,
             self.rebalance_ms,
-            tuple(Offer(*offer) for offer in self.offers),
+            tuple(OfferedProtocol(*offer) for offer in self.offers),
             self.assignment,
         )
 
 
-class KeptClassicGroup(msgspec.Struct, frozen=True, tag="member-assigned"):
+class StoredClassicGroup(msgspec.Struct, frozen=True, tag="member-assigned"):
     """A group as its members last agreed on it. `emptied_ms`: since when, in message time, nobody is there.
     `is_divided`: the shares of its members are known; else they are to be called together again."""
 
@@ -94,6 +102,6 @@ class KeptClassicGroup(msgspec.Struct, frozen=True, tag="member-assigned"):
     protocol_type: str = ""
     strategy: str | None = None
     leader: str | None = None
-    members: list[KeptMember] = []
+    members: list[StoredClassicMember] = []
     emptied_ms: int | None = None
     is_divided: bool = True

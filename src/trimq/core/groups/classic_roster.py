@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from trimq.core.groups.classic_member import ClassicMember
-from trimq.core.groups.group import JoinRequest, MemberOffer
+from trimq.core.groups.group import JoinRequest, MemberMetadata
 from trimq.errors.groups import InstanceFenced, NothingInCommon, UnknownMember
 
 
@@ -16,7 +16,7 @@ class Roster:
 
     def __init__(self) -> None:
         self._members: dict[str, ClassicMember] = {}
-        self._places: dict[str, str] = {}  # of named instances: the member that holds each
+        self._static_members: dict[str, str] = {}  # of named instances: the member that holds each
         self.leader: str | None = None
         self.protocol_type = ""
 
@@ -29,7 +29,7 @@ class Roster:
     def get(self, name: str, instance: str | None) -> ClassicMember:
         """The member, if it is who it says."""
         if instance is not None:
-            holder = self._places.get(instance)
+            holder = self._static_members.get(instance)
             if holder is None:
                 raise UnknownMember(name)
             if holder != name:
@@ -41,20 +41,20 @@ class Roster:
 
     def holder(self, instance: str | None) -> ClassicMember | None:
         """Who holds the place of a named instance."""
-        name = None if instance is None else self._places.get(instance)
+        name = None if instance is None else self._static_members.get(instance)
         return None if name is None else self._members[name]
 
     def add(self, member: ClassicMember) -> None:
         self._members[member.id] = member
         if member.instance is not None:
-            self._places[member.instance] = member.id
+            self._static_members[member.instance] = member.id
         if self.leader is None:
             self.leader = member.id
 
     def remove(self, member: ClassicMember) -> None:
         del self._members[member.id]
         if member.instance is not None:
-            self._places.pop(member.instance, None)
+            self._static_members.pop(member.instance, None)
         if self.leader == member.id:
             self.leader = next(iter(self._members), None)
 
@@ -85,21 +85,21 @@ class Roster:
         """How long the slowest member may take to come."""
         return max((member.rebalance_ms for member in self._members.values()), default=0)
 
-    def check_offers(self, asked: JoinRequest) -> None:
+    def check_offers(self, request: JoinRequest) -> None:
         """Refuse a member with whom the others would have no way of dividing streams."""
-        if not asked.protocol_type or not asked.offers:
+        if not request.protocol_type or not request.offers:
             raise NothingInCommon("a member says how streams may be divided")
         if not self._members:
             return
-        if asked.protocol_type != self.protocol_type:
+        if request.protocol_type != self.protocol_type:
             raise NothingInCommon(f"the group is of type {self.protocol_type!r}")
         common = self.common_strategies()
-        if not any(offer.name in common for offer in asked.offers):
+        if not any(offer.name in common for offer in request.offers):
             raise NothingInCommon("the group has no way of dividing streams that this member knows")
 
-    def offers(self, strategy: str) -> tuple[MemberOffer, ...]:
+    def offers(self, strategy: str) -> tuple[MemberMetadata, ...]:
         """What the leading member is told."""
-        return tuple(MemberOffer(each.id, each.instance, each.metadata(strategy)) for each in self)
+        return tuple(MemberMetadata(each.id, each.instance, each.metadata(strategy)) for each in self)
 
     def common_strategies(self) -> set[str]:
         offered = [{offer.name for offer in member.offers} for member in self._members.values()]

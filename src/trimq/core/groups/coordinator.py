@@ -10,30 +10,30 @@ from typing import cast
 from uuid import UUID
 
 from trimq.clock import Clock, Timer
-from trimq.core.groups.assignable_topics import DivisibleTopics
-from trimq.core.groups.assigned_group import AssignedGroup, Beat, BeatRequest
-from trimq.core.groups.assigned_member import JOINING_EPOCH, KeptAssignedGroup, KeptAssignedMember
+from trimq.core.groups.assignable_topics import AssignableTopics
+from trimq.core.groups.assigned_group import AssignedGroup, HeartbeatResult, MemberHeartbeat
+from trimq.core.groups.assigned_member import JOINING_EPOCH, StoredAssignedGroup, StoredAssignedMember
 from trimq.core.groups.classic_group import ClassicGroup
 from trimq.core.groups.group import (
     Claim,
     CursorChange,
-    Decision,
     GroupDescription,
     GroupState,
-    Joined,
     JoinRequest,
-    Leaver,
-    Synced,
+    JoinResult,
+    LeaveRequest,
     SyncRequest,
+    SyncResult,
+    WaiterResult,
 )
-from trimq.core.groups.store import GroupSettings, GroupStore, Kept
+from trimq.core.groups.store import GroupSettings, GroupStore, StoredGroup
 from trimq.core.metadata.cursors import Cursors
 from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup
 from trimq.errors.groups import NothingInCommon, UnknownMember
 from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Passes, Ticket
 
-Answer = Callable[[Joined | Synced | Refusal, Ticket | None], None]
+GroupCallback = Callable[[JoinResult | SyncResult | Refusal, Ticket | None], None]
 Group = ClassicGroup | AssignedGroup
 
 HEARTBEAT_MS = 5_000
@@ -42,7 +42,7 @@ SESSION_MS = 45_000
 _SWEEP_MS = 600_000
 
 
-class GroupRegistry:
+class GroupCoordinator:
     """`retention_ms`: for how long, in message time, the cursors of a group that nobody uses are kept. `drop_pending`
     keeps open transactions from moving a group's cursors, or that of one stream."""
 
@@ -52,7 +52,7 @@ class GroupRegistry:
         cursors: Cursors,
         passes: Passes,
         clock: Clock,
-        topics: DivisibleTopics,
+        topics: AssignableTopics,
         new_id: Callable[[], UUID],
         initial_delay_ms: int,
         retention_ms: int,
@@ -82,9 +82,9 @@ class GroupRegistry:
             if kept.emptied_ms is not None:
                 self._emptied_ms[name] = kept.emptied_ms
 
-    def _restore(self, name: str, kept: Kept, members: list[KeptAssignedMember]) -> Group:
+    def _restore(self, name: str, kept: StoredGroup, members: list[StoredAssignedMember]) -> Group:
         now_ms = self._clock.liveness.now_ms()
-        if isinstance(kept, KeptAssignedGroup):
+        if isinstance(kept, StoredAssignedGroup):
             session_ms = self._store.settings(name).session_ms or SESSION_MS
             return AssignedGroup.restore(name, kept, members, session_ms, now_ms)
         return ClassicGroup.restore(name, kept, self._initial_delay_ms, now_ms)
@@ -141,19 +141,19 @@ class GroupRegistry:
 
     # -- members of groups whose leading member divides
 
-    def join(self, name: str, asked: JoinRequest, answer: Answer) -> None:
+    def join(self, name: str, request: JoinRequest, answer: GroupCallback) -> None:
         """`answer` is called once, perhaps before this returns. A refusal: it is not called at all."""
-        group = self._classic_to_join(name, asked)
-        origin = asked.client_id if asked.instance is None else asked.instance
+        group = self._classic_to_join(name, request)
+        origin = request.client_id if request.instance is None else request.instance
         new_name = f"{origin}-{self._new_id()}"
         try:
-            decisions = group.join(asked, new_name, answer, self._clock.liveness.now_ms())
+            decisions = group.join(request, new_name, answer, self._clock.liveness.now_ms())
             self._carry_out(group, decisions)
         finally:
             self._arm(group)
             self._drop_unused(group)
 
-    def _classic_to_join(self, name: str, asked: JoinRequest) -> ClassicGroup:
+    def _classic_to_join(self, name: str, request: JoinRequest) -> ClassicGroup:
         group = self._groups.get(name)
         if isinstance(group, AssignedGroup):
             if group.has_members:
@@ -161,21 +161,21 @@ class GroupRegistry:
             self._disarm(name)
             group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms, group.generation)
         if group is None:
-            if asked.member:
-                raise UnknownMember(asked.member)
+            if request.member:
+                raise UnknownMember(request.member)
             group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms)
         return group
 
-    def sync(self, name: str, asked: SyncRequest, answer: Answer) -> None:
+    def sync(self, name: str, request: SyncRequest, answer: GroupCallback) -> None:
         """As `join`."""
-        group = self._classic(name, asked.member)
-        self._carry_out(group, group.sync(asked, answer, self._clock.liveness.now_ms()))
+        group = self._classic(name, request.member)
+        self._carry_out(group, group.sync(request, answer, self._clock.liveness.now_ms()))
         self._arm(group)
 
-    def beat(self, name: str, member: str, instance: str | None, generation: int) -> None:
-        self._classic(name, member).beat(member, instance, generation, self._clock.liveness.now_ms())
+    def heartbeat(self, name: str, member: str, instance: str | None, generation: int) -> None:
+        self._classic(name, member).heartbeat(member, instance, generation, self._clock.liveness.now_ms())
 
-    def leave(self, name: str, leavers: Sequence[Leaver]) -> list[Refusal | None]:
+    def leave(self, name: str, leavers: Sequence[LeaveRequest]) -> list[Refusal | None]:
         """For each who wants to go, why it cannot."""
         group = self._groups.get(name)
         if not isinstance(group, ClassicGroup):
@@ -188,32 +188,32 @@ class GroupRegistry:
 
     # -- members of groups that the broker divides
 
-    def beat_assigned(self, name: str, asked: BeatRequest) -> tuple[Beat, Ticket | None]:
+    def heartbeat_assigned(self, name: str, request: MemberHeartbeat) -> tuple[HeartbeatResult, Ticket | None]:
         """True once the ticket's pass is durable and not refused; without a ticket, now."""
-        if not asked.member:
-            asked = replace(asked, member=short_name(self._new_id()))
-        group = self._assigned(name, asked)
+        if not request.member:
+            request = replace(request, member=short_name(self._new_id()))
+        group = self._assigned(name, request)
         session_ms = self._store.settings(name).session_ms or SESSION_MS
-        beat = group.beat(asked, self._topics.known(), session_ms, self._clock.liveness.now_ms())
+        heartbeat = group.heartbeat(request, self._topics.known(), session_ms, self._clock.liveness.now_ms())
         if self._groups.get(name) is not group:
             self._disarm(name)
             self._groups[name] = group
-        return beat, self._keep_changes(group)
+        return heartbeat, self._keep_changes(group)
 
-    def leave_assigned(self, name: str, asked: BeatRequest) -> tuple[Beat, Ticket | None]:
-        """As `beat_assigned`."""
+    def leave_assigned(self, name: str, request: MemberHeartbeat) -> tuple[HeartbeatResult, Ticket | None]:
+        """As `heartbeat_assigned`."""
         group = self._groups.get(name)
         if not isinstance(group, AssignedGroup):
             raise UnknownGroup(name)
-        beat = group.leave(asked)
-        return beat, self._keep_changes(group)
+        heartbeat = group.leave(request)
+        return heartbeat, self._keep_changes(group)
 
-    def _assigned(self, name: str, asked: BeatRequest) -> AssignedGroup:
+    def _assigned(self, name: str, request: MemberHeartbeat) -> AssignedGroup:
         """For a member that joins, the group may be a new one: it is taken up once somebody is in it."""
         group = self._groups.get(name)
         if isinstance(group, AssignedGroup):
             return group
-        if asked.epoch != JOINING_EPOCH or (group is not None and group.has_members):
+        if request.epoch != JOINING_EPOCH or (group is not None and group.has_members):
             raise UnknownGroup(name)
         return AssignedGroup(name) if group is None else AssignedGroup(name, group.generation + 1)
 
@@ -270,36 +270,38 @@ class GroupRegistry:
 
     # -- what was decided
 
-    def _carry_out(self, group: ClassicGroup, decisions: Iterable[Decision]) -> None:
-        if group.must_keep:
-            self._keep(group)
+    def _carry_out(self, group: ClassicGroup, decisions: Iterable[WaiterResult]) -> None:
+        if group.needs_save:
+            self._save(group)
         ticket = self._unsettled.get(group.name)
         for waiter, outcome in decisions:
-            cast(Answer, waiter)(outcome, None if isinstance(outcome, Refusal) else ticket)
+            cast(GroupCallback, waiter)(outcome, None if isinstance(outcome, Refusal) else ticket)
 
     def _keep_changes(self, group: AssignedGroup) -> Ticket | None:
         """What the answer about to be given depends on: also what others have set off that is not durable yet."""
         ticket = self._unsettled.get(group.name)
         if ticket is not None and ticket.refusal is not None:
-            group.keep_all(self._store.members(group.name))  # what is told now builds on what could not be written
-        if group.changed or group.must_keep:
+            group.mark_all_changed(
+                self._store.members(group.name)
+            )  # what is told now builds on what could not be written
+        if group.changed or group.needs_save:
             # The group last: its ticket is of the same pass, and counts for the members too.
             for name, member in group.changed.items():
                 self._store.keep_member(group.name, name, member)
             group.changed.clear()
-            self._keep(group)
+            self._save(group)
             self._arm(group)
         return self._unsettled.get(group.name)
 
-    def _keep(self, group: Group) -> None:
-        group.must_keep = False
+    def _save(self, group: Group) -> None:
+        group.needs_save = False
         if group.has_members:
             self._emptied_ms.pop(group.name, None)
         else:
             self._emptied_ms[group.name] = self._clock.message.now_ms()
         ticket = self._store.keep(group.name, group.kept(self._emptied_ms.get(group.name)))
         self._unsettled[group.name] = ticket
-        self._passes.afterwards(ticket, lambda done: self._was_kept(group, done))
+        self._passes.on_durable(ticket, lambda done: self._was_kept(group, done))
 
     def _was_kept(self, group: Group, ticket: Ticket) -> None:
         if self._unsettled.get(group.name) is ticket:
@@ -308,11 +310,11 @@ class GroupRegistry:
             return
         if isinstance(group, AssignedGroup):
             # With the next event: a disk that is full now need not be so then.
-            group.keep_all(self._store.members(group.name))
+            group.mark_all_changed(self._store.members(group.name))
             return
         decisions = group.lose_assignment(self._clock.liveness.now_ms())
         self._carry_out(group, decisions)
-        group.must_keep = True
+        group.needs_save = True
         self._arm(group)
 
     # -- what is due

@@ -22,13 +22,13 @@ class GroupKind(Enum):
 
 class GroupState(Enum):
     EMPTY = "empty"
-    GATHERING = "gathering"  # members are called together
+    PREPARING_REBALANCE = "gathering"  # members are called together
     ASSIGNING = "assigning"  # all are here; who gets what is not decided
     RECONCILING = "reconciling"  # decided; some have not given up or not got their streams
     STABLE = "stable"
 
 
-class Offer(NamedTuple):
+class OfferedProtocol(NamedTuple):
     """A way of dividing streams that a member knows, and what it tells the leading member about itself."""
 
     name: str
@@ -37,22 +37,22 @@ class Offer(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class JoinRequest:
-    """`must_know_name`: a new member is sent back once, with the name to use. `may_skip_assignment`: a returning
+    """`requires_member_id`: a new member is sent back once, with the name to use. `may_skip_assignment`: a returning
     leading member understands that it need not divide anything."""
 
     member: str
     instance: str | None
     protocol_type: str
-    offers: tuple[Offer, ...]
+    offers: tuple[OfferedProtocol, ...]
     session_ms: int
     rebalance_ms: int
     client_id: str
     host: str
-    must_know_name: bool = True
+    requires_member_id: bool = True
     may_skip_assignment: bool = False
 
 
-class MemberOffer(NamedTuple):
+class MemberMetadata(NamedTuple):
     """What the leading member is told about each member."""
 
     member: str
@@ -61,7 +61,7 @@ class MemberOffer(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True)
-class Joined:
+class JoinResult:
     """`members` is for the leading member only."""
 
     member: str
@@ -69,7 +69,7 @@ class Joined:
     protocol_type: str
     strategy: str
     leader: str
-    members: tuple[MemberOffer, ...] = ()
+    members: tuple[MemberMetadata, ...] = ()
     skips_assignment: bool = False
 
 
@@ -86,20 +86,20 @@ class SyncRequest:
 
 
 @dataclass(slots=True, frozen=True)
-class Synced:
+class SyncResult:
     protocol_type: str
     strategy: str
     assignment: bytes
 
 
-class Decision(NamedTuple):
+class WaiterResult(NamedTuple):
     """Who waited gets this. `waiter` is whatever came with the question."""
 
     waiter: object
-    outcome: Joined | Synced | Refusal
+    outcome: JoinResult | SyncResult | Refusal
 
 
-class Leaver(NamedTuple):
+class LeaveRequest(NamedTuple):
     """A member that goes; without a name, whoever holds the place of `instance`."""
 
     member: str
@@ -112,14 +112,14 @@ class Claim(NamedTuple):
     member: str = ""
     generation: int = NO_GENERATION
     instance: str | None = None
-    speaks_epochs: bool = True
+    uses_member_epoch: bool = True
 
     @property
-    def is_nobody(self) -> bool:
+    def is_anonymous(self) -> bool:
         return self.generation < 0 and not self.member and self.instance is None
 
 
-NOBODY = Claim()
+NO_MEMBER = Claim()
 
 
 class CursorChange(NamedTuple):

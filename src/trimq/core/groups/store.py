@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from trimq.core.groups.assigned_member import AssignedMember, KeptAssignedGroup, KeptAssignedMember
-from trimq.core.groups.classic_member import KeptClassicGroup
+from trimq.core.groups.assigned_member import AssignedMember, StoredAssignedGroup, StoredAssignedMember
+from trimq.core.groups.classic_member import StoredClassicGroup
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.storage.group_commit.passes import Ticket
 
@@ -17,7 +17,7 @@ _GROUP = "group"
 _MEMBER = "group-member"
 _SETTINGS = "group-settings"
 
-Kept = KeptClassicGroup | KeptAssignedGroup
+StoredGroup = StoredClassicGroup | StoredAssignedGroup
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
@@ -33,22 +33,24 @@ class GroupStore:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
 
-    def load(self) -> Iterator[tuple[str, Kept, list[KeptAssignedMember]]]:
+    def load(self) -> Iterator[tuple[str, StoredGroup, list[StoredAssignedMember]]]:
         """Each group with the members that are kept apart from it."""
-        members: dict[str, list[KeptAssignedMember]] = defaultdict(list)
+        members: dict[str, list[StoredAssignedMember]] = defaultdict(list)
         for key, found in self._catalogue.all(_MEMBER):
             group, _ = msgspec.json.decode(key, type=tuple[str, str])
-            members[group].append(msgspec.convert(found.value, KeptAssignedMember, str_keys=True))
+            members[group].append(msgspec.convert(found.value, StoredAssignedMember, str_keys=True))
         for name, found in self._catalogue.all(_GROUP):
-            yield name, msgspec.convert(found.value, Kept), members[name]
+            yield name, msgspec.convert(found.value, StoredGroup), members[name]
 
-    def keep(self, name: str, kept: Kept) -> Ticket:
+    def keep(self, name: str, kept: StoredGroup) -> Ticket:
         return self._put(_GROUP, name, kept)
 
     def keep_member(self, group: str, name: str, member: AssignedMember | None) -> Ticket | None:
         """Without a member, forget the one of this name. None: it was not kept."""
         key = _member_key(group, name)
-        return self._delete(_MEMBER, key) if member is None else self._put(_MEMBER, key, KeptAssignedMember.of(member))
+        return (
+            self._delete(_MEMBER, key) if member is None else self._put(_MEMBER, key, StoredAssignedMember.of(member))
+        )
 
     def members(self, group: str) -> list[str]:
         """The names of those that are kept."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from trimq.core.pattern_syntax import Parser, State
 
-_MOST_PLACES = 1_000
+_MAX_DFA_STATES = 1_000
 
 
-class _Place:
+class _DfaState:
     """All states in which a match can be after some characters, and where the next character leads."""
 
     __slots__ = ("accepts", "states", "steps")
@@ -18,7 +18,7 @@ class _Place:
     def __init__(self, states: frozenset[State], accepts: bool) -> None:
         self.states = states
         self.accepts = accepts
-        self.steps: dict[str, _Place] = {}
+        self.steps: dict[str, _DfaState] = {}
 
 
 class Pattern:
@@ -28,10 +28,10 @@ class Pattern:
         fragment = Parser(text).parse()
         self.text = text
         self._end = fragment.last
-        self._places: dict[frozenset[State], _Place] = {}
-        self._begin = _Place(
-            _reach([fragment.first], at_start=True),
-            self._end in _reach([fragment.first], at_start=True, at_end=True),
+        self._dfa_states: dict[frozenset[State], _DfaState] = {}
+        self._begin = _DfaState(
+            _epsilon_closure([fragment.first], at_start=True),
+            self._end in _epsilon_closure([fragment.first], at_start=True, at_end=True),
         )
 
     def matches(self, name: str) -> bool:
@@ -43,19 +43,19 @@ class Pattern:
                 return False
         return place.accepts
 
-    def _step(self, place: _Place, character: str) -> _Place:
-        states = _reach(way for state in place.states if state.takes(character) for way in state.ways)
-        following = self._places.get(states)
+    def _step(self, place: _DfaState, character: str) -> _DfaState:
+        states = _epsilon_closure(way for state in place.states if state.takes(character) for way in state.ways)
+        following = self._dfa_states.get(states)
         if following is None:
-            if len(self._places) >= _MOST_PLACES:
-                self._places.clear()
+            if len(self._dfa_states) >= _MAX_DFA_STATES:
+                self._dfa_states.clear()
                 self._begin.steps.clear()
-            following = self._places[states] = _Place(states, self._end in _reach(states, at_end=True))
+            following = self._dfa_states[states] = _DfaState(states, self._end in _epsilon_closure(states, at_end=True))
         place.steps[character] = following
         return following
 
 
-def _reach(states: Iterable[State], at_start: bool = False, at_end: bool = False) -> frozenset[State]:
+def _epsilon_closure(states: Iterable[State], at_start: bool = False, at_end: bool = False) -> frozenset[State]:
     """The states, and those that are reached from them without a character."""
     reached: set[State] = set()
     left = list(states)

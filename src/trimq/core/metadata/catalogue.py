@@ -42,26 +42,26 @@ class Catalogue:
         self,
         table: DurableMap[Definition],
         is_durable: Callable[[int], bool] = lambda number: False,
-        was_cut: bool = False,
+        was_truncated: bool = False,
     ) -> None:
         """`is_durable` says of the number of a pass whether it is."""
         self._table = table
-        self.was_cut = was_cut
+        self.was_truncated = was_truncated
         """The last changes were not whole when it was opened: what no definition names may still be somebody's."""
         self._is_durable = is_durable
         self._pending: dict[str, Ticket] = {}
         self._pending_limit = _PENDING
         self._kinds: dict[str, dict[str, Definition]] = {}
         self._watchers: dict[str, list[Listener]] = {}
-        self._untold: deque[tuple[str, str, Definition | None]] = deque()
-        self._is_telling = False
+        self._unnotified: deque[tuple[str, str, Definition | None]] = deque()
+        self._is_notifying = False
         self._revision = 0
         for name, definition in table.items():
             self._revision = max(self._revision, definition.version)
             if name != _REVISION_KEY:
                 kind, _, key = name.partition("/")
                 self._kinds.setdefault(kind, {})[key] = definition
-        table.on_undone(self._went_back)
+        table.on_undone(self._rolled_back)
 
     def get(self, kind: str, key: str) -> Definition | None:
         return self._kinds.get(kind, {}).get(key)
@@ -81,7 +81,7 @@ class Catalogue:
         if len(self._pending) > self._pending_limit:
             self._forget_durable()
         self._set(kind, key, definition)
-        self._tell()
+        self._notify_watchers()
         return ticket
 
     def pending(self, kind: str, key: str) -> Ticket | None:
@@ -102,7 +102,7 @@ class Catalogue:
         ticket = self._table.delete(name)
         self._revision += 1
         self._set(kind, key, None)
-        self._tell()
+        self._notify_watchers()
         return ticket
 
     def watch(self, kind: str, listener: Listener) -> None:
@@ -114,12 +114,12 @@ class Catalogue:
         if (None if found is None else found.version) != expected:
             raise Changed(f"{kind} {key}")
 
-    def _went_back(self, names: Collection[str]) -> None:
+    def _rolled_back(self, names: Collection[str]) -> None:
         for name in names:
             if name != _REVISION_KEY:
                 kind, _, key = name.partition("/")
                 self._set(kind, key, self._table.get(name))
-        self._tell()
+        self._notify_watchers()
 
     def _set(self, kind: str, key: str, definition: Definition | None) -> None:
         definitions = self._kinds.setdefault(kind, {})
@@ -127,20 +127,20 @@ class Catalogue:
             definitions.pop(key, None)
         else:
             definitions[key] = definition
-        self._untold.append((kind, key, definition))
+        self._unnotified.append((kind, key, definition))
 
-    def _tell(self) -> None:
+    def _notify_watchers(self) -> None:
         """A watcher may change the catalogue: all hear of that after they have heard of the first change."""
-        if self._is_telling:
+        if self._is_notifying:
             return
-        self._is_telling = True
+        self._is_notifying = True
         try:
-            while self._untold:
-                kind, key, definition = self._untold.popleft()
+            while self._unnotified:
+                kind, key, definition = self._unnotified.popleft()
                 for listener in tuple(self._watchers.get(kind, ())):
                     _call(listener, key, definition)
         finally:
-            self._is_telling = False
+            self._is_notifying = False
 
 
 def _name(kind: str, key: str) -> str:

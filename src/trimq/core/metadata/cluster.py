@@ -111,7 +111,7 @@ class Cluster:
     def join(self, node: Node) -> None:
         """The node is there, with these addresses."""
         self._nodes[node.id] = node
-        self._tell(NodeChanged(node))
+        self._notify_listeners(NodeChanged(node))
 
     # -- streams
 
@@ -146,7 +146,7 @@ class Cluster:
         if leader_epoch <= self.leader_epoch(stream):
             raise ValueError(f"leader epoch {leader_epoch} does not follow {self.leader_epoch(stream)}")
         self._placements[stream] = _Placement(owner, leader_epoch)
-        self._tell(OwnerChanged(stream, owner, leader_epoch))
+        self._notify_listeners(OwnerChanged(stream, owner, leader_epoch))
 
     # -- the feed
 
@@ -154,7 +154,7 @@ class Cluster:
         """Call `listener` after each change."""
         self._listeners.append(listener)
 
-    def _tell(self, change: Change) -> None:
+    def _notify_listeners(self, change: Change) -> None:
         for listener in tuple(self._listeners):
             listener(change)
 

@@ -41,7 +41,7 @@ class Cursors:
         self.latest: Ticket | None = None
         """Of the last change. Once its pass is durable and not refused, all that was seen by then counts."""
         self._load()
-        table.on_undone(self._went_back)
+        table.on_undone(self._rolled_back)
 
     def commit(
         self,
@@ -142,7 +142,7 @@ class Cursors:
         if not cursors:
             self._groups.pop(group, None)
 
-    def _went_back(self, keys: Collection[str]) -> None:
+    def _rolled_back(self, keys: Collection[str]) -> None:
         if self.latest is not None:
             # What is seen now was there before: it counts when the passes up to that one are durable.
             self.latest = Ticket(self.latest.number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trimq.core.metadata.cluster import Cluster
-from trimq.core.partitions.batch_validation import Admission
+from trimq.core.partitions.batch_validation import BatchValidator
 from trimq.core.partitions.idempotence import find_duplicate
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.write_gate import WriteGate
@@ -16,20 +16,20 @@ from trimq.model import Buffer, Record
 
 
 class PartitionAppender:
-    def __init__(self, gate: WriteGate, cluster: Cluster, admission: Admission) -> None:
+    def __init__(self, gate: WriteGate, cluster: Cluster, admission: BatchValidator) -> None:
         self._gate = gate
         self._cluster = cluster
-        self._admission = admission
+        self._validator = admission
 
     def append(self, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
         self._gate.require_writable()
         self._cluster.require_owner(stream.id)
-        if not stream.rules.takes_writes:
+        if not stream.rules.is_writable:
             raise ReadOnly(f"topic {stream.topic}")
         size = len(batch)
         if size > stream.message_bytes:
             raise MessageTooLong(size, stream.message_bytes)
-        batch, header, append_time_ms = self._admission.admit(stream.rules, batch, header)
+        batch, header, append_time_ms = self._validator.validate(stream.rules, batch, header)
         if len(batch) != size:  # it is under another codec now, and may have grown
             size = len(batch)
             if size > stream.message_bytes:

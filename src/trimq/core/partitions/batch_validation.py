@@ -23,20 +23,20 @@ from trimq.model import Buffer
 _HOUR_MS = 3_600_000
 
 
-class Rules(NamedTuple):
+class BatchRules(NamedTuple):
     """`codec` None: as it was sent. A record may be `max_age_ms` older and `max_lead_ms` ahead of the broker's time."""
 
     needs_keys: bool = False
     keeps_append_time: bool = False
     max_age_ms: int = 2**63 - 1
     max_lead_ms: int = _HOUR_MS
-    has_own_window: bool = False
+    has_timestamp_window: bool = False
     codec: int | None = None
     level: int | None = None
-    takes_writes: bool = True
+    is_writable: bool = True
 
 
-class Admitted(NamedTuple):
+class ValidatedBatch(NamedTuple):
     """The batch as it is to be kept. `append_time_ms` is -1 where the records keep their producer's time."""
 
     batch: Buffer
@@ -44,7 +44,7 @@ class Admitted(NamedTuple):
     append_time_ms: int
 
 
-class Admission:
+class BatchValidator:
     """`opens_every_batch`: look at each record. Otherwise only where the rules of the stream ask for it. `max_records`:
     in one batch, with their headers."""
 
@@ -56,7 +56,7 @@ class Admission:
         self._opens_every_batch = opens_every_batch
         self._max_records = max_records
 
-    def admit(self, rules: Rules, batch: Buffer, header: BatchHeader) -> Admitted:
+    def validate(self, rules: BatchRules, batch: Buffer, header: BatchHeader) -> ValidatedBatch:
         """`batch` is exactly one, whose header was checked; it may be rewritten in place. A refusal, or BadBatch: it
         breaks a rule of the stream or of its format."""
         if header.record_count > self._max_records:
@@ -64,7 +64,7 @@ class Admission:
         now_ms = self._now_ms()
         max_timestamp_ms = header.max_timestamp_ms
         is_append_time = header.attributes & LOG_APPEND_TIME_BIT
-        if self._opens_every_batch or rules.needs_keys or rules.has_own_window:
+        if self._opens_every_batch or rules.needs_keys or rules.has_timestamp_window:
             must_open = True
         elif rules.keeps_append_time:
             must_open = is_append_time != 0
@@ -78,15 +78,15 @@ class Admission:
         if rules.keeps_append_time:
             batch = _writable(batch)
             stamp_append_time(batch, now_ms)
-            return Admitted(batch, read_header(batch), now_ms)
+            return ValidatedBatch(batch, read_header(batch), now_ms)
         if is_append_time or header.max_timestamp_ms != max_timestamp_ms:
             # A lie in the header would mislead every search by time.
             batch = _writable(batch)
             stamp_create_time(batch, max_timestamp_ms)
             header = read_header(batch)
-        return Admitted(batch, header, NO_TIMESTAMP)
+        return ValidatedBatch(batch, header, NO_TIMESTAMP)
 
-    def _check_records(self, rules: Rules, batch: Buffer, header: BatchHeader, now_ms: int) -> int:
+    def _check_records(self, rules: BatchRules, batch: Buffer, header: BatchHeader, now_ms: int) -> int:
         """The latest time of any record."""
         window_ms = ANY_TIME
         if not rules.keeps_append_time:
@@ -96,9 +96,9 @@ class Admission:
             raise MissingKey(summary.first_null_key_index)
         if rules.keeps_append_time and header.is_log_append_time:
             raise UntimelyRecord(0, "the producer says that the broker has set its time")
-        if summary.first_untimely_index is not None:
+        if summary.first_outside_window_index is not None:
             raise UntimelyRecord(
-                summary.first_untimely_index, f"its time is not between {window_ms[0]} and {window_ms[1]}"
+                summary.first_outside_window_index, f"its time is not between {window_ms[0]} and {window_ms[1]}"
             )
         if not summary.offsets_in_order and header.codec != Codec.NONE:
             raise InvalidRecords("the offsets inside a compressed batch do not count from 0")

@@ -11,11 +11,11 @@ from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topics
 from trimq.errors import Refusal
 from trimq.offload import Offload
-from trimq.storage.checkpoints.file_names import Unusable
+from trimq.storage.checkpoints.file_names import CorruptCompanion
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Passes, Ticket
-from trimq.storage.guards.disk_space import SpaceGuard
-from trimq.storage.partition_log.compaction import Compaction, Effort, find_due
+from trimq.storage.guards.disk_space import DiskSpaceGuard
+from trimq.storage.partition_log.compaction import Compaction, CompactionLimits, plan_compaction
 from trimq.storage.partition_log.compaction_swap import Step
 
 log = logging.getLogger(__name__)
@@ -32,16 +32,16 @@ class _Round:
         self.steps: Iterator[Step] = compaction.steps()
 
 
-class Compacting:
+class Compactor:
     def __init__(
         self,
         topics: Topics,
         checkpoints: Checkpoints,
         passes: Passes,
         offload: Offload,
-        guard: SpaceGuard,
+        guard: DiskSpaceGuard,
         timeline: Timeline,
-        effort: Effort,
+        effort: CompactionLimits,
     ) -> None:
         self._topics = topics
         self._checkpoints = checkpoints
@@ -57,7 +57,7 @@ class Compacting:
     def consider(self, stream: Stream) -> None:
         """Compact the stream, when its turn comes, if there is enough to gain."""
         try:
-            is_due = find_due(stream.log, self._checkpoints, self._timeline.now_ms()) is not None
+            is_due = plan_compaction(stream.log, self._checkpoints, self._timeline.now_ms()) is not None
         except (Refusal, OSError) as error:
             log.warning("%s: whether to compact it cannot be told: %s", stream.log.folder, error)
             return
@@ -81,9 +81,9 @@ class Compacting:
             del self._waiting[stream]
             compaction = Compaction(stream.log, self._checkpoints, self._timeline.now_ms(), self._effort)
             self._round = _Round(stream, compaction)
-            self._follow(self._round)
+            self._schedule_step(self._round)
 
-    def _follow(self, round: _Round) -> None:
+    def _schedule_step(self, round: _Round) -> None:
         """The next step, once those who wait have been served. Not if the round was given up meanwhile."""
         if round is self._round:
             self._timer = self._timeline.call_at(self._timeline.now_ms(), self._step)
@@ -96,7 +96,7 @@ class Compacting:
         try:
             # A deleted topic's folder may belong to a new topic of that name by now.
             step = self._next_step(round) if self._is_served(round.stream) else StopIteration
-        except (Refusal, OSError, Unusable) as error:
+        except (Refusal, OSError, CorruptCompanion) as error:
             self._give_up(round, error)
             return
         if step is StopIteration:
@@ -125,15 +125,15 @@ class Compacting:
 
     def _await(self, round: _Round, step: Step) -> None:
         if step is None:
-            self._follow(round)
+            self._schedule_step(round)
         elif not isinstance(step, Ticket):
             self._offload(step, lambda _, error: self._work_done(round, error))
         else:
-            self._passes.when_on_disk(step, lambda _: self._follow(round))
+            self._passes.on_synced(step, lambda _: self._schedule_step(round))
 
     def _work_done(self, round: _Round, error: BaseException | None) -> None:
         if error is None:
-            self._follow(round)
+            self._schedule_step(round)
         else:  # what cannot be read or synced leaves the folder in nobody's hands
             self._passes.give_up(error)
             self.stop()

@@ -20,7 +20,7 @@ def find_duplicate(stream: Stream, header: BatchHeader) -> Appended | None:
         raise StaleProducer(header.producer_id, state.epoch)
     if state.open_from != NO_OFFSET and not header.is_transactional:
         raise WrongTransactionState(f"producer {header.producer_id} has an open transaction on this stream")
-    sent = state.find_repeated(header.producer_epoch, header.base_sequence, header.last_sequence)
+    sent = state.find_duplicate_batch(header.producer_epoch, header.base_sequence, header.last_sequence)
     if sent is not None:
         return Appended(sent.first_offset, stream.log.latest_ticket(), sent.timestamp_ms)
     # An epoch begins with 0, also one that a transaction's marker began: or its first batch could get lost unnoticed.

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Iterator
 
 from trimq.clock import Timeline, Timer
-from trimq.core.partitions.compactor import Compacting
+from trimq.core.partitions.compactor import Compactor
 from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topics
 from trimq.errors import Refusal
-from trimq.storage.guards.disk_space import SpaceGuard
+from trimq.storage.guards.disk_space import DiskSpaceGuard
 from trimq.storage.partition_log.expiry import expire, expire_oldest
 from trimq.storage.partition_log.segment_checksums import SegmentChecksums
 
@@ -21,19 +21,19 @@ _PRODUCER_EXPIRY_MS = 86_400_000
 _STREAMS_PER_TURN = 200
 
 
-class Upkeep:
+class PartitionMaintenance:
     def __init__(
         self,
         topics: Topics,
-        guard: SpaceGuard,
-        compacting: Compacting,
+        guard: DiskSpaceGuard,
+        compactor: Compactor,
         checksums: SegmentChecksums,
         timeline: Timeline,
         interval_ms: int,
     ) -> None:
         self._topics = topics
         self._guard = guard
-        self._compacting = compacting
+        self._compactor = compactor
         self._checksums = checksums
         self._timeline = timeline
         self._interval_ms = interval_ms
@@ -47,7 +47,7 @@ class Upkeep:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._compacting.stop()
+        self._compactor.stop()
         self._checksums.stop()
 
     def _begin_round(self) -> None:
@@ -74,7 +74,7 @@ class Upkeep:
         except (Refusal, OSError) as error:
             log.warning("%s: expiry failed, it is tried again: %s", stream.log.folder, error)
         stream.log.producers.expire(now_ms, _PRODUCER_EXPIRY_MS)
-        self._compacting.consider(stream)
+        self._compactor.consider(stream)
         self._checksums.consider(stream.log)
 
     def _relieve_disk(self) -> None:

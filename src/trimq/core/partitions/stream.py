@@ -6,18 +6,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from trimq.core.partitions.batch_validation import Rules
+from trimq.core.partitions.batch_validation import BatchRules
 from trimq.core.scheduling.waiters import Waiters, Watch
 from trimq.errors import DamagedSegment, OffsetOutOfRange, Refusal
 from trimq.formats.kafka_batch.header import NO_TIMESTAMP, BatchHeader, walk
 from trimq.formats.kafka_batch.records import to_records
 from trimq.model import Buffer, Record, StreamId
 from trimq.storage.group_commit.passes import Ticket
-from trimq.storage.guards.damages import Damages
+from trimq.storage.guards.damages import DamageReports
 from trimq.storage.partition_log.aborted_index import AbortedTransaction
 from trimq.storage.partition_log.expected_segments import remedy
 from trimq.storage.partition_log.log import PartitionLog
-from trimq.storage.partition_log.reader import Found, Slice, collect_aborted, find_latest, find_time, read_batches
+from trimq.storage.partition_log.reader import (
+    BatchSlice,
+    OffsetAndTimestamp,
+    collect_aborted,
+    find_latest,
+    find_time,
+    read_batches,
+)
 
 # How much of a log `records` reads at a time.
 _READ_BYTES = 1 << 20
@@ -47,7 +54,7 @@ class Stream:
     """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
 
     def __init__(
-        self, id: StreamId, topic: str, log: PartitionLog, message_bytes: int, rules: Rules, damages: Damages
+        self, id: StreamId, topic: str, log: PartitionLog, message_bytes: int, rules: BatchRules, damages: DamageReports
     ) -> None:
         self.id = id
         self._damages = damages
@@ -56,7 +63,7 @@ class Stream:
         self.message_bytes = message_bytes
         self.rules = rules
         self._waiters: Waiters | None = None
-        log.settled = self._log_settled
+        log.on_durable_end = self._log_settled
 
     @property
     def start(self) -> int:
@@ -78,15 +85,15 @@ class Stream:
     @property
     def stable_end(self) -> int:
         """Before it every transaction is decided."""
-        undecided_from = self.log.undecided_from
+        first_unstable_offset = self.log.first_unstable_offset
         end = self.readable_end
-        return end if undecided_from is None else min(undecided_from, end)
+        return end if first_unstable_offset is None else min(first_unstable_offset, end)
 
     def append(self, batch: Buffer, header: BatchHeader, leader_epoch: int) -> Appended:
         base_offset = self.log.end
         return Appended(base_offset, self.log.append(batch, header, leader_epoch))
 
-    def read(self, offset: int, max_bytes: int, limit: int | None = None, may_wait: bool = True) -> Slice:
+    def read(self, offset: int, max_bytes: int, limit: int | None = None, may_wait: bool = True) -> BatchSlice:
         """Whole batches from the one that holds `offset` on, none beyond `limit`: one at least, if there is any.
         ColdRead: they are on disk only, and the caller may not wait for them."""
         end = self.readable_end
@@ -113,19 +120,21 @@ class Stream:
                             yield record
             offset = found.next_offset
 
-    def find_time(self, timestamp_ms: int, max_expanded_bytes: int, limit: int | None = None) -> Found | None:
+    def find_time(
+        self, timestamp_ms: int, max_expanded_bytes: int, limit: int | None = None
+    ) -> OffsetAndTimestamp | None:
         """The first record that is not older than `timestamp_ms`."""
         end = self.readable_end if limit is None else limit
-        with self._telling_damage():
+        with self._reporting_damage():
             return find_time(self.log, timestamp_ms, end, max_expanded_bytes)
 
-    def find_latest(self, max_expanded_bytes: int) -> Found | None:
+    def find_latest(self, max_expanded_bytes: int) -> OffsetAndTimestamp | None:
         """The record with the largest timestamp; the lowest offset among equals."""
-        with self._telling_damage():
+        with self._reporting_damage():
             return find_latest(self.log, self.readable_end, max_expanded_bytes)
 
     @contextmanager
-    def _telling_damage(self) -> Iterator[None]:
+    def _reporting_damage(self) -> Iterator[None]:
         try:
             yield
         except DamagedSegment as damage:

@@ -10,10 +10,10 @@ from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topic_settings import TopicSettings
 from trimq.core.security.access import Resource, ResourceKind
 from trimq.errors import UnknownStream
-from trimq.model import Home, TopicName
+from trimq.model import Layout, TopicName
 
 
-class Definition(msgspec.Struct, frozen=True):
+class TopicDefinition(msgspec.Struct, frozen=True):
     """A topic as it is kept in the catalogue."""
 
     namespace: str
@@ -28,11 +28,11 @@ class Definition(msgspec.Struct, frozen=True):
 class Topic:
     """One topic and the streams that are open for it."""
 
-    def __init__(self, id: UUID, definition: Definition, version: int) -> None:
+    def __init__(self, id: UUID, definition: TopicDefinition, version: int) -> None:
         self.id = id
         self.name = TopicName(definition.namespace, definition.name)
         self.resource = Resource(ResourceKind.TOPIC, definition.namespace, definition.name)
-        self.home = Home(definition.home)
+        self.home = Layout(definition.home)
         self.created_ms = definition.created_ms
         self.settings: TopicSettings = definition.settings
         self.version = version
@@ -43,8 +43,8 @@ class Topic:
             raise UnknownStream(str(self.name), index)
         return self.streams[index]
 
-    def definition(self, *, streams: int | None = None, settings: TopicSettings | None = None) -> Definition:
-        return Definition(
+    def definition(self, *, streams: int | None = None, settings: TopicSettings | None = None) -> TopicDefinition:
+        return TopicDefinition(
             namespace=self.name.namespace,
             name=self.name.name,
             home=self.home.value,

@@ -20,24 +20,24 @@ STREAMS_PER_TURN = 25
 """So many are opened at once. Each takes about as long as a small request."""
 
 
-class Draft:
+class StagedTopic:
     """`topic` is not the one that others see, but has its streams, and those that are made for it."""
 
     def __init__(self, topic: Topic, streams: int, begun_with: int = 0) -> None:
         self.topic = topic
         self.streams = streams
         self.is_ready = False
-        self.awaited_by: list[Callable[[], None]] = []
+        self.waiters: list[Callable[[], None]] = []
         self._begun_with = begun_with
 
     @classmethod
-    def of_growth(cls, topic: Topic, streams: int) -> Draft:
+    def for_growth(cls, topic: Topic, streams: int) -> StagedTopic:
         twin = Topic(topic.id, topic.definition(), topic.version)
         twin.streams = list(topic.streams)
         return cls(twin, streams, len(topic.streams))
 
     @property
-    def made(self) -> list[Stream]:
+    def new_streams(self) -> list[Stream]:
         return self.topic.streams[self._begun_with :]
 
     @property
@@ -45,22 +45,22 @@ class Draft:
         return self._begun_with > 0
 
 
-class Drafts:
+class StagedTopicOpener:
     """`open_streams(topic, count)` opens those of a topic that are missing. `discard` is for a draft that was not
     taken."""
 
     def __init__(
         self,
         open_streams: Callable[[Topic, int], None],
-        discard: Callable[[Draft], None],
-        soon: Callable[[Callable[[], None]], None],
+        discard: Callable[[StagedTopic], None],
+        call_soon: Callable[[Callable[[], None]], None],
     ) -> None:
         self._open_streams = open_streams
         self._discard = discard
-        self._soon = soon
-        self._by_name: dict[TopicName, Draft] = {}
+        self._call_soon = call_soon
+        self._by_name: dict[TopicName, StagedTopic] = {}
 
-    def block_creation(self, name: TopicName, streams: int, settings: TopicSettings) -> bool:
+    def blocks_creation(self, name: TopicName, streams: int, settings: TopicSettings) -> bool:
         """Whether a topic of this name cannot be made now, because another is, or one like it that is not ready."""
         draft = self._by_name.get(name)
         if draft is None:
@@ -68,44 +68,44 @@ class Drafts:
         is_alike = draft.streams == streams and draft.topic.settings == dict(settings)
         return not (draft.is_ready and is_alike and not draft.is_growth)
 
-    def block_growth(self, topic: Topic, streams: int) -> bool:
+    def blocks_growth(self, topic: Topic, streams: int) -> bool:
         draft = self._by_name.get(topic.name)
         if draft is None:
             return False
         is_alike = draft.streams == streams and draft.topic.id == topic.id
         return not (draft.is_ready and is_alike and draft.is_growth)
 
-    def await_end(self, names: Iterable[TopicName], callback: Callable[[], None]) -> bool:
+    def wait_until_done(self, names: Iterable[TopicName], callback: Callable[[], None]) -> bool:
         """Call back when one of these names has no draft any more. False: none of them has one."""
         draft = next((self._by_name[name] for name in names if name in self._by_name), None)
         if draft is not None:
-            draft.awaited_by.append(callback)
+            draft.waiters.append(callback)
         return draft is not None
 
-    def take(self, name: TopicName) -> Draft | None:
+    def take(self, name: TopicName) -> StagedTopic | None:
         """The streams are somebody's now. To be called where nothing is blocked."""
         draft = self._by_name.pop(name, None)
         if draft is not None:
-            self._tell(draft)
+            self._notify_waiters(draft)
         return draft
 
-    def _tell(self, draft: Draft) -> None:
+    def _notify_waiters(self, draft: StagedTopic) -> None:
         """Not now: whoever takes it has yet to make its topic."""
-        for callback in draft.awaited_by:
-            self._soon(callback)
+        for callback in draft.waiters:
+            self._call_soon(callback)
 
-    def open(self, drafts: Sequence[Draft], done: Callable[[], None]) -> None:
+    def open(self, drafts: Sequence[StagedTopic], done: Callable[[], None]) -> None:
         """Call `done` when all are ready: what is not taken in it is discarded. A draft of a name that has one is left
         out, as is one whose streams cannot be opened."""
         begun = [draft for draft in drafts if self._by_name.setdefault(draft.topic.name, draft) is draft]
-        self._go_on(deque(begun), begun, done)
+        self._open_next(deque(begun), begun, done)
 
-    def _go_on(self, left: deque[Draft], drafts: Sequence[Draft], done: Callable[[], None]) -> None:
+    def _open_next(self, left: deque[StagedTopic], drafts: Sequence[StagedTopic], done: Callable[[], None]) -> None:
         room = STREAMS_PER_TURN
         while left and room > 0:
             room -= self._open_some(left, room)
         if left:
-            self._soon(partial(self._go_on, left, drafts, done))
+            self._call_soon(partial(self._open_next, left, drafts, done))
             return
         try:
             done()
@@ -114,7 +114,7 @@ class Drafts:
         for draft in drafts:
             self._drop(draft)
 
-    def _open_some(self, left: deque[Draft], most: int) -> int:
+    def _open_some(self, left: deque[StagedTopic], most: int) -> int:
         """Of the first draft. How many were opened."""
         draft = left[0]
         before = len(draft.topic.streams)
@@ -130,8 +130,8 @@ class Drafts:
             left.popleft()
         return end - before
 
-    def _drop(self, draft: Draft) -> None:
+    def _drop(self, draft: StagedTopic) -> None:
         if self._by_name.get(draft.topic.name) is draft:
             del self._by_name[draft.topic.name]
             self._discard(draft)
-            self._tell(draft)
+            self._notify_waiters(draft)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from trimq.config import Settings
-from trimq.core.partitions.batch_validation import Rules
+from trimq.core.partitions.batch_validation import BatchRules
 from trimq.errors import InvalidSetting
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.storage.partition_log.settings import LogSettings
@@ -129,7 +129,7 @@ def log_settings(given: TopicSettings, broker: Settings) -> LogSettings:
         retention_bytes=whole("retention_bytes", storage.retention_bytes),
         checkpoint_bytes=storage.checkpoint_bytes,
         is_compacted=is_compacted,
-        is_expired=may_lose_head(given),
+        is_expired=is_retention_enabled(given),
         delete_retention_ms=whole("delete_retention_ms", 86_400_000),
         min_compaction_lag_ms=whole("min_compaction_lag_ms", 0),
         max_compaction_lag_ms=max_compaction_lag_ms,
@@ -142,7 +142,7 @@ def needs_keys(given: TopicSettings) -> bool:
     return "compact" in given.get("cleanup", "delete")
 
 
-def may_lose_head(given: TopicSettings) -> bool:
+def is_retention_enabled(given: TopicSettings) -> bool:
     """Whether the oldest records may go."""
     return "delete" in given.get("cleanup", "delete")
 
@@ -151,17 +151,17 @@ def message_limit(given: TopicSettings, broker: Settings) -> int:
     return int(given.get("message_bytes", broker.storage.message_bytes))
 
 
-def stream_rules(given: TopicSettings) -> Rules:
+def stream_rules(given: TopicSettings) -> BatchRules:
     """What the topic's streams take, and what they make of it."""
     compression = given.get("compression", AS_SENT)
     level = int(given.get(f"{compression}_level", _LEVELS.get(compression, -1)))
-    return Rules(
+    return BatchRules(
         needs_keys=needs_keys(given),
         keeps_append_time=given.get("record_time") == APPENDED,
         max_age_ms=int(given.get("record_age_ms", NO_LIMIT)),
-        max_lead_ms=int(given.get("record_lead_ms", Rules().max_lead_ms)),
-        has_own_window="record_age_ms" in given or "record_lead_ms" in given,
+        max_lead_ms=int(given.get("record_lead_ms", BatchRules().max_lead_ms)),
+        has_timestamp_window="record_age_ms" in given or "record_lead_ms" in given,
         codec=_CODECS.get(compression),
         level=None if level == -1 and compression != "zstd" else level,
-        takes_writes=given.get("writable") != "false",
+        is_writable=given.get("writable") != "false",
     )

@@ -15,8 +15,8 @@ from trimq.config import Settings
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.catalogue import Definition as Stored
 from trimq.core.partitions.stream import Stream
-from trimq.core.partitions.topic import Definition, Topic
-from trimq.core.partitions.topic_creation import Draft, Drafts
+from trimq.core.partitions.topic import Topic, TopicDefinition
+from trimq.core.partitions.topic_creation import StagedTopic, StagedTopicOpener
 from trimq.core.partitions.topic_settings import (
     TopicSettings,
     check_sync,
@@ -33,17 +33,17 @@ from trimq.errors import (
     NameTooLong,
     OtherHome,
     Refusal,
-    StartMistake,
+    StartupError,
     TopicExists,
     UnknownTopic,
 )
-from trimq.model import DEFAULT_NAMESPACE, Home, StreamId, TopicName
+from trimq.model import DEFAULT_NAMESPACE, Layout, StreamId, TopicName
 from trimq.storage.group_commit.passes import Passes, Ticket
-from trimq.storage.guards.damages import Damages
+from trimq.storage.guards.damages import DamageReports
 from trimq.storage.partition_log.log import PartitionLog
 from trimq.storage.partition_log.store import PartitionStore
 
-__all__ = ["Definition", "Topic", "Topics"]
+__all__ = ["Topic", "TopicDefinition", "Topics"]
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Topics:
         settings: Settings,
         now_ms: Callable[[], int],
         new_id: Callable[[], UUID],
-        damages: Damages,
+        damages: DamageReports,
     ) -> None:
         self._catalogue = catalogue
         self._damages = damages
@@ -74,13 +74,13 @@ class Topics:
         self._new_id = new_id
         self._by_name: dict[TopicName, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        self._leaving: dict[UUID, Topic] = {}
-        self._drafts = Drafts(partial(self._open_streams, is_new=True), self._discard, passes.soon)
+        self._deleting: dict[UUID, Topic] = {}
+        self._staged = StagedTopicOpener(partial(self._open_streams, is_new=True), self._discard, passes.call_soon)
         self._refused: dict[UUID, TopicName] = {}  # whose new folders are still in the way
         self._deleted_listeners: list[Callable[[UUID], object]] = []
-        self.other_home: Callable[[TopicName], Home | None] = lambda name: None
+        self.other_home: Callable[[TopicName], Layout | None] = lambda name: None
         """Whether the name is taken by what is kept in another home."""
-        self.shared_home: Callable[[TopicName], Home | None] = lambda name: None
+        self.commit_log_home: Callable[[TopicName], Layout | None] = lambda name: None
         """The same of topics whose streams share one log."""
         catalogue.watch(_KIND, self._definition_changed)
 
@@ -93,7 +93,7 @@ class Topics:
     def find(self, name: TopicName) -> Topic | None:
         return self._by_name.get(name)
 
-    def get(self, name: TopicName, home: Home | None = None) -> Topic:
+    def get(self, name: TopicName, home: Layout | None = None) -> Topic:
         """The topic, or a refusal: unknown, or kept in another home than the caller can serve."""
         topic = self._by_name.get(name)
         if topic is None:
@@ -118,25 +118,25 @@ class Topics:
 
     # -- changes: seen at once, acknowledged when the ticket's pass is durable, taken back when it is refused
 
-    def create(self, name: TopicName, home: Home, streams: int, settings: TopicSettings) -> tuple[Topic, Ticket]:
+    def create(self, name: TopicName, home: Layout, streams: int, settings: TopicSettings) -> tuple[Topic, Ticket]:
         id = self.check_new(name, streams, settings)
-        draft = self._drafts.take(name)
+        draft = self._staged.take(name)
         topic = self._new_topic(id, name, home, settings) if draft is None else draft.topic
-        made = self._add_streams(topic, streams) if draft is None else draft.made
+        new_streams = self._add_streams(topic, streams) if draft is None else draft.new_streams
         ticket = self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
         self._remember(topic)
-        self._settle_streams(topic, made, ticket)
+        self._confirm_streams(topic, new_streams, ticket)
         return topic, ticket
 
-    def _new_topic(self, id: UUID, name: TopicName, home: Home, settings: TopicSettings) -> Topic:
-        return Topic(id, Definition(name.namespace, name.name, home.value, 0, self._now_ms(), dict(settings)), 0)
+    def _new_topic(self, id: UUID, name: TopicName, home: Layout, settings: TopicSettings) -> Topic:
+        return Topic(id, TopicDefinition(name.namespace, name.name, home.value, 0, self._now_ms(), dict(settings)), 0)
 
     def prepare(self, wanted: Iterable[tuple[TopicName, int, TopicSettings]], done: Callable[[], None]) -> None:
         """Open the many streams of topics that are about to be created, a few in each turn of the loop, then call
         `done`, in which `create` finds them. What cannot be is left to be refused there. If somebody else is making one
         of them, that comes first."""
         wanted = list(wanted)
-        if self._drafts.await_end([name for name, _, _ in wanted], partial(self.prepare, wanted, done)):
+        if self._staged.wait_until_done([name for name, _, _ in wanted], partial(self.prepare, wanted, done)):
             return
         drafts = []
         for name, streams, settings in wanted:
@@ -144,12 +144,12 @@ class Topics:
                 id = self.check_new(name, streams, settings)
             except Refusal:
                 continue
-            drafts.append(Draft(self._new_topic(id, name, Home.PARTITION_LOG, settings), streams))
-        self._drafts.open(drafts, done)
+            drafts.append(StagedTopic(self._new_topic(id, name, Layout.PARTITION_LOG, settings), streams))
+        self._staged.open(drafts, done)
 
     def prepare_growth(self, wanted: Iterable[tuple[Topic, int]], done: Callable[[], None]) -> None:
         """As `prepare`, for `grow`."""
-        self._drafts.open([Draft.of_growth(topic, streams) for topic, streams in wanted], done)
+        self._staged.open([StagedTopic.for_growth(topic, streams) for topic, streams in wanted], done)
 
     def check_new(self, name: TopicName, streams: int, settings: TopicSettings) -> UUID:
         """Refuse what `create` would refuse. The id for the topic."""
@@ -161,13 +161,13 @@ class Topics:
         self.check_settings(settings)
         if name in self._by_name:
             raise TopicExists(str(name))
-        if (home := self.other_home(name) or self.shared_home(name)) is not None:
+        if (home := self.other_home(name) or self.commit_log_home(name)) is not None:
             raise OtherHome(str(name), home.value)
-        if any(topic.name == name for topic in self._leaving.values()):
+        if any(topic.name == name for topic in self._deleting.values()):
             raise Busy(f"topic {name} is being deleted")
         if name in self._refused.values():
             raise Busy(f"topic {name} could not be created a moment ago")
-        if self._drafts.block_creation(name, streams, settings):
+        if self._staged.blocks_creation(name, streams, settings):
             raise Busy(f"topic {name} is being created")
         return self._new_id()
 
@@ -184,10 +184,10 @@ class Topics:
         """Add streams. Existing ones keep their records and numbers."""
         self._require_known(topic)
         self.check_growth(topic, streams)
-        draft = self._drafts.take(topic.name)
-        made = self._add_streams(topic, streams) if draft is None else self._take_streams(topic, draft)
+        draft = self._staged.take(topic.name)
+        new_streams = self._add_streams(topic, streams) if draft is None else self._take_streams(topic, draft)
         ticket = self._save(topic, topic.definition())
-        self._settle_streams(topic, made, ticket)
+        self._confirm_streams(topic, new_streams, ticket)
         return ticket
 
     def check_growth(self, topic: Topic, streams: int) -> None:
@@ -198,7 +198,7 @@ class Topics:
             raise InvalidCount(f"a topic has at most {self._settings.limits.streams_per_topic} streams")
         if topic.id in self._refused:
             raise Busy(f"topic {topic.name} could not be given more streams a moment ago")
-        if self._drafts.block_growth(topic, streams):
+        if self._staged.blocks_growth(topic, streams):
             raise Busy(f"topic {topic.name} is being given more streams")
 
     def _add_streams(self, topic: Topic, count: int) -> list[Stream]:
@@ -207,26 +207,28 @@ class Topics:
         try:
             self._open_streams(topic, count, is_new=True)
         except Refusal:
-            made = topic.streams[before:]
+            new_streams = topic.streams[before:]
             del topic.streams[before:]
-            self._store.remove(topic.id, [stream.log for stream in made])
+            self._store.remove(topic.id, [stream.log for stream in new_streams])
             raise
         return topic.streams[before:]
 
-    def _take_streams(self, topic: Topic, draft: Draft) -> list[Stream]:
-        topic.streams += draft.made
+    def _take_streams(self, topic: Topic, draft: StagedTopic) -> list[Stream]:
+        topic.streams += draft.new_streams
         self._apply_settings(topic, topic.settings)  # they may have changed since these were opened
-        return draft.made
+        return draft.new_streams
 
-    def _discard(self, draft: Draft) -> None:
+    def _discard(self, draft: StagedTopic) -> None:
         """It was not taken."""
-        self._store.remove(draft.topic.id, [stream.log for stream in draft.made])
+        self._store.remove(draft.topic.id, [stream.log for stream in draft.new_streams])
 
-    def _settle_streams(self, topic: Topic, made: list[Stream], ticket: Ticket) -> None:
+    def _confirm_streams(self, topic: Topic, new_streams: list[Stream], ticket: Ticket) -> None:
         """When the ticket says so, they stay or go."""
-        logs = [stream.log for stream in made]
-        self._passes.afterwards(ticket, lambda done: self._take_back(topic, logs) if done.refusal else None)
-        self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._store.confirm(topic.id, logs))
+        logs = [stream.log for stream in new_streams]
+        self._passes.on_durable(ticket, lambda done: self._take_back(topic, logs) if done.refusal else None)
+        self._passes.on_synced(
+            ticket, lambda done: None if done.refusal else self._store.write_topic_ids(topic.id, logs)
+        )
 
     def _take_back(self, topic: Topic, logs: list[PartitionLog]) -> None:
         self._refused.pop(topic.id, None)
@@ -241,15 +243,15 @@ class Topics:
         """When a pass is refused, go back to what the catalogue says: at once, for what is appended to a topic that
         nobody will know after a restart would be acknowledged. Our own changes are newer than what we know."""
         id = UUID(key)
-        topic = self._by_id.get(id) or self._leaving.get(id)
+        topic = self._by_id.get(id) or self._deleting.get(id)
         if topic is None or (found is not None and found.version >= topic.version):
             return
-        self._leaving.pop(id, None)
+        self._deleting.pop(id, None)
         if found is None:
             self._refused[id] = topic.name
             self._forget(topic)
             return
-        definition = msgspec.convert(found.value, Definition)
+        definition = msgspec.convert(found.value, TopicDefinition)
         if definition.streams < len(topic.streams):
             self._refused[id] = topic.name
             del topic.streams[definition.streams :]
@@ -280,8 +282,8 @@ class Topics:
         # The mark outlives a crash in the middle of the removal, which is then finished at the next start.
         ticket = self._save(topic, marked)
         self._forget(topic)
-        self._leaving[topic.id] = topic
-        self._passes.when_on_disk(ticket, lambda done: self._finish_delete(topic, done))
+        self._deleting[topic.id] = topic
+        self._passes.on_synced(ticket, lambda done: self._finish_delete(topic, done))
         return ticket
 
     def _finish_delete(self, topic: Topic, ticket: Ticket) -> None:
@@ -293,11 +295,11 @@ class Topics:
         removed = self._store.remove(topic.id, some)
         is_whole = is_whole and removed is not None
         if left:
-            self._passes.soon(partial(self._remove_some, topic, left, is_whole))
+            self._passes.call_soon(partial(self._remove_some, topic, left, is_whole))
             return
-        del self._leaving[topic.id]
+        del self._deleting[topic.id]
         if removed is not None and is_whole:
-            self._passes.when_on_disk(removed, lambda done: self._unmark([topic.id]))
+            self._passes.on_synced(removed, lambda done: self._unmark([topic.id]))
         for listener in self._deleted_listeners:
             listener(topic.id)
 
@@ -308,7 +310,7 @@ class Topics:
             if found is not None:
                 self._catalogue.delete(_KIND, str(id), found.version)
 
-    def _save(self, topic: Topic, definition: Definition) -> Ticket:
+    def _save(self, topic: Topic, definition: TopicDefinition) -> Ticket:
         ticket = self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(definition), topic.version)
         self._reread_version(topic)
         return ticket
@@ -327,13 +329,13 @@ class Topics:
     def open(self) -> None:
         """Finish removals, open every topic of the catalogue, and adopt partition folders that were put here."""
         definitions = {
-            UUID(key): (msgspec.convert(found.value, Definition), found.version)
+            UUID(key): (msgspec.convert(found.value, TopicDefinition), found.version)
             for key, found in self._catalogue.all(_KIND)
         }
         deleted = [id for id, (definition, _) in definitions.items() if definition.deleted]
         removed = self._store.finish_removals(deleted)
         if removed is not None:
-            self._passes.when_on_disk(removed, lambda done: self._unmark(deleted))
+            self._passes.on_synced(removed, lambda done: self._unmark(deleted))
         for id, (definition, version) in definitions.items():
             if not definition.deleted:
                 topic = Topic(id, definition, version)
@@ -346,18 +348,18 @@ class Topics:
         try:
             check_sync(topic.settings, self._settings)
         except InvalidSetting as refusal:
-            raise StartMistake(f"topic {topic.name} cannot be served as it was asked for: {refusal}") from None
+            raise StartupError(f"topic {topic.name} cannot be served as it was asked for: {refusal}") from None
 
     def _adopt(self) -> None:
         known = {topic.name.name for topic in self}
-        for name, id, streams in self._store.strangers(known, sets_aside=self._catalogue.was_cut):
+        for name, id, streams in self._store.unknown_topics(known, quarantines_unknown=self._catalogue.was_truncated):
             try:
                 self.check_new(TopicName(DEFAULT_NAMESPACE, name), streams, {})
             except Refusal as refusal:
                 log.warning("the folders of topic %s are not adopted: %s", name, refusal)
                 continue
             log.info("adopting the folders of topic %s with %d partitions", name, streams)
-            definition = Definition(DEFAULT_NAMESPACE, name, Home.PARTITION_LOG.value, 0, self._now_ms())
+            definition = TopicDefinition(DEFAULT_NAMESPACE, name, Layout.PARTITION_LOG.value, 0, self._now_ms())
             is_free = id not in self._by_id and self._catalogue.get(_KIND, str(id)) is None
             topic = Topic(id if is_free else self._new_id(), definition, 0)
             self._open_streams(topic, streams, is_adopted=True)
@@ -368,12 +370,12 @@ class Topics:
         """Only when all of its logs have a checkpoint on disk: until then a crash must find strangers again."""
 
         def define() -> None:
-            if self._by_id.get(topic.id) is topic and not any(stream.log.needs_point for stream in topic.streams):
+            if self._by_id.get(topic.id) is topic and not any(stream.log.needs_checkpoint for stream in topic.streams):
                 self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
                 self._reread_version(topic)
 
         for stream in topic.streams:
-            stream.log.has_point = define
+            stream.log.on_first_checkpoint = define
         define()
 
     def _open_streams(self, topic: Topic, count: int, *, is_new: bool = False, is_adopted: bool = False) -> None:

@@ -19,54 +19,54 @@ from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Ticket
 
 _AGAIN_MS = 1000
-_NEXT = -1  # stands where a message has its offset
+_NEXT_OFFSET_KEY = -1  # stands where a message has its offset
 _NOBODY = ""  # leases are held by whoever shows the receipt
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
-    """Of a message that is out: `number` is its deadline in milliseconds, and `is_passed` says that the queue's next
-    offset is behind it. Of a whole queue: its next offset, which a power cut may lose though it keeps what was taken.
-    """
+class InFlightRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Of a message that is out: `number` is its deadline in milliseconds, and `is_before_next_offset` says that the
+    queue's next offset is behind it. Of a whole queue: its next offset, which a power cut may lose though it keeps what
+    was taken."""
 
     number: int
-    taken_ms: int = 0
+    pop_time_ms: int = 0
     tries: int = 0
     is_ordered: bool = False
-    is_passed: bool = False
+    is_before_next_offset: bool = False
 
 
-class Taken(msgspec.Struct, gc=False):
+class InFlightMessage(msgspec.Struct, gc=False):
     """A message that is out; `lease` is None when its time is over. `tries` counts how often it was out before.
-    `is_found`: it may have been brought back already, by a run before this one, or without that being noted. `is_over`:
-    its time was over then, and whoever had it has it no longer."""
+    `is_recovered`: it may have been brought back already, by a run before this one, or without that being noted.
+    `was_expired`: its time was over then, and whoever had it has it no longer."""
 
     lease: LeaseId | None
-    taken_ms: int
+    pop_time_ms: int
     tries: int
     is_ordered: bool
-    is_passed: bool
-    is_found: bool = False
-    is_over: bool = False
+    is_before_next_offset: bool
+    is_recovered: bool = False
+    was_expired: bool = False
 
-    def kept_until(self, deadline_ms: int) -> Kept:
-        return Kept(deadline_ms, self.taken_ms, self.tries, self.is_ordered, self.is_passed)
+    def record_until(self, deadline_ms: int) -> InFlightRecord:
+        return InFlightRecord(deadline_ms, self.pop_time_ms, self.tries, self.is_ordered, self.is_before_next_offset)
 
 
 @dataclass(slots=True, eq=False)
-class GroupQueue:
-    """One stream, as one group has read it: everything before `next_offset` is settled, or in `taken`.
-    Those of `taken` that are `back` must be taken again before any other. `kept_offset` is what a restart goes on from.
-    """
+class InFlightQueue:
+    """One stream, as one group has read it: everything before `next_offset` is settled, or in `in_flight`. Those of
+    `in_flight` that are `returned` must be taken again before any other. `stored_next_offset` is what a restart goes on
+    from."""
 
     group: str
     stream: StreamId
     next_offset: int
-    kept_offset: int
-    taken: dict[int, Taken] = field(default_factory=dict)
-    back: set[int] = field(default_factory=set)
+    stored_next_offset: int
+    in_flight: dict[int, InFlightMessage] = field(default_factory=dict)
+    returned: set[int] = field(default_factory=set)
     is_ordered: bool = False
     attempt_id: str = ""
-    unsettled: int = 0
+    pending_passes: int = 0
     """Of how many takings it is not known yet whether they are durable."""
     place: str = field(init=False)
     """How the keys of its messages begin."""
@@ -78,175 +78,182 @@ class GroupQueue:
         """Under which it is kept that a message is out. A group's name may hold any character, so it comes last."""
         return f"{self.place}{offset}/{self.group}"
 
-    def tries_of(self, offset: int) -> int:
+    def attempts_of(self, offset: int) -> int:
         """How often it was out before. One who asks again for the same has not had it."""
-        known = self.taken.get(offset)
+        known = self.in_flight.get(offset)
         return 0 if known is None else known.tries + (known.lease is None)
 
-    def is_out(self, offset: int, taken_ms: int) -> bool:
+    def is_in_flight(self, offset: int, pop_time_ms: int) -> bool:
         """Whether the message that was taken then is still with whoever took it."""
-        taken = self.taken.get(offset)
-        return taken is not None and taken.taken_ms == taken_ms and taken.lease is not None and not taken.is_over
+        in_flight = self.in_flight.get(offset)
+        return (
+            in_flight is not None
+            and in_flight.pop_time_ms == pop_time_ms
+            and in_flight.lease is not None
+            and not in_flight.was_expired
+        )
 
     @property
-    def held(self) -> list[int]:
+    def in_flight_offsets(self) -> list[int]:
         """The offsets that are out now, in order."""
-        return sorted(self.taken.keys() - self.back)
+        return sorted(self.in_flight.keys() - self.returned)
 
 
-Expired = Callable[[GroupQueue, int], None]
+Expired = Callable[[InFlightQueue, int], None]
 """The time of a message is over. A Refusal: it expires again after a second."""
 
 
-class GroupQueues:
+class InFlightTable:
     """Each change is seen at once and counts when its ticket's pass is durable; when that is refused it goes back."""
 
-    def __init__(self, table: DurableMap[Kept], timeline: Timeline, expired: Expired) -> None:
+    def __init__(self, table: DurableMap[InFlightRecord], timeline: Timeline, expired: Expired) -> None:
         self._table = table
         self._timeline = timeline
         self._expired = expired
-        self._queues: dict[tuple[str, StreamId], GroupQueue] = {}
+        self._queues: dict[tuple[str, StreamId], InFlightQueue] = {}
         self._leases: dict[str, Leases] = {}
-        table.on_undone(self._went_back)
+        table.on_undone(self._rolled_back)
 
     def load(self) -> None:
         """What is kept is out again, and may be over at once."""
         for key, kept in list(self._table.items()):
-            self._show(key, kept)
+            self._apply_record(key, kept)
         for queue in self:
-            for taken in queue.taken.values():
-                taken.is_found = True
-            last = max((offset for offset, taken in queue.taken.items() if taken.is_passed), default=-1)
+            for in_flight in queue.in_flight.values():
+                in_flight.is_recovered = True
+            last = max(
+                (offset for offset, in_flight in queue.in_flight.items() if in_flight.is_before_next_offset), default=-1
+            )
             if last >= queue.next_offset:
-                self.go_on(queue, last + 1)
+                self.store_next_offset(queue, last + 1)
 
-    def find(self, group: str, stream: StreamId) -> GroupQueue | None:
+    def find(self, group: str, stream: StreamId) -> InFlightQueue | None:
         return self._queues.get((group, stream))
 
-    def __iter__(self) -> Iterator[GroupQueue]:
+    def __iter__(self) -> Iterator[InFlightQueue]:
         return iter(self._queues.values())
 
-    def open(self, group: str, stream: StreamId, next_offset: int) -> GroupQueue:
+    def open(self, group: str, stream: StreamId, next_offset: int) -> InFlightQueue:
         """A queue that the group begins to take from. It is kept with the first change."""
-        return self._queues.setdefault((group, stream), GroupQueue(group, stream, next_offset, next_offset))
+        return self._queues.setdefault((group, stream), InFlightQueue(group, stream, next_offset, next_offset))
 
     # -- changes
 
-    def take_all(self, queue: GroupQueue, offsets: Sequence[int], kept: Kept) -> Ticket:
+    def mark_in_flight(self, queue: InFlightQueue, offsets: Sequence[int], kept: InFlightRecord) -> Ticket:
         """These messages go out now, all of them for the first time or once more."""
-        self._hold_all(queue, offsets, kept)
+        self._lease_all(queue, offsets, kept)
         return self._table.put_all([queue.key(offset) for offset in offsets], kept)
 
-    def go_on(self, queue: GroupQueue, next_offset: int) -> Ticket:
-        queue.next_offset = queue.kept_offset = next_offset
-        return self._table.put(queue.key(_NEXT), Kept(next_offset))
+    def store_next_offset(self, queue: InFlightQueue, next_offset: int) -> Ticket:
+        queue.next_offset = queue.stored_next_offset = next_offset
+        return self._table.put(queue.key(_NEXT_OFFSET_KEY), InFlightRecord(next_offset))
 
-    def move(self, queue: GroupQueue, next_offset: int) -> Ticket:
+    def move(self, queue: InFlightQueue, next_offset: int) -> Ticket:
         """Somebody wants the group to go on there, which may be before what is out."""
-        for offset, taken in queue.taken.items():
+        for offset, in_flight in queue.in_flight.items():
             key = queue.key(offset)
             kept = self._table.get(key)
-            if kept is not None and taken.is_passed:
-                taken.is_passed = False
-                self._table.put(key, taken.kept_until(kept.number))
-        return self.go_on(queue, next_offset)
+            if kept is not None and in_flight.is_before_next_offset:
+                in_flight.is_before_next_offset = False
+                self._table.put(key, in_flight.record_until(kept.number))
+        return self.store_next_offset(queue, next_offset)
 
-    def settle(self, queue: GroupQueue, offset: int) -> Ticket:
+    def ack(self, queue: InFlightQueue, offset: int) -> Ticket:
         """It is done with, for good."""
-        return self.settle_all(queue, (offset,))
+        return self.ack_all(queue, (offset,))
 
-    def settle_all(self, queue: GroupQueue, offsets: Sequence[int]) -> Ticket:
-        """As `settle`, of several, none twice."""
-        self._drop_all(queue, offsets)
+    def ack_all(self, queue: InFlightQueue, offsets: Sequence[int]) -> Ticket:
+        """As `ack`, of several, none twice."""
+        self._release_all(queue, offsets)
         return self._table.delete_all([queue.key(offset) for offset in offsets])
 
-    def extend(self, queue: GroupQueue, offset: int, taken_ms: int, deadline_ms: int) -> Ticket:
-        """It is out as if it had been taken at `taken_ms`. LeaseGone: it is not out."""
-        taken = queue.taken.get(offset)
-        if taken is None or taken.lease is None:
+    def extend(self, queue: InFlightQueue, offset: int, pop_time_ms: int, deadline_ms: int) -> Ticket:
+        """It is out as if it had been taken at `pop_time_ms`. LeaseGone: it is not out."""
+        in_flight = queue.in_flight.get(offset)
+        if in_flight is None or in_flight.lease is None:
             raise LeaseGone(offset)
-        self._extend_lease(queue.group, taken, deadline_ms)
-        taken.taken_ms = taken_ms
-        return self._table.put(queue.key(offset), taken.kept_until(deadline_ms))
+        self._extend_lease(queue.group, in_flight, deadline_ms)
+        in_flight.pop_time_ms = pop_time_ms
+        return self._table.put(queue.key(offset), in_flight.record_until(deadline_ms))
 
-    def give_back(self, queue: GroupQueue, offset: int) -> None:
+    def requeue(self, queue: InFlightQueue, offset: int) -> None:
         """It is the next to be taken. Nothing is written: a restart finds it out, and over."""
-        queue.back.add(offset)
+        queue.returned.add(offset)
 
-    def hold_on(self, queue: GroupQueue, offset: int, deadline_ms: int) -> None:
+    def postpone_return(self, queue: InFlightQueue, offset: int, deadline_ms: int) -> None:
         """Its time is over, and yet it cannot come back now: it stays out for a while."""
-        self._hold_all(queue, (offset,), queue.taken[offset].kept_until(deadline_ms))
+        self._lease_all(queue, (offset,), queue.in_flight[offset].record_until(deadline_ms))
 
-    def forget(self, queue: GroupQueue) -> Ticket:
+    def forget(self, queue: InFlightQueue) -> Ticket:
         """The group, or the stream, is gone."""
-        self.settle_all(queue, list(queue.taken))
+        self.ack_all(queue, list(queue.in_flight))
         self._queues.pop((queue.group, queue.stream), None)
-        return self._table.delete(queue.key(_NEXT))
+        return self._table.delete(queue.key(_NEXT_OFFSET_KEY))
 
     # -- leases
 
-    def _hold_all(self, queue: GroupQueue, offsets: Sequence[int], kept: Kept) -> None:
+    def _lease_all(self, queue: InFlightQueue, offsets: Sequence[int], kept: InFlightRecord) -> None:
         leases = self._leases.get(queue.group)
         if leases is None:
             ended = partial(self._lease_ended, queue.group)
             leases = self._leases[queue.group] = Leases(self._timeline, ended)
-        deadline_ms, taken_ms, tries, is_ordered, is_passed = astuple(kept)
-        self._drop_all(queue, offsets)
+        deadline_ms, pop_time_ms, tries, is_ordered, is_before_next_offset = astuple(kept)
+        self._release_all(queue, offsets)
         granted = leases.grant_all(queue.stream, offsets, _NOBODY, deadline_ms, tries + 1)
         for offset, lease in zip(offsets, granted, strict=True):
-            queue.taken[offset] = Taken(lease, taken_ms, tries, is_ordered, is_passed)
+            queue.in_flight[offset] = InFlightMessage(lease, pop_time_ms, tries, is_ordered, is_before_next_offset)
         queue.is_ordered = is_ordered
 
-    def _drop_all(self, queue: GroupQueue, offsets: Sequence[int]) -> None:
+    def _release_all(self, queue: InFlightQueue, offsets: Sequence[int]) -> None:
         leases = []
         for offset in offsets:
-            taken = queue.taken.pop(offset, None)
-            if taken is not None and taken.lease is not None:
-                leases.append(taken.lease)
-        if queue.back:
-            queue.back.difference_update(offsets)
+            in_flight = queue.in_flight.pop(offset, None)
+            if in_flight is not None and in_flight.lease is not None:
+                leases.append(in_flight.lease)
+        if queue.returned:
+            queue.returned.difference_update(offsets)
         if leases:
-            self._leases[queue.group].settle_all(leases)
+            self._leases[queue.group].ack_all(leases)
 
     def _lease_ended(self, group: str, lease: Lease) -> None:
         queue = self._queues[group, lease.stream]
-        taken = queue.taken[lease.offset]
-        id, taken.lease = taken.lease, None
+        in_flight = queue.in_flight[lease.offset]
+        id, in_flight.lease = in_flight.lease, None
         try:
             self._expired(queue, lease.offset)
         except Refusal:
-            taken.lease = id
+            in_flight.lease = id
             raise
 
     # -- what the table says
 
-    def _went_back(self, keys: Collection[str]) -> None:
+    def _rolled_back(self, keys: Collection[str]) -> None:
         for key in keys:
             kept = self._table.get(key)
             stream, offset, group = _read_key(key)
-            self._show(key, kept)
-            if offset != _NEXT and kept is not None:
+            self._apply_record(key, kept)
+            if offset != _NEXT_OFFSET_KEY and kept is not None:
                 # It may have come back, which was not noted; and a disk that takes nothing is not asked again at once.
-                taken, now_ms = self._queues[group, stream].taken[offset], self._timeline.now_ms()
-                taken.is_found, taken.is_over = True, kept.number <= now_ms
-                self._extend_lease(group, taken, max(kept.number, now_ms + _AGAIN_MS))
+                in_flight, now_ms = self._queues[group, stream].in_flight[offset], self._timeline.now_ms()
+                in_flight.is_recovered, in_flight.was_expired = True, kept.number <= now_ms
+                self._extend_lease(group, in_flight, max(kept.number, now_ms + _AGAIN_MS))
 
-    def _extend_lease(self, group: str, taken: Taken, deadline_ms: int) -> None:
-        if taken.lease is not None:
-            self._leases[group].extend(taken.lease, deadline_ms)
+    def _extend_lease(self, group: str, in_flight: InFlightMessage, deadline_ms: int) -> None:
+        if in_flight.lease is not None:
+            self._leases[group].extend(in_flight.lease, deadline_ms)
 
-    def _show(self, key: str, kept: Kept | None) -> None:
+    def _apply_record(self, key: str, kept: InFlightRecord | None) -> None:
         stream, offset, group = _read_key(key)
         queue = self.open(group, stream, 0)
-        if offset == _NEXT:
+        if offset == _NEXT_OFFSET_KEY:
             if kept is not None:
-                queue.next_offset = queue.kept_offset = kept.number
-            elif not queue.taken:
+                queue.next_offset = queue.stored_next_offset = kept.number
+            elif not queue.in_flight:
                 self._queues.pop((group, stream), None)  # nothing of it was ever kept
         elif kept is None:
-            self._drop_all(queue, (offset,))
+            self._release_all(queue, (offset,))
         else:
-            self._hold_all(queue, (offset,), kept)
+            self._lease_all(queue, (offset,), kept)
 
 
 def _read_key(key: str) -> tuple[StreamId, int, str]:

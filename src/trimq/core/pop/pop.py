@@ -9,18 +9,18 @@ from typing import NamedTuple
 from uuid import UUID
 
 from trimq.clock import Timeline
-from trimq.core.commit_log.dead_letters import SharedFailures
-from trimq.core.commit_log.retry_topics import FindKey, OwnTopics
-from trimq.core.commit_log.stream import Entry, SharedStream
-from trimq.core.commit_log.topics import SharedTopic, SharedTopics
+from trimq.core.commit_log.dead_letters import CommitLogDeadLetters
+from trimq.core.commit_log.retry_topics import FindKey, RetryTopics
+from trimq.core.commit_log.stream import MessageQueue, QueueEntry
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopics
 from trimq.core.failures.ledger import Reason
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.metadata.durable_map import DurableMap
-from trimq.core.pop.acks import Settler, Undecided
-from trimq.core.pop.in_flight import GroupQueue, GroupQueues, Kept
-from trimq.core.pop.receipts import Popped, Receipt, Received, Wish
-from trimq.core.pop.revive import Afterwards, RetryLimit, Returning
-from trimq.core.pop.selection import SCANNED, choose, held_again
+from trimq.core.pop.acks import Acknowledger, PendingAcks
+from trimq.core.pop.in_flight import InFlightQueue, InFlightRecord, InFlightTable
+from trimq.core.pop.receipts import PoppedMessage, PopRequest, PopResult, Receipt
+from trimq.core.pop.revive import OnDurable, RetryLimit, Reviver
+from trimq.core.pop.selection import MAX_SCANNED, select_messages, select_same_again
 from trimq.core.scheduling.waiters import AnyWatch, Waiters
 from trimq.core.security.access import Access, Action
 from trimq.core.write_gate import WriteGate
@@ -28,63 +28,63 @@ from trimq.errors import Busy, ColdRead, LeaseGone, NotRunning, Refusal, Unknown
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 
-_LOOKS_BACK_EVERY = 5  # so often what came back is looked at before what is new
+_RETRIES_FIRST_EVERY = 5  # so often what came back is looked at before what is new
 
 
-class _Place(NamedTuple):
-    topic: SharedTopic
-    stream: SharedStream
-    is_returned: bool
+class _QueueRef(NamedTuple):
+    topic: CommitLogTopic
+    stream: MessageQueue
+    is_retry: bool
 
 
-class Popping:
+class PopService:
     def __init__(
         self,
-        topics: SharedTopics,
+        topics: CommitLogTopics,
         cursors: Cursors,
-        table: DurableMap[Kept],
+        table: DurableMap[InFlightRecord],
         access: Access,
         gate: WriteGate,
         timeline: Timeline,
-        afterwards: Afterwards,
-        out_limit: int,
+        on_durable: OnDurable,
+        in_flight_limit: int,
         find_key: FindKey,
         retry_limit: RetryLimit,
-        failures: SharedFailures,
+        failures: CommitLogDeadLetters,
     ) -> None:
         self._topics = topics
         self._cursors = cursors
         self._access = access
         self._gate = gate
         self._timeline = timeline
-        self._afterwards = afterwards
-        self._undecided = Undecided(afterwards)
-        self._out_limit = out_limit
+        self._on_durable = on_durable
+        self._pending_acks = PendingAcks(on_durable)
+        self._in_flight_limit = in_flight_limit
         self._find_key = find_key
         self._retry_limit = retry_limit
         self._failures = failures
-        self._queues = GroupQueues(table, timeline, self._expired)
+        self._queues = InFlightTable(table, timeline, self._expired)
         self._waiters: dict[tuple[str, UUID], Waiters] = {}
-        self._own: OwnTopics | None = None
-        self._returning: Returning | None = None
+        self._retry_topics: RetryTopics | None = None
+        self._reviver: Reviver | None = None
         self._turns = 0
         self._is_stopped = False
         topics.on_deleted(self._forget_topic)
 
     def start(self, store_host: Callable[[], bytes]) -> None:
         """What was out before is out again. `store_host` is what messages that come back say of where they are."""
-        if self._own is not None:
+        if self._retry_topics is not None:
             return
-        own = self._own = OwnTopics(self._topics, self._gate, self._find_key, store_host, self._failures)
-        self._returning = Returning(
+        own = self._retry_topics = RetryTopics(self._topics, self._gate, self._find_key, store_host, self._failures)
+        self._reviver = Reviver(
             self._queues,
             self._topics,
             own,
-            self._afterwards,
+            self._on_durable,
             self._timeline,
             self._retry_limit,
             self._wake,
-            self._settled_in_order,
+            self._acked_in_order,
         )
         self._queues.load()
         for queue in [queue for queue in self._queues if self._topics.find_id(queue.stream.topic) is None]:
@@ -96,53 +96,55 @@ class Popping:
 
     # -- taking
 
-    def receive(self, caller: Caller, group: str, topic: SharedTopic, wish: Wish) -> Received:
+    def receive(self, caller: Caller, group: str, topic: CommitLogTopic, pop_request: PopRequest) -> PopResult:
         """Take what there is and is wanted."""
         self._access.require(caller, Action.READ, topic.resource)
         self._require_running()
         self._require_there(topic)
-        messages: list[Popped] = []
+        messages: list[PoppedMessage] = []
         now_ms = self._timeline.now_ms()  # of all of them, or a receipt might not be the one that is kept
-        rest, room, ticket = 0, wish.max_bytes, None
-        for place in self._places(group, topic, wish):
-            queue = self._open(group, place, wish.from_end)
-            if wish.is_ordered and queue.held:
-                entries = held_again(queue, place.stream, wish)
+        rest, room, ticket = 0, pop_request.max_bytes, None
+        for place in self._places(group, topic, pop_request):
+            queue = self._open(group, place, pop_request.from_end)
+            if pop_request.is_ordered and queue.in_flight_offsets:
+                entries = select_same_again(queue, place.stream, pop_request)
             else:
-                count = wish.max_count - len(messages)
-                entries = choose(queue, place.stream, wish, count, room, self._out_limit, self._pass_over)
-            if entries or not (wish.is_ordered and queue.held):
+                count = pop_request.max_count - len(messages)
+                entries = select_messages(
+                    queue, place.stream, pop_request, count, room, self._in_flight_limit, self._ack_expired
+                )
+            if entries or not (pop_request.is_ordered and queue.in_flight_offsets):
                 rest += max(place.stream.readable_end - queue.next_offset, 0)
             if entries:
-                messages += self._take(queue, place, entries, wish, now_ms)
+                messages += self._take(queue, place, entries, pop_request, now_ms)
                 room -= sum([entry.size for entry in entries])
-            ticket = self._keep_progress(queue, wish, bool(entries)) or ticket
-        return Received(messages, rest, ticket)
+            ticket = self._store_progress(queue, pop_request, bool(entries)) or ticket
+        return PopResult(messages, rest, ticket)
 
-    def _require_running(self) -> OwnTopics:
-        if self._own is None or self._is_stopped:
+    def _require_running(self) -> RetryTopics:
+        if self._retry_topics is None or self._is_stopped:
             raise NotRunning
-        return self._own
+        return self._retry_topics
 
-    def _require_there(self, topic: SharedTopic) -> None:
+    def _require_there(self, topic: CommitLogTopic) -> None:
         """One who has waited may come when the topic is no more."""
         if self._topics.find_id(topic.id) is None:
             raise UnknownTopic(str(topic.name))
 
-    def _places(self, group: str, topic: SharedTopic, wish: Wish) -> list[_Place]:
+    def _places(self, group: str, topic: CommitLogTopic, pop_request: PopRequest) -> list[_QueueRef]:
         """Now and then what came back comes first, or it would wait for as long as there is anything new."""
-        new = [_Place(topic, topic.stream(number), False) for number in wish.numbers]
-        if wish.is_ordered:
+        new = [_QueueRef(topic, topic.stream(number), False) for number in pop_request.numbers]
+        if pop_request.is_ordered:
             return new
         self._turns += 1
-        back = self._returned_places(group, topic)
-        return back + new if self._turns % _LOOKS_BACK_EVERY == 0 else new + back
+        returned = self._returned_places(group, topic)
+        return returned + new if self._turns % _RETRIES_FIRST_EVERY == 0 else new + returned
 
-    def _returned_places(self, group: str, topic: SharedTopic) -> list[_Place]:
-        found = None if self._own is None else self._own.find_returned(group, topic)
-        return [] if found is None else [_Place(found, stream, True) for stream in found.streams()]
+    def _returned_places(self, group: str, topic: CommitLogTopic) -> list[_QueueRef]:
+        found = None if self._retry_topics is None else self._retry_topics.find_retry_topic(group, topic)
+        return [] if found is None else [_QueueRef(found, stream, True) for stream in found.streams()]
 
-    def _open(self, group: str, place: _Place, from_end: bool) -> GroupQueue:
+    def _open(self, group: str, place: _QueueRef, from_end: bool) -> InFlightQueue:
         stream = place.stream
         queue = self._queues.find(group, stream.id)
         if queue is None:
@@ -150,102 +152,112 @@ class Popping:
         queue.next_offset = min(max(queue.next_offset, stream.start), stream.readable_end)
         return queue
 
-    def _first_offset(self, group: str, place: _Place, from_end: bool) -> int:
+    def _first_offset(self, group: str, place: _QueueRef, from_end: bool) -> int:
         stream = place.stream
         cursor = self._cursors.fetch(group, stream.id)
         if cursor is not None and cursor.offset >= 0:
             return cursor.offset
-        skips = from_end and stream.start > 0 and not place.is_returned
+        skips = from_end and stream.start > 0 and not place.is_retry
         return stream.readable_end if skips else stream.start
 
-    def _pass_over(self, queue: GroupQueue, offset: int) -> None:
+    def _ack_expired(self, queue: InFlightQueue, offset: int) -> None:
         """It came back in order and is too old by now."""
-        ticket = self._queues.settle(queue, offset)
-        self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
+        ticket = self._queues.ack(queue, offset)
+        self._on_durable(ticket, lambda done: self._acked_in_order(queue, done.refusal))
 
-    def _take(self, queue: GroupQueue, place: _Place, entries: list[Entry], wish: Wish, now_ms: int) -> list[Popped]:
-        topic, stream, is_returned = place
-        deadline_ms, number = now_ms + wish.invisible_ms, queue.stream.number
-        tries_of = [queue.tries_of(offset) for offset, *_ in entries]
+    def _take(
+        self, queue: InFlightQueue, place: _QueueRef, entries: list[QueueEntry], pop_request: PopRequest, now_ms: int
+    ) -> list[PoppedMessage]:
+        topic, stream, is_retry = place
+        deadline_ms, number = now_ms + pop_request.invisible_ms, queue.stream.number
+        attempts_of = [queue.attempts_of(offset) for offset, *_ in entries]
         by_tries: dict[int, list[int]] = {}
-        for (offset, *_), tries in zip(entries, tries_of, strict=True):
+        for (offset, *_), tries in zip(entries, attempts_of, strict=True):
             by_tries.setdefault(tries, []).append(offset)
         for tries, offsets in by_tries.items():  # before one is read, which may be damaged: the queue has moved on
-            self._queues.take_all(queue, offsets, Kept(deadline_ms, now_ms, tries, wish.is_ordered, True))
+            self._queues.mark_in_flight(
+                queue, offsets, InFlightRecord(deadline_ms, now_ms, tries, pop_request.is_ordered, True)
+            )
         return [
-            Popped(Receipt(is_returned, number, offset, now_ms), topic, data, deadline_ms, tries)
-            for (offset, *_), data, tries in zip(entries, stream.views(entries), tries_of, strict=True)
+            PoppedMessage(Receipt(is_retry, number, offset, now_ms), topic, data, deadline_ms, tries)
+            for (offset, *_), data, tries in zip(entries, stream.views(entries), attempts_of, strict=True)
         ]
 
-    def _keep_progress(self, queue: GroupQueue, wish: Wish, has_taken: bool) -> Ticket | None:
+    def _store_progress(self, queue: InFlightQueue, pop_request: PopRequest, has_taken: bool) -> Ticket | None:
         """After the messages: a power cut that keeps only some of it must not leave one out of both. They tell that
         they are passed, so that none is in both either."""
-        if not has_taken and queue.next_offset == queue.kept_offset:
+        if not has_taken and queue.next_offset == queue.stored_next_offset:
             return None
         if has_taken:
-            queue.attempt_id = wish.attempt_id
-        ticket = self._queues.go_on(queue, queue.next_offset)
-        queue.unsettled += 1
-        self._afterwards(ticket, lambda done: self._kept(queue, done.refusal))
+            queue.attempt_id = pop_request.attempt_id
+        ticket = self._queues.store_next_offset(queue, queue.next_offset)
+        queue.pending_passes += 1
+        self._on_durable(ticket, lambda done: self._kept(queue, done.refusal))
         return ticket
 
-    def _kept(self, queue: GroupQueue, refusal: Refusal | None) -> None:
-        queue.unsettled -= 1
-        self._follow(queue, refusal)
+    def _kept(self, queue: InFlightQueue, refusal: Refusal | None) -> None:
+        queue.pending_passes -= 1
+        self._commit_cursor(queue, refusal)
 
-    def _follow(self, queue: GroupQueue, refusal: Refusal | None) -> None:
+    def _commit_cursor(self, queue: InFlightQueue, refusal: Refusal | None) -> None:
         """The group's cursor stands where a reader of another kind would go on."""
         if refusal is not None or self._queues.find(queue.group, queue.stream) is not queue:
             return
-        offset = min(queue.taken, default=queue.next_offset) if queue.is_ordered else queue.next_offset
+        offset = min(queue.in_flight, default=queue.next_offset) if queue.is_ordered else queue.next_offset
         known = self._cursors.fetch(queue.group, queue.stream)
         if known is None or known.offset != offset:
             self._cursors.commit(queue.group, queue.stream, offset)
 
     # -- looking only
 
-    def find_cold(self, group: str, topic: SharedTopic, wish: Wish) -> ColdRead | None:
+    def find_cold(self, group: str, topic: CommitLogTopic, pop_request: PopRequest) -> ColdRead | None:
         """What `receive` would most likely wait for the disk for."""
-        places = [_Place(topic, topic.stream(number), False) for number in wish.numbers]
+        places = [_QueueRef(topic, topic.stream(number), False) for number in pop_request.numbers]
         places += self._returned_places(group, topic)
         found = [place.stream.find_cold(self._next_offset(group, place)) for place in places]
         colds = [cold for cold in found if cold is not None]
         return ColdRead.joined(colds) if colds else None
 
-    def peek(self, caller: Caller, group: str, topic: SharedTopic, numbers: Sequence[int], max_count: int) -> Received:
+    def peek(
+        self, caller: Caller, group: str, topic: CommitLogTopic, numbers: Sequence[int], max_count: int
+    ) -> PopResult:
         """What is new in these streams, without taking it. The receipts are worth nothing."""
         self._access.require(caller, Action.READ, topic.resource)
-        found: list[Popped] = []
+        found: list[PoppedMessage] = []
         rest = 0
         for number in numbers:
-            place = _Place(topic, topic.stream(number), False)
+            place = _QueueRef(topic, topic.stream(number), False)
             offset = self._next_offset(group, place)
-            for entry in place.stream.entries(offset, SCANNED):
+            for entry in place.stream.entries(offset, MAX_SCANNED):
                 if len(found) >= max_count:
                     break
-                if place.stream.is_wanted(entry, None):
-                    found.append(Popped(Receipt(False, number, entry.offset, 0), topic, place.stream.view(entry), 0, 0))
+                if place.stream.matches_filter(entry, None):
+                    found.append(
+                        PoppedMessage(Receipt(False, number, entry.offset, 0), topic, place.stream.view(entry), 0, 0)
+                    )
                 offset += 1
             rest += max(place.stream.readable_end - offset, 0)
-        return Received(found, rest, None)
+        return PopResult(found, rest, None)
 
-    def has_any(self, caller: Caller, group: str, topic: SharedTopic, numbers: Sequence[int]) -> bool:
+    def has_any(self, caller: Caller, group: str, topic: CommitLogTopic, numbers: Sequence[int]) -> bool:
         """Whether there is something to receive, whoever wants it."""
         self._access.require(caller, Action.READ, topic.resource)
         self._require_there(topic)
-        places = [_Place(topic, topic.stream(number), False) for number in numbers]
+        places = [_QueueRef(topic, topic.stream(number), False) for number in numbers]
         for place in places + self._returned_places(group, topic):
             queue = self._queues.find(group, place.stream.id)
-            if self._next_offset(group, place) < place.stream.readable_end or (queue is not None and queue.back):
+            if self._next_offset(group, place) < place.stream.readable_end or (queue is not None and queue.returned):
                 return True
         return False
 
-    def _next_offset(self, group: str, place: _Place) -> int:
+    def _next_offset(self, group: str, place: _QueueRef) -> int:
         queue = self._queues.find(group, place.stream.id)
         offset = self._first_offset(group, place, from_end=False) if queue is None else queue.next_offset
         return max(offset, place.stream.start)
 
-    def watch(self, group: str, topic: SharedTopic, numbers: Sequence[int], callback: Callable[[], None]) -> AnyWatch:
+    def watch(
+        self, group: str, topic: CommitLogTopic, numbers: Sequence[int], callback: Callable[[], None]
+    ) -> AnyWatch:
         """Call back once, when there may be something new to receive."""
         streams = [topic.stream(number) for number in numbers]
         streams += [place.stream for place in self._returned_places(group, topic)]
@@ -254,97 +266,97 @@ class Popping:
 
     # -- settling
 
-    def ack(self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt) -> Ticket | None:
+    def ack(self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt) -> Ticket | None:
         """The message is done with. None: it is not out under this receipt, which is no mistake. One that was settled a
         moment ago waits for that to be durable."""
-        return self.settler(caller, group, topic).ack(receipt)
+        return self.acknowledger(caller, group, topic).ack(receipt)
 
-    def settler(self, caller: Caller, group: str, topic: SharedTopic) -> Settler:
+    def acknowledger(self, caller: Caller, group: str, topic: CommitLogTopic) -> Acknowledger:
         """For several receipts that come together."""
         self._access.require(caller, Action.READ, topic.resource)
-        return Settler(partial(self._find_queue, group, topic), self._settle, self._undecided)
+        return Acknowledger(partial(self._find_queue, group, topic), self._ack, self._pending_acks)
 
-    def _settle(self, queue: GroupQueue, offsets: Sequence[int]) -> Ticket:
-        in_order = [offset for offset in offsets if queue.taken[offset].is_ordered]
-        ticket = self._queues.settle_all(queue, offsets)
-        self._undecided.note(ticket, queue, offsets)
+    def _ack(self, queue: InFlightQueue, offsets: Sequence[int]) -> Ticket:
+        in_order = [offset for offset in offsets if queue.in_flight[offset].is_ordered]
+        ticket = self._queues.ack_all(queue, offsets)
+        self._pending_acks.add(ticket, queue, offsets)
         if in_order:
-            self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
+            self._on_durable(ticket, lambda done: self._acked_in_order(queue, done.refusal))
         return ticket
 
     def change_invisible(
-        self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt, invisible_ms: int
+        self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt, invisible_ms: int
     ) -> tuple[Receipt, Ticket]:
         """It is out for so long from now on, under another receipt. LeaseGone: it is not out under this one."""
         self._access.require(caller, Action.READ, topic.resource)
-        queue = self._find_taken(group, topic, receipt)
+        queue = self._find_in_flight(group, topic, receipt)
         if queue is None:
             raise LeaseGone(receipt.offset)
         now_ms = self._timeline.now_ms()
         ticket = self._queues.extend(queue, receipt.offset, now_ms, now_ms + invisible_ms)
-        return receipt._replace(taken_ms=now_ms), ticket
+        return receipt._replace(pop_time_ms=now_ms), ticket
 
     def renew(
-        self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt, invisible_ms: int
+        self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt, invisible_ms: int
     ) -> Ticket | None:
         """It is out for so long from now on, under the same receipt. None: it is not out under this one."""
         self._access.require(caller, Action.READ, topic.resource)
-        queue = self._find_taken(group, topic, receipt)
+        queue = self._find_in_flight(group, topic, receipt)
         if queue is None:
             return None
         deadline_ms = self._timeline.now_ms() + invisible_ms
-        return self._queues.extend(queue, receipt.offset, receipt.taken_ms, deadline_ms)
+        return self._queues.extend(queue, receipt.offset, receipt.pop_time_ms, deadline_ms)
 
-    def dead_letters(self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt) -> SharedTopic:
+    def dead_letters(self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt) -> CommitLogTopic:
         """Where `forward_to_dlq` puts it: to be waited for, if it is just being made. LeaseGone: it is not out."""
         self._access.require(caller, Action.READ, topic.resource)
-        if self._find_taken(group, topic, receipt) is None:
+        if self._find_in_flight(group, topic, receipt) is None:
             raise LeaseGone(receipt.offset)
-        return self._require_running().make_dead(group, topic)
+        return self._require_running().make_dead_letter_topic(group, topic)
 
-    def forward_to_dlq(self, caller: Caller, group: str, topic: SharedTopic, receipt: Receipt) -> Ticket:
+    def forward_to_dlq(self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt) -> Ticket:
         """It goes to the dead letters of the group, which are there, and is settled when that is durable. LeaseGone: it
         is not out."""
         dead = self.dead_letters(caller, group, topic, receipt)
-        queue, where = self._find_taken(group, topic, receipt), self._where(group, topic, receipt.is_returned)
+        queue, where = self._find_in_flight(group, topic, receipt), self._topic_of(group, topic, receipt.is_retry)
         if queue is None or where is None:
             raise LeaseGone(receipt.offset)
-        unit = where.kept_stream(receipt.number).unit(receipt.offset)
-        is_ordered = queue.taken[receipt.offset].is_ordered
-        ticket = self._require_running().append_dead(dead, group, topic, unit, Reason.REJECTED, is_ordered)
-        self._afterwards(ticket, lambda done: self._forwarded(queue, receipt, done.refusal))
+        unit = where.stream_or_retired(receipt.number).unit(receipt.offset)
+        is_ordered = queue.in_flight[receipt.offset].is_ordered
+        ticket = self._require_running().append_dead_letter(dead, group, topic, unit, Reason.REJECTED, is_ordered)
+        self._on_durable(ticket, lambda done: self._forwarded(queue, receipt, done.refusal))
         return ticket
 
-    def _forwarded(self, queue: GroupQueue, receipt: Receipt, refusal: Refusal | None) -> None:
-        taken = queue.taken.get(receipt.offset)
-        if refusal is None and taken is not None and taken.taken_ms == receipt.taken_ms:
-            self._settle(queue, (receipt.offset,))
+    def _forwarded(self, queue: InFlightQueue, receipt: Receipt, refusal: Refusal | None) -> None:
+        in_flight = queue.in_flight.get(receipt.offset)
+        if refusal is None and in_flight is not None and in_flight.pop_time_ms == receipt.pop_time_ms:
+            self._ack(queue, (receipt.offset,))
 
-    def _where(self, group: str, topic: SharedTopic, is_returned: bool) -> SharedTopic | None:
-        return self._require_running().find_returned(group, topic) if is_returned else topic
+    def _topic_of(self, group: str, topic: CommitLogTopic, is_retry: bool) -> CommitLogTopic | None:
+        return self._require_running().find_retry_topic(group, topic) if is_retry else topic
 
-    def _find_queue(self, group: str, topic: SharedTopic, is_returned: bool, number: int) -> GroupQueue | None:
-        where = self._where(group, topic, is_returned)
+    def _find_queue(self, group: str, topic: CommitLogTopic, is_retry: bool, number: int) -> InFlightQueue | None:
+        where = self._topic_of(group, topic, is_retry)
         return None if where is None else self._queues.find(group, StreamId(where.id, number))
 
-    def _find_taken(self, group: str, topic: SharedTopic, receipt: Receipt) -> GroupQueue | None:
-        queue = self._find_queue(group, topic, receipt.is_returned, receipt.number)
-        return queue if queue is not None and queue.is_out(receipt.offset, receipt.taken_ms) else None
+    def _find_in_flight(self, group: str, topic: CommitLogTopic, receipt: Receipt) -> InFlightQueue | None:
+        queue = self._find_queue(group, topic, receipt.is_retry, receipt.number)
+        return queue if queue is not None and queue.is_in_flight(receipt.offset, receipt.pop_time_ms) else None
 
-    def _settled_in_order(self, queue: GroupQueue, refusal: Refusal | None) -> None:
-        self._follow(queue, refusal)
-        if not queue.held:
+    def _acked_in_order(self, queue: InFlightQueue, refusal: Refusal | None) -> None:
+        self._commit_cursor(queue, refusal)
+        if not queue.in_flight_offsets:
             self._wake(queue.group, queue.stream.topic)
 
     # -- coming back
 
-    def _expired(self, queue: GroupQueue, offset: int) -> None:
-        if self._returning is None or self._is_stopped:
+    def _expired(self, queue: InFlightQueue, offset: int) -> None:
+        if self._reviver is None or self._is_stopped:
             return  # the next start finds it
-        if queue.unsettled:
+        if queue.pending_passes:
             # A power cut may take back that it was taken, and keep that it came back: it would be there twice.
             raise Busy("it is not on disk yet that the message was taken")
-        self._returning.expire(queue, offset)
+        self._reviver.expire(queue, offset)
 
     def _wake(self, group: str, topic: UUID) -> None:
         waiters = self._waiters.pop((group, topic), None)
@@ -353,7 +365,7 @@ class Popping:
 
     # -- others' doing
 
-    def moved(self, group: str, stream: StreamId, offset: int) -> None:
+    def cursor_moved(self, group: str, stream: StreamId, offset: int) -> None:
         """Somebody has set the group's cursor: it goes on there."""
         queue = self._queues.find(group, stream)
         if queue is not None and offset >= 0:

@@ -7,83 +7,91 @@ from collections.abc import Callable
 from uuid import UUID
 
 from trimq.clock import Timeline
-from trimq.core.commit_log.retry_topics import OwnTopics
-from trimq.core.commit_log.topics import SharedTopics
+from trimq.core.commit_log.retry_topics import RetryTopics
+from trimq.core.commit_log.topics import CommitLogTopics
 from trimq.core.failures.ledger import Reason
-from trimq.core.pop.in_flight import GroupQueue, GroupQueues
+from trimq.core.pop.in_flight import InFlightQueue, InFlightTable
 from trimq.errors import OffsetOutOfRange, Refusal
-from trimq.formats.rocketmq_unit.retries import can_come_back
+from trimq.formats.rocketmq_unit.retries import can_be_retried
 from trimq.storage.group_commit.passes import Ticket
 
 _AGAIN_MS = 1000
 
-Afterwards = Callable[[Ticket, Callable[[Ticket], object]], None]
+OnDurable = Callable[[Ticket, Callable[[Ticket], object]], None]
 RetryLimit = Callable[[str], int]
 """How often a message may come back to a group."""
 
 Wake = Callable[[str, UUID], None]
 """There is something for those of a group who wait for a topic."""
 
-SettledInOrder = Callable[[GroupQueue, Refusal | None], None]
+AckedInOrder = Callable[[InFlightQueue, Refusal | None], None]
 
 
-class Returning:
+class Reviver:
     def __init__(
         self,
-        queues: GroupQueues,
-        topics: SharedTopics,
-        own: OwnTopics,
-        afterwards: Afterwards,
+        queues: InFlightTable,
+        topics: CommitLogTopics,
+        own: RetryTopics,
+        on_durable: OnDurable,
         timeline: Timeline,
         retry_limit: RetryLimit,
         wake: Wake,
-        settled_in_order: SettledInOrder,
+        acked_in_order: AckedInOrder,
     ) -> None:
         self._queues = queues
         self._topics = topics
-        self._own = own
-        self._afterwards = afterwards
+        self._retry_topics = own
+        self._on_durable = on_durable
         self._timeline = timeline
         self._retry_limit = retry_limit
         self._wake = wake
-        self._settled_in_order = settled_in_order
+        self._acked_in_order = acked_in_order
 
-    def expire(self, queue: GroupQueue, offset: int) -> None:
+    def expire(self, queue: InFlightQueue, offset: int) -> None:
         """The time of the message at `offset` is over."""
-        taken = queue.taken[offset]
+        in_flight = queue.in_flight[offset]
         topic = self._topics.find_id(queue.stream.topic)
         if topic is None:
-            self._queues.settle(queue, offset)
+            self._queues.ack(queue, offset)
             return
         limit = self._retry_limit(queue.group)
-        if taken.is_ordered and taken.tries < limit:
-            self._queues.give_back(queue, offset)
-            if not queue.held:
+        if in_flight.is_ordered and in_flight.tries < limit:
+            self._queues.requeue(queue, offset)
+            if not queue.in_flight_offsets:
                 self._wake(queue.group, topic.id)
             return
         try:
-            unit = topic.kept_stream(queue.stream.number).unit(offset)
+            unit = topic.stream_or_retired(queue.stream.number).unit(offset)
         except OffsetOutOfRange:
-            self._queues.settle(queue, offset)  # it was kept no longer
+            self._queues.ack(queue, offset)  # it was kept no longer
             return
-        is_dead = taken.is_ordered or unit.reconsume_times >= limit or not can_come_back(unit)
-        if taken.is_found and self._own.has_stored(queue.group, topic, unit, taken.taken_ms, is_dead):
-            self._queues.settle(queue, offset)  # the run before this one has done it
+        is_dead = in_flight.is_ordered or unit.reconsume_times >= limit or not can_be_retried(unit)
+        if in_flight.is_recovered and self._retry_topics.was_already_stored(
+            queue.group, topic, unit, in_flight.pop_time_ms, is_dead
+        ):
+            self._queues.ack(queue, offset)  # the run before this one has done it
             return
-        own = self._own.make_dead(queue.group, topic) if is_dead else self._own.make_returned(queue.group, topic)
+        own = (
+            self._retry_topics.make_dead_letter_topic(queue.group, topic)
+            if is_dead
+            else self._retry_topics.make_retry_topic(queue.group, topic)
+        )
         if own.creation is not None:
-            self._afterwards(own.creation, lambda done: self._made(queue, offset, done.refusal))
+            self._on_durable(own.creation, lambda done: self._made(queue, offset, done.refusal))
             return
         if is_dead:
-            ticket = self._own.append_dead(own, queue.group, topic, unit, Reason.DELIVERY_LIMIT, taken.is_ordered)
+            ticket = self._retry_topics.append_dead_letter(
+                own, queue.group, topic, unit, Reason.DELIVERY_LIMIT, in_flight.is_ordered
+            )
         else:
-            ticket = self._own.append_returned(own, queue.group, unit, taken.taken_ms)
-        self._afterwards(ticket, lambda done: self._stored(queue, offset, topic.id, done.refusal))
+            ticket = self._retry_topics.append_retry(own, queue.group, unit, in_flight.pop_time_ms)
+        self._on_durable(ticket, lambda done: self._stored(queue, offset, topic.id, done.refusal))
 
-    def _made(self, queue: GroupQueue, offset: int, refusal: Refusal | None) -> None:
+    def _made(self, queue: InFlightQueue, offset: int, refusal: Refusal | None) -> None:
         """The topic that it goes to is there, or is refused."""
-        taken = queue.taken.get(offset)
-        if taken is None or taken.lease is not None:
+        in_flight = queue.in_flight.get(offset)
+        if in_flight is None or in_flight.lease is not None:
             return  # its group is gone, or it is out again
         try:
             if refusal is None:
@@ -91,17 +99,17 @@ class Returning:
                 return
         except Refusal:
             pass  # as if the topic had been
-        self._queues.hold_on(queue, offset, self._timeline.now_ms() + _AGAIN_MS)
+        self._queues.postpone_return(queue, offset, self._timeline.now_ms() + _AGAIN_MS)
 
-    def _stored(self, queue: GroupQueue, offset: int, topic: UUID, refusal: Refusal | None) -> None:
-        if offset not in queue.taken:
+    def _stored(self, queue: InFlightQueue, offset: int, topic: UUID, refusal: Refusal | None) -> None:
+        if offset not in queue.in_flight:
             return  # its group is gone
         if refusal is not None:
-            self._queues.hold_on(queue, offset, self._timeline.now_ms() + _AGAIN_MS)
+            self._queues.postpone_return(queue, offset, self._timeline.now_ms() + _AGAIN_MS)
             return
-        is_ordered = queue.taken[offset].is_ordered
-        ticket = self._queues.settle(queue, offset)
+        is_ordered = queue.in_flight[offset].is_ordered
+        ticket = self._queues.ack(queue, offset)
         if is_ordered:
-            self._afterwards(ticket, lambda done: self._settled_in_order(queue, done.refusal))
+            self._on_durable(ticket, lambda done: self._acked_in_order(queue, done.refusal))
         else:
             self._wake(queue.group, topic)

@@ -6,36 +6,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trimq.core.commit_log.stream import Entry, SharedStream
-from trimq.core.pop.in_flight import GroupQueue
+from trimq.core.commit_log.stream import MessageQueue, QueueEntry
+from trimq.core.pop.in_flight import InFlightQueue
 from trimq.errors import Refusal
 
 if TYPE_CHECKING:
-    from trimq.core.pop.receipts import Wish
+    from trimq.core.pop.receipts import PopRequest
 
-SCANNED = 4000  # messages of a queue that are looked at for one request
+MAX_SCANNED = 4000  # messages of a queue that are looked at for one request
 
-Settle = Callable[[GroupQueue, int], object]
+AckExpired = Callable[[InFlightQueue, int], object]
 
 
-def choose(
-    queue: GroupQueue, stream: SharedStream, wish: Wish, max_count: int, room: int, out_limit: int, settle: Settle
-) -> list[Entry]:
+def select_messages(
+    queue: InFlightQueue,
+    stream: MessageQueue,
+    pop_request: PopRequest,
+    max_count: int,
+    room: int,
+    in_flight_limit: int,
+    ack: AckExpired,
+) -> list[QueueEntry]:
     """Moves on behind the last that was looked at. One that cannot be read now ends it: what was chosen before goes
     out, or nobody would ever get it."""
     if max_count <= 0 or room <= 0:
         return []
-    chosen: list[Entry] = []
+    chosen: list[QueueEntry] = []
     try:
-        for offset in sorted(queue.back):
+        for offset in sorted(queue.returned):
             if len(chosen) >= max_count:
                 break
             found = _fresh(stream, offset)
             chosen += found
             if not found:
-                settle(queue, offset)
-        max_count = min(max_count, out_limit - len(queue.taken) + len(chosen))
-        _choose_new(queue, stream, wish, max_count, room, chosen)
+                ack(queue, offset)
+        max_count = min(max_count, in_flight_limit - len(queue.in_flight) + len(chosen))
+        _choose_new(queue, stream, pop_request, max_count, room, chosen)
     except (Refusal, OSError):
         if not chosen:
             raise
@@ -43,14 +49,19 @@ def choose(
 
 
 def _choose_new(
-    queue: GroupQueue, stream: SharedStream, wish: Wish, max_count: int, room: int, chosen: list[Entry]
+    queue: InFlightQueue,
+    stream: MessageQueue,
+    pop_request: PopRequest,
+    max_count: int,
+    room: int,
+    chosen: list[QueueEntry],
 ) -> None:
-    for entry in stream.entries(queue.next_offset, SCANNED):
+    for entry in stream.entries(queue.next_offset, MAX_SCANNED):
         if len(chosen) >= max_count or (chosen and room < entry.size):
             break
         try:
             # After a reset, what is out already may lie ahead.
-            is_chosen = entry.offset not in queue.taken and stream.is_wanted(entry, wish.interest)
+            is_chosen = entry.offset not in queue.in_flight and stream.matches_filter(entry, pop_request.message_filter)
         except Refusal:
             if chosen:
                 break
@@ -62,12 +73,14 @@ def _choose_new(
         queue.next_offset = entry.offset + 1
 
 
-def held_again(queue: GroupQueue, stream: SharedStream, wish: Wish) -> list[Entry]:
+def select_same_again(queue: InFlightQueue, stream: MessageQueue, pop_request: PopRequest) -> list[QueueEntry]:
     """In order, who asks again under the same id gets the same again."""
-    if not wish.attempt_id or wish.attempt_id != queue.attempt_id:
+    if not pop_request.attempt_id or pop_request.attempt_id != queue.attempt_id:
         return []
-    return [entry for offset in queue.held for entry in _fresh(stream, offset)]
+    return [entry for offset in queue.in_flight_offsets for entry in _fresh(stream, offset)]
 
 
-def _fresh(stream: SharedStream, offset: int) -> list[Entry]:
-    return [entry for entry in stream.entries(offset, 1) if entry.offset == offset and stream.is_wanted(entry, None)]
+def _fresh(stream: MessageQueue, offset: int) -> list[QueueEntry]:
+    return [
+        entry for entry in stream.entries(offset, 1) if entry.offset == offset and stream.matches_filter(entry, None)
+    ]

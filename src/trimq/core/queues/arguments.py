@@ -62,7 +62,7 @@ class QueueSettings(NamedTuple):
     delivery_limit: int | None = None
     max_age_ms: int | None = None
     consumer_timeout_ms: int | None = None
-    takes_ids_once: bool = False
+    is_deduplicating: bool = False
     segment_bytes: int | None = None
     retry_type: str = RETRY_DISABLED
     retry_min_ms: int | None = None
@@ -70,13 +70,13 @@ class QueueSettings(NamedTuple):
     dead_letter_strategy: str = AT_MOST_ONCE
 
     @property
-    def loses_no_dead_letter(self) -> bool:
+    def is_dead_letter_at_least_once(self) -> bool:
         """A queue that drops what is too much cannot, and goes on as if it had not been asked to."""
         is_asked = self.dead_letter_strategy == AT_LEAST_ONCE and self.kind == QUORUM
         return is_asked and self.overflow == REJECT_PUBLISH and self.dead_letter_exchange is not None
 
 
-class Arguments:
+class QueueArguments:
     """The arguments of one queue, each asked for by its type."""
 
     def __init__(self, name: str, namespace: str, table: Mapping[str, Value]) -> None:
@@ -174,12 +174,12 @@ def has_argument(kind: str, argument: str) -> bool:
 
 
 def kind_of(name: str, namespace: str, table: Mapping[str, Value]) -> str:
-    return Arguments(name, namespace, table).choice("x-queue-type", KINDS, CLASSIC)
+    return QueueArguments(name, namespace, table).choice("x-queue-type", KINDS, CLASSIC)
 
 
 def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> QueueSettings:
     """Refuses what RabbitMQ refuses, and what could not be kept to."""
-    arguments = Arguments(name, namespace, table)
+    arguments = QueueArguments(name, namespace, table)
     kind = kind_of(name, namespace, table)
     for argument in table:
         if kind not in _KNOWN.get(argument, KINDS):
@@ -218,7 +218,7 @@ def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> Queu
     )
 
 
-def _delivery_limit(arguments: Arguments, kind: str, table: Mapping[str, Value]) -> int | None:
+def _delivery_limit(arguments: QueueArguments, kind: str, table: Mapping[str, Value]) -> int | None:
     """-1: there is none."""
     if table.get("x-delivery-limit") == -1:
         return None
@@ -251,13 +251,13 @@ def require_equivalent(name: str, namespace: str, now: Mapping[str, Value], want
             raise Inequivalent("queue", name, namespace, argument, received, current)
 
 
-def level_of(priority: int, settings: QueueSettings) -> int:
+def level_of_priority(priority: int, settings: QueueSettings) -> int:
     """Which log of a queue with priorities has the messages of this one: in a quorum queue, those without a priority
     are in the first."""
     wanted = min(priority, settings.max_priority)
     return (wanted - QUORUM_DEFAULT_PRIORITY) % QUORUM_PRIORITIES if settings.kind == QUORUM else wanted
 
 
-def rank_of(level: int, settings: QueueSettings) -> int:
+def priority_of_level(level: int, settings: QueueSettings) -> int:
     """The priority of what is in the log of this level."""
     return (level + QUORUM_DEFAULT_PRIORITY) % QUORUM_PRIORITIES if settings.kind == QUORUM else level

@@ -10,24 +10,24 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from trimq.core.failures.ledger import Reason
-from trimq.core.queues.backlog import Backlog, Tries
+from trimq.core.queues.backlog import Backlog, DeliveryCounts
 from trimq.errors import ColdRead, DamagedSegment, Refusal
-from trimq.formats.amqp_content.content import Stored
+from trimq.formats.amqp_content.content import StoredContent
 from trimq.storage.group_commit.passes import Ticket
 
 log = logging.getLogger(__name__)
 
 # How long those wait that found no place: longer each time, while nothing moves.
-_LEAST_WAIT_MS = 100
-_MOST_WAIT_MS = 1000
+_MIN_BACKOFF_MS = 100
+_MAX_BACKOFF_MS = 1000
 
 # Those behind so many that find no place are not looked at, and so many are sent in one turn of the loop.
 _MOST_STUCK = 256
 _MOST_SENT = 1000
 
 # Those that are alike go together, as far as that.
-_MOST_IN_ROW = 256
-_MOST_ROW_BYTES = 1 << 20
+_MAX_BATCH_MESSAGES = 256
+_MAX_BATCH_BYTES = 1 << 20
 
 # So many are kept in memory; of others only where they are.
 _MOST_HELD = 1000
@@ -39,7 +39,7 @@ _MARK_BITS = 24
 _ATTEMPTS_MASK = (1 << _MARK_BITS) - 1
 
 
-class Sent(NamedTuple):
+class DeadLetterSendResult(NamedTuple):
     """To whom a letter went now, which counts when the ticket's pass is durable. `is_complete`: nobody else has to have
     it."""
 
@@ -48,18 +48,18 @@ class Sent(NamedTuple):
     is_complete: bool
 
 
-NOBODY = Sent((), None, False)
+NOTHING_SENT = DeadLetterSendResult((), None, False)
 
 
-class SendLetters(Protocol):
+class SendDeadLetters(Protocol):
     def __call__(
-        self, run: Sequence[Stored], reason: Reason, attempts: int, died_ms: int, taken: Collection[str]
-    ) -> Sent | None:
+        self, batch: Sequence[StoredContent], reason: Reason, attempts: int, died_ms: int, taken: Collection[str]
+    ) -> DeadLetterSendResult | None:
         """Letters that are alike but for their bodies, to those who have not `taken` them yet, as far as they have
         room. None: it has to be done one by one."""
 
 
-class _Letter:
+class _PendingDeadLetter:
     __slots__ = ("attempts", "backlog", "body_bytes", "died_ms", "offset", "reason", "stored", "taken")
 
     def __init__(self, backlog: Backlog, offset: int, reason: Reason, attempts: int, died_ms: int) -> None:
@@ -68,11 +68,11 @@ class _Letter:
         self.reason = reason
         self.attempts = attempts
         self.died_ms = died_ms
-        self.stored: Stored | None = None
+        self.stored: StoredContent | None = None
         self.body_bytes = 0
         self.taken: Collection[str] = ()
 
-    def died_with(self, other: _Letter) -> bool:
+    def is_alike(self, other: _PendingDeadLetter) -> bool:
         """So that the same is said of both, to the same."""
         return (
             self.backlog is other.backlog
@@ -82,30 +82,30 @@ class _Letter:
         )
 
 
-_Row = list[tuple[_Letter, Stored]]
+_Batch = list[tuple[_PendingDeadLetter, StoredContent]]
 
 
-class KeptLetters:
-    """`afterwards` calls back when a ticket is durable or refused; `ring_at(ms)` has the queue looked after at that
+class AtLeastOnceDeadLetters:
+    """`on_durable` calls back when a ticket is durable or refused; `wake_at(ms)` has the queue looked after at that
     time."""
 
     def __init__(
         self,
-        send: SendLetters,
-        afterwards: Callable[[Ticket, Callable[[Ticket], object]], None],
+        send: SendDeadLetters,
+        on_durable: Callable[[Ticket, Callable[[Ticket], object]], None],
         now_ms: Callable[[], int],
-        ring_at: Callable[[int], None],
+        wake_at: Callable[[int], None],
     ) -> None:
         self._send = send
-        self._afterwards = afterwards
+        self._on_durable = on_durable
         self._now_ms = now_ms
-        self._ring_at = ring_at
-        self._waiting: deque[_Letter] = deque()
-        self._all: dict[tuple[int, int], _Letter] = {}
+        self._wake_at = wake_at
+        self._waiting: deque[_PendingDeadLetter] = deque()
+        self._all: dict[tuple[int, int], _PendingDeadLetter] = {}
         self._held = 0
         self.body_bytes = 0
-        self._patient_until_ms = 0
-        self._wait_ms = _LEAST_WAIT_MS
+        self._backoff_until_ms = 0
+        self._backoff_ms = _MIN_BACKOFF_MS
 
     def __len__(self) -> int:
         return len(self._all)
@@ -116,91 +116,93 @@ class KeptLetters:
 
     # -- coming
 
-    def keep(self, backlog: Backlog, stored: Stored, reason: Reason, tries: Tries) -> None:
-        """It is out of its backlog, and goes when `go_on` is called next."""
-        letter = _Letter(backlog, stored.offset, reason, tries.taken, self._now_ms())
+    def enqueue(self, backlog: Backlog, stored: StoredContent, reason: Reason, delivery_counts: DeliveryCounts) -> None:
+        """It is out of its backlog, and goes when `resume` is called next."""
+        letter = _PendingDeadLetter(backlog, stored.offset, reason, delivery_counts.taken, self._now_ms())
         letter.body_bytes = len(stored.content.body)
         if self._held < _MOST_HELD:
             letter.stored = stored
             self._held += 1
         if reason in _MARKS:
-            mark = _MARKS[reason] << _MARK_BITS | min(tries.taken, _ATTEMPTS_MASK)
+            mark = _MARKS[reason] << _MARK_BITS | min(delivery_counts.taken, _ATTEMPTS_MASK)
             backlog.log.note_attempts(stored.offset, mark)
         self._add(letter)
-        self._ring_at(max(self._now_ms(), self._patient_until_ms))
+        self._wake_at(max(self._now_ms(), self._backoff_until_ms))
 
-    def find_again(self, backlog: Backlog) -> None:
+    def recover(self, backlog: Backlog) -> None:
         """After a start: those of a backlog that were rejected, or delivered too often."""
         for offset, number in list(_marked(backlog)):
-            letter = _Letter(backlog, offset, _REASONS[number >> _MARK_BITS], number & _ATTEMPTS_MASK, self._now_ms())
+            letter = _PendingDeadLetter(
+                backlog, offset, _REASONS[number >> _MARK_BITS], number & _ATTEMPTS_MASK, self._now_ms()
+            )
             if backlog.counts_bytes:
                 letter.body_bytes = len(backlog.log.peek(offset).content.body)
                 backlog.ready_bytes -= letter.body_bytes
             backlog.ready -= 1
-            backlog.out += 1
+            backlog.in_flight += 1
             self._add(letter)
-            self._ring_at(self._now_ms())
+            self._wake_at(self._now_ms())
 
-    def _add(self, letter: _Letter) -> None:
-        letter.backlog.leaving.add(letter.offset)
+    def _add(self, letter: _PendingDeadLetter) -> None:
+        letter.backlog.withheld.add(letter.offset)
         self._all[letter.backlog.level, letter.offset] = letter
         self.body_bytes += letter.body_bytes
         self._waiting.append(letter)
 
     # -- going
 
-    def go_on(self, may_wait: bool) -> None:
+    def resume(self, may_wait: bool) -> None:
         """Send what finds a place, if it is time. ColdRead: there is more to do, after a wait."""
-        if not self._waiting or self._now_ms() < self._patient_until_ms:
+        if not self._waiting or self._now_ms() < self._backoff_until_ms:
             return
-        stuck: list[_Letter] = []
+        stuck: list[_PendingDeadLetter] = []
         sent = 0
         try:
             while self._waiting and len(stuck) < _MOST_STUCK and sent < _MOST_SENT:
                 try:
-                    row = self._next_row(may_wait)
+                    batch = self._next_batch(may_wait)
                 except DamagedSegment as damage:
                     self._leave_out(damage)
                     continue
-                moved = self._try(row)
+                moved = self._try(batch)
                 if moved is None:
-                    row = row[:1]
-                    moved = self._try(row)
+                    batch = batch[:1]
+                    moved = self._try(batch)
                 if moved:
-                    sent += len(row)
+                    sent += len(batch)
                 else:
-                    stuck += [letter for letter, _ in row]
-                for _ in row:
+                    stuck += [letter for letter, _ in batch]
+                for _ in batch:
                     self._waiting.popleft()
         finally:
             self._waiting.extendleft(reversed(stuck))
-            self._wait(bool(stuck), sent > 0)
+            self._schedule_retry(bool(stuck), sent > 0)
 
-    def _wait(self, is_stuck: bool, has_moved: bool) -> None:
-        self._wait_ms = _LEAST_WAIT_MS if has_moved else min(self._wait_ms * 2, _MOST_WAIT_MS)
+    def _schedule_retry(self, is_stuck: bool, has_moved: bool) -> None:
+        self._backoff_ms = _MIN_BACKOFF_MS if has_moved else min(self._backoff_ms * 2, _MAX_BACKOFF_MS)
         if is_stuck:
-            self._patient_until_ms = self._now_ms() + self._wait_ms
+            self._backoff_until_ms = self._now_ms() + self._backoff_ms
         if self._waiting:
-            self._ring_at(max(self._now_ms(), self._patient_until_ms))
+            self._wake_at(max(self._now_ms(), self._backoff_until_ms))
 
-    def _next_row(self, may_wait: bool) -> _Row:
+    def _next_batch(self, may_wait: bool) -> _Batch:
         """The first that waits, and those behind it that are alike."""
-        row: _Row = []
+        batch: _Batch = []
         size = 0
-        for letter in islice(self._waiting, _MOST_IN_ROW):
-            if row and (size >= _MOST_ROW_BYTES or not letter.died_with(row[0][0])):
+        for letter in islice(self._waiting, _MAX_BATCH_MESSAGES):
+            if batch and (size >= _MAX_BATCH_BYTES or not letter.is_alike(batch[0][0])):
                 break
             try:
                 stored = letter.stored or letter.backlog.log.peek(letter.offset, may_wait)
             except (ColdRead, DamagedSegment):
-                if row:
+                if batch:
                     break
                 raise
-            if row and stored.content[:3] != row[0][1].content[:3]:
+            if batch and stored.content[:3] != batch[0][1].content[:3]:
                 break
-            row.append((letter, stored))
+            batch.append((letter, stored))
             size += len(stored.content.body)
-        return row
+        return batch
 
     def _leave_out(self, damage: DamagedSegment) -> None:
         """It is not settled: whoever mends the file has it again after a restart."""
@@ -208,24 +210,24 @@ class KeptLetters:
         log.error("a dead letter of %s is left out: %s", letter.backlog.log.folder, damage)
         self._forget(letter)
 
-    def _try(self, row: _Row) -> bool | None:
+    def _try(self, batch: _Batch) -> bool | None:
         """False: nobody has taken them, and they go on waiting. None: it has to be done one by one."""
-        letters = [letter for letter, _ in row]
+        letters = [letter for letter, _ in batch]
         first = letters[0]
         try:
-            sent = self._send([stored for _, stored in row], first.reason, first.attempts, first.died_ms, first.taken)
+            sent = self._send([stored for _, stored in batch], first.reason, first.attempts, first.died_ms, first.taken)
         except Refusal as refusal:
             log.warning("a dead letter is tried again: %s", refusal)
             return False
         if sent is None:
             return None
         if sent.ticket is not None:
-            self._afterwards(sent.ticket, lambda done: self._sent(letters, sent, done.refusal))
+            self._on_durable(sent.ticket, lambda done: self._sent(letters, sent, done.refusal))
         elif sent.is_complete:
             self._settle(letters)
         return sent.ticket is not None or sent.is_complete
 
-    def _sent(self, letters: list[_Letter], sent: Sent, refusal: Refusal | None) -> None:
+    def _sent(self, letters: list[_PendingDeadLetter], sent: DeadLetterSendResult, refusal: Refusal | None) -> None:
         first = letters[0]
         if self._all.get((first.backlog.level, first.offset)) is not first:
             return  # the queue is gone
@@ -235,18 +237,18 @@ class KeptLetters:
         for letter in letters if refusal is None else ():
             letter.taken = {*letter.taken, *sent.to}
         self._waiting.extendleft(reversed(letters))
-        self._patient_until_ms = self._now_ms() + (_LEAST_WAIT_MS if refusal is None else _MOST_WAIT_MS)
-        self._ring_at(self._patient_until_ms)
+        self._backoff_until_ms = self._now_ms() + (_MIN_BACKOFF_MS if refusal is None else _MAX_BACKOFF_MS)
+        self._wake_at(self._backoff_until_ms)
 
-    def _settle(self, letters: list[_Letter]) -> None:
+    def _settle(self, letters: list[_PendingDeadLetter]) -> None:
         """Of one backlog, at least one."""
         backlog, offsets = letters[0].backlog, [letter.offset for letter in letters]
         for letter in letters:
             self._forget(letter)
-        backlog.leaving.difference_update(offsets)
+        backlog.withheld.difference_update(offsets)
         backlog.settle(offsets)
 
-    def _forget(self, letter: _Letter) -> None:
+    def _forget(self, letter: _PendingDeadLetter) -> None:
         del self._all[letter.backlog.level, letter.offset]
         self.body_bytes -= letter.body_bytes
         if letter.stored is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from trimq.formats.amqp_content.field_tables import Value
 
 if TYPE_CHECKING:
-    from trimq.core.queues.queue import AnyQueue
+    from trimq.core.queues.queue import Queue
     from trimq.core.queues.unacked import Delivery
 
 
@@ -32,7 +32,7 @@ class Receiver(Protocol):
         already."""
 
 
-class Allowance:
+class SharedPrefetch:
     """How many messages several consumers may have unsettled together, whichever queues they take from. `most` 0: any
     number."""
 
@@ -54,7 +54,8 @@ class Allowance:
 
 
 class Subscription(NamedTuple):
-    """`prefetch` 0: no limit. Who does not acknowledge has no limit at all. `allowance`: a limit that it shares."""
+    """`prefetch` 0: no limit. Who does not acknowledge has no limit at all. `shared_prefetch`: a limit that it
+    shares."""
 
     tag: str
     receiver: Receiver
@@ -63,12 +64,11 @@ class Subscription(NamedTuple):
     is_exclusive: bool = False
     priority: int = 0
     arguments: Mapping[str, Value] = {}
-    allowance: Allowance | None = None
+    shared_prefetch: SharedPrefetch | None = None
 
 
 class Consumer:
     __slots__ = (
-        "allowance",
         "arguments",
         "in_flight",
         "is_exclusive",
@@ -78,11 +78,12 @@ class Consumer:
         "priority",
         "queue",
         "receiver",
+        "shared_prefetch",
         "tag",
         "timeout_ms",
     )
 
-    def __init__(self, queue: AnyQueue, subscription: Subscription) -> None:
+    def __init__(self, queue: Queue, subscription: Subscription) -> None:
         self.queue = queue
         self.tag = subscription.tag
         self.receiver = subscription.receiver
@@ -91,7 +92,7 @@ class Consumer:
         self.is_exclusive = subscription.is_exclusive
         self.priority = subscription.priority
         self.arguments = subscription.arguments
-        self.allowance = None if subscription.no_ack else subscription.allowance
+        self.shared_prefetch = None if subscription.no_ack else subscription.shared_prefetch
         self.in_flight = 0
         self.timeout_ms: int | None = None  # None: the queue's
         self.position = 0  # of those who read without taking: the next offset
@@ -102,8 +103,8 @@ class Consumer:
         if not self.receiver.can_take:
             return 0
         room = _NO_LIMIT if self.no_ack or not self.prefetch else self.prefetch - self.in_flight
-        if self.allowance is not None:
-            room = min(room, self.allowance.room)
+        if self.shared_prefetch is not None:
+            room = min(room, self.shared_prefetch.room)
         return room
 
 
@@ -121,7 +122,7 @@ class Consumers:
         self._takes_over = takes_over
         self._active: Consumer | None = None
         self._all: OrderedDict[Consumer, None] = OrderedDict()  # in the order in which they came
-        self._turns: dict[int, OrderedDict[Consumer, None]] = {}  # by priority, highest first; each is rotated
+        self._round_robin: dict[int, OrderedDict[Consumer, None]] = {}  # by priority, highest first; each is rotated
         self._full: set[Consumer] = set()
         self._exclusive = 0
 
@@ -141,17 +142,17 @@ class Consumers:
     def add(self, consumer: Consumer) -> None:
         self._all[consumer] = None
         self._exclusive += consumer.is_exclusive
-        if consumer.allowance is not None:
-            consumer.allowance.consumers.add(consumer)
-        self._queue_up(consumer)
+        if consumer.shared_prefetch is not None:
+            consumer.shared_prefetch.consumers.add(consumer)
+        self._join_round_robin(consumer)
         if self.is_single_active:
             self._choose_active()
 
-    def _queue_up(self, consumer: Consumer) -> None:
-        if consumer.priority not in self._turns:
-            self._turns[consumer.priority] = OrderedDict()
-            self._turns = dict(sorted(self._turns.items(), reverse=True))
-        self._turns[consumer.priority][consumer] = None
+    def _join_round_robin(self, consumer: Consumer) -> None:
+        if consumer.priority not in self._round_robin:
+            self._round_robin[consumer.priority] = OrderedDict()
+            self._round_robin = dict(sorted(self._round_robin.items(), reverse=True))
+        self._round_robin[consumer.priority][consumer] = None
 
     def remove(self, consumer: Consumer) -> bool:
         if consumer not in self._all:
@@ -160,27 +161,27 @@ class Consumers:
         self._exclusive -= consumer.is_exclusive
         if consumer is self._active:
             self._active = None
-        if consumer.allowance is not None:
-            consumer.allowance.consumers.discard(consumer)
+        if consumer.shared_prefetch is not None:
+            consumer.shared_prefetch.consumers.discard(consumer)
         if consumer in self._full:
             self._full.discard(consumer)
         else:
-            self._step_out(consumer)
+            self._leave_round_robin(consumer)
         if self.is_single_active:
             self._choose_active()
         return True
 
-    def _step_out(self, consumer: Consumer) -> None:
-        turns = self._turns[consumer.priority]
-        del turns[consumer]
-        if not turns:
-            del self._turns[consumer.priority]
+    def _leave_round_robin(self, consumer: Consumer) -> None:
+        round_robin = self._round_robin[consumer.priority]
+        del round_robin[consumer]
+        if not round_robin:
+            del self._round_robin[consumer.priority]
 
     def resume(self, consumer: Consumer) -> None:
         """It may have room again."""
         if consumer in self._full:
             self._full.discard(consumer)
-            self._queue_up(consumer)
+            self._join_round_robin(consumer)
 
     def is_active(self, consumer: Consumer) -> bool:
         return not self.is_single_active or self._choose_active()[0] is consumer
@@ -188,7 +189,7 @@ class Consumers:
     def _choose_active(self) -> tuple[Consumer | None, bool]:
         """The one, and whether it may be given more: another may wait until it is done."""
         active = self._active
-        best = next((next(iter(turns)) for turns in self._turns.values()), None)
+        best = next((next(iter(round_robin)) for round_robin in self._round_robin.values()), None)
         if active is None or best is None:
             self._active = best
         elif self._takes_over and best.priority > active.priority:
@@ -202,31 +203,31 @@ class Consumers:
         if self.is_single_active:
             active, may_take = self._choose_active()
             return ([], 0) if active is None or not may_take or active.room <= 0 else ([active], active.room)
-        while self._turns:
-            turns = next(iter(self._turns.values()))
+        while self._round_robin:
+            round_robin = next(iter(self._round_robin.values()))
             found: list[Consumer] = []
             least = _NO_LIMIT
-            for consumer in tuple(islice(turns, most)):
+            for consumer in tuple(islice(round_robin, most)):
                 room = consumer.room
                 if room <= 0:
                     self._full.add(consumer)
-                    self._step_out(consumer)
-                elif consumer.allowance is not None:  # what the next one takes is less by what this one is given
-                    return (found, 1) if found else ([consumer], room if len(turns) == 1 else 1)
+                    self._leave_round_robin(consumer)
+                elif consumer.shared_prefetch is not None:  # what the next one takes is less by what this one is given
+                    return (found, 1) if found else ([consumer], room if len(round_robin) == 1 else 1)
                 else:
                     found.append(consumer)
                     least = min(least, room)
             if found:
                 # Those of one rank take one at a time. Whoever is not asked has its turn before their second.
-                return found, least if len(found) == len(turns) else 1
+                return found, least if len(found) == len(round_robin) else 1
         return [], 0
 
     def served(self, consumers: Sequence[Consumer], count: int) -> None:
         """They have been given so many messages in turns; others of their rank are next."""
-        turns = self._turns.get(consumers[0].priority)
-        if turns is None or self.is_single_active:
+        round_robin = self._round_robin.get(consumers[0].priority)
+        if round_robin is None or self.is_single_active:
             return
-        rest = count % len(consumers) if len(consumers) == len(turns) else count
+        rest = count % len(consumers) if len(consumers) == len(round_robin) else count
         for consumer in consumers[:rest]:
-            if consumer in turns:
-                turns.move_to_end(consumer)
+            if consumer in round_robin:
+                round_robin.move_to_end(consumer)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from trimq.core.failures.ledger import Reason
 from trimq.formats.amqp_content.content import Content
-from trimq.formats.amqp_content.field_tables import BadField, Table, Timestamp, Value
-from trimq.formats.amqp_content.property_list import read_any_headers, read_property, replace
+from trimq.formats.amqp_content.field_tables import BadField, FieldTable, Timestamp, Value
+from trimq.formats.amqp_content.property_list import read_headers_leniently, read_property, replace
 
-_SAID = {
+_REASON_NAMES = {
     Reason.EXPIRED: "expired",
     Reason.REJECTED: "rejected",
     Reason.OVERFLOW: "maxlen",
@@ -20,13 +20,13 @@ _SAID = {
 
 
 class Death(NamedTuple):
-    """Where and why a message died; `dead_key` takes the place of its key, if there is one."""
+    """Where and why a message died; `dead_letter_key` takes the place of its key, if there is one."""
 
     queue: str
     reason: Reason
     time_ms: int
-    dead_exchange: str
-    dead_key: str | None
+    dead_letter_exchange: str
+    dead_letter_key: str | None
 
 
 class DeadLetter(NamedTuple):
@@ -34,18 +34,18 @@ class DeadLetter(NamedTuple):
 
     content: Content
     keys: list[str]
-    headers: Table
+    headers: FieldTable
 
 
-def bury(content: Content, death: Death) -> DeadLetter:
+def make_dead_letter(content: Content, death: Death) -> DeadLetter:
     """The message as it goes to the dead-letter exchange."""
     headers = _headers_of(content)
     key = content.key.decode("utf-8", "surrogateescape")
     copies = _texts(headers.get("CC"))
     keys = [key, *copies]
     expiration = _expiration_of(content)
-    entry: Table = {} if expiration is None else {"original-expiration": expiration}
-    reason = _SAID[death.reason]
+    entry: FieldTable = {} if expiration is None else {"original-expiration": expiration}
+    reason = _REASON_NAMES[death.reason]
     exchange = content.exchange.decode("utf-8", "surrogateescape")
     entry |= {
         "count": 1,
@@ -56,17 +56,17 @@ def bury(content: Content, death: Death) -> DeadLetter:
         "routing-keys": list(keys),
     }
     headers["x-death"] = _add_death(headers.get("x-death"), entry)
-    last: Table = {"exchange": exchange, "queue": death.queue, "reason": reason}
+    last: FieldTable = {"exchange": exchange, "queue": death.queue, "reason": reason}
     for name, value in last.items():
         headers.setdefault(f"x-first-death-{name}", value)
     for name, value in last.items():
         headers[f"x-last-death-{name}"] = value
-    if death.dead_key is not None:
+    if death.dead_letter_key is not None:
         headers.pop("CC", None)
-        keys = [death.dead_key]
+        keys = [death.dead_letter_key]
     header = replace(content.header, headers=headers, expiration=None)
     buried = Content(
-        death.dead_exchange.encode("utf-8", "surrogateescape"),
+        death.dead_letter_exchange.encode("utf-8", "surrogateescape"),
         keys[0].encode("utf-8", "surrogateescape"),
         header,
         content.body,
@@ -75,18 +75,18 @@ def bury(content: Content, death: Death) -> DeadLetter:
     return DeadLetter(buried, keys, headers)
 
 
-def _add_death(known: Value, entry: Table) -> list[Value]:
+def _add_death(known: Value, entry: FieldTable) -> list[Value]:
     """Newest first, one entry for each queue and reason."""
     deaths = _deaths(known)
     for at, death in enumerate(deaths):
         if death.get("queue") == entry["queue"] and death.get("reason") == entry["reason"]:
             count = death.get("count")
-            again: Table = {**death, "count": count + 1 if isinstance(count, int) else 1}
+            again: FieldTable = {**death, "count": count + 1 if isinstance(count, int) else 1}
             return [again, *deaths[:at], *deaths[at + 1 :]]
     return [entry, *deaths]
 
 
-def goes_in_circle(headers: Table, queue: str) -> bool:
+def is_dead_letter_cycle(headers: FieldTable, queue: str) -> bool:
     """Whether the message has been in this queue before, and nobody has rejected it since: then it would go round for
     ever. `headers` are those of the buried message, which died last on the way to `queue`."""
     deaths = _deaths(headers.get("x-death"))
@@ -96,15 +96,15 @@ def goes_in_circle(headers: Table, queue: str) -> bool:
     return False
 
 
-def _deaths(known: Value) -> list[Table]:
+def _deaths(known: Value) -> list[FieldTable]:
     if not isinstance(known, Sequence) or isinstance(known, str | bytes):
         return []
     return [death for death in known if isinstance(death, dict)]
 
 
-def _headers_of(content: Content) -> Table:
+def _headers_of(content: Content) -> FieldTable:
     try:
-        return read_any_headers(content.header)
+        return read_headers_leniently(content.header)
     except BadField:
         return {}  # nobody could tell where one ends, and put the history beside it
 

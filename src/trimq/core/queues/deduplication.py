@@ -17,40 +17,40 @@ _HEADER = "x-deduplication-header"
 _DIGEST_BYTES = 16
 
 
-class Place(NamedTuple):
+class QueuedPosition(NamedTuple):
     backlog: Backlog
     offset: int
 
 
-class WaitingIds:
+class QueuedMessageIds:
     """About a hundred bytes of memory for each message that has an id."""
 
     def __init__(self) -> None:
-        self._places: dict[bytes, Place] = {}
+        self._places: dict[bytes, QueuedPosition] = {}
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def find(self, content: Content) -> Place | None:
+    def find(self, content: Content) -> QueuedPosition | None:
         """Where one with the same id waits."""
-        id = id_of(content)
+        id = deduplication_id(content)
         return None if id is None else self._places.get(id)
 
     def add(self, content: Content, backlog: Backlog, offset: int) -> None:
-        id = id_of(content)
+        id = deduplication_id(content)
         if id is not None:
-            self._places.setdefault(id, Place(backlog, offset))
+            self._places.setdefault(id, QueuedPosition(backlog, offset))
 
     def forget(self, content: Content, offset: int) -> None:
         """It waits no longer. Another that has taken its id meanwhile does."""
-        id = id_of(content)
+        id = deduplication_id(content)
         if id is not None and (place := self._places.get(id)) is not None and place.offset == offset:
             del self._places[id]
 
-    def keep(self, is_waiting: Callable[[Place], bool]) -> None:
+    def retain(self, is_waiting: Callable[[QueuedPosition], bool]) -> None:
         self._places = {id: place for id, place in self._places.items() if is_waiting(place)}
 
-    def learn(self, backlog: Backlog, out: set[int]) -> None:
+    def add_backlog(self, backlog: Backlog, out: set[int]) -> None:
         """What waits already, after a start or a change of policy, readable or not yet. Reads all of it."""
         for segment in backlog.log.segments:
             offset = segment.next_live(segment.base)
@@ -63,7 +63,7 @@ class WaitingIds:
                 offset = segment.next_live(offset + 1)
 
 
-def id_of(content: Content) -> bytes | None:
+def deduplication_id(content: Content) -> bytes | None:
     """A digest of the id that a message carries: in the header of RabbitMQ's plugin, or in its property."""
     header = content.header
     flags = flags_of(header)

@@ -9,13 +9,13 @@ from itertools import islice
 from uuid import UUID
 
 from trimq.clock import Timeline
-from trimq.core.queues.publisher import DELAY, Publishing
+from trimq.core.queues.publisher import DELAY, Publisher
 from trimq.core.routing.exchanges import Exchange, Exchanges
-from trimq.core.scheduling.timers import Pending, TimerEntry, Timers
+from trimq.core.scheduling.timers import PendingTimer, TimerEntry, Timers
 from trimq.errors import ColdRead, DamagedSegment, Refusal, WriteFailed
-from trimq.formats.amqp_content.content import TRANSIENT, Content, seal
+from trimq.formats.amqp_content.content import TRANSIENT, Content, encode_content
 from trimq.formats.amqp_content.field_tables import Value
-from trimq.formats.amqp_content.property_list import read_any_headers, replace
+from trimq.formats.amqp_content.property_list import read_headers_leniently, replace
 from trimq.model import StreamId
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import JointTicket, Passes, Ticket
@@ -23,18 +23,18 @@ from trimq.storage.queue_log.log import QueueLog
 
 log = logging.getLogger(__name__)
 
-_TIMED_PER_TURN = 5000
-_AGAIN_MS = 1000  # after which what could not be written is tried again
+_SCHEDULED_PER_TURN = 5000
+_RETRY_MS = 1000  # after which what could not be written is tried again
 
 
-class Delays:
+class DelayedMessageStore:
     """`make_log` gives the log of delayed messages of this broker, `id` is its name. It is made when it is first
     needed."""
 
     def __init__(
         self,
         exchanges: Exchanges,
-        publishing: Publishing,
+        publisher: Publisher,
         passes: Passes,
         timeline: Timeline,
         id: UUID,
@@ -43,14 +43,14 @@ class Delays:
     ) -> None:
         self._exchanges = exchanges
         self._offload = offload
-        self._publishing = publishing
+        self._publisher = publisher
         self._passes = passes
         self._timeline = timeline
         self._id = id
         self._make_log = make_log
         self._log: QueueLog | None = None
-        self._timed_to = 0
-        self._is_timing = False
+        self._scheduled_end = 0
+        self._is_scheduling = False
         self._timers = Timers(timeline, self._fire)
 
     @property
@@ -63,19 +63,19 @@ class Delays:
     def open(self, found: QueueLog | None) -> None:
         """After a start: what waits is timed again when it is readable."""
         if found is not None:
-            self._take_log(found)
+            self._use_log(found)
 
-    def _take_log(self, taken: QueueLog) -> None:
+    def _use_log(self, taken: QueueLog) -> None:
         self._log = taken
-        taken.grown = self._time_new
-        self._timed_to = taken.segments[0].base
-        self._time_new()
+        taken.on_readable = self._schedule_new
+        self._scheduled_end = taken.segments[0].base
+        self._schedule_new()
 
-    def hold(self, exchange: Exchange, content: Content, delay_ms: int, is_transient: bool) -> Ticket:
+    def delay_message(self, exchange: Exchange, content: Content, delay_ms: int, is_transient: bool) -> Ticket:
         """Keep back a message that has come to `exchange`, by whatever way: its content names the exchange that it was
         published to."""
         if self._log is None:
-            self._take_log(self._make_log())
+            self._use_log(self._make_log())
         assert self._log is not None
         now_ms = self._timeline.now_ms()
         name = f"{exchange.namespace}\0{exchange.name}".encode("utf-8", "surrogateescape")
@@ -84,28 +84,28 @@ class Delays:
         if len(name) > 255:
             raise WriteFailed("the names of the namespace and the exchanges are too long for a delayed message")
         held = content._replace(exchange=name, published_ms=now_ms)
-        return self._log.append(seal(held), now_ms + delay_ms, TRANSIENT if is_transient else 0)
+        return self._log.append(encode_content(held), now_ms + delay_ms, TRANSIENT if is_transient else 0)
 
-    def _time_new(self) -> None:
+    def _schedule_new(self) -> None:
         """What has become readable gets its timers; of much, some in each turn of the loop: others have theirs too."""
-        if self._log is None or self._is_timing:
+        if self._log is None or self._is_scheduling:
             return
         stream = StreamId(self._id, 0)
-        found = list(islice(self._log.expiries(self._timed_to), _TIMED_PER_TURN))
+        found = list(islice(self._log.expiries(self._scheduled_end), _SCHEDULED_PER_TURN))
         for offset, due_ms in found:
             self._timers.schedule(due_ms, TimerEntry(stream, offset))
-        if len(found) < _TIMED_PER_TURN:
-            self._timed_to = max(self._timed_to, self._log.readable_end)
+        if len(found) < _SCHEDULED_PER_TURN:
+            self._scheduled_end = max(self._scheduled_end, self._log.readable_end)
         else:
-            self._timed_to = found[-1][0] + 1
-            self._is_timing = True
-            self._passes.soon(self._time_more)
+            self._scheduled_end = found[-1][0] + 1
+            self._is_scheduling = True
+            self._passes.call_soon(self._schedule_more)
 
-    def _time_more(self) -> None:
-        self._is_timing = False
-        self._time_new()
+    def _schedule_more(self) -> None:
+        self._is_scheduling = False
+        self._schedule_new()
 
-    def _fire(self, pending: Pending, may_wait: bool = False) -> None:
+    def _fire(self, pending: PendingTimer, may_wait: bool = False) -> None:
         """Publish, and settle when that is durable. A crash between the two publishes it again."""
         held, offset = self._log, pending.entry.position
         if held is None or not held.is_live(offset):
@@ -119,37 +119,37 @@ class Delays:
         else:
             self._publish(held, content, pending)
 
-    def _fire_warm(self, pending: Pending) -> None:
+    def _fire_warm(self, pending: PendingTimer) -> None:
         try:
             self._fire(pending, may_wait=True)
         except Refusal as refusal:
             log.warning("a delayed message is tried again: %s", refusal)
-            self._try_later(pending)
+            self._retry_later(pending)
 
-    def _try_later(self, pending: Pending) -> None:
-        self._timers.schedule(self._timeline.now_ms() + _AGAIN_MS, pending.entry)
+    def _retry_later(self, pending: PendingTimer) -> None:
+        self._timers.schedule(self._timeline.now_ms() + _RETRY_MS, pending.entry)
 
-    def _publish(self, held: QueueLog, content: Content, pending: Pending) -> None:
+    def _publish(self, held: QueueLog, content: Content, pending: PendingTimer) -> None:
         offset = pending.entry.position
         namespace, name, *origin = content.exchange.split(b"\0", 2)
         exchange = self._exchanges.find(_text(namespace), _text(name))
         if exchange is None:
-            held.settle(offset)  # its exchange is gone: it is routed nowhere
+            held.ack(offset)  # its exchange is gone: it is routed nowhere
             return
         header = _after_delay(content.header)
         said = origin[0] if origin else None
-        published = self._publishing.publish(exchange, _text(content.key), header, content.body, said)
+        published = self._publisher.publish(exchange, _text(content.key), header, content.body, said)
         if not published.tickets:
-            held.settle(offset)
+            held.ack(offset)
             return
 
         def done(ticket: Ticket) -> None:
             if ticket.refusal is None:
-                held.settle(offset)
+                held.ack(offset)
             else:
-                self._try_later(pending)
+                self._retry_later(pending)
 
-        self._passes.afterwards(JointTicket(published.tickets), done)
+        self._passes.on_durable(JointTicket(published.tickets), done)
 
 
 def _text(raw: bytes) -> str:
@@ -158,7 +158,7 @@ def _text(raw: bytes) -> str:
 
 def _after_delay(header: bytes) -> bytes:
     """As the plugin has it, the header is negative from now on: it has been waited for."""
-    headers = read_any_headers(header)
+    headers = read_headers_leniently(header)
     delay = headers[DELAY]
     waited: Value = f"-{delay}" if isinstance(delay, str) else delay
     if isinstance(delay, int):

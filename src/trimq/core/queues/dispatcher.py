@@ -10,25 +10,25 @@ from typing import Protocol
 log = logging.getLogger(__name__)
 
 
-class Pumped(Protocol):
-    def pump(self) -> None: ...
+class Dispatchable(Protocol):
+    def dispatch(self) -> None: ...
 
 
-class Pump:
-    def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
-        self._soon = soon
-        self._due: dict[Pumped, None] = {}
+class Dispatcher:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], None]) -> None:
+        self._call_soon = call_soon
+        self._due: dict[Dispatchable, None] = {}
 
-    def due(self, queue: Pumped) -> None:
+    def due(self, queue: Dispatchable) -> None:
         """It is served at the end of this turn, or in the next if it is just being served."""
         if not self._due:
-            self._soon(self._run)
+            self._call_soon(self._run)
         self._due[queue] = None
 
     def _run(self) -> None:
         due, self._due = self._due, {}
         for queue in due:
             try:
-                queue.pump()
+                queue.dispatch()
             except Exception:
                 log.exception("a queue could not be served")  # the others must be all the same

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from trimq.core.failures.ledger import Reason
-from trimq.core.queues.at_least_once import KeptLetters
-from trimq.core.queues.backlog import NEVER_TRIED, Backlog, Tries
+from trimq.core.queues.at_least_once import AtLeastOnceDeadLetters
+from trimq.core.queues.backlog import NEVER_DELIVERED, Backlog, DeliveryCounts
 from trimq.errors import Refusal
-from trimq.formats.amqp_content.content import Stored
+from trimq.formats.amqp_content.content import StoredContent
 from trimq.storage.group_commit.passes import Ticket
 
 # At once it would fail again, and take with it what others write in the same pass.
-_PATIENCE_MS = 1000
+_BACKOFF_MS = 1000
 
 # More are not taken out for nothing: each is in memory.
 _MOST_HELD = 1000
@@ -22,130 +22,137 @@ _MOST_HELD = 1000
 # For what a queue gives up a message without being asked to.
 _BY_ITSELF = (Reason.EXPIRED, Reason.OVERFLOW)
 
-GiveUp = Callable[[Sequence[Stored], Reason, int], Ticket | None]
+GiveUp = Callable[[Sequence[StoredContent], Reason, int], Ticket | None]
 
 
-class _Held(NamedTuple):
+class _HeldMessage(NamedTuple):
     backlog: Backlog
-    stored: Stored
+    stored: StoredContent
     reason: Reason
-    tries: Tries
+    delivery_counts: DeliveryCounts
 
 
-class Leaving:
-    """`write(run, reason, attempts)` brings messages to their next place; None: nothing is kept of them. `afterwards`
-    calls back when a ticket is durable or refused; `come_back` makes a message ready again. `ring_at(ms)` has the queue
-    looked after at that time. `letters` have all that leave while `loses_nothing()`."""
+class DeadLetterHandoff:
+    """`write(run, reason, attempts)` brings messages to their next place; None: nothing is kept of them. `on_durable`
+    calls back when a ticket is durable or refused; `requeue` makes a message ready again. `wake_at(ms)` has the queue
+    looked after at that time. `dead_letters` have all that leave while `is_at_least_once()`."""
 
     def __init__(
         self,
         write: GiveUp,
-        afterwards: Callable[[Ticket, Callable[[Ticket], object]], None],
-        come_back: Callable[[Backlog, Stored, Tries], None],
+        on_durable: Callable[[Ticket, Callable[[Ticket], object]], None],
+        requeue: Callable[[Backlog, StoredContent, DeliveryCounts], None],
         now_ms: Callable[[], int],
-        ring_at: Callable[[int], None],
-        letters: KeptLetters,
-        loses_nothing: Callable[[], bool],
+        wake_at: Callable[[int], None],
+        dead_letters: AtLeastOnceDeadLetters,
+        is_at_least_once: Callable[[], bool],
     ) -> None:
-        self._letters = letters
-        self._loses_nothing = loses_nothing
+        self._dead_letters = dead_letters
+        self._is_at_least_once = is_at_least_once
         self._write = write
-        self._afterwards = afterwards
-        self._come_back = come_back
+        self._on_durable = on_durable
+        self._requeue = requeue
         self._now_ms = now_ms
-        self._ring_at = ring_at
-        self._held: list[_Held] = []
+        self._wake_at = wake_at
+        self._held: list[_HeldMessage] = []
         self._is_over = False
-        self.patient_until_ms = 0
+        self.backoff_until_ms = 0
 
     def end(self) -> None:
         """The queue is gone, and whatever was in it."""
         self._is_over = True
-        self._letters.end()
+        self._dead_letters.end()
 
     @property
-    def is_patient(self) -> bool:
+    def is_backing_off(self) -> bool:
         """A write has failed a moment ago."""
-        return self._now_ms() < self.patient_until_ms
+        return self._now_ms() < self.backoff_until_ms
 
     @property
     def is_full(self) -> bool:
         """So many wait to be written that those behind them have to wait, too."""
-        return len(self._held) >= _MOST_HELD and self.is_patient
+        return len(self._held) >= _MOST_HELD and self.is_backing_off
 
-    def hold(self, backlog: Backlog, stored: Stored, reason: Reason, tries: Tries) -> None:
+    def postpone(
+        self, backlog: Backlog, stored: StoredContent, reason: Reason, delivery_counts: DeliveryCounts
+    ) -> None:
         """It is out, and waits with those that could not be written."""
-        backlog.leaving.add(stored.offset)
-        self._held.append(_Held(backlog, stored, reason, tries))
+        backlog.withheld.add(stored.offset)
+        self._held.append(_HeldMessage(backlog, stored, reason, delivery_counts))
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Give up what was held, if it is time."""
-        if self._held and not self.is_patient:
+        if self._held and not self.is_backing_off:
             held, self._held = self._held, []
             for each in held:
                 self.give_up(*each)
 
     def give_up(
-        self, backlog: Backlog, stored: Stored, reason: Reason, tries: Tries, back: Tries | None = None
+        self,
+        backlog: Backlog,
+        stored: StoredContent,
+        reason: Reason,
+        delivery_counts: DeliveryCounts,
+        back: DeliveryCounts | None = None,
     ) -> None:
         """It is out, and comes back as `back` says."""
-        if self._loses_nothing():
-            self._letters.keep(backlog, stored, reason, tries)
+        if self._is_at_least_once():
+            self._dead_letters.enqueue(backlog, stored, reason, delivery_counts)
             return
-        backlog.leaving.add(stored.offset)
+        backlog.withheld.add(stored.offset)
 
         def settled(refusal: Refusal | None) -> None:
             if not self._is_over:
-                self._settled(_Held(backlog, stored, reason, tries), back or tries, refusal)
+                self._settled(_HeldMessage(backlog, stored, reason, delivery_counts), back or delivery_counts, refusal)
 
         try:
-            ticket = self._write((stored,), reason, tries.taken)
+            ticket = self._write((stored,), reason, delivery_counts.taken)
         except Refusal as refusal:
             settled(refusal)
             return
         if ticket is None:
             settled(None)
         else:
-            self._afterwards(ticket, lambda done: settled(done.refusal))
+            self._on_durable(ticket, lambda done: settled(done.refusal))
 
-    def give_up_run(self, backlog: Backlog, run: Sequence[Stored], reason: Reason) -> None:
+    def give_up_batch(self, backlog: Backlog, batch: Sequence[StoredContent], reason: Reason) -> None:
         """As `give_up` of messages that were never tried and go by themselves."""
-        if self._loses_nothing():
-            for stored in run:
-                self._letters.keep(backlog, stored, reason, NEVER_TRIED)
+        if self._is_at_least_once():
+            for stored in batch:
+                self._dead_letters.enqueue(backlog, stored, reason, NEVER_DELIVERED)
             return
-        offsets = [stored.offset for stored in run]
-        backlog.leaving.update(offsets)
+        offsets = [stored.offset for stored in batch]
+        backlog.withheld.update(offsets)
 
         def settled(refusal: Refusal | None) -> None:
             if self._is_over:
                 return
             if refusal is None:
-                backlog.leaving.difference_update(offsets)
+                backlog.withheld.difference_update(offsets)
                 backlog.settle(offsets)
                 return
-            for stored in run:
-                self._settled(_Held(backlog, stored, reason, NEVER_TRIED), NEVER_TRIED, refusal)
+            for stored in batch:
+                self._settled(_HeldMessage(backlog, stored, reason, NEVER_DELIVERED), NEVER_DELIVERED, refusal)
 
         try:
-            ticket = self._write(run, reason, 0)
+            ticket = self._write(batch, reason, 0)
         except Refusal as refusal:
             settled(refusal)
             return
         if ticket is None:
             settled(None)
         else:
-            self._afterwards(ticket, lambda done: settled(done.refusal))
+            self._on_durable(ticket, lambda done: settled(done.refusal))
 
-    def _settled(self, message: _Held, back: Tries, refusal: Refusal | None) -> None:
+    def _settled(self, message: _HeldMessage, back: DeliveryCounts, refusal: Refusal | None) -> None:
         backlog, stored, reason, _ = message
         if refusal is not None and reason in _BY_ITSELF:
             self._held.append(message)
-            self.patient_until_ms = self._now_ms() + _PATIENCE_MS
-            self._ring_at(self.patient_until_ms)
+            self.backoff_until_ms = self._now_ms() + _BACKOFF_MS
+            self._wake_at(self.backoff_until_ms)
             return
-        backlog.leaving.discard(stored.offset)
+        backlog.withheld.discard(stored.offset)
         if refusal is None:
             backlog.settle((stored.offset,))
         else:
-            self._come_back(backlog, stored, back)
+            self._requeue(backlog, stored, back)

@@ -6,21 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from trimq.clock import Timeline, Timer
-from trimq.core.failures.ledger_log import FailureLedger
-from trimq.core.queues.registry import Queues
+from trimq.core.failures.ledger_log import LedgerLog
+from trimq.core.queues.registry import QueueRegistry
 from trimq.core.queues.stream_queue import StreamQueue
-from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_it
+from trimq.storage.queue_log.compaction import SegmentCompaction, is_worth_compacting
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.segment import QueueSegment
 
 
-class QueueUpkeep:
+class QueueMaintenance:
     def __init__(
         self,
         compact: Callable[[QueueLog, QueueSegment], SegmentCompaction],
-        queues: Queues,
+        queues: QueueRegistry,
         others: Callable[[], Iterable[QueueLog]],
-        ledger: FailureLedger,
+        ledger: LedgerLog,
         timeline: Timeline,
         interval_ms: int,
     ) -> None:
@@ -48,7 +48,7 @@ class QueueUpkeep:
             if isinstance(queue, StreamQueue):
                 queue.trim()
         self._ledger.trim()
-        if self._work is None or self._work.is_over:
+        if self._work is None or self._work.is_finished:
             self._compact_one()
 
     def _compact_one(self) -> None:
@@ -57,7 +57,7 @@ class QueueUpkeep:
         chosen: tuple[QueueLog, int] | None = None
         for log in [*self._queues.logs(), *self._others()]:
             for place, segment in enumerate(log.segments):
-                if is_worth_it(segment):
+                if is_worth_compacting(segment):
                     pinned.add((log.folder, segment.base))
                     if chosen is None and (log.folder, segment.base) in self._seen:
                         chosen = log, place

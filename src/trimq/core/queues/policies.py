@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from trimq.core.metadata.catalogue import Catalogue
-from trimq.core.metadata.catalogue import Definition as Kept
+from trimq.core.metadata.catalogue import Definition as StoredDefinition
 from trimq.core.queues.arguments import CLASSIC, QUORUM, STREAM, kind_of
-from trimq.core.queues.policy_terms import check_terms, is_for, merge
+from trimq.core.queues.policy_terms import applies_to_kind, check_policy_definition, merge_arguments
 from trimq.core.routing.exchanges import Exchange, Exchanges
 from trimq.errors import InvalidSetting
-from trimq.formats.amqp_content.field_tables import Table
+from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.storage.group_commit.passes import Ticket
 
 _KIND = "policy"
@@ -40,10 +40,10 @@ class Policies:
         self._exchanges = exchanges
         self._policies: dict[str, tuple[Policy, re.Pattern[str]]] = {}
         self.changed: Callable[[], None] = lambda: None
-        for key, kept in catalogue.all(_KIND):
-            self._take(key, kept)
+        for key, stored in catalogue.all(_KIND):
+            self._take(key, stored)
         catalogue.watch(_KIND, self._policy_changed)
-        exchanges.appeared = self._apply_to
+        exchanges.on_added = self._apply_to
 
     def all(self, namespace: str) -> list[Policy]:
         return [policy for policy, _ in self._policies.values() if policy.namespace == namespace]
@@ -73,15 +73,15 @@ class Policies:
         alternate = policy.definition.get(_ALTERNATE, "")
         if not isinstance(alternate, str):
             raise InvalidSetting(_ALTERNATE, f"{alternate!r} is not what it can be")
-        check_terms(policy.name, policy.namespace, _of_queues(policy))
+        check_policy_definition(policy.name, policy.namespace, _of_queues(policy))
 
     # -- what holds
 
-    def apply(self, namespace: str, name: str, own: Table) -> Table:
+    def apply(self, namespace: str, name: str, own: FieldTable) -> FieldTable:
         """What a queue with these arguments has, as the arguments that say so."""
         kind = kind_of(name, namespace, own)
         policy = self._find(namespace, name, ("all", "queues", _KINDS[kind]), kind)
-        return own if policy is None else merge(name, namespace, own, _of_queues(policy))
+        return own if policy is None else merge_arguments(name, namespace, own, _of_queues(policy))
 
     def apply_to_exchanges(self) -> None:
         for exchange in self._exchanges:
@@ -101,20 +101,20 @@ class Policies:
             if policy.namespace == namespace
             and policy.apply_to in applied_to
             and pattern.search(name)
-            and (kind is None or is_for(kind, policy.definition))
+            and (kind is None or applies_to_kind(kind, policy.definition))
         ]
         return max(found, key=lambda policy: (policy.priority, policy.name), default=None)
 
-    def _policy_changed(self, key: str, kept: Kept | None) -> None:
-        self._take(key, kept)
+    def _policy_changed(self, key: str, stored: StoredDefinition | None) -> None:
+        self._take(key, stored)
         self.apply_to_exchanges()
         self.changed()
 
-    def _take(self, key: str, kept: Kept | None) -> None:
-        if kept is None:
+    def _take(self, key: str, stored: StoredDefinition | None) -> None:
+        if stored is None:
             self._policies.pop(key, None)
         else:
-            policy = msgspec.convert(kept.value, Policy)
+            policy = msgspec.convert(stored.value, Policy)
             self._policies[key] = policy, re.compile(policy.pattern)
 
 

@@ -17,7 +17,7 @@ from trimq.core.queues.arguments import (
     read_settings,
 )
 from trimq.errors import InvalidSetting
-from trimq.formats.amqp_content.field_tables import Table, Value
+from trimq.formats.amqp_content.field_tables import FieldTable, Value
 
 # Each says what the argument of the same name, with x- before it, says of one queue.
 _TERMS = {
@@ -81,8 +81,8 @@ _NOT_FOR: dict[str, tuple[str, ...]] = {
     "dead-letter-routing-key": _NOT_OF_STREAMS,
 }
 
-_POLICY_HOLDS = {(QUORUM, "overflow"), (QUORUM, "delayed-retry-type"), *((STREAM, term) for term in _TERMS)}
-_LOWER_HOLDS = {
+_POLICY_WINS = {(QUORUM, "overflow"), (QUORUM, "delayed-retry-type"), *((STREAM, term) for term in _TERMS)}
+_LOWER_WINS = {
     "message-ttl",
     "expires",
     "max-length",
@@ -93,7 +93,7 @@ _LOWER_HOLDS = {
 }
 
 
-def check_terms(name: str, namespace: str, definition: Mapping[str, Any]) -> None:
+def check_policy_definition(name: str, namespace: str, definition: Mapping[str, Any]) -> None:
     """Refuse what would be enforced for no kind of queue, and what RabbitMQ refuses."""
     for term, value in definition.items():
         if term not in _TERMS and term not in _CHOICES and term not in _LEAST:
@@ -113,7 +113,7 @@ def _check_argument(name: str, namespace: str, term: str, value: Value) -> None:
     """By itself: a policy may leave to the queue's arguments what it needs beside it."""
     argument = f"x-{term}"
     kind = next(kind for kind in KINDS if has_argument(kind, argument))
-    beside: Table = {"x-dead-letter-exchange": ""} if term == "dead-letter-routing-key" else {}
+    beside: FieldTable = {"x-dead-letter-exchange": ""} if term == "dead-letter-routing-key" else {}
     read_settings(name, namespace, {**beside, "x-queue-type": kind, argument: _known_limit(term, value)})
 
 
@@ -125,12 +125,12 @@ def _check_retries(definition: Mapping[str, Any]) -> None:
         raise InvalidSetting("delayed-retry-max", f"{most} is less than delayed-retry-min, {least}")
 
 
-def is_for(kind: str, definition: Mapping[str, Any]) -> bool:
+def applies_to_kind(kind: str, definition: Mapping[str, Any]) -> bool:
     """Whether a policy that says this is for queues of this kind."""
     return not any(kind in _NOT_FOR.get(term, ()) for term in definition)
 
 
-def merge(name: str, namespace: str, own: Table, definition: Mapping[str, Any]) -> Table:
+def merge_arguments(name: str, namespace: str, own: FieldTable, definition: Mapping[str, Any]) -> FieldTable:
     """The arguments that a queue would have to have for what holds."""
     kind = kind_of(name, namespace, own)
     merged = dict(own)
@@ -145,11 +145,11 @@ def merge(name: str, namespace: str, own: Table, definition: Mapping[str, Any]) 
 
 def _resolve(kind: str, term: str, said: Any, own: Any) -> Value:
     """`own` None: the queue says nothing."""
-    if own is None or (kind, term) in _POLICY_HOLDS:
+    if own is None or (kind, term) in _POLICY_WINS:
         resolved = said
     elif term == _LIMIT and min(said, own) < 0:  # there is no limit in one of them
         resolved = max(said, own)
-    elif term == _LIMIT or term in _LOWER_HOLDS:
+    elif term == _LIMIT or term in _LOWER_WINS:
         resolved = min(said, own)
     else:
         resolved = own or said if term == _BOOLEAN else own

@@ -8,19 +8,27 @@ from typing import NamedTuple, Protocol
 
 from trimq.core.failures.ledger import Reason
 from trimq.core.queues.arguments import DROP_HEAD, MAX_MILLISECONDS, REJECT_PUBLISH_DLX, STREAM
-from trimq.core.queues.queue import NO_PRIORITY, AnyQueue, Publication
+from trimq.core.queues.queue import NO_PRIORITY, Publication, Queue
 from trimq.core.routing.bindings import MessageHeaders
 from trimq.core.routing.exchanges import Exchange
-from trimq.core.routing.router import Route, Routing, copied_keys
+from trimq.core.routing.router import Route, Router, copied_keys
 from trimq.errors import Refusal
 from trimq.errors.queues import InvalidExpiration, InvalidHeader
-from trimq.formats.amqp_content.content import MAX_RECORD_BYTES, NO_BLOB, Content, Sealed, Stored, seal, seal_reference
-from trimq.formats.amqp_content.field_tables import BadField, Table
+from trimq.formats.amqp_content.content import (
+    MAX_RECORD_BYTES,
+    NO_BLOB,
+    Content,
+    EncodedContent,
+    StoredContent,
+    encode_content,
+    encode_reference,
+)
+from trimq.formats.amqp_content.field_tables import BadField, FieldTable
 from trimq.formats.amqp_content.property_list import (
     FLAGS,
     PERSISTENT,
     flags_of,
-    read_any_headers,
+    read_headers_leniently,
     read_property,
     replace,
 )
@@ -30,11 +38,11 @@ _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, f
 
 DELAY = "x-delay"
 
-_CACHED_FACTS = 1000
+_CACHED_OPTIONS = 1000
 _CACHED_HEADER_BYTES = 256
 
 
-class Facts(NamedTuple):
+class PublishOptions(NamedTuple):
     """What the properties of a message ask of the broker."""
 
     is_transient: bool
@@ -44,7 +52,7 @@ class Facts(NamedTuple):
     delay_ms: int
 
 
-class Published:
+class PublishResult:
     """`is_routed` False: no queue took it. `is_refused`: one that is full did not. It counts when pass `number` is
     durable, or written only where `needs_sync` is False; 0: at once."""
 
@@ -69,175 +77,179 @@ class Published:
             self.needs_sync = True
 
 
-class Bodies(Protocol):
+class SharedBodies(Protocol):
     """Where a body is kept once for several queues."""
 
     def put(self, body: bytes, is_volatile: bool, now_ms: int) -> int: ...
 
-    def drop_unheld(self, blob: int) -> None: ...
+    def drop_unreferenced(self, blob: int) -> None: ...
 
 
-FindQueue = Callable[[str, str], AnyQueue | None]
-Overflowed = Callable[[AnyQueue, Sequence[Stored], Reason, int], Ticket | None]
-Hold = Callable[[Exchange, Content, int, bool], Ticket]
+FindQueue = Callable[[str, str], Queue | None]
+OnOverflow = Callable[[Queue, Sequence[StoredContent], Reason, int], Ticket | None]
+DelayMessage = Callable[[Exchange, Content, int, bool], Ticket]
 
 
-class Publishing:
+class Publisher:
     """Bodies of `shared_bytes` and more that reach several queues are kept once, in `bodies`; 0: none is."""
 
     def __init__(
         self,
-        routing: Routing,
+        router: Router,
         find_queue: FindQueue,
-        bodies: Bodies,
+        bodies: SharedBodies,
         shared_bytes: int,
         now_ms: Callable[[], int],
     ) -> None:
-        self._routing = routing
+        self._router = router
         self._find_queue = find_queue
         self._bodies = bodies
         self._shared_bytes = shared_bytes or MAX_RECORD_BYTES
         self._now_ms = now_ms
-        self._facts: dict[bytes, Facts] = {}
-        self.overflowed: Overflowed = lambda queue, run, reason, attempts: None
-        self.hold: Hold
-        """`hold(exchange, content, delay_ms, is_transient)`: the exchange keeps a message back."""
+        self._options_cache: dict[bytes, PublishOptions] = {}
+        self.on_overflow: OnOverflow = lambda queue, batch, reason, attempts: None
+        self.delay_message: DelayMessage
+        """`delay_message(exchange, content, delay_ms, is_transient)`: the exchange keeps a message back."""
 
     def publish(
         self, exchange: Exchange, key: str, header: bytes, body: bytes, origin: bytes | None = None
-    ) -> Published:
+    ) -> PublishResult:
         """`origin`: the exchange that it was published to, if that was another."""
-        facts = self._facts.get(header) or self._learn(header)
+        options = self._options_cache.get(header) or self._learn(header)
         names: Route | None = None
-        if not facts.has_copies:
-            names = self._routing.known(exchange.namespace, exchange.name, key)
-        delaying: list[Exchange] | None = None
+        if not options.has_copies:
+            names = self._router.known(exchange.namespace, exchange.name, key)
+        delayed_exchanges: list[Exchange] | None = None
         content = _new_tuple(Content, (origin or exchange.encoded_name, _encode(key), header, body, self._now_ms()))
         if names is None:
             keys = [key]
-            headers: Table = {}
-            if facts.has_copies:
+            headers: FieldTable = {}
+            if options.has_copies:
                 headers = _headers_of(header)
                 keys += copied_keys(headers)
-            delaying = [] if facts.delay_ms else None
-            names = self._routing.route(exchange, keys, lambda: _headers_of(header), delaying)
+            delayed_exchanges = [] if options.delay_ms else None
+            names = self._router.route(exchange, keys, lambda: _headers_of(header), delayed_exchanges)
             if "BCC" in headers:
                 content = content._replace(header=_without_blind_copies(header, headers))
         if names:
-            publication = _new_tuple(Publication, (seal(content), facts[0], facts[1], facts[2], 0))
+            publication = _new_tuple(Publication, (encode_content(content), options[0], options[1], options[2], 0))
             published = self.deliver(exchange.namespace, names, publication)
         else:
-            published = Published(False)
-        if delaying:
-            self._hold(delaying, content._replace(header=header), facts, published)
+            published = PublishResult(False)
+        if delayed_exchanges:
+            self._delay_message(delayed_exchanges, content._replace(header=header), options, published)
         return published
 
-    def _hold(self, delaying: list[Exchange], content: Content, facts: Facts, published: Published) -> None:
+    def _delay_message(
+        self, delayed_exchanges: list[Exchange], content: Content, options: PublishOptions, published: PublishResult
+    ) -> None:
         published.is_routed = True
-        for exchange in delaying:
-            ticket = self.hold(exchange, content, facts.delay_ms, facts.is_transient)
-            published.add(ticket, not facts.is_transient)
+        for exchange in delayed_exchanges:
+            ticket = self.delay_message(exchange, content, options.delay_ms, options.is_transient)
+            published.add(ticket, not options.is_transient)
 
     def check(self, header: bytes) -> None:
         """Refuse what `publish` would refuse of these properties."""
-        if self.facts_of(header).has_copies:
+        if self.options_of(header).has_copies:
             copied_keys(_headers_of(header))
 
     def publish_all(
         self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
-    ) -> Iterator[tuple[Published, int]]:
+    ) -> Iterator[tuple[PublishResult, int]]:
         """Messages with one key, given as their headers and bodies, in this order: what became of them, and of how many
         each time. A refusal concerns the one after those."""
-        for facts, alike in self._alike(contents):
-            published = self._publish_alike(exchange, key, facts, alike)
+        for options, batch in self._group_by_options(contents):
+            published = self._publish_batch(exchange, key, options, batch)
             if published is not None:
-                yield published, len(alike)
+                yield published, len(batch)
             else:
-                for header, body in alike:
+                for header, body in batch:
                     yield self.publish(exchange, key, header, body), 1
 
-    def _alike(self, contents: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[Facts, Sequence[tuple[bytes, bytes]]]]:
+    def _group_by_options(
+        self, contents: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[PublishOptions, Sequence[tuple[bytes, bytes]]]]:
         """Those in a row that ask for the same."""
         start = 0
         known = contents[0][0]
-        facts = self.facts_of(known)
+        options = self.options_of(known)
         for index, (header, _) in enumerate(contents):
             if header is known:
                 continue
             known = header
             try:
-                other = self.facts_of(header)
+                other = self.options_of(header)
             except Refusal:
-                yield facts, contents[start:index]
+                yield options, contents[start:index]
                 raise
-            if other != facts:
-                yield facts, contents[start:index]
-                start, facts = index, other
-        yield facts, contents[start:]
+            if other != options:
+                yield options, contents[start:index]
+                start, options = index, other
+        yield options, contents[start:]
 
-    def _publish_alike(
-        self, exchange: Exchange, key: str, facts: Facts, alike: Sequence[tuple[bytes, bytes]]
-    ) -> Published | None:
+    def _publish_batch(
+        self, exchange: Exchange, key: str, options: PublishOptions, batch: Sequence[tuple[bytes, bytes]]
+    ) -> PublishResult | None:
         """None: one by one."""
-        names = None if facts.has_copies else self._routing.known(exchange.namespace, exchange.name, key)
+        names = None if options.has_copies else self._router.known(exchange.namespace, exchange.name, key)
         if names is None:
             return None
         name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()
-        contents = [_new_tuple(Content, (name, encoded_key, header, body, now_ms)) for header, body in alike]
-        return self.deliver_all(exchange.namespace, names, contents, facts)
+        contents = [_new_tuple(Content, (name, encoded_key, header, body, now_ms)) for header, body in batch]
+        return self.deliver_all(exchange.namespace, names, contents, options)
 
     def deliver_all(
-        self, namespace: str, names: Sequence[str], contents: Sequence[Content], facts: Facts
-    ) -> Published | None:
+        self, namespace: str, names: Sequence[str], contents: Sequence[Content], options: PublishOptions
+    ) -> PublishResult | None:
         """To the queues of these names that there are, contents that ask for the same. None: one by one, as one of the
         queues wants it."""
         if len(names) > 1 and any(len(content[3]) >= self._shared_bytes for content in contents):
             return None
         queues = [queue for name in names if (queue := self._find_queue(namespace, name)) is not None]
-        if not all(queue.takes_runs for queue in queues):
+        if not all(queue.accepts_batches for queue in queues):
             return None
-        published = Published(bool(queues))
+        published = PublishResult(bool(queues))
         for queue in queues:
-            published.add(*queue.publish_all(contents, facts.is_transient, facts.expiration_ms, facts.priority))
+            published.add(*queue.publish_all(contents, options.is_transient, options.expiration_ms, options.priority))
         return published
 
-    def takes_runs(self, namespace: str, names: Sequence[str]) -> bool:
+    def accepts_batches(self, namespace: str, names: Sequence[str]) -> bool:
         """Whether the queues of these names take any number of messages at a time."""
         found = [self._find_queue(namespace, name) for name in names]
-        return all(queue.takes_runs for queue in found if queue is not None)
+        return all(queue.accepts_batches for queue in found if queue is not None)
 
-    def takers(self, namespace: str, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    def ready_and_full_queues(self, namespace: str, names: Sequence[str]) -> tuple[list[str], list[str]]:
         """Of the queues of these names that there are: those that have room, and those that are full."""
         found = [queue for name in names if (queue := self._find_queue(namespace, name)) is not None]
         return [queue.name for queue in found if not queue.is_full], [queue.name for queue in found if queue.is_full]
 
-    def deliver(self, namespace: str, names: Sequence[str], publication: Publication) -> Published:
+    def deliver(self, namespace: str, names: Sequence[str], publication: Publication) -> PublishResult:
         """To the queues of these names that there are."""
         if len(names) > 1 and len(publication.sealed.content.body) >= self._shared_bytes:
             return self._deliver_shared(namespace, names, publication)
         return self._deliver(namespace, names, publication, publication)
 
-    def _deliver_shared(self, namespace: str, names: Sequence[str], publication: Publication) -> Published:
+    def _deliver_shared(self, namespace: str, names: Sequence[str], publication: Publication) -> PublishResult:
         """As `deliver`, with the body in a blob, if that can be. Streams, which go by their bytes, have their own."""
         found = [self._find_queue(namespace, name) for name in names]
         sharing = [queue for queue in found if queue is not None and queue.kind != STREAM]
         blob = NO_BLOB
         content = publication.sealed.content
         if len(sharing) > 1:
-            is_volatile = not any(queue.keeps(publication.is_transient) for queue in sharing)
+            is_volatile = not any(queue.will_persist(publication.is_transient) for queue in sharing)
             blob = self._bodies.put(content.body, is_volatile, content.published_ms)
         if blob == NO_BLOB:
             return self._deliver(namespace, names, publication, publication)
         try:
-            shared = publication._replace(sealed=seal_reference(content, blob))
+            shared = publication._replace(sealed=encode_reference(content, blob))
             return self._deliver(namespace, names, shared, publication)
         finally:
-            self._bodies.drop_unheld(blob)  # no queue had room
+            self._bodies.drop_unreferenced(blob)  # no queue had room
 
     def _deliver(
         self, namespace: str, names: Sequence[str], publication: Publication, to_streams: Publication
-    ) -> Published:
-        published = Published(False)
+    ) -> PublishResult:
+        published = PublishResult(False)
         for name in names:
             queue = self._find_queue(namespace, name)
             if queue is None:
@@ -255,30 +267,30 @@ class Publishing:
                     published.needs_sync = True
         return published
 
-    def _refuse(self, queue: AnyQueue, sealed: Sealed) -> None:
+    def _refuse(self, queue: Queue, sealed: EncodedContent) -> None:
         if queue.settings.overflow == REJECT_PUBLISH_DLX:
-            self.overflowed(queue, (Stored(-1, 0, -1, sealed.content),), Reason.OVERFLOW, 0)
+            self.on_overflow(queue, (StoredContent(-1, 0, -1, sealed.content),), Reason.OVERFLOW, 0)
 
-    def facts_of(self, header: bytes) -> Facts:
-        return self._facts.get(header) or self._learn(header)
+    def options_of(self, header: bytes) -> PublishOptions:
+        return self._options_cache.get(header) or self._learn(header)
 
-    def _learn(self, header: bytes) -> Facts:
-        facts = read_facts(header)
+    def _learn(self, header: bytes) -> PublishOptions:
+        options = read_publish_options(header)
         if len(header) <= _CACHED_HEADER_BYTES:
-            if len(self._facts) >= _CACHED_FACTS:
-                self._facts.clear()
-            self._facts[header] = facts
-        return facts
+            if len(self._options_cache) >= _CACHED_OPTIONS:
+                self._options_cache.clear()
+            self._options_cache[header] = options
+        return options
 
 
-def read_facts(header: bytes) -> Facts:
+def read_publish_options(header: bytes) -> PublishOptions:
     flags = flags_of(header)
     expiration_ms: int | None = None
     if flags & FLAGS["expiration"]:
         expiration_ms = _expiration_ms(str(read_property(header, "expiration")))
     priority = read_property(header, "priority") if flags & FLAGS["priority"] else NO_PRIORITY
     has_headers = bool(flags & FLAGS["headers"])
-    return Facts(
+    return PublishOptions(
         read_property(header, "delivery_mode") != PERSISTENT,
         expiration_ms,
         priority if isinstance(priority, int) else NO_PRIORITY,
@@ -290,7 +302,7 @@ def read_facts(header: bytes) -> Facts:
 def _delay_ms(header: bytes) -> int:
     """0: none that can be kept to."""
     try:
-        delay = read_any_headers(header).get(DELAY)
+        delay = read_headers_leniently(header).get(DELAY)
     except BadField:
         return 0
     if isinstance(delay, str) and delay.isascii() and delay.isdigit():
@@ -306,14 +318,14 @@ def _expiration_ms(text: str) -> int:
     return int(text)
 
 
-def _without_blind_copies(header: bytes, headers: Table) -> bytes:
+def _without_blind_copies(header: bytes, headers: FieldTable) -> bytes:
     kept = {name: value for name, value in headers.items() if name != "BCC"}
     return replace(header, headers=kept)
 
 
 def _headers_of(header: bytes) -> MessageHeaders:
     try:
-        return MessageHeaders(read_any_headers(header), header)
+        return MessageHeaders(read_headers_leniently(header), header)
     except BadField as error:
         raise InvalidHeader("headers", str(error)) from error
 

@@ -11,14 +11,14 @@ import msgspec
 
 from trimq.core.failures.ledger import Reason
 from trimq.core.queues.arguments import CLASSIC, CONSUMER_ARGUMENTS, MAX_MILLISECONDS, QUORUM, QueueSettings
-from trimq.core.queues.at_least_once import Sent
+from trimq.core.queues.at_least_once import DeadLetterSendResult
 from trimq.core.queues.consumers import Consumer, Consumers, Subscription
-from trimq.core.queues.dispatcher import Pump
-from trimq.core.queues.queue_timers import QUEUE_EXPIRY, Alarms
+from trimq.core.queues.dispatcher import Dispatcher
+from trimq.core.queues.queue_timers import QUEUE_EXPIRY, QueueTimers
 from trimq.errors import ColdRead
 from trimq.errors.queues import ArgumentNotForKind, ExclusiveUse, InvalidArgument
-from trimq.formats.amqp_content.content import Content, Sealed, Stored
-from trimq.formats.amqp_content.field_tables import Table, read_table
+from trimq.formats.amqp_content.content import Content, EncodedContent, StoredContent
+from trimq.formats.amqp_content.field_tables import FieldTable, read_table
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.queue_log.log import QueueLog
@@ -26,7 +26,7 @@ from trimq.storage.queue_log.log import QueueLog
 Owner = Hashable
 
 # Where memory is so short that what was read is gone again before it is used, the loop reads for itself.
-_MOST_WARMINGS = 3
+_MAX_WARM_ATTEMPTS = 3
 
 
 class QueueDefinition(msgspec.Struct, frozen=True):
@@ -44,72 +44,77 @@ NO_PRIORITY = -1
 class Publication(NamedTuple):
     """A content, and what queues want to know of it. `priority` NO_PRIORITY: it has none."""
 
-    sealed: Sealed
+    sealed: EncodedContent
     is_transient: bool
     expiration_ms: int | None
     priority: int
     flags: int = 0
 
 
-class Wait(NamedTuple):
+class PendingPass(NamedTuple):
     """A pass that has to be durable, or written only where `needs_sync` is False."""
 
     number: int
     needs_sync: bool
 
 
-class Burial(Protocol):
-    def __call__(self, queue: AnyQueue, run: Sequence[Stored], reason: Reason, attempts: int) -> Ticket | None:
+class GiveUpMessages(Protocol):
+    def __call__(self, queue: Queue, batch: Sequence[StoredContent], reason: Reason, attempts: int) -> Ticket | None:
         """The messages are given up. They may be settled when the ticket's pass is durable; None: at once."""
 
 
-class SendLetters(Protocol):
+class SendDeadLettersOfQueue(Protocol):
     def __call__(
         self,
-        queue: AnyQueue,
-        run: Sequence[Stored],
+        queue: Queue,
+        batch: Sequence[StoredContent],
         reason: Reason,
         attempts: int,
         died_ms: int,
         taken: Collection[str],
-    ) -> Sent | None:
+    ) -> DeadLetterSendResult | None:
         """The messages, which are alike but for their bodies, are given up, and go to those that have not `taken` their
         dead letters yet, as far as they have room. None: it has to be done one by one."""
 
 
-class Around(NamedTuple):
+class QueueServices(NamedTuple):
     """What every queue is given."""
 
     passes: Passes
-    pump: Pump
-    alarms: Alarms
+    dispatch: Dispatcher
+    queue_timers: QueueTimers
     now_ms: Callable[[], int]
-    give_up: Burial
-    send_letters: SendLetters
+    give_up: GiveUpMessages
+    send_dead_letters: SendDeadLettersOfQueue
     make_log: Callable[[UUID, int, bool], QueueLog]
-    unused: Callable[[AnyQueue], object]
+    delete_unused: Callable[[Queue], object]
     """It has lost its last consumer, or was unused for too long, and is to go."""
     consumer_timeout_ms: int
     offload: Offload
 
 
-class AnyQueue:
+class Queue:
     def __init__(
-        self, id: UUID, definition: QueueDefinition, settings: QueueSettings, owner: Owner | None, around: Around
+        self,
+        id: UUID,
+        definition: QueueDefinition,
+        settings: QueueSettings,
+        owner: Owner | None,
+        services: QueueServices,
     ) -> None:
         self.id = id
         self.definition = definition
         self.name = definition.name
         self.namespace = definition.namespace
-        self.arguments: Table = read_table(definition.arguments, 0, len(definition.arguments))[0]
+        self.arguments: FieldTable = read_table(definition.arguments, 0, len(definition.arguments))[0]
         self.settings = settings
         self.owner = owner
         self.is_deleted = False
         self.has_had_consumers = False
         self.consumers = Consumers(settings.is_single_active, takes_over=settings.kind == QUORUM)
-        self._around = around
+        self._services = services
         self._is_warming = False
-        self._warmings = 0
+        self._warm_attempts = 0
 
     @property
     def kind(self) -> str:
@@ -137,16 +142,16 @@ class AnyQueue:
         self.consumers.add(consumer)
         self.has_had_consumers = True
         self.touch()
-        self._around.pump.due(self)
+        self._services.dispatch.due(self)
         return consumer
 
     def _timeout_of(self, subscription: Subscription) -> int | None:
-        asked = subscription.arguments.get("x-consumer-timeout")
-        if asked is None:
+        requested = subscription.arguments.get("x-consumer-timeout")
+        if requested is None:
             return None
-        if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= MAX_MILLISECONDS:
-            raise InvalidArgument("x-consumer-timeout", "queue", self.name, self.namespace, "no number", asked)
-        return int(asked)
+        if isinstance(requested, bool) or not isinstance(requested, int) or not 0 <= requested <= MAX_MILLISECONDS:
+            raise InvalidArgument("x-consumer-timeout", "queue", self.name, self.namespace, "no number", requested)
+        return int(requested)
 
     def _excludes_exclusive(self) -> bool:
         return len(self.consumers) > 0 or self.settings.is_single_active
@@ -155,29 +160,29 @@ class AnyQueue:
         if not self.consumers.remove(consumer):
             return
         if len(self.consumers):
-            self._around.pump.due(self)  # the next may be active now
+            self._services.dispatch.due(self)  # the next may be active now
         elif self.definition.is_auto_delete:
-            self._around.unused(self)
+            self._services.delete_unused(self)
         else:
             self.touch()
 
     def wake(self, consumer: Consumer) -> None:
         """A consumer of this queue may have room again."""
         self.consumers.resume(consumer)
-        self._around.pump.due(self)
+        self._services.dispatch.due(self)
 
-    def _took(self, consumer: Consumer, count: int = 1) -> None:
+    def _release_prefetch(self, consumer: Consumer, count: int = 1) -> None:
         """It is done with so many messages: it, or others who share its limit, may be given more."""
         consumer.in_flight -= count
         self.wake(consumer)
-        if consumer.allowance is not None:
-            for other in consumer.allowance.settle(count):
+        if consumer.shared_prefetch is not None:
+            for other in consumer.shared_prefetch.settle(count):
                 other.queue.wake(other)
 
     @property
     def consumer_timeout_ms(self) -> int:
         """How long one that has not asked for another time may keep a message; 0: any time."""
-        return self.settings.consumer_timeout_ms or self._around.consumer_timeout_ms
+        return self.settings.consumer_timeout_ms or self._services.consumer_timeout_ms
 
     # -- being used
 
@@ -185,12 +190,12 @@ class AnyQueue:
         """It is used: an unused queue may have to go after a while."""
         limit_ms = self.settings.expires_ms
         if limit_ms is not None:
-            due_ms = None if len(self.consumers) else self._around.now_ms() + limit_ms
-            self._around.alarms.set(self.id, QUEUE_EXPIRY, due_ms)
+            due_ms = None if len(self.consumers) else self._services.now_ms() + limit_ms
+            self._services.queue_timers.set(self.id, QUEUE_EXPIRY, due_ms)
 
     def expire(self) -> None:
         if not len(self.consumers) and not self.is_deleted:
-            self._around.unused(self)
+            self._services.delete_unused(self)
 
     # -- what each does in its own way
 
@@ -212,7 +217,7 @@ class AnyQueue:
         """It takes nothing more; one that makes room by itself is never full."""
         return False
 
-    def keeps(self, is_transient: bool) -> bool:
+    def will_persist(self, is_transient: bool) -> bool:
         """Whether a restart finds a message again."""
         return not self.is_volatile and not (is_transient and self.kind == CLASSIC)
 
@@ -221,7 +226,7 @@ class AnyQueue:
         raise NotImplementedError
 
     @property
-    def takes_runs(self) -> bool:
+    def accepts_batches(self) -> bool:
         """Whether `publish_all` does what `publish` of each would."""
         return False
 
@@ -235,32 +240,32 @@ class AnyQueue:
         """Why the next message that is given out would have to be waited for: it is on disk only."""
         return None
 
-    def unreadable(self) -> Wait | None:
+    def pending_pass(self) -> PendingPass | None:
         """What was published and cannot be read yet."""
         logs = [log for log in self.logs if log.readable_end < log.end]
         if not logs:
             return None
-        return Wait(max(log.latest_ticket().number for log in logs), not self.is_volatile)
+        return PendingPass(max(log.latest_ticket().number for log in logs), not self.is_volatile)
 
-    def pump(self) -> None:
+    def dispatch(self) -> None:
         """Serve consumers. What is on disk only is read into memory off the event loop first."""
         if self.is_deleted or self._is_warming:
             return
         try:
-            self._pump(may_wait=self._warmings >= _MOST_WARMINGS)
+            self._dispatch(may_wait=self._warm_attempts >= _MAX_WARM_ATTEMPTS)
         except ColdRead as cold:
             self._is_warming = True
-            self._warmings += 1
-            self._around.offload(cold.warm, self._warmed)
+            self._warm_attempts += 1
+            self._services.offload(cold.warm, self._warmed)
         else:
-            self._warmings = 0
+            self._warm_attempts = 0
 
     def _warmed(self, nothing: object, error: BaseException | None) -> None:
         """If the disk failed, that is heard of when it is read."""
         self._is_warming = False
-        self._around.pump.due(self)
+        self._services.dispatch.due(self)
 
-    def _pump(self, may_wait: bool) -> None:
+    def _dispatch(self, may_wait: bool) -> None:
         """ColdRead: there is more to do, after a wait."""
         raise NotImplementedError
 
@@ -268,15 +273,15 @@ class AnyQueue:
         """A policy has changed; what is fixed when a queue is declared stays."""
         self.settings = settings
         self.touch()
-        self._around.pump.due(self)
+        self._services.dispatch.due(self)
 
-    def time_out(self) -> None:
+    def requeue_overdue(self) -> None:
         """Deliveries that were out for too long come back, and their consumers go."""
 
-    def retry(self) -> None:
+    def requeue_delayed(self) -> None:
         """What came back and had to wait is ready again."""
 
     def end(self) -> None:
         """It is deleted."""
         self.is_deleted = True
-        self._around.alarms.forget(self.id)
+        self._services.queue_timers.forget(self.id)

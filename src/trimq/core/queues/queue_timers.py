@@ -7,18 +7,25 @@ from collections.abc import Callable
 from uuid import UUID
 
 from trimq.clock import Timeline
-from trimq.core.scheduling.timers import Pending, TimerEntry, TimerId, Timers
+from trimq.core.scheduling.timers import PendingTimer, TimerEntry, TimerId, Timers
 from trimq.model import StreamId
 
-HEAD_EXPIRY, QUEUE_EXPIRY, DELIVERY_TIMEOUT, RETRY, HELD, LETTERS = KINDS = 0, 1, 2, 3, 4, 5
+HEAD_EXPIRY, QUEUE_EXPIRY, DELIVERY_TIMEOUT, DELAYED_REQUEUE, HANDOFF_RETRY, DEAD_LETTER_RETRY = KINDS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+)
 
 
-class Alarms:
+class QueueTimers:
     """At most one alarm of each kind for each queue."""
 
-    def __init__(self, timeline: Timeline, ring: Callable[[UUID, int], None]) -> None:
+    def __init__(self, timeline: Timeline, on_due: Callable[[UUID, int], None]) -> None:
         self._timers = Timers(timeline, self._fire)
-        self._ring = ring
+        self._on_due = on_due
         self._set: dict[tuple[UUID, int], tuple[TimerId, int]] = {}
 
     def set(self, queue: UUID, kind: int, due_ms: int | None) -> None:
@@ -41,8 +48,8 @@ class Alarms:
         for kind in KINDS:
             self.set(queue, kind, None)
 
-    def _fire(self, pending: Pending) -> None:
+    def _fire(self, pending: PendingTimer) -> None:
         queue, kind = pending.entry.stream
         if self._set.get((queue, kind), (0, 0))[0] == pending.id:
             del self._set[queue, kind]
-        self._ring(queue, kind)
+        self._on_due(queue, kind)

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from trimq.core.metadata.catalogue import Catalogue
-from trimq.core.metadata.catalogue import Definition as Kept
+from trimq.core.metadata.catalogue import Definition as StoredDefinition
 from trimq.core.queues.arguments import (
     CLASSIC,
     STREAM,
@@ -22,14 +22,14 @@ from trimq.core.queues.arguments import (
     read_settings,
     require_equivalent,
 )
-from trimq.core.queues.queue import AnyQueue, Around, Owner, QueueDefinition
+from trimq.core.queues.queue import Owner, Queue, QueueDefinition, QueueServices
 from trimq.core.queues.stream_queue import StreamQueue
-from trimq.core.queues.work_queue import Queue
+from trimq.core.queues.work_queue import WorkQueue
 from trimq.core.routing.exchanges import RESERVED_PREFIX
 from trimq.errors import OtherHome
 from trimq.errors.queues import Inequivalent, Locked, QueueInUse, QueueNotEmpty, ReservedName, ServerNamed, UnknownQueue
-from trimq.formats.amqp_content.field_tables import Table, Value, read_table, write_table
-from trimq.model import Home, TopicName
+from trimq.formats.amqp_content.field_tables import FieldTable, Value, read_table, write_table
+from trimq.model import Layout, TopicName
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.store import QueueStore
@@ -39,10 +39,10 @@ log = logging.getLogger(__name__)
 _KIND = "queue"
 
 
-class Declared(NamedTuple):
+class DeclareResult(NamedTuple):
     """`ticket` None: it was there already and is durable, or need not outlive a restart."""
 
-    queue: AnyQueue
+    queue: Queue
     ticket: Ticket | None
 
 
@@ -52,16 +52,16 @@ class Declaration(NamedTuple):
     is_durable: bool
     is_exclusive: bool
     is_auto_delete: bool
-    arguments: Table
+    arguments: FieldTable
     is_server_named: bool = False
 
 
-Apply = Callable[[str, str, Table], Table]
+ApplyPolicy = Callable[[str, str, FieldTable], FieldTable]
 
 
-class Queues:
-    """`apply_policy(namespace, name, arguments)` says what becomes of a queue's own arguments. `gone(queue)` is called
-    when a queue was deleted: it gives the ticket of what went with it."""
+class QueueRegistry:
+    """`apply_policy(namespace, name, arguments)` says what becomes of a queue's own arguments. `on_deleted(queue)` is
+    called when a queue was deleted: it gives the ticket of what went with it."""
 
     def __init__(
         self,
@@ -76,25 +76,27 @@ class Queues:
         self._passes = passes
         self._random_bytes = random_bytes
         self._new_id = new_id
-        self._by_name: dict[tuple[str, str], AnyQueue] = {}
-        self._by_id: dict[UUID, AnyQueue] = {}
-        self._owned: dict[Owner, dict[AnyQueue, None]] = {}
-        self._leaving: dict[UUID, AnyQueue] = {}  # deleted, which is not on disk yet
-        self.around: Around
-        self.apply_policy: Apply = lambda namespace, name, arguments: arguments
-        self.gone: Callable[[AnyQueue], Ticket | None] = lambda queue: None
-        self.other_home: Callable[[TopicName], Home | None] = lambda name: None
+        self._by_name: dict[tuple[str, str], Queue] = {}
+        self._by_id: dict[UUID, Queue] = {}
+        self._owned: dict[Owner, dict[Queue, None]] = {}
+        self._deleting: dict[UUID, Queue] = {}  # deleted, which is not on disk yet
+        self.services: QueueServices
+        self.apply_policy: ApplyPolicy = lambda namespace, name, arguments: arguments
+        self.on_deleted: Callable[[Queue], Ticket | None] = lambda queue: None
+        self.other_home: Callable[[TopicName], Layout | None] = lambda name: None
         catalogue.watch(_KIND, self._definition_changed)
 
     def open(self, others: Collection[str] = ()) -> None:
         """Find everything again that was on disk. `others`: logs that are somebody else's."""
-        found = {UUID(key): msgspec.convert(kept.value, QueueDefinition) for key, kept in self._catalogue.all(_KIND)}
+        found = {
+            UUID(key): msgspec.convert(stored.value, QueueDefinition) for key, stored in self._catalogue.all(_KIND)
+        }
         names = self._store.names()
         levels: dict[str, list[str]] = {id.hex: [] for id in found}
         for name in names:
             levels.get(name.partition("-")[0], []).append(name)
         known = {*others, *(name for folders in levels.values() for name in folders)}
-        self._store.open(known, sets_aside=self._catalogue.was_cut)
+        self._store.open(known, quarantines_unknown=self._catalogue.was_truncated)
         for id, definition in found.items():
             folders = levels[id.hex] or [_folder(id, 0)]
             logs = {int(folder.rpartition("-")[2]): self._store.recover(folder) for folder in folders}
@@ -107,19 +109,19 @@ class Queues:
 
     # -- looking
 
-    def __iter__(self) -> Iterator[AnyQueue]:
+    def __iter__(self) -> Iterator[Queue]:
         return iter(list(self._by_name.values()))
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def find(self, namespace: str, name: str) -> AnyQueue | None:
+    def find(self, namespace: str, name: str) -> Queue | None:
         return self._by_name.get((namespace, name))
 
-    def find_by_id(self, id: UUID) -> AnyQueue | None:
+    def find_by_id(self, id: UUID) -> Queue | None:
         return self._by_id.get(id)
 
-    def get(self, namespace: str, name: str, owner: Owner | None) -> AnyQueue:
+    def get(self, namespace: str, name: str, owner: Owner | None) -> Queue:
         """The queue, for one who may use it: an exclusive one is its owner's alone."""
         found = self._by_name.get((namespace, name))
         if found is None:
@@ -134,7 +136,7 @@ class Queues:
 
     # -- declaring
 
-    def declare(self, declaration: Declaration, owner: Owner) -> Declared:
+    def declare(self, declaration: Declaration, owner: Owner) -> DeclareResult:
         namespace, name, is_durable, is_exclusive, is_auto_delete, arguments, is_server_named = declaration
         if not is_server_named:
             self.check_name(name)
@@ -148,9 +150,9 @@ class Queues:
         if found is not None:
             _require_same(found, declaration, owner)
             found.touch()
-            return Declared(found, self._catalogue.pending(_KIND, str(found.id)))
+            return DeclareResult(found, self._catalogue.pending(_KIND, str(found.id)))
         definition = QueueDefinition(
-            namespace, name, is_durable, is_auto_delete, write_table(arguments), self.around.now_ms()
+            namespace, name, is_durable, is_auto_delete, write_table(arguments), self.services.now_ms()
         )
         return self._create(definition, owner if is_exclusive else None)
 
@@ -159,7 +161,7 @@ class Queues:
         if name.startswith(RESERVED_PREFIX):
             raise ReservedName("queue", name)
 
-    def new_name(self, namespace: str, arguments: Table) -> str:
+    def new_name(self, namespace: str, arguments: FieldTable) -> str:
         """For a queue that its client gives none. ServerNamed: it must."""
         kind = kind_of("", namespace, arguments)
         if kind != CLASSIC:
@@ -169,26 +171,26 @@ class Queues:
             if (namespace, name) not in self._by_name:
                 return name
 
-    def _create(self, definition: QueueDefinition, owner: Owner | None) -> Declared:
+    def _create(self, definition: QueueDefinition, owner: Owner | None) -> DeclareResult:
         id = self._new_id()
         is_volatile = not definition.is_durable or owner is not None
         queue = self._make(id, definition, owner, {0: self.make_log(id, 0, is_volatile)})
         self._remember(queue)
         queue.touch()
         if is_volatile:
-            return Declared(queue, None)
+            return DeclareResult(queue, None)
         ticket = self._catalogue.put(_KIND, str(id), msgspec.to_builtins(definition), None)
-        self._passes.afterwards(ticket, lambda done: self._take_back(queue) if done.refusal else None)
-        return Declared(queue, ticket)
+        self._passes.on_durable(ticket, lambda done: self._take_back(queue) if done.refusal else None)
+        return DeclareResult(queue, ticket)
 
-    def _make(self, id: UUID, definition: QueueDefinition, owner: Owner | None, logs: dict[int, QueueLog]) -> AnyQueue:
+    def _make(self, id: UUID, definition: QueueDefinition, owner: Owner | None, logs: dict[int, QueueLog]) -> Queue:
         arguments = read_table(definition.arguments, 0, len(definition.arguments))[0]
         settings = self._settings(definition.namespace, definition.name, arguments)
         if settings.kind == STREAM:
-            return StreamQueue(id, definition, settings, self.around, logs[0])
-        return Queue(id, definition, settings, owner, self.around, logs)
+            return StreamQueue(id, definition, settings, self.services, logs[0])
+        return WorkQueue(id, definition, settings, owner, self.services, logs)
 
-    def _settings(self, namespace: str, name: str, arguments: Table) -> QueueSettings:
+    def _settings(self, namespace: str, name: str, arguments: FieldTable) -> QueueSettings:
         return read_settings(name, namespace, self.apply_policy(namespace, name, arguments))
 
     def apply_policies(self) -> None:
@@ -200,7 +202,7 @@ class Queues:
 
     # -- deleting
 
-    def delete(self, queue: AnyQueue, if_unused: bool = False, if_empty: bool = False) -> tuple[int, Ticket | None]:
+    def delete(self, queue: Queue, if_unused: bool = False, if_empty: bool = False) -> tuple[int, Ticket | None]:
         """How many messages were ready in it. Its files go when it is on disk that it is not there any more."""
         if if_unused and queue.consumer_count:
             raise QueueInUse(queue.name, queue.namespace)
@@ -208,24 +210,24 @@ class Queues:
             raise QueueNotEmpty(queue.name, queue.namespace)
         ready = queue.ready_count
         self._forget(queue)
-        kept = self._catalogue.get(_KIND, str(queue.id))
-        ticket = None if kept is None else self._catalogue.delete(_KIND, str(queue.id), kept.version)
+        stored = self._catalogue.get(_KIND, str(queue.id))
+        ticket = None if stored is None else self._catalogue.delete(_KIND, str(queue.id), stored.version)
         if ticket is not None:
-            self._leaving[queue.id] = queue
+            self._deleting[queue.id] = queue
         consumers = list(queue.consumers)
         queue.end()
         for consumer in consumers:
             queue.consumers.remove(consumer)
             consumer.receiver.cancelled(consumer)
-        unbound = self.gone(queue)
+        unbound = self.on_deleted(queue)
         if ticket is None:
             self._store.remove(queue.logs)
         else:
-            self._passes.when_on_disk(ticket, lambda done: self._finish_delete(queue, done))
+            self._passes.on_synced(ticket, lambda done: self._finish_delete(queue, done))
         return ready, ticket or unbound
 
-    def _finish_delete(self, queue: AnyQueue, ticket: Ticket) -> None:
-        if ticket.refusal is None and self._leaving.pop(queue.id, None) is not None:
+    def _finish_delete(self, queue: Queue, ticket: Ticket) -> None:
+        if ticket.refusal is None and self._deleting.pop(queue.id, None) is not None:
             self._store.remove(queue.logs)
 
     def release(self, owner: Owner) -> None:
@@ -233,18 +235,18 @@ class Queues:
         for queue in list(self._owned.get(owner, ())):
             self.delete(queue)
 
-    def _take_back(self, queue: AnyQueue) -> None:
+    def _take_back(self, queue: Queue) -> None:
         """Its definition was refused."""
         if self._by_id.get(queue.id) is queue:
             self._forget(queue)
             queue.end()
-            self.gone(queue)
+            self.on_deleted(queue)
         self._store.remove(queue.logs)
 
-    def _definition_changed(self, key: str, kept: Kept | None) -> None:
+    def _definition_changed(self, key: str, stored: StoredDefinition | None) -> None:
         """A refused pass brings a deleted queue back, with all that is in its logs."""
-        queue = self._leaving.pop(UUID(key), None)
-        if kept is None or queue is None:
+        queue = self._deleting.pop(UUID(key), None)
+        if stored is None or queue is None:
             return
         if (queue.namespace, queue.name) in self._by_name:
             log.error("the queue %s could not be deleted, and there is another: a restart shows which", queue.name)
@@ -254,13 +256,13 @@ class Queues:
 
     # -- remembering
 
-    def _remember(self, queue: AnyQueue) -> None:
+    def _remember(self, queue: Queue) -> None:
         self._by_name[queue.namespace, queue.name] = queue
         self._by_id[queue.id] = queue
         if queue.owner is not None:
             self._owned.setdefault(queue.owner, {})[queue] = None
 
-    def _forget(self, queue: AnyQueue) -> None:
+    def _forget(self, queue: Queue) -> None:
         self._by_name.pop((queue.namespace, queue.name), None)
         self._by_id.pop(queue.id, None)
         if queue.owner is not None:
@@ -277,7 +279,7 @@ def _folder(id: UUID, level: int) -> str:
     return f"{id.hex}-{level}"
 
 
-def _require_same(found: AnyQueue, wanted: Declaration, owner: Owner) -> None:
+def _require_same(found: Queue, wanted: Declaration, owner: Owner) -> None:
     name, namespace = found.name, found.namespace
     if (found.owner is not None) != wanted.is_exclusive:
         raise Locked(name, namespace)

@@ -14,20 +14,20 @@ _FILTER_VALUE = "x-stream-filter-value"
 _UNITS_MS = {"Y": 31_536_000_000, "M": 2_592_000_000, "D": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
 
 
-def find_start(log: QueueLog, asked: Value, now_ms: int) -> int | None:
+def find_start_offset(log: QueueLog, requested: Value, now_ms: int) -> int | None:
     """The first offset to read. None: nothing that can be asked."""
-    if asked is None or asked == "next":
+    if requested is None or requested == "next":
         return log.end
-    if asked == "first":
+    if requested == "first":
         return log.segments[0].base
-    if asked == "last":
+    if requested == "last":
         return max(log.end - 1, log.segments[0].base)
-    if isinstance(asked, Timestamp):
-        return find_time(log, int(asked) * 1000)
-    if isinstance(asked, int) and not isinstance(asked, bool):
-        return max(int(asked), 0)
-    if isinstance(asked, str):
-        number, unit = asked[:-1], asked[-1:]
+    if isinstance(requested, Timestamp):
+        return find_time(log, int(requested) * 1000)
+    if isinstance(requested, int) and not isinstance(requested, bool):
+        return max(int(requested), 0)
+    if isinstance(requested, str):
+        number, unit = requested[:-1], requested[-1:]
         if number.isascii() and number.isdigit() and unit in _UNITS_MS:
             return find_time(log, now_ms - int(number) * _UNITS_MS[unit])
     return None
@@ -67,12 +67,12 @@ class StreamFilter:
     """The values that a consumer asks for; without any it wants everything."""
 
     def __init__(self, arguments: Mapping[str, Value]) -> None:
-        asked = arguments.get("x-stream-filter")
+        requested = arguments.get("x-stream-filter")
         self._values: set[str] = set()
-        if isinstance(asked, str):
-            self._values = {asked}
-        elif isinstance(asked, Sequence) and not isinstance(asked, bytes):
-            self._values = {value for value in asked if isinstance(value, str)}
+        if isinstance(requested, str):
+            self._values = {requested}
+        elif isinstance(requested, Sequence) and not isinstance(requested, bytes):
+            self._values = {value for value in requested if isinstance(value, str)}
         self._takes_unfiltered = arguments.get("x-stream-match-unfiltered") is True
 
     def matches(self, content: Content) -> bool:

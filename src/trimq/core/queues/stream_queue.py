@@ -6,14 +6,14 @@ from __future__ import annotations
 from uuid import UUID
 
 from trimq.core.queues.arguments import QueueSettings
-from trimq.core.queues.backlog import Tries
+from trimq.core.queues.backlog import DeliveryCounts
 from trimq.core.queues.consumers import Consumer, Subscription
-from trimq.core.queues.queue import AnyQueue, Around, Publication, QueueDefinition
-from trimq.core.queues.stream_offsets import StreamFilter, find_start
+from trimq.core.queues.queue import Publication, Queue, QueueDefinition, QueueServices
+from trimq.core.queues.stream_offsets import StreamFilter, find_start_offset
 from trimq.core.queues.unacked import Delivery
 from trimq.errors import ColdRead, DamagedSegment
 from trimq.errors.queues import AcknowledgementNeeded, InvalidStreamOffset, PrefetchNeeded
-from trimq.formats.amqp_content.content import NEVER, Stored
+from trimq.formats.amqp_content.content import NEVER, StoredContent
 from trimq.formats.amqp_content.field_tables import BadField
 from trimq.formats.amqp_content.property_list import read_headers, replace
 from trimq.storage.group_commit.passes import Ticket
@@ -21,17 +21,17 @@ from trimq.storage.queue_log.log import QueueLog
 
 _MESSAGES_PER_TURN = 1000
 _BYTES_PER_TURN = 1 << 20
-_NEVER_TRIED = Tries()
+_NEVER_DELIVERED = DeliveryCounts()
 
 
-class StreamQueue(AnyQueue):
+class StreamQueue(Queue):
     def __init__(
-        self, id: UUID, definition: QueueDefinition, settings: QueueSettings, around: Around, log: QueueLog
+        self, id: UUID, definition: QueueDefinition, settings: QueueSettings, services: QueueServices, log: QueueLog
     ) -> None:
-        super().__init__(id, definition, settings, None, around)
+        super().__init__(id, definition, settings, None, services)
         self._log = log
         self._filters: dict[Consumer, StreamFilter] = {}
-        log.grown = self._log_grown
+        log.on_readable = self._log_grown
         self._usual_segment_bytes = log.segment_bytes
         log.segment_bytes = settings.segment_bytes or self._usual_segment_bytes
 
@@ -41,7 +41,7 @@ class StreamQueue(AnyQueue):
 
     def _log_grown(self) -> None:
         self.trim()
-        self._around.pump.due(self)
+        self._services.dispatch.due(self)
 
     @property
     def logs(self) -> list[QueueLog]:
@@ -62,10 +62,10 @@ class StreamQueue(AnyQueue):
             raise AcknowledgementNeeded(self.name, self.namespace)
         if not subscription.prefetch:
             raise PrefetchNeeded(self.name, self.namespace)
-        asked = subscription.arguments.get("x-stream-offset", "next")
-        start = find_start(self._log, asked, self._around.now_ms())
+        requested = subscription.arguments.get("x-stream-offset", "next")
+        start = find_start_offset(self._log, requested, self._services.now_ms())
         if start is None:
-            raise InvalidStreamOffset(self.name, self.namespace, asked)
+            raise InvalidStreamOffset(self.name, self.namespace, requested)
         wanted = StreamFilter(subscription.arguments)
         consumer = super().subscribe(subscription)
         consumer.position = start
@@ -81,7 +81,7 @@ class StreamQueue(AnyQueue):
 
     # -- giving out
 
-    def _pump(self, may_wait: bool) -> None:
+    def _dispatch(self, may_wait: bool) -> None:
         cold: list[ColdRead] = []
         for consumer in self.consumers:
             batch: list[Delivery] = []
@@ -90,21 +90,21 @@ class StreamQueue(AnyQueue):
             except ColdRead as found:
                 cold.append(found)
             if batch:
-                self._warmings = 0
+                self._warm_attempts = 0
                 consumer.in_flight += len(batch)
-                if consumer.allowance is not None:
-                    consumer.allowance.in_flight += len(batch)
+                if consumer.shared_prefetch is not None:
+                    consumer.shared_prefetch.in_flight += len(batch)
                 consumer.receiver.deliver(consumer, batch)
         if cold:
             raise ColdRead.joined(cold)
 
     def _fill(self, consumer: Consumer, batch: list[Delivery], may_wait: bool) -> None:
-        now_ms = self._around.now_ms()
+        now_ms = self._services.now_ms()
         size = seen = 0
         wanted = self._filters[consumer]
         while len(batch) < consumer.room and (offset := self._log.next_live(consumer.position)) is not None:
             if seen >= _MESSAGES_PER_TURN or size >= _BYTES_PER_TURN:
-                self._around.pump.due(self)
+                self._services.dispatch.due(self)
                 break
             seen += 1
             try:
@@ -115,14 +115,14 @@ class StreamQueue(AnyQueue):
             consumer.position = offset + 1
             if wanted.matches(stored.content):
                 size += len(stored.content.body)
-                batch.append(Delivery(self, None, stored, consumer, _with_offset(stored), _NEVER_TRIED, now_ms))
+                batch.append(Delivery(self, None, stored, consumer, _with_offset(stored), _NEVER_DELIVERED, now_ms))
 
     def settle(self, delivery: Delivery) -> None:
         """The consumer has room for another. Whether it acknowledged or rejected is the same."""
         consumer = delivery.consumer
         if consumer is not None and delivery.header:
             delivery.header = b""  # once
-            self._took(consumer)
+            self._release_prefetch(consumer)
 
     # -- going
 
@@ -134,16 +134,18 @@ class StreamQueue(AnyQueue):
         if settings.max_bytes is not None:
             excess = sum(segment.segment.size for segment in segments) - settings.max_bytes
         for segment in segments[:-1]:
-            is_old = settings.max_age_ms is not None and segment.newest_ms < self._around.now_ms() - settings.max_age_ms
+            is_old = (
+                settings.max_age_ms is not None and segment.newest_ms < self._services.now_ms() - settings.max_age_ms
+            )
             if excess <= 0 and not is_old:
                 break
             if segment.end > self._log.readable_end:
                 break
             excess -= segment.segment.size
-            self._log.settle_all(segment.base, segment.end)
+            self._log.ack_range(segment.base, segment.end)
 
 
-def _with_offset(stored: Stored) -> bytes:
+def _with_offset(stored: StoredContent) -> bytes:
     header = stored.content.header
     try:
         return replace(header, headers={**read_headers(header), "x-stream-offset": stored.offset})

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from trimq.core.queues.backlog import Backlog, Tries
-from trimq.formats.amqp_content.content import Content, Stored
-from trimq.formats.amqp_content.field_tables import BadField, Table
+from trimq.core.queues.backlog import Backlog, DeliveryCounts
+from trimq.formats.amqp_content.content import Content, StoredContent
+from trimq.formats.amqp_content.field_tables import BadField, FieldTable
 from trimq.formats.amqp_content.property_list import read_headers, replace
 
 if TYPE_CHECKING:
     from trimq.core.queues.consumers import Consumer
-    from trimq.core.queues.queue import AnyQueue
+    from trimq.core.queues.queue import Queue
 
 
 # Longer ones are not kept in memory for a client that has yet to acknowledge them.
@@ -25,42 +25,53 @@ class Delivery:
     """One message on its way to a consumer, or to somebody who asked for it (`consumer` None). `header` is what to send
     as its properties."""
 
-    __slots__ = ("_left_bytes", "backlog", "consumer", "granted_ms", "header", "queue", "stored", "tries")
+    __slots__ = (
+        "_dropped_body_bytes",
+        "backlog",
+        "consumer",
+        "delivered_ms",
+        "delivery_counts",
+        "header",
+        "queue",
+        "stored",
+    )
 
     def __init__(
         self,
-        queue: AnyQueue,
+        queue: Queue,
         backlog: Backlog | None,
-        stored: Stored,
+        stored: StoredContent,
         consumer: Consumer | None,
         header: bytes,
-        tries: Tries,
-        granted_ms: int,
+        delivery_counts: DeliveryCounts,
+        delivered_ms: int,
     ) -> None:
         self.queue = queue
         self.backlog = backlog
         self.stored = stored
         self.consumer = consumer
         self.header = header
-        self.tries = tries
-        self.granted_ms = granted_ms
-        self._left_bytes = 0
+        self.delivery_counts = delivery_counts
+        self.delivered_ms = delivered_ms
+        self._dropped_body_bytes = 0
 
-    def leave_body(self) -> None:
+    def drop_body(self) -> None:
         """It was handed on. A body that is long stays in the log alone: whoever acknowledges nothing holds little."""
         stored = self.stored
         size = len(stored.content.body)
         if size > SHORT_BODY and self.backlog is not None:
-            self._left_bytes = size
+            self._dropped_body_bytes = size
             self.stored = stored._replace(content=stored.content._replace(body=b""))
 
-    def whole(self) -> Stored:
+    def with_body(self) -> StoredContent:
         """With its body, which may have to be read again."""
-        return self.stored if not self._left_bytes or self.backlog is None else self.backlog.log.peek(self.offset)
+        return (
+            self.stored if not self._dropped_body_bytes or self.backlog is None else self.backlog.log.peek(self.offset)
+        )
 
     @property
     def body_bytes(self) -> int:
-        return self._left_bytes or len(self.stored.content.body)
+        return self._dropped_body_bytes or len(self.stored.content.body)
 
     @property
     def message(self) -> Content:
@@ -72,39 +83,41 @@ class Delivery:
 
     @property
     def redelivered(self) -> bool:
-        return self.tries.taken > 0
+        return self.delivery_counts.taken > 0
 
 
-Watch = Callable[[int | None], None]
+SetDeadlineTimer = Callable[[int | None], None]
 
 
-class Deliveries:
+class UnackedDeliveries:
     """`watch(due_ms)` is called when the earliest deadline has changed; None: there is none."""
 
-    def __init__(self, timeout_ms: int, watch: Watch) -> None:
+    def __init__(self, timeout_ms: int, watch: SetDeadlineTimer) -> None:
         self.timeout_ms = timeout_ms
         self._watch = watch
         self._watched_ms: int | None = None
-        self._out: dict[Delivery, None] = {}
-        self._own: dict[Delivery, int | None] = {}  # those whose consumers have another time, and when it is over
+        self._unacked: dict[Delivery, None] = {}
+        self._own_deadlines: dict[
+            Delivery, int | None
+        ] = {}  # those whose consumers have another time, and when it is over
 
     def __len__(self) -> int:
-        return len(self._out)
+        return len(self._unacked)
 
     def __iter__(self) -> Iterator[Delivery]:
-        return iter(tuple(self._out))
+        return iter(tuple(self._unacked))
 
     def grant(self, deliveries: Sequence[Delivery]) -> None:
         """Those of one consumer that go out at one time, at least one."""
-        self._out.update(dict.fromkeys(deliveries))
-        consumer, granted_ms = deliveries[0].consumer, deliveries[0].granted_ms
+        self._unacked.update(dict.fromkeys(deliveries))
+        consumer, delivered_ms = deliveries[0].consumer, deliveries[0].delivered_ms
         if consumer is not None and consumer.timeout_ms is not None:
-            due_ms = granted_ms + consumer.timeout_ms if consumer.timeout_ms else None
-            self._own.update(dict.fromkeys(deliveries, due_ms))
+            due_ms = delivered_ms + consumer.timeout_ms if consumer.timeout_ms else None
+            self._own_deadlines.update(dict.fromkeys(deliveries, due_ms))
             if due_ms is not None and (self._watched_ms is None or due_ms < self._watched_ms):
                 self._watch_until(due_ms)
         elif self._watched_ms is None and self.timeout_ms:
-            self._watch_until(granted_ms + self.timeout_ms)
+            self._watch_until(delivered_ms + self.timeout_ms)
 
     def _watch_until(self, due_ms: int) -> None:
         self._watched_ms = due_ms
@@ -112,46 +125,48 @@ class Deliveries:
 
     def settle(self, delivery: Delivery) -> bool:
         """It is no longer out. False: it was not, any more."""
-        out = self._out
+        out = self._unacked
         if delivery not in out:
             return False
         del out[delivery]
-        if self._own:
-            self._own.pop(delivery, None)
+        if self._own_deadlines:
+            self._own_deadlines.pop(delivery, None)
         return True
 
     def settle_all(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
         """They are no longer out. Those that were."""
-        out = self._out
+        out = self._unacked
         found = [delivery for delivery in deliveries if out.pop(delivery, delivery) is None]
-        for delivery in found if self._own else ():
-            self._own.pop(delivery, None)
+        for delivery in found if self._own_deadlines else ():
+            self._own_deadlines.pop(delivery, None)
         return found
 
     def overdue(self, now_ms: int) -> list[Delivery]:
         """Those whose time is over; they stay out. To be called when the watched time has come."""
         found: list[Delivery] = []
-        later_ms = [due_ms for due_ms in self._own.values() if due_ms is not None and due_ms > now_ms]
-        for delivery in self._out if self.timeout_ms else ():
-            if delivery in self._own:
+        later_ms = [due_ms for due_ms in self._own_deadlines.values() if due_ms is not None and due_ms > now_ms]
+        for delivery in self._unacked if self.timeout_ms else ():
+            if delivery in self._own_deadlines:
                 continue
-            due_ms = delivery.granted_ms + self.timeout_ms
+            due_ms = delivery.delivered_ms + self.timeout_ms
             if due_ms > now_ms:
                 later_ms.append(due_ms)
                 break
             found.append(delivery)
-        found += [delivery for delivery, due_ms in self._own.items() if due_ms is not None and due_ms <= now_ms]
+        found += [
+            delivery for delivery, due_ms in self._own_deadlines.items() if due_ms is not None and due_ms <= now_ms
+        ]
         self._watched_ms = None
         if later_ms:
             self._watch_until(min(later_ms))
         return found
 
 
-def with_counts(content: Content, tries: Tries) -> bytes:
+def with_delivery_counts(content: Content, delivery_counts: DeliveryCounts) -> bytes:
     """Properties that tell how often a message was tried."""
-    counts: Table = {"x-acquired-count": tries.taken}
-    if tries.failed:
-        counts["x-delivery-count"] = tries.failed
+    counts: FieldTable = {"x-acquired-count": delivery_counts.taken}
+    if delivery_counts.failed:
+        counts["x-delivery-count"] = delivery_counts.failed
     try:
         return replace(content.header, headers={**read_headers(content.header), **counts})
     except BadField:

@@ -10,7 +10,7 @@ from trimq.core.routing.consistent_hash import HashRing
 from trimq.core.routing.headers_match import HeaderIndex, check_arguments
 from trimq.core.routing.topic_trie import TopicTrie
 from trimq.errors.queues import InvalidHash, InvalidWeight, UnknownExchangeKind
-from trimq.formats.amqp_content.field_tables import Table, Value, write_table
+from trimq.formats.amqp_content.field_tables import FieldTable, Value, write_table
 from trimq.formats.amqp_content.property_list import read_property
 
 
@@ -25,7 +25,7 @@ class MessageHeaders(dict[str, Value]):
         return read_property(self._header, name)
 
 
-Headers = Callable[[], MessageHeaders]
+ReadHeaders = Callable[[], MessageHeaders]
 """Reads the headers of a message, which most exchanges do not ask for."""
 
 
@@ -39,7 +39,7 @@ class Binding(NamedTuple):
     destination: str
     to_queue: bool
     key: str
-    arguments: Table
+    arguments: FieldTable
 
     @property
     def target(self) -> Destination:
@@ -67,10 +67,10 @@ class Matcher(Protocol):
 
     def remove(self, binding: Binding) -> None: ...
 
-    def match(self, key: str, headers: Headers) -> Iterable[Destination]: ...
+    def match(self, key: str, headers: ReadHeaders) -> Iterable[Destination]: ...
 
 
-class Direct:
+class DirectMatcher:
     """The binding's key is the message's."""
 
     looks_at_headers = False
@@ -89,11 +89,11 @@ class Direct:
         if not targets:
             self._targets.pop(binding.key, None)
 
-    def match(self, key: str, headers: Headers) -> Iterable[Destination]:
+    def match(self, key: str, headers: ReadHeaders) -> Iterable[Destination]:
         return self._targets.get(key, {}).values()
 
 
-class Fanout:
+class FanoutMatcher:
     """Every binding."""
 
     looks_at_headers = False
@@ -109,11 +109,11 @@ class Fanout:
     def remove(self, binding: Binding) -> None:
         self._targets.pop(binding.identity, None)
 
-    def match(self, key: str, headers: Headers) -> Iterable[Destination]:
+    def match(self, key: str, headers: ReadHeaders) -> Iterable[Destination]:
         return self._targets.values()
 
 
-class Topics:
+class TopicMatcher:
     """The binding's key is a pattern."""
 
     looks_at_headers = False
@@ -129,11 +129,11 @@ class Topics:
     def remove(self, binding: Binding) -> None:
         self._trie.remove(binding.key, binding.target)
 
-    def match(self, key: str, headers: Headers) -> Iterable[Destination]:
+    def match(self, key: str, headers: ReadHeaders) -> Iterable[Destination]:
         return self._trie.match(key)
 
 
-class ByHeaders:
+class HeadersMatcher:
     """The binding's arguments are held against the message's headers."""
 
     looks_at_headers = True
@@ -150,7 +150,7 @@ class ByHeaders:
     def remove(self, binding: Binding) -> None:
         self._bindings.remove(binding.identity)
 
-    def match(self, key: str, headers: Headers) -> Iterable[Destination]:
+    def match(self, key: str, headers: ReadHeaders) -> Iterable[Destination]:
         return [identity.target for identity in self._bindings.match(headers())] if self._bindings else ()
 
 
@@ -158,7 +158,7 @@ _HASH_HEADER, _HASH_PROPERTY = "hash-header", "hash-property"
 _HASHED_PROPERTIES = ("correlation_id", "message_id", "timestamp")
 
 
-class ConsistentHash:
+class ConsistentHashMatcher:
     """One of the bindings, whose keys are their weights: by the message's key, or by the header or the property that is
     named."""
 
@@ -182,7 +182,7 @@ class ConsistentHash:
     def remove(self, binding: Binding) -> None:
         self._ring.remove(_ring_name(binding))
 
-    def match(self, key: str, headers: Headers) -> Iterable[Destination]:
+    def match(self, key: str, headers: ReadHeaders) -> Iterable[Destination]:
         hashed: Value = key
         if isinstance(self._property, str):
             hashed = headers().property(self._property)
@@ -197,11 +197,11 @@ def _ring_name(binding: Binding) -> str:
 
 
 _KINDS: dict[str, Callable[[Mapping[str, Value]], Matcher]] = {
-    "direct": lambda arguments: Direct(),
-    "fanout": lambda arguments: Fanout(),
-    "topic": lambda arguments: Topics(),
-    "headers": lambda arguments: ByHeaders(),
-    "x-consistent-hash": ConsistentHash,
+    "direct": lambda arguments: DirectMatcher(),
+    "fanout": lambda arguments: FanoutMatcher(),
+    "topic": lambda arguments: TopicMatcher(),
+    "headers": lambda arguments: HeadersMatcher(),
+    "x-consistent-hash": ConsistentHashMatcher,
 }
 DELAYED = "x-delayed-message"
 

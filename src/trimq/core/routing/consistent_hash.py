@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Hashable)
 _POINTS_PER_WEIGHT = 40
 
 
-def _place(text: str) -> int:
+def _ring_position(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest())
 
 
@@ -25,7 +25,7 @@ class HashRing(Generic[T]):
         """`name` must be this binding's alone: its places on the ring follow from it."""
         self._owners[name] = value
         points = range(weight * _POINTS_PER_WEIGHT)
-        self._points = sorted(self._points + [(_place(f"{number}/{name}"), name) for number in points])
+        self._points = sorted(self._points + [(_ring_position(f"{number}/{name}"), name) for number in points])
 
     def remove(self, name: str) -> None:
         if self._owners.pop(name, None) is not None:
@@ -35,5 +35,5 @@ class HashRing(Generic[T]):
         """Who has this key. None: there is nobody."""
         if not self._points:
             return None
-        at = bisect(self._points, (_place(key), "")) % len(self._points)
+        at = bisect(self._points, (_ring_position(key), "")) % len(self._points)
         return self._owners[self._points[at][1]]

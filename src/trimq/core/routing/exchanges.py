@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from trimq.core.metadata.catalogue import Catalogue
-from trimq.core.metadata.catalogue import Definition as Kept
+from trimq.core.metadata.catalogue import Definition as StoredDefinition
 from trimq.core.routing.bindings import DELAYED, Binding, BindingIdentity, Destination, make_matcher
 from trimq.core.security.access import Resource, ResourceKind
 from trimq.errors.queues import (
@@ -20,7 +20,7 @@ from trimq.errors.queues import (
     SystemExchange,
     UnknownExchange,
 )
-from trimq.formats.amqp_content.field_tables import Table, Value, read_table, write_table
+from trimq.formats.amqp_content.field_tables import FieldTable, Value, read_table, write_table
 from trimq.storage.group_commit.passes import Ticket
 
 _EXCHANGE, _BINDING = "exchange", "binding"
@@ -46,7 +46,7 @@ class ExchangeDefinition(msgspec.Struct, frozen=True):
     arguments: bytes
 
 
-class _KeptBinding(msgspec.Struct, frozen=True):
+class _StoredBinding(msgspec.Struct, frozen=True):
     namespace: str
     source: str
     destination: str
@@ -62,7 +62,7 @@ class Exchange:
         self.name = definition.name
         self.encoded_name = definition.name.encode("utf-8", "surrogateescape")
         self.kind = definition.kind
-        self.arguments: Table = read_table(definition.arguments, 0, len(definition.arguments))[0]
+        self.arguments: FieldTable = read_table(definition.arguments, 0, len(definition.arguments))[0]
         alternate = self.arguments.get(_ALTERNATE)
         self.alternate = alternate if isinstance(alternate, str) else None
         self.policy_alternate: str | None = None
@@ -80,21 +80,21 @@ class Exchanges:
         self._catalogue = catalogue
         self._is_durable_queue = is_durable_queue
         self._exchanges: dict[tuple[str, str], Exchange] = {}
-        self._to: dict[tuple[str, Destination], dict[BindingIdentity, Binding]] = {}
+        self._bindings_by_destination: dict[tuple[str, Destination], dict[BindingIdentity, Binding]] = {}
         self._namespaces: set[str] = set()
         self.changed: Callable[[], None] = lambda: None
         """Called when routes are no longer what they were."""
-        self.appeared: Callable[[Exchange], None] = lambda exchange: None
+        self.on_added: Callable[[Exchange], None] = lambda exchange: None
         """Called for each that is new, before anything is routed through it."""
         self.deleted: Callable[[Exchange], None] = lambda exchange: None
-        catalogue.watch(_EXCHANGE, self._exchange_went_back)
-        catalogue.watch(_BINDING, self._binding_went_back)
+        catalogue.watch(_EXCHANGE, self._on_exchange_reverted)
+        catalogue.watch(_BINDING, self._on_binding_reverted)
 
     def open(self) -> None:
-        for _, kept in self._catalogue.all(_EXCHANGE):
-            self._remember(Exchange(msgspec.convert(kept.value, ExchangeDefinition)))
-        for _, kept in self._catalogue.all(_BINDING):
-            self._take_binding(msgspec.convert(kept.value, _KeptBinding))
+        for _, stored in self._catalogue.all(_EXCHANGE):
+            self._remember(Exchange(msgspec.convert(stored.value, ExchangeDefinition)))
+        for _, stored in self._catalogue.all(_BINDING):
+            self._restore_binding(msgspec.convert(stored.value, _StoredBinding))
 
     def __iter__(self) -> Iterator[Exchange]:
         return iter(list(self._exchanges.values()))
@@ -123,11 +123,11 @@ class Exchanges:
         nothing = write_table({})
         for name, kind in {DEFAULT: "direct", **_PREDECLARED}.items():
             exchange = Exchange(ExchangeDefinition(namespace, name, kind, True, False, False, nothing))
-            self.appeared(self._exchanges.setdefault((namespace, name), exchange))
+            self.on_added(self._exchanges.setdefault((namespace, name), exchange))
 
     # -- exchanges
 
-    def check_declaration(self, name: str, kind: str, arguments: Table) -> None:
+    def check_declaration(self, name: str, kind: str, arguments: FieldTable) -> None:
         """Refuse what is wrong whoever asks."""
         make_matcher(kind, arguments)
         if name == DEFAULT:
@@ -148,7 +148,7 @@ class Exchanges:
         is_durable: bool,
         is_auto_delete: bool,
         is_internal: bool,
-        arguments: Table,
+        arguments: FieldTable,
     ) -> Ticket | None:
         """None: it is there already and is durable, or need not outlive a restart."""
         self.check_declaration(name, kind, arguments)
@@ -186,7 +186,7 @@ class Exchanges:
             ticket = self._drop(exchange, binding) or ticket
         ticket = self._unbind_destination(exchange.namespace, Destination(False, exchange.name)) or ticket
         self.deleted(exchange)
-        return self._unkeep(_EXCHANGE, _key(exchange.namespace, exchange.name)) or ticket
+        return self._delete_definition(_EXCHANGE, _key(exchange.namespace, exchange.name)) or ticket
 
     def delete_all(self, namespace: str) -> None:
         """The namespace goes."""
@@ -198,7 +198,7 @@ class Exchanges:
     def _remember(self, exchange: Exchange) -> None:
         self.find(exchange.namespace, DEFAULT)
         self._exchanges[exchange.namespace, exchange.name] = exchange
-        self.appeared(exchange)
+        self.on_added(exchange)
         self.changed()
 
     # -- bindings
@@ -218,7 +218,7 @@ class Exchanges:
         self._add(source, binding)
         if not self._is_durable(source, binding):
             return None
-        kept = _KeptBinding(
+        stored = _StoredBinding(
             namespace,
             binding.source,
             binding.destination,
@@ -226,7 +226,7 @@ class Exchanges:
             binding.key,
             write_table(binding.arguments),
         )
-        return self._catalogue.put(_BINDING, _binding_key(namespace, binding), msgspec.to_builtins(kept), None)
+        return self._catalogue.put(_BINDING, _binding_key(namespace, binding), msgspec.to_builtins(stored), None)
 
     def unbind(self, namespace: str, binding: Binding) -> Ticket | None:
         """One that is not there, or whose ends are not, is no mistake."""
@@ -242,7 +242,7 @@ class Exchanges:
         return self._unbind_destination(namespace, Destination(True, name))
 
     def bindings_of(self, namespace: str, queue: str) -> list[Binding]:
-        return list(self._to.get((namespace, Destination(True, queue)), {}).values())
+        return list(self._bindings_by_destination.get((namespace, Destination(True, queue)), {}).values())
 
     def _bindable(self, namespace: str, binding: Binding) -> Exchange:
         self.check_binding(binding)
@@ -259,7 +259,7 @@ class Exchanges:
 
     def _unbind_destination(self, namespace: str, target: Destination) -> Ticket | None:
         ticket: Ticket | None = None
-        for binding in list(self._to.get((namespace, target), {}).values()):
+        for binding in list(self._bindings_by_destination.get((namespace, target), {}).values()):
             source = self.find(namespace, binding.source)
             if source is not None and binding.identity in source.bindings:
                 ticket = self._drop(source, binding) or ticket
@@ -276,43 +276,43 @@ class Exchanges:
         identity = binding.identity
         source.bindings[identity] = binding
         source.matcher.add(binding)
-        self._to.setdefault((source.namespace, binding.target), {})[identity] = binding
+        self._bindings_by_destination.setdefault((source.namespace, binding.target), {})[identity] = binding
         self.changed()
 
     def _drop(self, source: Exchange, binding: Binding) -> Ticket | None:
-        self._take_off(source, binding)
-        return self._unkeep(_BINDING, _binding_key(source.namespace, binding))
+        self._detach(source, binding)
+        return self._delete_definition(_BINDING, _binding_key(source.namespace, binding))
 
-    def _take_off(self, source: Exchange, binding: Binding) -> None:
+    def _detach(self, source: Exchange, binding: Binding) -> None:
         identity = binding.identity
         source.bindings.pop(identity, None)
         source.matcher.remove(binding)
-        to = self._to.get((source.namespace, binding.target), {})
+        to = self._bindings_by_destination.get((source.namespace, binding.target), {})
         to.pop(identity, None)
         if not to:
-            self._to.pop((source.namespace, binding.target), None)
+            self._bindings_by_destination.pop((source.namespace, binding.target), None)
         self.changed()
 
-    def _unkeep(self, kind: str, key: str) -> Ticket | None:
-        kept = self._catalogue.get(kind, key)
-        return None if kept is None else self._catalogue.delete(kind, key, kept.version)
+    def _delete_definition(self, kind: str, key: str) -> Ticket | None:
+        stored = self._catalogue.get(kind, key)
+        return None if stored is None else self._catalogue.delete(kind, key, stored.version)
 
     # -- what the catalogue tells: only a refused pass makes it differ from what is known here
 
-    def _exchange_went_back(self, key: str, kept: Kept | None) -> None:
+    def _on_exchange_reverted(self, key: str, stored: StoredDefinition | None) -> None:
         namespace, name = msgspec.json.decode(key, type=tuple[str, str])
         found = self._exchanges.get((namespace, name))
-        if kept is None and found is not None and found.definition.is_durable and name not in _PREDECLARED:
+        if stored is None and found is not None and found.definition.is_durable and name not in _PREDECLARED:
             for binding in list(found.bindings.values()):
-                self._take_off(found, binding)
+                self._detach(found, binding)
             del self._exchanges[namespace, name]
             self.changed()
-        elif kept is not None and found is None:
-            self._remember(Exchange(msgspec.convert(kept.value, ExchangeDefinition)))
+        elif stored is not None and found is None:
+            self._remember(Exchange(msgspec.convert(stored.value, ExchangeDefinition)))
 
-    def _binding_went_back(self, key: str, kept: Kept | None) -> None:
-        if kept is not None:
-            self._take_binding(msgspec.convert(kept.value, _KeptBinding))
+    def _on_binding_reverted(self, key: str, stored: StoredDefinition | None) -> None:
+        if stored is not None:
+            self._restore_binding(msgspec.convert(stored.value, _StoredBinding))
             return
         namespace, source, destination, to_queue, text, arguments = msgspec.json.decode(
             key, type=tuple[str, str, str, bool, str, bytes]
@@ -321,12 +321,12 @@ class Exchanges:
         table = read_table(arguments, 0, len(arguments))[0]
         binding = Binding(source, destination, to_queue, text, table)
         if found is not None and binding.identity in found.bindings and self._is_durable(found, binding):
-            self._take_off(found, binding)
+            self._detach(found, binding)
 
-    def _take_binding(self, kept: _KeptBinding) -> None:
-        table = read_table(kept.arguments, 0, len(kept.arguments))[0]
-        binding = Binding(kept.source, kept.destination, kept.to_queue, kept.key, table)
-        source = self.find(kept.namespace, kept.source)
+    def _restore_binding(self, stored: _StoredBinding) -> None:
+        table = read_table(stored.arguments, 0, len(stored.arguments))[0]
+        binding = Binding(stored.source, stored.destination, stored.to_queue, stored.key, table)
+        source = self.find(stored.namespace, stored.source)
         if source is not None and binding.identity not in source.bindings:
             self._add(source, binding)
 

@@ -20,7 +20,7 @@ def check_arguments(arguments: Mapping[str, Value]) -> None:
         raise InvalidMatch(way)
 
 
-class Wanted(NamedTuple):
+class HeaderMatchRule(NamedTuple):
     """What a binding asks of headers."""
 
     pairs: tuple[tuple[str, Value], ...]
@@ -31,29 +31,29 @@ class Wanted(NamedTuple):
         return any(found) if self.is_any else all(found)
 
 
-def read_wanted(arguments: Mapping[str, Value]) -> Wanted:
+def read_match_rule(arguments: Mapping[str, Value]) -> HeaderMatchRule:
     """Without x-match all must match. A void argument matches any value of that header."""
     way = arguments.get(_MATCH, "all")
     with_x = way in ("all-with-x", "any-with-x")
     pairs = tuple(
         (name, value) for name, value in arguments.items() if name != _MATCH and (with_x or not name.startswith("x-"))
     )
-    return Wanted(pairs, way in ("any", "any-with-x"))
+    return HeaderMatchRule(pairs, way in ("any", "any-with-x"))
 
 
 def matches(arguments: Mapping[str, Value], headers: Mapping[str, Value]) -> bool:
-    return read_wanted(arguments).matches(headers)
+    return read_match_rule(arguments).matches(headers)
 
 
-_Clue = tuple[Hashable, ...]
+_IndexKey = tuple[Hashable, ...]
 
 
 class HeaderIndex(Generic[Id]):
     """Finds those of many bindings that match, looking only at those that have something in common with the headers."""
 
     def __init__(self) -> None:
-        self._wanted: dict[Id, tuple[int, Wanted, tuple[_Clue, ...]]] = {}
-        self._by_clue: dict[_Clue, dict[Id, None]] = {}
+        self._wanted: dict[Id, tuple[int, HeaderMatchRule, tuple[_IndexKey, ...]]] = {}
+        self._by_index_key: dict[_IndexKey, dict[Id, None]] = {}
         self._always: dict[Id, None] = {}
         self._added = 0
 
@@ -62,38 +62,38 @@ class HeaderIndex(Generic[Id]):
 
     def add(self, id: Id, arguments: Mapping[str, Value]) -> None:
         self.remove(id)
-        wanted = read_wanted(arguments)
-        clues = [_clue(name, value) for name, value in wanted.pairs]
-        if not wanted.is_any and clues:  # all must match: the rarest will do
-            clues = [min(clues, key=lambda clue: len(self._by_clue.get(clue, ())))]
+        wanted = read_match_rule(arguments)
+        index_keys = [_index_key(name, value) for name, value in wanted.pairs]
+        if not wanted.is_any and index_keys:  # all must match: the rarest will do
+            index_keys = [min(index_keys, key=lambda index_key: len(self._by_index_key.get(index_key, ())))]
         self._added += 1
-        self._wanted[id] = (self._added, wanted, tuple(clues))
-        for clue in clues:
-            self._by_clue.setdefault(clue, {})[id] = None
-        if not clues and not wanted.is_any:
+        self._wanted[id] = (self._added, wanted, tuple(index_keys))
+        for index_key in index_keys:
+            self._by_index_key.setdefault(index_key, {})[id] = None
+        if not index_keys and not wanted.is_any:
             self._always[id] = None
 
     def remove(self, id: Id) -> None:
-        _, _, clues = self._wanted.pop(id, (0, None, ()))
+        _, _, index_keys = self._wanted.pop(id, (0, None, ()))
         self._always.pop(id, None)
-        for clue in clues:
-            ids = self._by_clue.get(clue, {})
+        for index_key in index_keys:
+            ids = self._by_index_key.get(index_key, {})
             ids.pop(id, None)
             if not ids:
-                self._by_clue.pop(clue, None)
+                self._by_index_key.pop(index_key, None)
 
     def match(self, headers: Mapping[str, Value]) -> list[Id]:
         """In the order in which they were added."""
         found = dict(self._always)
         for name, value in headers.items():
-            for clue in {(name,), _clue(name, value)}:
-                for id in self._by_clue.get(clue, ()):
+            for index_key in {(name,), _index_key(name, value)}:
+                for id in self._by_index_key.get(index_key, ()):
                     if id not in found and self._wanted[id][1].matches(headers):
                         found[id] = None
         return sorted(found, key=lambda id: self._wanted[id][0])
 
 
-def _clue(name: str, value: Value) -> _Clue:
+def _index_key(name: str, value: Value) -> _IndexKey:
     """What equal values of a header have in common. Of those that cannot be hashed, and of a void one, the name."""
     if value is None:
         return (name,)

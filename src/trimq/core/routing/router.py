@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trimq.core.routing.bindings import Headers
+from trimq.core.routing.bindings import ReadHeaders
 from trimq.core.routing.exchanges import DEFAULT, Exchange, Exchanges
 from trimq.errors.queues import InvalidHeader
 from trimq.formats.amqp_content.field_tables import Value
@@ -16,7 +16,7 @@ _NO_HEADERS: Mapping[str, Value] = {}
 Route = tuple[str, ...]
 
 
-class Routing:
+class Router:
     def __init__(self, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
         self._routes: dict[tuple[str, str, str], Route] = {}
@@ -31,11 +31,15 @@ class Routing:
         return self._routes.get((namespace, exchange, key))
 
     def route(
-        self, exchange: Exchange, keys: Sequence[str], headers: Headers, delaying: list[Exchange] | None = None
+        self,
+        exchange: Exchange,
+        keys: Sequence[str],
+        headers: ReadHeaders,
+        delayed_exchanges: list[Exchange] | None = None,
     ) -> Route:
-        """The names of the queues, in the order in which they were found. `delaying`: the message asks for a delay, and
-        does not go through exchanges that keep it back; those that it comes to are put there."""
-        walk = _Walk(self._exchanges, keys, headers, delaying)
+        """The names of the queues, in the order in which they were found. `delayed_exchanges`: the message asks for a
+        delay, and does not go through exchanges that keep it back; those that it comes to are put there."""
+        walk = _RouteSearch(self._exchanges, keys, headers, delayed_exchanges)
         walk.visit(exchange)
         found = tuple(walk.queues)
         if len(keys) == 1 and not walk.looked_at_headers:
@@ -45,12 +49,12 @@ class Routing:
         return found
 
 
-class _Walk:
+class _RouteSearch:
     def __init__(
-        self, exchanges: Exchanges, keys: Sequence[str], headers: Headers, delaying: list[Exchange] | None
+        self, exchanges: Exchanges, keys: Sequence[str], headers: ReadHeaders, delayed_exchanges: list[Exchange] | None
     ) -> None:
         self._exchanges = exchanges
-        self._delaying = delaying
+        self._delaying = delayed_exchanges
         self._keys = keys
         self._headers = headers
         self._visited: set[str] = set()

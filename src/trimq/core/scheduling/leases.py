@@ -11,7 +11,7 @@ from operator import attrgetter
 import msgspec
 
 from trimq.clock import Timeline
-from trimq.core.scheduling.timers import Pending, TimerEntry, Timers
+from trimq.core.scheduling.timers import PendingTimer, TimerEntry, Timers
 from trimq.errors import AlreadyLeased, LeaseGone, Refusal
 from trimq.model import StreamId
 
@@ -20,7 +20,7 @@ _STALE_OFFSETS_ALLOWED = 64
 _PLACE = attrgetter("stream", "holder")
 
 LeaseId = int
-Holder = Hashable
+LeaseHolder = Hashable
 
 
 class Lease(msgspec.Struct):
@@ -29,7 +29,7 @@ class Lease(msgspec.Struct):
     id: LeaseId
     stream: StreamId
     offset: int
-    holder: Holder
+    holder: LeaseHolder
     deadline_ms: int
     attempts: int
 
@@ -65,13 +65,13 @@ class Leases:
         self._expired = expired
         self._deadlines = Timers(timeline, self._expire)
         self._leases: dict[LeaseId, Lease] = {}
-        self._by_holder: dict[Holder, set[LeaseId]] = {}
+        self._by_holder: dict[LeaseHolder, set[LeaseId]] = {}
         self._by_stream: dict[StreamId, _Offsets] = {}
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def grant(self, stream: StreamId, offset: int, holder: Holder, deadline_ms: int, attempts: int) -> LeaseId:
+    def grant(self, stream: StreamId, offset: int, holder: LeaseHolder, deadline_ms: int, attempts: int) -> LeaseId:
         """The message at `offset` goes out to `holder`, who has until `deadline_ms` to settle it."""
         if self.is_leased(stream, offset):
             raise AlreadyLeased(offset)
@@ -80,7 +80,7 @@ class Leases:
         return id
 
     def grant_all(
-        self, stream: StreamId, offsets: Sequence[int], holder: Holder, deadline_ms: int, attempts: int
+        self, stream: StreamId, offsets: Sequence[int], holder: LeaseHolder, deadline_ms: int, attempts: int
     ) -> list[LeaseId]:
         """As `grant`, of several messages of one stream, none twice: all of them, or none."""
         known = self._by_stream.get(stream)
@@ -90,9 +90,9 @@ class Leases:
                     raise AlreadyLeased(offset)
         ids = self._deadlines.schedule_all(deadline_ms, stream, offsets)
         granted = zip(ids, offsets, strict=True)
-        row = [Lease(id, stream, offset, holder, deadline_ms, attempts) for id, offset in granted]
-        if row:
-            self._add(stream, holder, row)
+        batch = [Lease(id, stream, offset, holder, deadline_ms, attempts) for id, offset in granted]
+        if batch:
+            self._add(stream, holder, batch)
         return ids
 
     def extend(self, id: LeaseId, deadline_ms: int) -> Lease:
@@ -109,17 +109,17 @@ class Leases:
         self._remove(lease.stream, lease.holder, (lease,))
         return lease
 
-    def settle_all(self, ids: Sequence[LeaseId]) -> None:
+    def ack_all(self, ids: Sequence[LeaseId]) -> None:
         """As `settle`, of several, none twice: all of them, or none."""
         if len(ids) == 1:
             self.settle(ids[0])
             return
         leases = [self.get(id) for id in ids]
         self._deadlines.cancel_all(ids)
-        for (stream, holder), row in groupby(leases, _PLACE):
-            self._remove(stream, holder, row)
+        for (stream, holder), batch in groupby(leases, _PLACE):
+            self._remove(stream, holder, batch)
 
-    def release(self, holder: Holder) -> list[Lease]:
+    def release(self, holder: LeaseHolder) -> list[Lease]:
         """The holder vanished: all its leases come back, in the order of streams and offsets."""
         leases = [self.settle(id) for id in tuple(self._by_holder.get(holder, ()))]
         leases.sort(key=lambda lease: (lease.stream, lease.offset))
@@ -144,23 +144,23 @@ class Leases:
         offsets = self._by_stream.get(stream)
         return 0 if offsets is None else len(offsets.out)
 
-    def count_of_holder(self, holder: Holder) -> int:
+    def count_of_holder(self, holder: LeaseHolder) -> int:
         return len(self._by_holder.get(holder, ()))
 
-    def _add(self, stream: StreamId, holder: Holder, row: Iterable[Lease]) -> None:
+    def _add(self, stream: StreamId, holder: LeaseHolder, batch: Iterable[Lease]) -> None:
         """All of one stream and holder."""
         of_holder = self._by_holder.setdefault(holder, set())
         offsets = self._by_stream.get(stream)
         if offsets is None:
             offsets = self._by_stream[stream] = _Offsets()
-        for lease in row:
+        for lease in batch:
             self._leases[lease.id] = lease
             of_holder.add(lease.id)
             offsets.add(lease.offset)
 
-    def _remove(self, stream: StreamId, holder: Holder, row: Iterable[Lease]) -> None:
+    def _remove(self, stream: StreamId, holder: LeaseHolder, batch: Iterable[Lease]) -> None:
         of_holder, offsets = self._by_holder[holder], self._by_stream[stream]
-        for lease in row:
+        for lease in batch:
             del self._leases[lease.id]
             of_holder.remove(lease.id)
             offsets.out.remove(lease.offset)
@@ -169,7 +169,7 @@ class Leases:
         if not offsets.out:
             del self._by_stream[stream]
 
-    def _expire(self, pending: Pending) -> None:
+    def _expire(self, pending: PendingTimer) -> None:
         lease = self._leases[pending.id]
         # First, so that `expired` may grant the message to the next holder at once.
         self._remove(lease.stream, lease.holder, (lease,))

@@ -13,7 +13,7 @@ _STALE_KEYS_ALLOWED = 4096
 _SWEPT_AT_ONCE = 4
 
 
-class DueKeys:
+class TimerHeap:
     """A heap of keys, some of them stale. Stale ones are left in it, to be dropped at the top or, when they are more
     than the others, swept out a few at a time: to sweep a million at once would stop every connection for long."""
 

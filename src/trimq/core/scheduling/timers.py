@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
-from trimq.core.scheduling.timer_heap import ID_BITS, DueKeys
+from trimq.core.scheduling.timer_heap import ID_BITS, TimerHeap
 from trimq.errors import Refusal
 from trimq.model import StreamId
 
@@ -39,22 +39,22 @@ class TimerEntry(NamedTuple):
     position: int
 
 
-class Pending(NamedTuple):
+class PendingTimer(NamedTuple):
     id: TimerId
     due_ms: int
     entry: TimerEntry
 
 
-Fire = Callable[[Pending], None]
+Fire = Callable[[PendingTimer], None]
 
-FireRow = Callable[[Sequence[TimerEntry], int], int]
+FireBatch = Callable[[Sequence[TimerEntry], int], int]
 """Fires several that are due, from a number on, at once: as many as may be fired so. How many; the next is fired alone.
 Of a row of five, of which the third is special: (row, 0) gives 2, the third is fired alone, (row, 3) gives 2. A
 Refusal: none of them has fired, and all of the rest is tried again after a second; who must not put off those behind
 schedules what was refused by itself."""
 
 
-class Fired:
+class FiredTimers:
     """Timers whose effect was found in the logs after a crash.
 
     A firing appends a message and marks the timer as done, in two files: a crash may keep the first and lose the
@@ -78,7 +78,7 @@ class Fired:
         self._positions.pop(stream, None)
 
 
-class _Streams:
+class _StreamNumbers:
     """Small numbers for the streams that have a pending timer, so that a timer need not hold the whole name."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _Streams:
         self._numbers[stream] = number
         return number
 
-    def give_back(self, number: int) -> None:
+    def release(self, number: int) -> None:
         self._counts[number] -= 1
         if not self._counts[number]:
             del self._numbers[self._names[number]]
@@ -126,17 +126,17 @@ class Timers:
     after a second. After any other exception, which is a bug, the timer is dropped until the next rebuild: to repeat
     half of a firing could append for ever.
 
-    With `fire_row` what is due together is fired together; a firing must leave the other timers alone then, except that
-    it may schedule new ones. There is no `fired` then: who fires rows looks by itself."""
+    With `fire_batch`, timers that are due together are fired together. The callback must leave other timers alone, but
+    may schedule new ones. `fired` is not used then."""
 
     def __init__(
-        self, timeline: Timeline, fire: Fire, fired: Fired | None = None, fire_row: FireRow | None = None
+        self, timeline: Timeline, fire: Fire, fired: FiredTimers | None = None, fire_batch: FireBatch | None = None
     ) -> None:
         self._timeline = timeline
         self._fire = fire
-        self._fire_row = fire_row
-        self._fired = Fired() if fired is None else fired
-        self._keys = DueKeys(self._is_current)
+        self._fire_batch = fire_batch
+        self._fired = FiredTimers() if fired is None else fired
+        self._keys = TimerHeap(self._is_current)
         self._scheduled = 0
         # One slot per pending timer, in four columns; a free slot has the number 0.
         self._numbers = array("q")
@@ -144,7 +144,7 @@ class Timers:
         self._positions = array("q")
         self._stream_numbers = array("i")
         self._free_slots = array("I")
-        self._streams = _Streams()
+        self._streams = _StreamNumbers()
         self._alarm: Timer | None = None
         self._alarm_ms = 0
         self._is_firing = False
@@ -220,14 +220,14 @@ class Timers:
         if dues_ms:
             self._changed(min(dues_ms), len(dues_ms))
 
-    def get(self, id: TimerId) -> Pending | None:
+    def get(self, id: TimerId) -> PendingTimer | None:
         return self._pending(id) if self._is_pending(id) else None
 
-    def upcoming(self, limit: int) -> list[Pending]:
+    def upcoming(self, limit: int) -> list[PendingTimer]:
         """The next `limit` timers, in the order in which they will fire."""
         return [self._pending(key & _ID_MASK) for key in islice(self._keys.in_order(), limit)]
 
-    def upcoming_of(self, stream: StreamId, limit: int) -> list[Pending]:
+    def upcoming_of(self, stream: StreamId, limit: int) -> list[PendingTimer]:
         """The same for one stream. Looks at every pending timer: for people, not for the message path."""
         wanted = self._streams.number(stream)
         if wanted is None:
@@ -240,10 +240,10 @@ class Timers:
         slot = id & _SLOT_MASK
         return id > 0 and slot < len(self._numbers) and self._numbers[slot] == id >> _SLOT_BITS
 
-    def _pending(self, id: TimerId) -> Pending:
+    def _pending(self, id: TimerId) -> PendingTimer:
         slot = id & _SLOT_MASK
         stream = self._streams.name(self._stream_numbers[slot])
-        return Pending(id, self._dues_ms[slot], TimerEntry(stream, self._positions[slot]))
+        return PendingTimer(id, self._dues_ms[slot], TimerEntry(stream, self._positions[slot]))
 
     # -- slots
 
@@ -255,7 +255,7 @@ class Timers:
         return len(self._numbers) - 1
 
     def _free(self, slot: int) -> None:
-        self._streams.give_back(self._stream_numbers[slot])
+        self._streams.release(self._stream_numbers[slot])
         self._stream_numbers[slot] = _NO_STREAM
         self._numbers[slot] = 0
         self._free_slots.append(slot)
@@ -296,10 +296,10 @@ class Timers:
         self._is_firing = True
         now_ms = self._timeline.now_ms()
         try:
-            if self._fire_row is None:
+            if self._fire_batch is None:
                 self._fire_each(now_ms)
             else:
-                self._fire_together(self._fire_row, now_ms)
+                self._fire_batches(self._fire_batch, now_ms)
         finally:
             self._is_firing = False
             self._arm()
@@ -312,14 +312,14 @@ class Timers:
             self._keys.pop_earliest()
             self._fire_one(key)
 
-    def _fire_together(self, fire_row: FireRow, now_ms: int) -> None:
+    def _fire_batches(self, fire_batch: FireBatch, now_ms: int) -> None:
         keys = self._keys.take_due(now_ms, FIRES_PER_TURN)
         names, numbers, positions = self._streams.name, self._stream_numbers, self._positions
         slots = [key & _SLOT_MASK for key in keys]
-        row = [TimerEntry(names(numbers[slot]), positions[slot]) for slot in slots]
+        batch = [TimerEntry(names(numbers[slot]), positions[slot]) for slot in slots]
         done = 0
         while done < len(keys):
-            done += self._fire_some(fire_row, row, done, keys)
+            done += self._fire_batch_from(fire_batch, batch, done, keys)
             if done < len(keys):
                 self._fire_one(keys[done])
                 done += 1
@@ -328,10 +328,12 @@ class Timers:
         for key in keys[done:]:
             self._keys.push(key)
 
-    def _fire_some(self, fire_row: FireRow, row: Sequence[TimerEntry], begin: int, keys: Sequence[int]) -> int:
+    def _fire_batch_from(
+        self, fire_batch: FireBatch, batch: Sequence[TimerEntry], begin: int, keys: Sequence[int]
+    ) -> int:
         """How many are done with."""
         try:
-            count = fire_row(row, begin)
+            count = fire_batch(batch, begin)
         except Refusal as refusal:
             log.warning("%d timers are tried again: %s", len(keys) - begin, refusal)
             retry_ms = self._timeline.now_ms() + RETRY_MS

@@ -81,7 +81,7 @@ class Access:
         self._random_bytes = random_bytes
         self._users: dict[str, User] = {}
         self._removed: list[Callable[[str], None]] = []
-        self._rights: dict[tuple[str, str], _Patterns] = {}
+        self._rights: dict[tuple[str, str], _CompiledRight] = {}
         self._decisions: dict[tuple[str, Action, Resource], bool] = {}
         self.revision = 0
         """Grows with every change of users and rights."""
@@ -97,7 +97,7 @@ class Access:
     # -- decisions
 
     @property
-    def is_guarded(self) -> bool:
+    def is_enforced(self) -> bool:
         """Whether not everyone is allowed everything."""
         return bool(self._users)
 
@@ -175,7 +175,7 @@ class Access:
 
     def grant(self, right: Right) -> Ticket:
         """Take the place of what the principal was allowed in this namespace."""
-        _Patterns(right)  # refuses what is no pattern
+        _CompiledRight(right)  # refuses what is no pattern
         return self._put(_RIGHT, _right_key(right.principal, right.namespace), right)
 
     def revoke(self, principal: str, namespace: str) -> Ticket | None:
@@ -209,10 +209,10 @@ class Access:
         if definition is None:
             self._rights.pop((principal, namespace), None)
         else:
-            self._rights[principal, namespace] = _Patterns(msgspec.convert(definition.value, Right))
+            self._rights[principal, namespace] = _CompiledRight(msgspec.convert(definition.value, Right))
 
 
-class _Patterns:
+class _CompiledRight:
     """A right, ready to be asked."""
 
     def __init__(self, right: Right) -> None:

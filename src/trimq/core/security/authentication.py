@@ -19,7 +19,7 @@ _REMEMBERED = 1000
 _KEY_BYTES = 32
 
 
-class Logins:
+class Authenticator:
     def __init__(self, access: Access, offload: Offload, random_bytes: Callable[[int], bytes]) -> None:
         self._access = access
         self._offload = offload
@@ -57,7 +57,7 @@ class Logins:
         self._offload(lambda: matches(password, hashed), compared)
 
     @property
-    def are_needed(self) -> bool:
+    def is_login_required(self) -> bool:
         """While no user is defined, nobody has to say who they are."""
         return bool(self._access.users())
 
@@ -65,7 +65,7 @@ class Logins:
         """Call `listener` with the name of every user who is removed."""
         self._access.on_removed(listener)
 
-    def may_enter(self, name: str, namespace: str) -> bool:
+    def may_access_namespace(self, name: str, namespace: str) -> bool:
         """Whether a user may do anything at all there. While nobody is defined, everyone may."""
         users = {user.name: user for user in self._access.users()}
         if not users:

@@ -26,17 +26,17 @@ class Direction(Enum):
     OUT = "out"
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class QuotaEntityName(msgspec.Struct, frozen=True, array_like=True):
     """`name` None: each one that has no quota of its own."""
 
     name: str | None
 
 
-class Holder(msgspec.Struct, frozen=True, array_like=True):
+class QuotaEntity(msgspec.Struct, frozen=True, array_like=True):
     """Whom a quota is for: a principal, a client id, or a client id of a principal. None: whatever it is."""
 
-    principal: Part | None = None
-    client: Part | None = None
+    principal: QuotaEntityName | None = None
+    client: QuotaEntityName | None = None
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -63,12 +63,12 @@ class _Meter:
         self._paid_until_ms = max(self._paid_until_ms, now_ms - _BURST_MS) + size * 1000 / rate
 
 
-class _Found(NamedTuple):
+class _AppliedQuota(NamedTuple):
     meter: _Meter
     rate: int
 
 
-_NOBODY: _Found | None = None
+_NO_QUOTA: _AppliedQuota | None = None
 _MeterKey = tuple[Direction, str | None, str | None]
 
 
@@ -76,7 +76,7 @@ class Quotas:
     def __init__(self, catalogue: Catalogue, now_ms: Callable[[], int]) -> None:
         self._catalogue = catalogue
         self._now_ms = now_ms
-        self._quotas: dict[Holder, Quota] = {}
+        self._quotas: dict[QuotaEntity, Quota] = {}
         self._meters: dict[_MeterKey, _Meter] = {}
         for key, definition in catalogue.all(_KIND):
             self._changed(key, definition)
@@ -84,13 +84,13 @@ class Quotas:
 
     # -- definitions
 
-    def all(self) -> Mapping[Holder, Quota]:
+    def all(self) -> Mapping[QuotaEntity, Quota]:
         return self._quotas
 
-    def define(self, holder: Holder, rates: Mapping[Direction, int]) -> Ticket | None:
+    def define(self, entity: QuotaEntity, rates: Mapping[Direction, int]) -> Ticket | None:
         """Take the place of the holder's quota; without rates it has none. None: nothing had to change."""
-        self.check(holder, rates)
-        key = msgspec.json.encode(holder).decode("utf-8")
+        self.check(entity, rates)
+        key = msgspec.json.encode(entity).decode("utf-8")
         found = self._catalogue.get(_KIND, key)
         if not rates:
             return None if found is None else self._catalogue.delete(_KIND, key, found.version)
@@ -98,46 +98,46 @@ class Quotas:
         return self._catalogue.put(_KIND, key, msgspec.to_builtins(quota), None if found is None else found.version)
 
     @staticmethod
-    def check(holder: Holder, rates: Mapping[Direction, int]) -> None:
+    def check(entity: QuotaEntity, rates: Mapping[Direction, int]) -> None:
         """Refuse what `define` would refuse."""
-        if holder == Holder():
+        if entity == QuotaEntity():
             raise InvalidSetting("quota", "a quota needs a principal or a client that it is for")
         for direction, rate in rates.items():
             if rate < 1:
                 raise InvalidSetting(f"bytes {direction.value} a second", f"{rate} is below 1")
 
     def _changed(self, key: str, definition: Definition | None) -> None:
-        holder = msgspec.json.decode(key, type=Holder)
+        entity = msgspec.json.decode(key, type=QuotaEntity)
         if definition is None:
-            self._quotas.pop(holder, None)
+            self._quotas.pop(entity, None)
         else:
-            self._quotas[holder] = msgspec.convert(definition.value, Quota)
+            self._quotas[entity] = msgspec.convert(definition.value, Quota)
 
     # -- use
 
     def wait_ms(self, caller: Caller, direction: Direction) -> int:
         """How long the caller has to wait until it is within its quota again; 0: it is, or has none."""
-        found = self._find(caller, direction) if self._quotas else _NOBODY
+        found = self._find(caller, direction) if self._quotas else _NO_QUOTA
         return 0 if found is None else found.meter.wait_ms(self._now_ms())
 
     def charge(self, caller: Caller, direction: Direction, size: int) -> int:
         """`size` bytes pass now. How long the caller has to wait afterwards."""
-        found = self._find(caller, direction) if self._quotas else _NOBODY
+        found = self._find(caller, direction) if self._quotas else _NO_QUOTA
         if found is None:
             return 0
         now_ms = self._now_ms()
         found.meter.charge(size, found.rate, now_ms)
         return found.meter.wait_ms(now_ms)
 
-    def _find(self, caller: Caller, direction: Direction) -> _Found | None:
+    def _find(self, caller: Caller, direction: Direction) -> _AppliedQuota | None:
         """The closest quota counts. One for everybody is each one's own."""
-        for holder in _closest_first(caller):
-            quota = self._quotas.get(holder)
+        for entity in _closest_first(caller):
+            quota = self._quotas.get(entity)
             rate = None if quota is None else quota.rate(direction)
             if rate is not None:
-                principal = None if holder.principal is None else caller.principal
-                client = None if holder.client is None else caller.client_id
-                return _Found(self._meter((direction, principal, client)), rate)
+                principal = None if entity.principal is None else caller.principal
+                client = None if entity.client is None else caller.client_id
+                return _AppliedQuota(self._meter((direction, principal, client)), rate)
         return None
 
     def _meter(self, key: _MeterKey) -> _Meter:
@@ -154,16 +154,20 @@ class Quotas:
         self._meters = {key: meter for key, meter in self._meters.items() if meter.wait_ms(now_ms) > 0}
 
 
-def _closest_first(caller: Caller) -> list[Holder]:
+def _closest_first(caller: Caller) -> list[QuotaEntity]:
     """As Kafka ranks them: a named principal beats any, and with it a named client beats any."""
-    principal, client, any_one = Part(caller.principal), Part(caller.client_id), Part(None)
+    principal, client, any_one = (
+        QuotaEntityName(caller.principal),
+        QuotaEntityName(caller.client_id),
+        QuotaEntityName(None),
+    )
     return [
-        Holder(principal, client),
-        Holder(principal, any_one),
-        Holder(principal),
-        Holder(any_one, client),
-        Holder(any_one, any_one),
-        Holder(any_one),
-        Holder(None, client),
-        Holder(None, any_one),
+        QuotaEntity(principal, client),
+        QuotaEntity(principal, any_one),
+        QuotaEntity(principal),
+        QuotaEntity(any_one, client),
+        QuotaEntity(any_one, any_one),
+        QuotaEntity(any_one),
+        QuotaEntity(None, client),
+        QuotaEntity(None, any_one),
     ]

@@ -15,11 +15,11 @@ from trimq.storage.group_commit.passes import Ticket
 
 _KIND = "credential"
 MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-LEAST_ITERATIONS = 4096
-MOST_ITERATIONS = 16_384
+MIN_ITERATIONS = 4096
+MAX_ITERATIONS = 16_384
 
 
-class Credential(msgspec.Struct, frozen=True):
+class ScramCredential(msgspec.Struct, frozen=True):
     """`stored_key` proves that a client knows the password, `server_key` proves to it that we knew it."""
 
     user: str
@@ -30,27 +30,29 @@ class Credential(msgspec.Struct, frozen=True):
     server_key: str
 
 
-def derive(user: str, mechanism: str, iterations: int, salt: bytes, salted_password: bytes) -> Credential:
+def derive_credential(
+    user: str, mechanism: str, iterations: int, salt: bytes, salted_password: bytes
+) -> ScramCredential:
     """RFC 5802, section 3. Whoever reads the result cannot log in with it."""
     if not user:
         raise InvalidSetting("user", "a user needs a name")
     if mechanism not in MECHANISMS:
         raise InvalidSetting("mechanism", f"{mechanism} is none of {', '.join(MECHANISMS)}")
-    if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
-        raise InvalidSetting("iterations", f"{iterations} is not between {LEAST_ITERATIONS} and {MOST_ITERATIONS}")
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise InvalidSetting("iterations", f"{iterations} is not between {MIN_ITERATIONS} and {MAX_ITERATIONS}")
     if not salt or not salted_password:
         raise InvalidSetting("salt", "neither the salt nor the salted password may be empty")
     digest = MECHANISMS[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", digest)
     stored_key = hashlib.new(digest, client_key).digest()
     server_key = hmac.digest(salted_password, b"Server Key", digest)
-    return Credential(user, mechanism, iterations, *map(_encode, (salt, stored_key, server_key)))
+    return ScramCredential(user, mechanism, iterations, *map(_encode, (salt, stored_key, server_key)))
 
 
-class Credentials:
+class ScramCredentials:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._by_user: dict[str, dict[str, Credential]] = {}
+        self._by_user: dict[str, dict[str, ScramCredential]] = {}
         for key, definition in catalogue.all(_KIND):
             self._changed(key, definition)
         catalogue.watch(_KIND, self._changed)
@@ -58,11 +60,11 @@ class Credentials:
     def users(self) -> list[str]:
         return list(self._by_user)
 
-    def of(self, user: str) -> list[Credential]:
+    def of(self, user: str) -> list[ScramCredential]:
         """One for each mechanism at most."""
         return list(self._by_user.get(user, {}).values())
 
-    def put(self, credential: Credential) -> Ticket:
+    def put(self, credential: ScramCredential) -> Ticket:
         """Take the place of the user's credential for this mechanism."""
         key = _key(credential.user, credential.mechanism)
         found = self._catalogue.get(_KIND, key)
@@ -79,7 +81,7 @@ class Credentials:
     def _changed(self, key: str, definition: Definition | None) -> None:
         user, mechanism = msgspec.json.decode(key, type=tuple[str, str])
         if definition is not None:
-            self._by_user.setdefault(user, {})[mechanism] = msgspec.convert(definition.value, Credential)
+            self._by_user.setdefault(user, {})[mechanism] = msgspec.convert(definition.value, ScramCredential)
             return
         credentials = self._by_user.get(user, {})
         credentials.pop(mechanism, None)

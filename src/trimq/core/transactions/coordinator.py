@@ -11,9 +11,9 @@ from trimq.clock import Clock, Timer
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.metadata.durable_map import DurableMap
 from trimq.core.transactions import transaction
-from trimq.core.transactions.marker_writer import Marking
-from trimq.core.transactions.producer_ids import NewId, ProducerIds
-from trimq.core.transactions.transaction import PendingCursor, Producer, Transaction
+from trimq.core.transactions.marker_writer import MarkerWriter
+from trimq.core.transactions.producer_ids import AllocatedProducerId, ProducerIds
+from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
 from trimq.errors import Refusal
 from trimq.errors.transactions import InvalidTransactionTimeout, TransactionUnderWay, UnknownTransaction
 from trimq.model import StreamId
@@ -21,7 +21,7 @@ from trimq.storage.group_commit.passes import Passes, Ticket
 
 log = logging.getLogger(__name__)
 
-Answer = Callable[[Transaction | Refusal, Ticket | None], None]
+EndCallback = Callable[[Transaction | Refusal, Ticket | None], None]
 
 _MOST_TIMEOUT_MS = 900_000
 _RETRY_MS = 500
@@ -29,26 +29,26 @@ _SWEEP_MS = 3_600_000
 _KEPT_MS = 7 * 86_400_000
 
 
-class TransactionRegistry:
+class TransactionCoordinator:
     """A change is seen at once and counts when its ticket's pass is durable; if that is refused it goes back."""
 
     def __init__(
         self,
         table: DurableMap[Transaction],
         ids: ProducerIds,
-        marking: Marking,
+        marker_writer: MarkerWriter,
         cursors: Cursors,
         passes: Passes,
         clock: Clock,
     ) -> None:
         self._table = table
         self._ids = ids
-        self._marking = marking
+        self._marker_writer = marker_writer
         self._cursors = cursors
         self._passes = passes
         self._clock = clock
         self._latest: Ticket | None = None
-        self._waiting: dict[str, list[Answer]] = {}
+        self._waiting: dict[str, list[EndCallback]] = {}
         self._timers: dict[str, Timer] = {}
         self._joining: list[tuple[Ticket, int, StreamId]] = []
         self._strays: set[tuple[int, StreamId]] = set()
@@ -57,7 +57,7 @@ class TransactionRegistry:
         self._is_started = False
         for name, known in table.items():
             self._hold(name, known)
-        table.on_undone(self._went_back)
+        table.on_undone(self._rolled_back)
 
     # -- from start to end
 
@@ -66,12 +66,12 @@ class TransactionRegistry:
         self._is_started = True
         for name, known in list(self._table.items()):
             if known.is_prepared:
-                self._carry_out(name)
+                self._write_markers(name)
             else:
                 self._arm(name)
         undecided = [known for _, known in self._table.items() if known.is_ongoing or known.is_prepared]
         known_streams = {(known.producer_id, stream) for known in undecided for stream in known.streams}
-        for stray in self._marking.find_strays(known_streams):
+        for stray in self._marker_writer.find_strays(known_streams):
             self._strays.add(stray)
             self._abort_stray(*stray)
         self._await_sweep()
@@ -99,26 +99,26 @@ class TransactionRegistry:
 
     # -- producers
 
-    def new_producer(self) -> NewId:
+    def allocate_producer_id(self) -> AllocatedProducerId:
         """An id for a producer without transactions."""
         return self._ids.next()
 
-    def take(self, name: str, claimed: Producer | None, timeout_ms: int) -> tuple[Transaction, Ticket]:
+    def init_producer(self, name: str, claimed: ProducerIdentity | None, timeout_ms: int) -> tuple[Transaction, Ticket]:
         """A producer begins to use the name. Whoever had it is fenced, and its ongoing transaction aborted first: until
         that is done the answer is TransactionUnderWay."""
         if not 0 < timeout_ms <= _MOST_TIMEOUT_MS:
             raise InvalidTransactionTimeout(timeout_ms, _MOST_TIMEOUT_MS)
         known, now_ms = self._table.get(name), self._clock.message.now_ms()
         if known is None:
-            return self._take_new(name, timeout_ms)
+            return self._init_new_producer(name, timeout_ms)
         taken = transaction.renew(known, claimed, timeout_ms, now_ms, self._new_id)
         ticket = self._put(name, taken)
         if taken.is_prepared:
-            self._carry_out_after(name, ticket)
+            self._write_markers_when_durable(name, ticket)
             raise TransactionUnderWay
         return taken, ticket
 
-    def _take_new(self, name: str, timeout_ms: int) -> tuple[Transaction, Ticket]:
+    def _init_new_producer(self, name: str, timeout_ms: int) -> tuple[Transaction, Ticket]:
         taken = transaction.begin(self._new_id(), timeout_ms, self._clock.message.now_ms())
         return taken, self._put(name, taken)
 
@@ -129,14 +129,14 @@ class TransactionRegistry:
     # -- the life of a transaction
 
     def add(
-        self, name: str, producer: Producer, streams: Iterable[StreamId] = (), groups: Iterable[str] = ()
+        self, name: str, producer: ProducerIdentity, streams: Iterable[StreamId] = (), groups: Iterable[str] = ()
     ) -> Ticket | None:
         """The transaction will write to these streams, or move cursors of these groups. None: that is durable."""
         known = self._table.get(name)
         added = transaction.add(known, producer, streams, groups, self._clock.message.now_ms())
         return self._latest if added is known else self._put(name, added)
 
-    def join(self, name: str, producer: Producer, stream: StreamId) -> Ticket | None:
+    def join(self, name: str, producer: ProducerIdentity, stream: StreamId) -> Ticket | None:
         """A batch of the transaction is about to be appended to a stream, which is added if it was not. The batch
         counts only if the ticket is not refused; None: the stream is added for good."""
         if (producer.id, stream) in self._strays:
@@ -146,7 +146,7 @@ class TransactionRegistry:
         if added is not known:
             ticket = self._put(name, added)
             self._joining.append((ticket, producer.id, stream))
-            self._passes.afterwards(ticket, self._joined)
+            self._passes.on_durable(ticket, self._joined)
         return self._latest
 
     def _joined(self, ticket: Ticket) -> None:
@@ -158,13 +158,13 @@ class TransactionRegistry:
 
     def _abort_stray(self, producer_id: int, stream: StreamId) -> None:
         """The batch may be in its log, but no transaction will end it."""
-        ticket = self._marking.abort_stray(producer_id, stream)
+        ticket = self._marker_writer.abort_stray(producer_id, stream)
         if ticket is None:
             self._strays.discard((producer_id, stream))
         elif ticket.refusal is not None:
             self._stray_aborted(producer_id, stream, ticket)
         else:
-            self._passes.afterwards(ticket, lambda done: self._stray_aborted(producer_id, stream, done))
+            self._passes.on_durable(ticket, lambda done: self._stray_aborted(producer_id, stream, done))
 
     def _stray_aborted(self, producer_id: int, stream: StreamId, ticket: Ticket) -> None:
         if ticket.refusal is None:
@@ -173,11 +173,13 @@ class TransactionRegistry:
             timeline = self._clock.liveness
             timeline.call_at(timeline.now_ms() + _RETRY_MS, lambda: self._abort_stray(producer_id, stream))
 
-    def require_stream(self, name: str, producer: Producer, stream: StreamId) -> None:
+    def require_stream(self, name: str, producer: ProducerIdentity, stream: StreamId) -> None:
         """Refuse a write to a stream that was not added."""
         transaction.require_stream(self._table.get(name), producer, stream)
 
-    def commit_cursors(self, name: str, producer: Producer, group: str, cursors: Sequence[PendingCursor]) -> Ticket:
+    def commit_cursors(
+        self, name: str, producer: ProducerIdentity, group: str, cursors: Sequence[PendingCursor]
+    ) -> Ticket:
         """These cursors of the group are moved if the transaction commits."""
         known, now_ms = self._table.get(name), self._clock.message.now_ms()
         seen = [
@@ -206,48 +208,50 @@ class TransactionRegistry:
                     self._retry(name)  # the change has cancelled the timer of an end that could not be written
         return ticket
 
-    def end(self, name: str, producer: Producer, is_commit: bool, raises_epoch: bool, answer: Answer) -> None:
+    def end(
+        self, name: str, producer: ProducerIdentity, is_commit: bool, bumps_epoch: bool, answer: EndCallback
+    ) -> None:
         """Commit or abort. `answer` is called when every stream has its durable marker, with the complete transaction
         and the ticket of that state, or with a refusal; a refusal that is raised: it is not called at all."""
         known, now_ms = self._table.get(name), self._clock.message.now_ms()
-        ended = transaction.end(known, producer, is_commit, raises_epoch, now_ms, self._new_id)
+        ended = transaction.end(known, producer, is_commit, bumps_epoch, now_ms, self._new_id)
         if ended is known:
             answer(ended, self._latest)
             return
         self._waiting.setdefault(name, []).append(answer)
-        self._carry_out_after(name, self._put(name, ended))
+        self._write_markers_when_durable(name, self._put(name, ended))
 
     # -- carrying out
 
-    def _carry_out_after(self, name: str, ticket: Ticket) -> None:
-        self._passes.afterwards(ticket, lambda done: self._decided(name, done))
+    def _write_markers_when_durable(self, name: str, ticket: Ticket) -> None:
+        self._passes.on_durable(ticket, lambda done: self._outcome_durable(name, done))
 
-    def _decided(self, name: str, ticket: Ticket) -> None:
+    def _outcome_durable(self, name: str, ticket: Ticket) -> None:
         if ticket.refusal is not None:
-            self._tell(name, ticket.refusal, None)
+            self._respond(name, ticket.refusal, None)
             return
-        self._carry_out(name)
+        self._write_markers(name)
 
-    def _carry_out(self, name: str) -> None:
+    def _write_markers(self, name: str) -> None:
         known = self._table.get(name)
         if known is not None and known.is_prepared:
-            self._marking.mark(known, lambda is_done: self._marked(name, known, is_done))
+            self._marker_writer.write_markers(known, lambda is_done: self._markers_written(name, known, is_done))
 
-    def _marked(self, name: str, known: Transaction, is_done: bool) -> None:
+    def _markers_written(self, name: str, known: Transaction, is_done: bool) -> None:
         if not is_done:
             log.warning("the end of transaction %s could not be written, it is tried again", name)
             self._retry(name)
             return
         done = transaction.complete(known, self._clock.message.now_ms())
         ticket = self._put(name, done)
-        self._tell(name, done, ticket)
+        self._respond(name, done, ticket)
 
     def _retry(self, name: str) -> None:
         if self._is_started:
             timeline = self._clock.liveness
-            self._set_timer(name, timeline.call_at(timeline.now_ms() + _RETRY_MS, lambda: self._carry_out(name)))
+            self._set_timer(name, timeline.call_at(timeline.now_ms() + _RETRY_MS, lambda: self._write_markers(name)))
 
-    def _tell(self, name: str, outcome: Transaction | Refusal, ticket: Ticket | None) -> None:
+    def _respond(self, name: str, outcome: Transaction | Refusal, ticket: Ticket | None) -> None:
         for answer in self._waiting.pop(name, ()):
             answer(outcome, ticket)
 
@@ -278,7 +282,7 @@ class TransactionRegistry:
             self._arm(name)
             return
         log.info("transaction %s took longer than %d ms and is aborted", name, known.timeout_ms)
-        self._carry_out_after(name, self._put(name, transaction.expire(known, now_ms)))
+        self._write_markers_when_durable(name, self._put(name, transaction.expire(known, now_ms)))
 
     def _await_sweep(self) -> None:
         timeline = self._clock.message
@@ -307,7 +311,7 @@ class TransactionRegistry:
         cursors = () if known is None else known.cursors
         self._cursors.hold(name, {(cursor.group, cursor.stream) for cursor in cursors})
 
-    def _went_back(self, names: Collection[str]) -> None:
+    def _rolled_back(self, names: Collection[str]) -> None:
         self._latest = None
         for ticket, producer_id, stream in self._joining:
             if ticket.refusal is not None:

@@ -9,7 +9,7 @@ from functools import partial
 
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.partitions.stream import Stream
-from trimq.core.transactions.transaction import LAST_EPOCH, PendingCursor, Transaction
+from trimq.core.transactions.transaction import MAX_PRODUCER_EPOCH, PendingCursor, Transaction
 from trimq.errors import Refusal
 from trimq.formats.kafka_batch.header import read_header
 from trimq.formats.kafka_batch.markers import control_batch
@@ -20,7 +20,7 @@ from trimq.storage.partition_log.producers import NO_OFFSET
 log = logging.getLogger(__name__)
 
 
-class Marking:
+class MarkerWriter:
     """`streams` gives every stream that exists, `find_stream` one of them."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Marking:
         self._passes = passes
         self._now_ms = now_ms
 
-    def mark(self, transaction: Transaction, done: Callable[[bool], None]) -> None:
+    def write_markers(self, transaction: Transaction, done: Callable[[bool], None]) -> None:
         """Mark the end of a prepared transaction everywhere. `done` is called when all of it is durable, or when some
         of it could not be written: to mark it all once more does no harm. It may be called before this returns."""
         tickets = [
@@ -53,7 +53,7 @@ class Marking:
             done(not tickets)
             return
         last = max(tickets, key=lambda ticket: ticket.number)
-        self._passes.afterwards(last, partial(_report, tickets, done))
+        self._passes.on_durable(last, partial(_report, tickets, done))
 
     def abort_stray(self, producer_id: int, id: StreamId) -> Ticket | None:
         """End what a producer has open on a stream, which no transaction will. None: there is nothing."""
@@ -63,7 +63,7 @@ class Marking:
             return None
         # With the next epoch: a producer that sends again what is aborted here, in the same epoch, would be taken to
         # repeat a batch that counts, and it would be missing from its transaction.
-        return self._append(stream, producer_id, min(state.epoch + 1, LAST_EPOCH), is_commit=False)
+        return self._append(stream, producer_id, min(state.epoch + 1, MAX_PRODUCER_EPOCH), is_commit=False)
 
     def find_strays(self, known: Collection[tuple[int, StreamId]]) -> list[tuple[int, StreamId]]:
         """Which producers have something open, on which stream, of which no transaction knows: they vanished in a crash

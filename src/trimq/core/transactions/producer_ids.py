@@ -12,7 +12,7 @@ _KEY = "next producer id"
 _BLOCK = 1_000
 
 
-class NewId(NamedTuple):
+class AllocatedProducerId(NamedTuple):
     """Nobody may hear of the id before the ticket's pass is durable; without a ticket it may be told at once."""
 
     id: int
@@ -27,21 +27,21 @@ class ProducerIds:
         self._floor = floor
         self._ticket: Ticket | None = None
         self._next = self._end = self._reserved()
-        table.on_undone(self._went_back)
+        table.on_undone(self._rolled_back)
 
-    def next(self) -> NewId:
+    def next(self) -> AllocatedProducerId:
         if self._next == self._end:
             self._ticket = self._table.put(_KEY, self._end + _BLOCK)
             self._end += _BLOCK
         id, self._next = self._next, self._next + 1
-        return NewId(id, self._ticket)
+        return AllocatedProducerId(id, self._ticket)
 
     def _reserved(self) -> int:
         """The end of the last block. What may be left of it is given up: another run may have handed it out."""
         reserved = self._table.get(_KEY)
         return max(reserved if isinstance(reserved, int) else 0, self._floor)
 
-    def _went_back(self, keys: Collection[str]) -> None:
+    def _rolled_back(self, keys: Collection[str]) -> None:
         if _KEY in keys:
             # The ids of the refused block were told to nobody.
             self._next = self._end = self._reserved()

@@ -15,10 +15,10 @@ from trimq.errors.transactions import ForeignProducer, ProducerFenced, Transacti
 from trimq.model import StreamId
 
 NONE = -1
-LAST_EPOCH = 32_767
+MAX_PRODUCER_EPOCH = 32_767
 
 
-class State(Enum):
+class TransactionState(Enum):
     EMPTY = "empty"
     ONGOING = "ongoing"
     PREPARE_COMMIT = "prepare commit"
@@ -27,11 +27,14 @@ class State(Enum):
     COMPLETE_ABORT = "complete abort"
 
 
-_PREPARED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
-_COMMITTING = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+_PREPARED = {
+    TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
+}
+_COMMITTING = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
-class Producer(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """Who speaks: of several with the same id only the one with the present epoch is heard."""
 
     id: int
@@ -63,7 +66,7 @@ class Transaction(msgspec.Struct, frozen=True, array_like=True):
     producer_id: int
     epoch: int
     timeout_ms: int
-    state: State
+    state: TransactionState
     changed_ms: int
     started_ms: int = NONE
     streams: frozenset[StreamId] = frozenset()
@@ -74,12 +77,12 @@ class Transaction(msgspec.Struct, frozen=True, array_like=True):
     successor_id: int = NONE
 
     @property
-    def producer(self) -> Producer:
-        return Producer(self.producer_id, self.epoch)
+    def producer(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.epoch)
 
     @property
     def is_ongoing(self) -> bool:
-        return self.state is State.ONGOING
+        return self.state is TransactionState.ONGOING
 
     @property
     def is_prepared(self) -> bool:
@@ -88,7 +91,7 @@ class Transaction(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_complete(self) -> bool:
-        return self.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+        return self.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
     @property
     def is_commit(self) -> bool:
@@ -100,19 +103,21 @@ class Transaction(msgspec.Struct, frozen=True, array_like=True):
         return self.started_ms + self.timeout_ms
 
 
-NewId = Callable[[], int]
+AllocateProducerId = Callable[[], int]
 
 
 def begin(producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
     """A name is used for the first time."""
-    return Transaction(producer_id, 0, timeout_ms, State.EMPTY, now_ms)
+    return Transaction(producer_id, 0, timeout_ms, TransactionState.EMPTY, now_ms)
 
 
-def renew(known: Transaction, claimed: Producer | None, timeout_ms: int, now_ms: int, new_id: NewId) -> Transaction:
+def renew(
+    known: Transaction, claimed: ProducerIdentity | None, timeout_ms: int, now_ms: int, new_id: AllocateProducerId
+) -> Transaction:
     """A producer takes the name over; who had it before is fenced. When an ongoing transaction stands in the way, the
     answer is its prepared abort, and the producer has to ask again. `claimed`: who the producer says that it was."""
     is_repeated = claimed is not None and claimed != known.producer
-    if is_repeated and (claimed not in _former(known) or known.is_ongoing):
+    if is_repeated and (claimed not in _previous_producers(known) or known.is_ongoing):
         raise ProducerFenced(*known.producer)
     if known.is_prepared:
         raise TransactionUnderWay
@@ -126,7 +131,7 @@ def renew(known: Transaction, claimed: Producer | None, timeout_ms: int, now_ms:
     )
     if not is_repeated:
         previous_epoch = NONE if claimed is None else epoch
-        if epoch >= LAST_EPOCH - 1:
+        if epoch >= MAX_PRODUCER_EPOCH - 1:
             previous_id, producer_id, epoch = producer_id, new_id(), 0
         else:
             epoch += 1
@@ -134,7 +139,7 @@ def renew(known: Transaction, claimed: Producer | None, timeout_ms: int, now_ms:
         producer_id,
         epoch,
         timeout_ms,
-        State.EMPTY,
+        TransactionState.EMPTY,
         now_ms,
         previous_id=previous_id,
         previous_epoch=previous_epoch,
@@ -147,7 +152,11 @@ def expire(known: Transaction, now_ms: int) -> Transaction:
 
 
 def add(
-    known: Transaction | None, producer: Producer, streams: Iterable[StreamId], groups: Iterable[str], now_ms: int
+    known: Transaction | None,
+    producer: ProducerIdentity,
+    streams: Iterable[StreamId],
+    groups: Iterable[str],
+    now_ms: int,
 ) -> Transaction:
     """The transaction will write to these streams, or move cursors of these groups. The same as `known`: it did."""
     known = require_producer(known, producer)
@@ -157,10 +166,12 @@ def add(
     if known.is_ongoing and streams == known.streams and groups == known.groups:
         return known
     started_ms = known.started_ms if known.is_ongoing else now_ms
-    return replace(known, state=State.ONGOING, changed_ms=now_ms, started_ms=started_ms, streams=streams, groups=groups)
+    return replace(
+        known, state=TransactionState.ONGOING, changed_ms=now_ms, started_ms=started_ms, streams=streams, groups=groups
+    )
 
 
-def require_stream(known: Transaction | None, producer: Producer, stream: StreamId) -> None:
+def require_stream(known: Transaction | None, producer: ProducerIdentity, stream: StreamId) -> None:
     """Refuse a write to a stream that was not added."""
     known = require_producer(known, producer)
     if not known.is_ongoing or stream not in known.streams:
@@ -168,7 +179,7 @@ def require_stream(known: Transaction | None, producer: Producer, stream: Stream
 
 
 def commit_cursors(
-    known: Transaction | None, producer: Producer, group: str, cursors: Iterable[PendingCursor], now_ms: int
+    known: Transaction | None, producer: ProducerIdentity, group: str, cursors: Iterable[PendingCursor], now_ms: int
 ) -> Transaction:
     """These cursors of a group that was added are to be moved when the transaction commits."""
     known = require_producer(known, producer)
@@ -189,30 +200,35 @@ def drop_cursors(known: Transaction, group: str, stream: StreamId | None, now_ms
 
 
 def end(
-    known: Transaction | None, producer: Producer, is_commit: bool, raises_epoch: bool, now_ms: int, new_id: NewId
+    known: Transaction | None,
+    producer: ProducerIdentity,
+    is_commit: bool,
+    bumps_epoch: bool,
+    now_ms: int,
+    new_id: AllocateProducerId,
 ) -> Transaction:
-    """Decide the outcome. The same as `known`: it is decided and complete already. `raises_epoch`: the producer goes on
+    """Decide the outcome. The same as `known`: it is decided and complete already. `bumps_epoch`: the producer goes on
     with the next epoch, so that nothing of this transaction can slip into the next."""
-    if raises_epoch and known is not None and producer in _former(known) and not known.is_ongoing:
+    if bumps_epoch and known is not None and producer in _previous_producers(known) and not known.is_ongoing:
         return _repeat_end(known, is_commit)
     known = require_producer(known, producer)
     if known.is_prepared:
         return _repeat_end(known, is_commit)
-    if not known.is_ongoing and not raises_epoch:
+    if not known.is_ongoing and not bumps_epoch:
         return _repeat_end(known, is_commit)
     if not known.is_ongoing and is_commit:
         raise WrongTransactionState("there is nothing to commit")
-    state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
-    if not raises_epoch:
+    state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+    if not bumps_epoch:
         return replace(known, state=state, changed_ms=now_ms)
-    epoch = min(known.epoch + 1, LAST_EPOCH)
+    epoch = min(known.epoch + 1, MAX_PRODUCER_EPOCH)
     return replace(
         known,
         state=state,
         changed_ms=now_ms,
         epoch=epoch,
         previous_epoch=known.epoch,
-        successor_id=new_id() if epoch == LAST_EPOCH else NONE,
+        successor_id=new_id() if epoch == MAX_PRODUCER_EPOCH else NONE,
     )
 
 
@@ -232,7 +248,7 @@ def complete(known: Transaction, now_ms: int) -> Transaction:
     return replace(done, producer_id=known.successor_id, epoch=0, previous_id=known.producer_id)
 
 
-def require_producer(known: Transaction | None, producer: Producer) -> Transaction:
+def require_producer(known: Transaction | None, producer: ProducerIdentity) -> Transaction:
     """Refuse a producer that is not, or no longer, the one of the transaction."""
     if known is None or known.producer_id != producer.id:
         raise ForeignProducer(producer.id)
@@ -241,15 +257,17 @@ def require_producer(known: Transaction | None, producer: Producer) -> Transacti
     return known
 
 
-def _former(known: Transaction) -> tuple[Producer, ...]:
+def _previous_producers(known: Transaction) -> tuple[ProducerIdentity, ...]:
     """Who the present producer was before: it may not have heard that it is another one now."""
     if known.previous_epoch == NONE:
         return ()
-    return Producer(known.producer_id, known.previous_epoch), Producer(known.previous_id, known.previous_epoch)
+    return ProducerIdentity(known.producer_id, known.previous_epoch), ProducerIdentity(
+        known.previous_id, known.previous_epoch
+    )
 
 
 def _repeat_end(known: Transaction, is_commit: bool) -> Transaction:
-    if known.state is State.EMPTY or known.is_commit is not is_commit:
+    if known.state is TransactionState.EMPTY or known.is_commit is not is_commit:
         raise WrongTransactionState(f"it is {known.state.value}")
     if known.is_prepared:
         raise TransactionUnderWay
@@ -259,8 +277,8 @@ def _repeat_end(known: Transaction, is_commit: bool) -> Transaction:
 def _abort_with_next_epoch(known: Transaction, previous_epoch: int, now_ms: int) -> Transaction:
     return replace(
         known,
-        state=State.PREPARE_ABORT,
+        state=TransactionState.PREPARE_ABORT,
         changed_ms=now_ms,
-        epoch=min(known.epoch + 1, LAST_EPOCH),
+        epoch=min(known.epoch + 1, MAX_PRODUCER_EPOCH),
         previous_epoch=previous_epoch,
     )

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from trimq.errors import InvalidRecords
-from trimq.formats.amqp_content.field_tables import BadField, Table, Value
+from trimq.formats.amqp_content.field_tables import BadField, FieldTable, Value
 from trimq.formats.amqp_content.property_list import EMPTY, read_headers, write_properties
 from trimq.formats.checksum import crc32c
 from trimq.model import Buffer, Headers, Record
@@ -29,7 +29,7 @@ VERSION = 1
 NEVER = -1
 
 TRANSIENT = 1  # gone after a restart
-RETURNED = 2  # it was delivered before, from another queue
+REDELIVERED = 2  # it was delivered before, from another queue
 SHARED = 4  # a reference stands in place of the body
 FOOTER = 128  # the end of a sealed segment, no content
 
@@ -62,7 +62,7 @@ class Content(NamedTuple):
     published_ms: int
 
 
-class Sealed(NamedTuple):
+class EncodedContent(NamedTuple):
     """A content ready to be appended to any number of logs. `blob`: where its body is, if not in `parts`."""
 
     content: Content
@@ -72,7 +72,7 @@ class Sealed(NamedTuple):
     blob: int = NO_BLOB
 
 
-class Stored(NamedTuple):
+class StoredContent(NamedTuple):
     """A content in its place. `expires_ms` NEVER: it does not."""
 
     offset: int
@@ -85,7 +85,7 @@ class Stored(NamedTuple):
         return self.flags & TRANSIENT != 0
 
 
-class Head(NamedTuple):
+class RecordHead(NamedTuple):
     """What scanning needs to know of a record without its contents. `end` is where the next one begins; `blob` is where
     its body is, if not there."""
 
@@ -98,24 +98,24 @@ class Head(NamedTuple):
     blob: int = NO_BLOB
 
 
-def seal(content: Content) -> Sealed:
+def encode_content(content: Content) -> EncodedContent:
     """Compute once what every queue stores alike."""
     exchange, key, header, body, _ = content
     names = exchange + key + header
     if len(body) < _JOIN_BELOW:
         joined = names + body
-        return _new_tuple(Sealed, (content, (joined,), len(joined), crc32c(joined), NO_BLOB))
-    return Sealed(content, (names, body), len(names) + len(body), crc32c(body, crc32c(names)))
+        return _new_tuple(EncodedContent, (content, (joined,), len(joined), crc32c(joined), NO_BLOB))
+    return EncodedContent(content, (names, body), len(names) + len(body), crc32c(body, crc32c(names)))
 
 
-def seal_reference(content: Content, blob: int) -> Sealed:
-    """As `seal`, for a content whose body is kept in a blob."""
+def encode_reference(content: Content, blob: int) -> EncodedContent:
+    """As `encode_content`, for a content whose body is kept in a blob."""
     exchange, key, header, body, _ = content
     joined = exchange + key + header + _REFERENCE.pack(blob, len(body))
-    return Sealed(content, (joined,), len(joined), crc32c(joined), blob)
+    return EncodedContent(content, (joined,), len(joined), crc32c(joined), blob)
 
 
-def encode_head(sealed: Sealed, offset: int, expires_ms: int, flags: int) -> bytes:
+def encode_head(sealed: EncodedContent, offset: int, expires_ms: int, flags: int) -> bytes:
     """What stands before the parts of `sealed` in one log."""
     content, _, size, crc, _ = sealed
     rest = _REST.pack(
@@ -148,12 +148,12 @@ def encode_all(contents: Sequence[Content], offset: int, expires_ms: int, flags:
     return records
 
 
-def encode(sealed: Sealed, offset: int, expires_ms: int = NEVER, flags: int = 0) -> bytes:
+def encode(sealed: EncodedContent, offset: int, expires_ms: int = NEVER, flags: int = 0) -> bytes:
     """The whole record."""
     return b"".join((encode_head(sealed, offset, expires_ms, flags), *sealed.parts))
 
 
-def read_head(data: Buffer, position: int) -> Head | None:
+def read_head(data: Buffer, position: int) -> RecordHead | None:
     """The head of the record at `position`. None: there is no whole record. The checksum is not looked at."""
     start = position + _PREFIX.size
     if position + HEAD_BYTES > len(data):
@@ -168,8 +168,8 @@ def read_head(data: Buffer, position: int) -> Head | None:
         return None
     if flags & _NO_BODY == SHARED and body_bytes == REFERENCE_BYTES:
         blob, body_bytes = _REFERENCE.unpack_from(data, end - REFERENCE_BYTES)
-        return Head(offset, flags, expires_ms, published_ms, body_bytes, end, blob)
-    return Head(offset, flags, expires_ms, published_ms, body_bytes, end)
+        return RecordHead(offset, flags, expires_ms, published_ms, body_bytes, end, blob)
+    return RecordHead(offset, flags, expires_ms, published_ms, body_bytes, end)
 
 
 def record_bytes(data: Buffer, position: int) -> int:
@@ -179,7 +179,7 @@ def record_bytes(data: Buffer, position: int) -> int:
     return _PREFIX.size + int(_PREFIX.unpack_from(data, position)[1])
 
 
-def is_whole(data: Buffer, position: int, head: Head) -> bool:
+def is_whole(data: Buffer, position: int, head: RecordHead) -> bool:
     """Whether the checksum of the record at `position`, whose head this is, holds."""
     view = memoryview(data)
     contents = position + HEAD_BYTES
@@ -188,16 +188,16 @@ def is_whole(data: Buffer, position: int, head: Head) -> bool:
     return crc32c(view[position + _PREFIX.size : contents], crc) == expected
 
 
-def check(data: Buffer, position: int) -> Head | None:
+def check_record(data: Buffer, position: int) -> RecordHead | None:
     """The head of the record at `position`. None: there is no whole one, or its bytes are damaged."""
     head = read_head(data, position)
     return head if head is not None and is_whole(data, position, head) else None
 
 
-def read_stored(data: Buffer, position: int) -> tuple[Stored, int] | None:
+def read_stored(data: Buffer, position: int) -> tuple[StoredContent, int] | None:
     """The content at `position`, and where the next one begins. None: there is no whole one. Copies what it needs. The
     body of one that is SHARED is its reference."""
-    head = check(data, position)
+    head = check_record(data, position)
     if head is None:
         return None
     _, _, exchange, key, header, _, published_ms, _ = _REST.unpack_from(data, position + _PREFIX.size)
@@ -211,17 +211,17 @@ def read_stored(data: Buffer, position: int) -> tuple[Stored, int] | None:
         bytes(data[names_end : head.end]),
         published_ms,
     )
-    return Stored(head.offset, head.flags, head.expires_ms, content), head.end
+    return StoredContent(head.offset, head.flags, head.expires_ms, content), head.end
 
 
-def iterate(data: Buffer, position: int = 0) -> Iterator[tuple[int, Head]]:
+def iterate_heads(data: Buffer, position: int = 0) -> Iterator[tuple[int, RecordHead]]:
     """Positions and heads of the whole records from `position` on; ends at the first bytes that are none."""
-    while (head := check(data, position)) is not None:
+    while (head := check_record(data, position)) is not None:
         yield position, head
         position = head.end
 
 
-def blob_of(stored: Stored) -> int:
+def blob_of(stored: StoredContent) -> int:
     """Where the body of a content is that was read as SHARED. InvalidRecords: there is no reference."""
     if len(stored.content.body) != REFERENCE_BYTES:
         raise InvalidRecords("a reference to a shared body is damaged")
@@ -252,7 +252,7 @@ class Footer(NamedTuple):
 
 def encode_footer(footer: Footer) -> bytes:
     contents = Content(b"", b"", b"", _FOOTER.pack(*footer), NEVER)
-    return encode(seal(contents), footer.last + 1, NEVER, FOOTER)
+    return encode(encode_content(contents), footer.last + 1, NEVER, FOOTER)
 
 
 def read_footer(data: Buffer) -> Footer | None:
@@ -267,7 +267,7 @@ def read_footer(data: Buffer) -> Footer | None:
 def encode_references(references: Iterable[tuple[int, int]], offset: int) -> bytes:
     """Pairs of a message, by its number in the segment, and its blob."""
     body = b"".join(_ENTRY.pack(message, blob) for message, blob in references)
-    return encode(seal(Content(b"", b"", b"", body, NEVER)), offset, NEVER, FOOTER | SHARED)
+    return encode(encode_content(Content(b"", b"", b"", body, NEVER)), offset, NEVER, FOOTER | SHARED)
 
 
 def references_bytes(shared: int) -> int:
@@ -307,7 +307,7 @@ def from_record(record: Record) -> Content:
     header = record.extras.get(_HEADER)
     exchange, key = record.extras.get(_EXCHANGE, b""), record.extras.get(_KEY, b"")
     if header is None:
-        table: Table = dict(record.headers)
+        table: FieldTable = dict(record.headers)
         try:
             header = write_properties(headers=table) if table else EMPTY
         except BadField as error:

@@ -59,7 +59,7 @@ class Octets(bytes):
     """A long string, type `S`, that is not UTF-8. Plain bytes are a byte array, type `x`."""
 
 
-class Unread(bytes):
+class RawValue(bytes):
     """A value as it stands, its type before it: one that lies too deep to be read, and is written as it came."""
 
 
@@ -72,7 +72,7 @@ class Decimal:
 
 
 Value: TypeAlias = bool | int | float | str | bytes | Decimal | Sequence["Value"] | Mapping[str, "Value"] | None
-Table = dict[str, Value]
+FieldTable = dict[str, Value]
 
 _NUMBERS: dict[int, tuple[Struct, type[int] | type[float]]] = {
     ord("b"): (Struct(">b"), Byte),
@@ -97,17 +97,17 @@ _TRUE, _FALSE = b"t\x01", b"t\x00"
 # -- reading
 
 
-def read_table(data: Buffer, position: int, end: int, depth: int = 0) -> tuple[Table, int]:
+def read_table(data: Buffer, position: int, end: int, depth: int = 0) -> tuple[FieldTable, int]:
     """The table whose 32-bit length is at `position`, and the position after it."""
     start, finish = _read_extent(data, position, end)
     return read_entries(data, start, finish, depth), finish
 
 
-def read_entries(data: Buffer, position: int, end: int, depth: int = 0) -> Table:
+def read_entries(data: Buffer, position: int, end: int, depth: int = 0) -> FieldTable:
     """The entries of a table, which fill the bytes up to `end`."""
     if depth > MAX_DEPTH:
         raise BadField(f"tables lie in each other more than {MAX_DEPTH} deep")
-    table: Table = {}
+    table: FieldTable = {}
     while position < end:
         start = position + 1
         position = start + data[position]
@@ -148,10 +148,10 @@ def read_value(data: Buffer, position: int, end: int, depth: int = 0) -> tuple[V
     raise BadField(f"there is no field type {type:#04x}")
 
 
-def read_shallow(data: Buffer, position: int, end: int) -> Table:
+def read_entries_leniently(data: Buffer, position: int, end: int) -> FieldTable:
     """As `read_entries`, of whatever a producer may send: a value that cannot be read is Unread, and a name that is not
     UTF-8 holds its bytes as surrogates. BadField: nobody could tell where a value ends."""
-    table: Table = {}
+    table: FieldTable = {}
     while position < end:
         start = position + 1
         position = _require(start, data[position], end)
@@ -160,7 +160,7 @@ def read_shallow(data: Buffer, position: int, end: int) -> Table:
         try:
             table[name] = read_value(data, position, end)[0]
         except BadField:
-            table[name] = Unread(data[position:finish])
+            table[name] = RawValue(data[position:finish])
         position = finish
     return table
 
@@ -236,7 +236,7 @@ def write_value(value: Value) -> bytes:
     if isinstance(value, Octets):
         return _write_octets(b"S", value)
     if isinstance(value, bytes):
-        return bytes(value) if isinstance(value, Unread) else _write_octets(b"x", value)
+        return bytes(value) if isinstance(value, RawValue) else _write_octets(b"x", value)
     if isinstance(value, Mapping):
         return b"F" + write_table(value)
     if isinstance(value, Sequence):

@@ -7,10 +7,10 @@ from struct import Struct
 
 from trimq.formats.amqp_content.field_tables import (
     BadField,
-    Table,
+    FieldTable,
     Value,
     read_entries,
-    read_shallow,
+    read_entries_leniently,
     read_table,
     write_table,
 )
@@ -56,7 +56,7 @@ def flags_of(header: Buffer) -> int:
     return flags
 
 
-def check(header: Buffer) -> None:
+def check_properties(header: Buffer) -> None:
     """BadField: the list is not what its flags say. Tables are not looked into."""
     if len(header) < 2:
         raise BadField("there are no property flags")
@@ -80,7 +80,7 @@ def read_properties(header: Buffer) -> dict[str, Value]:
     return {name: _read(header, *extent, PROPERTIES[name]) for name, extent in _extents(header)[0].items()}
 
 
-def read_headers(header: Buffer) -> Table:
+def read_headers(header: Buffer) -> FieldTable:
     """The table of the application's own headers; empty if there is none."""
     flag = FLAGS["headers"]
     if not flags_of(header) & flag:
@@ -89,13 +89,13 @@ def read_headers(header: Buffer) -> Table:
     return read_entries(header, start + 4, end)
 
 
-def read_any_headers(header: Buffer) -> Table:
-    """As `read_headers`, where what cannot be read has to be kept all the same: see `read_shallow`."""
+def read_headers_leniently(header: Buffer) -> FieldTable:
+    """As `read_headers`, where what cannot be read has to be kept all the same: see `read_entries_leniently`."""
     flag = FLAGS["headers"]
     if not flags_of(header) & flag:
         return {}
     start, end = _extents(header, until=flag)[0]["headers"]
-    return read_shallow(header, start + 4, end)
+    return read_entries_leniently(header, start + 4, end)
 
 
 def is_persistent(header: Buffer) -> bool:

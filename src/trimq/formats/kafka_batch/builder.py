@@ -16,10 +16,10 @@ from trimq.formats.kafka_batch.header import (
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    build_batch,
     read_header,
-    seal,
 )
-from trimq.formats.kafka_batch.records import MAX_EXPANDED_BYTES, BatchRecord, expand, iterate
+from trimq.formats.kafka_batch.records import MAX_EXPANDED_BYTES, BatchRecord, expand, iterate_records
 from trimq.formats.varints import encode_varint
 from trimq.model import Buffer, Record
 
@@ -103,7 +103,7 @@ def from_records(
         base_sequence=base_sequence,
         record_count=len(records),
     )
-    return seal(header, compress(codec, b"".join(encoded)))
+    return build_batch(header, compress(codec, b"".join(encoded)))
 
 
 def recompress(
@@ -115,7 +115,9 @@ def recompress(
 ) -> bytearray:
     """The same batch with its records under another codec."""
     header, data = expand(buffer, position, max_expanded_bytes)
-    return seal(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), compress(codec, data, level))
+    return build_batch(
+        header._replace(attributes=header.attributes & ~CODEC_BITS | codec), compress(codec, data, level)
+    )
 
 
 def retain(
@@ -134,7 +136,7 @@ def retain(
     header = read_header(buffer, position)
     total = 0
     kept: list[BatchRecord] = []
-    for record in iterate(buffer, position, max_expanded_bytes):
+    for record in iterate_records(buffer, position, max_expanded_bytes):
         total += 1
         if keep(record):
             kept.append(record)
@@ -166,7 +168,7 @@ def _thin_out(header: BatchHeader, kept: list[BatchRecord], horizon_ms: int | No
         max_timestamp_ms=max(NO_TIMESTAMP, *(record.timestamp_ms for record in kept)),  # with append time, that
         record_count=len(kept),
     )
-    return seal(header, compress(header.codec, payload))
+    return build_batch(header, compress(header.codec, payload))
 
 
 def _wrap(delta: int) -> int:

@@ -294,14 +294,14 @@ def walk_plain(view: memoryview, position: int, next_offset: int, end_offset: in
         position, next_offset = after, last_offset + 1
 
 
-def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
+def stamp_batch(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
     """Give the batch its place in the log, in the buffer itself. The CRC does not cover these fields."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + 12, leader_epoch)
 
 
 def stamped_prefix(buffer: Buffer, base_offset: int, leader_epoch: int, position: int = 0) -> bytes:
-    """The first 16 bytes as `stamp` would leave them, for a buffer that must not be written."""
+    """The first 16 bytes as `stamp_batch` would leave them, for a buffer that must not be written."""
     return PREFIX.pack(base_offset, *_LENGTH.unpack_from(buffer, position + 8), leader_epoch)
 
 
@@ -346,7 +346,7 @@ def _stamp_time(buffer: bytearray | memoryview, log_append_time: bool, max_times
     )
 
 
-def seal(header: BatchHeader, payload: Buffer) -> bytearray:
+def build_batch(header: BatchHeader, payload: Buffer) -> bytearray:
     """A batch of these fields and this payload; length, magic and CRC are filled in."""
     header = header._replace(length=_MIN_LENGTH + len(payload), magic=MAGIC)
     batch = _pack_with_crc(header, payload)
@@ -364,4 +364,6 @@ def _pack_with_crc(header: BatchHeader, payload: Buffer) -> bytearray:
 def empty_batch(header: BatchHeader) -> bytes:
     """What is left of a batch without records, so that its producer's last sequence stays known after compaction."""
     attributes = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
-    return bytes(seal(header._replace(attributes=attributes, base_timestamp_ms=NO_TIMESTAMP, record_count=0), b""))
+    return bytes(
+        build_batch(header._replace(attributes=attributes, base_timestamp_ms=NO_TIMESTAMP, record_count=0), b"")
+    )

@@ -12,7 +12,7 @@ from trimq.formats.kafka_batch.header import (
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    seal,
+    build_batch,
 )
 from trimq.formats.kafka_batch.records import BadRecord, BatchRecord
 
@@ -53,7 +53,7 @@ def control_batch(
         base_sequence=NO_SEQUENCE,
         record_count=1,
     )
-    return bytes(seal(header, encode_record(0, 0, key, _VALUE.pack(0, coordinator_epoch))))
+    return bytes(build_batch(header, encode_record(0, 0, key, _VALUE.pack(0, coordinator_epoch))))
 
 
 def read_control(record: BatchRecord) -> Marker | None:

@@ -16,7 +16,7 @@ from trimq.formats.kafka_batch.header import (
     TruncatedBatch,
     read_header,
 )
-from trimq.formats.kafka_batch.survey import ANY_NUMBER, TooManyHeaders, survey_records
+from trimq.formats.kafka_batch.survey import ANY_NUMBER, TooManyHeaders, scan_records
 from trimq.formats.varints import BadVarint, finish_varint, finish_varlong, read_varint
 from trimq.model import Buffer, Record
 
@@ -60,7 +60,7 @@ class RecordsSummary(NamedTuple):
     offset_of_max_timestamp: int
     """The first record with that time; relative to the header's base offset like every offset. -1 when none."""
     first_null_key_index: int | None
-    first_untimely_index: int | None
+    first_outside_window_index: int | None
     """The first record outside of the window of times; one without a time is always inside."""
     offsets_in_order: bool
     """Each offset delta is the record's index. Kafka takes others too when the batch is not compressed."""
@@ -91,7 +91,9 @@ def _expand(header: BatchHeader, payload: memoryview, max_expanded_bytes: int) -
         raise BadPayload(str(error)) from error
 
 
-def iterate(buffer: Buffer, position: int = 0, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[BatchRecord]:
+def iterate_records(
+    buffer: Buffer, position: int = 0, max_expanded_bytes: int = MAX_EXPANDED_BYTES
+) -> Iterator[BatchRecord]:
     """The records, in order. A malformed one raises when it is reached; extra or missing bytes are errors."""
     return _iterate(*expand(buffer, position, max_expanded_bytes))
 
@@ -199,7 +201,7 @@ def validate_checked(
 def _sum_up(header: BatchHeader, data: bytes, window_ms: tuple[int, int], max_records: int) -> RecordsSummary:
     try:
         most_headers = max_records - header.record_count
-        end, earliest, latest, latest_at, null_key, in_order = survey_records(data, header.record_count, most_headers)
+        end, earliest, latest, latest_at, null_key, in_order = scan_records(data, header.record_count, most_headers)
     except TooManyHeaders:
         raise BatchTooLarge(f"a batch of more than {max_records} records and headers") from None
     except (IndexError, BadVarint) as error:
@@ -238,7 +240,7 @@ def find_timestamp(
     """Offset and time of the first record, not before `from_offset`, whose time is `timestamp_ms` or later."""
     if read_header(buffer, position).max_timestamp_ms < timestamp_ms:
         return None
-    for record in iterate(buffer, position, max_expanded_bytes):
+    for record in iterate_records(buffer, position, max_expanded_bytes):
         if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
             return record.offset, record.timestamp_ms
     return None
@@ -250,7 +252,7 @@ def find_max_timestamp(
     """Offset and time of the latest record, the first of several. None when no record has a time."""
     found = None
     latest_ms = NO_TIMESTAMP
-    for record in iterate(buffer, position, max_expanded_bytes):
+    for record in iterate_records(buffer, position, max_expanded_bytes):
         if record.timestamp_ms > latest_ms:
             latest_ms = record.timestamp_ms
             found = record.offset, latest_ms
@@ -269,5 +271,5 @@ def to_records(buffer: Buffer, position: int = 0, max_expanded_bytes: int = MAX_
             timestamp_ms=record.timestamp_ms,
             offset=record.offset,
         )
-        for record in iterate(buffer, position, max_expanded_bytes)
+        for record in iterate_records(buffer, position, max_expanded_bytes)
     ]

@@ -28,7 +28,7 @@ class TooManyHeaders(ValueError):
     """More than may be walked: everybody else waits meanwhile."""
 
 
-class Survey(NamedTuple):
+class RecordsScan(NamedTuple):
     end: int
     """Where the last record ends."""
     earliest_delta_ms: int
@@ -39,7 +39,7 @@ class Survey(NamedTuple):
     offsets_in_order: bool
 
 
-class _Run(NamedTuple):
+class _UniformRecords(NamedTuple):
     """Records that are alike. Their offset deltas are their indexes."""
 
     length: int
@@ -48,12 +48,12 @@ class _Run(NamedTuple):
     latest_index: int
 
 
-_NO_RUN = _Run(0, 1 << 63, -(1 << 63), 0)
+_NO_RUN = _UniformRecords(0, 1 << 63, -(1 << 63), 0)
 
 
 # The position only grows and must end exactly where each record does, so that one comparison covers all lengths inside
 # of it, and no length can lead outside of the data unnoticed.
-def survey_records(data: bytes, count: int, most_headers: int = ANY_NUMBER) -> Survey:
+def scan_records(data: bytes, count: int, most_headers: int = ANY_NUMBER) -> RecordsScan:
     """Walk `count` records. BadVarint, IndexError: one is malformed; bytes after the last are the caller's."""
     index = position = latest_at = last_size = next_try = 0
     earliest, latest = 1 << 63, -(1 << 63) - 1
@@ -94,14 +94,14 @@ def survey_records(data: bytes, count: int, most_headers: int = ANY_NUMBER) -> S
         if end - start != last_size:
             last_size = end - start
         elif index >= next_try:
-            run = _find_run(data, start, position, index, count)
+            run = _find_uniform(data, start, position, index, count)
             index += run.length
             position += run.length * last_size
             if run.latest_delta_ms > latest:
                 latest, latest_at = run.latest_delta_ms, run.latest_index
             earliest = min(earliest, run.earliest_delta_ms)
             next_try = index + (0 if run.length >= _WORTHWHILE_RUN else _RECORDS_UNTIL_NEXT_TRY)
-    return Survey(position, earliest, latest, latest_at, null_key, in_order)
+    return RecordsScan(position, earliest, latest, latest_at, null_key, in_order)
 
 
 def _skip_content(data: bytes, position: int) -> int:
@@ -137,7 +137,7 @@ def _skip_headers(data: bytes, position: int, most: int) -> tuple[int, int]:
     return position, most - count
 
 
-def _find_run(data: bytes, pattern_at: int, position: int, index: int, count: int) -> _Run:
+def _find_uniform(data: bytes, pattern_at: int, position: int, index: int, count: int) -> _UniformRecords:
     """The records from `position` (number `index`) on that are framed like the sound one just before, at `pattern_at`.
 
     Producers send runs of equal size. Bytes at the same place in each record are compared all at once, as columns:
@@ -166,10 +166,12 @@ def _find_run(data: bytes, pattern_at: int, position: int, index: int, count: in
         return _NO_RUN
     if not times:
         delta = read_varlong(data, time_at)[0]
-        return _Run(length, delta, delta, index)
+        return _UniformRecords(length, delta, delta, index)
     times = times[:length]
     latest = max(times)
-    return _Run(length, min(times) + _LEAST_SHORT_DELTA, latest + _LEAST_SHORT_DELTA, index + times.index(latest))
+    return _UniformRecords(
+        length, min(times) + _LEAST_SHORT_DELTA, latest + _LEAST_SHORT_DELTA, index + times.index(latest)
+    )
 
 
 def _frame(data: bytes, start: int) -> tuple[int, int, list[int]]:

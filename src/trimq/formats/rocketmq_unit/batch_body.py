@@ -15,13 +15,13 @@ _LENGTH = Struct(">h")
 _LEAST_BYTES = _HEAD.size + _LENGTH.size
 
 
-class Batched(NamedTuple):
+class BatchEntry(NamedTuple):
     flag: int
     body: Buffer
     properties: bytes
 
 
-def read_batch(data: Buffer) -> Iterator[Batched]:
+def read_batch(data: Buffer) -> Iterator[BatchEntry]:
     """The messages of a batch body. BadUnit: it is not made of whole messages."""
     at = 0
     while at < len(data):
@@ -38,11 +38,11 @@ def read_batch(data: Buffer) -> Iterator[Batched]:
         (properties_length,) = _LENGTH.unpack_from(data, properties_at - _LENGTH.size)
         if properties_length < 0 or properties_at + properties_length != end:
             raise BadUnit(f"properties of {properties_length} bytes in a message of {size}")
-        yield Batched(flag, data[body_at : body_at + body_length], bytes(data[properties_at:end]))
+        yield BatchEntry(flag, data[body_at : body_at + body_length], bytes(data[properties_at:end]))
         at = end
 
 
-def write_batch(messages: Iterable[Batched]) -> bytes:
+def write_batch(messages: Iterable[BatchEntry]) -> bytes:
     parts: list[Buffer] = []
     for flag, body, properties in messages:
         size = _LEAST_BYTES + len(body) + len(properties)

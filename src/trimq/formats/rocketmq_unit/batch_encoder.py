@@ -14,7 +14,7 @@ from trimq.model import Buffer
 _LENGTH = Struct(">h")
 
 
-class Lane(NamedTuple):
+class QueueTarget(NamedTuple):
     """What all messages of one queue share. `take` gives the next offset of the queue to whoever stands at a position,
     with a size and the code of its tags; `magic` and `topic_field` are what the topic asks for in a unit; `topic_hash`
     is what the hashes of its keys go on from."""
@@ -26,12 +26,12 @@ class Lane(NamedTuple):
     topic_hash: int
 
 
-Message = tuple[Lane, Buffer, bytes, int, int, int, int, int, int, bytes]
+BatchMessage = tuple[QueueTarget, Buffer, bytes, int, int, int, int, int, int, bytes]
 """A message without a place: its lane, body, properties, flag, system flag without any bit for hosts, when it was born,
 how often it was consumed again, the code of its tags, the checksum of its body, and the host it was born at. A plain
 tuple, since one is made for nearly every message."""
 
-Place = tuple[int, int]
+UnitPosition = tuple[int, int]
 """Offset in its queue, and position in the log."""
 
 
@@ -39,15 +39,15 @@ def checksum(body: Buffer) -> int:
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
-def encode_run(
-    run: Iterable[Message], position: int, room: int, store_ms: int, store_host: bytes
-) -> tuple[bytes, list[Place]]:
+def encode_batch(
+    run: Iterable[BatchMessage], position: int, room: int, store_ms: int, store_host: bytes
+) -> tuple[bytes, list[UnitPosition]]:
     """The units of the first of them, as many as there is room for, one behind the other, and where each is. All hosts
     are of IPv4, and all properties are short enough."""
     pack, pack_length = SHORT_HEAD.pack, _LENGTH.pack
     head_bytes, end = SHORT_HEAD.size + 2, position + room
     parts: list[Buffer] = []
-    places: list[Place] = []
+    places: list[UnitPosition] = []
     for lane, body, properties, flag, sys_flag, born_ms, times, code, crc, born_host in run:
         take, queue_id, magic, field, _ = lane
         body_bytes, properties_bytes = len(body), len(properties)

@@ -17,20 +17,20 @@ from trimq.formats.rocketmq_unit.unit import (
 
 WAIT = "WAIT"
 
-OF_THE_BROKER = ("TRACE_ON", "MSG_REGION", "CLUSTER")
+BROKER_PROPERTIES = ("TRACE_ON", "MSG_REGION", "CLUSTER")
 """What every message is told by the broker that takes it, and nobody needs."""
 
 
 _UNUSUAL = BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_BITS
 
 
-Original = tuple[int, int, int, int, bytes, int, int, memoryview, bytes]
+CopySource = tuple[int, int, int, int, bytes, int, int, memoryview, bytes]
 """What a copy keeps of a stored unit: its body's checksum, flag, system flag, when and at which host it was born, when
 it was stored, how often it was consumed again, its body and its properties. A plain tuple, since one is made for nearly
 every message that was delayed."""
 
 
-def read_original(data: memoryview) -> Original | None:
+def read_copy_source(data: memoryview) -> CopySource | None:
     """Of the one unit that this is. None: it is unlike most, or its lengths do not fit."""
     if len(data) < SHORT_HEAD.size + 3:
         return None
@@ -49,7 +49,7 @@ def read_original(data: memoryview) -> Original | None:
     return crc, flag, sys_flag, born_ms, born_host, store_ms, times, body, properties
 
 
-def copied_properties(properties: Mapping[str, str], optional: tuple[str, ...] = OF_THE_BROKER) -> bytes:
+def copied_properties(properties: Mapping[str, str], optional: tuple[str, ...] = BROKER_PROPERTIES) -> bytes:
     """As `write_properties`, of what was stored before: also where a value holds what must not be sent. While it is too
     long, one of `optional` after the other is left out. It may be too long even so, which whoever stores it will say.
     """

@@ -14,11 +14,11 @@ from trimq.formats.rocketmq_unit.retries import (
     ORIGIN_ID,
     RETRY_PREFIX,
     RETRY_TOPIC,
-    returned_topic,
+    pop_retry_topic,
 )
-from trimq.formats.rocketmq_unit.schedule import DELAY, read_time
+from trimq.formats.rocketmq_unit.schedule import DELAY, parse_time_ms
 from trimq.formats.rocketmq_unit.ttl import drop_expiry
-from trimq.formats.rocketmq_unit.unit import TRANSACTION_BITS, Draft, Unit
+from trimq.formats.rocketmq_unit.unit import TRANSACTION_BITS, Unit, UnitDraft
 
 CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
@@ -33,51 +33,51 @@ HALF_FIRST = "TRIMQ_HALF_FIRST"
 _UNKNOWN = -1
 
 
-class Letter(NamedTuple):
-    """What a letter tells. `origin_position`: where the message stood in the log, -1 if it does not say. `again`: the
-    topic and queue that it goes to when it is sent again."""
+class DeadLetter(NamedTuple):
+    """What a letter tells. `origin_position`: where the message stood in the log, -1 if it does not say. `resend_to`:
+    the topic and queue that it goes to when it is sent again."""
 
     topic: str
     queue_id: int
     group: str
     attempts: int
     origin_position: int
-    again: tuple[str, int]
+    resend_to: tuple[str, int]
     is_half: bool
 
 
-def is_letter_topic(name: str) -> bool:
+def is_dead_letter_topic(name: str) -> bool:
     return name.startswith(DLQ_PREFIX) or name == CHECK_MAX_TOPIC
 
 
-def read_letter(letter: Draft | Unit) -> Letter:
+def read_dead_letter(letter: UnitDraft | Unit) -> DeadLetter:
     properties = read_properties(letter.properties)
     place = letter.topic.decode("utf-8", "replace")
     if place == CHECK_MAX_TOPIC:
-        topic, queue_id = properties.get(REAL_TOPIC, ""), max(read_time(properties.get(REAL_QUEUE)), 0)
-        checks, group = read_time(properties.get(CHECKED_TIMES)), properties.get(PRODUCER_GROUP, "")
-        return Letter(topic, queue_id, group, checks, _UNKNOWN, (topic, queue_id), is_half=True)
+        topic, queue_id = properties.get(REAL_TOPIC, ""), max(parse_time_ms(properties.get(REAL_QUEUE)), 0)
+        checks, group = parse_time_ms(properties.get(CHECKED_TIMES)), properties.get(PRODUCER_GROUP, "")
+        return DeadLetter(topic, queue_id, group, checks, _UNKNOWN, (topic, queue_id), is_half=True)
     group = place.removeprefix(DLQ_PREFIX)
     topic = properties.get(RETRY_TOPIC, "")
-    again = returned_topic(group, topic) if FIRST_POPPED_MS in properties else f"{RETRY_PREFIX}{group}"
+    resend_to = pop_retry_topic(group, topic) if FIRST_POPPED_MS in properties else f"{RETRY_PREFIX}{group}"
     position = _position(properties.get(ORIGIN_ID, ""))
-    return Letter(topic, 0, group, letter.reconsume_times, position, (again, 0), is_half=False)
+    return DeadLetter(topic, 0, group, letter.reconsume_times, position, (resend_to, 0), is_half=False)
 
 
-def was_given_up(unit: Unit) -> bool:
+def was_dead_lettered_by_broker(unit: Unit) -> bool:
     """Whether a broker has put it there, and not a client that sends to such a topic."""
     return unit.topic == CHECK_MAX_TOPIC.encode() or find_property(unit.properties, DELAY) is not None
 
 
-def again_draft(unit: Unit | Draft, again: tuple[str, int]) -> Draft:
+def resend_draft(unit: Unit | UnitDraft, resend_to: tuple[str, int]) -> UnitDraft:
     """The message of a letter, as it is sent again: with all its tries before it."""
     properties = read_properties(unit.properties)
     for name in (DELAY, REAL_TOPIC, REAL_QUEUE, TRANSACTIONAL, CHECKED_TIMES, HALF_FIRST):
         properties.pop(name, None)
     drop_expiry(properties)  # whoever sends it again wants it to be read
-    topic, queue_id = again
+    topic, queue_id = resend_to
     sys_flag = unit.sys_flag & ~TRANSACTION_BITS
-    return Draft(
+    return UnitDraft(
         topic.encode(),
         queue_id,
         unit.body,

@@ -17,7 +17,7 @@ class BadMessageId(ValueError):
     """It is not made of an address and a position."""
 
 
-class MessagePlace(NamedTuple):
+class OffsetMessageId(NamedTuple):
     """What an offset message id says: where the broker that has it listens, and where it stands in its commit log."""
 
     host: str
@@ -51,7 +51,7 @@ def _upper_hex(host: bytes) -> str:
     return host.hex().upper()
 
 
-def read_message_id(id: str) -> MessagePlace:
+def read_message_id(id: str) -> OffsetMessageId:
     if len(id) not in _ID_LENGTHS:
         raise BadMessageId(f"an id of {len(id)} characters")
     try:
@@ -61,7 +61,7 @@ def read_message_id(id: str) -> MessagePlace:
     if len(packed) * 2 != len(id):
         raise BadMessageId("an id has no blanks")
     host, port = unpack_host(packed[:-8])
-    return MessagePlace(host, port, _POSITION.unpack_from(packed, len(packed) - 8)[0])
+    return OffsetMessageId(host, port, _POSITION.unpack_from(packed, len(packed) - 8)[0])
 
 
 _UNIQUE = Struct(">hiih")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trimq.formats.rocketmq_unit.properties import KEYS, read_properties, write_properties
-from trimq.formats.rocketmq_unit.unit import Draft, Unit
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft
 from trimq.model import Record
 
 # What only this format has a field for.
@@ -34,13 +34,13 @@ def to_record(unit: Unit) -> Record:
     )
 
 
-def from_record(record: Record, topic: bytes, queue_id: int, born_host: bytes) -> Draft:
+def from_record(record: Record, topic: bytes, queue_id: int, born_host: bytes) -> UnitDraft:
     """`born_host`: of a record that does not know its own. ValueError: a header cannot be a property."""
     properties = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
     if record.key:
         properties[KEYS] = record.key.decode("utf-8", "replace")
     known_host = record.extras.get(_BORN_HOST)
-    return Draft(
+    return UnitDraft(
         topic=topic,
         queue_id=queue_id,
         body=record.body or b"",

@@ -3,12 +3,12 @@ kept in and of the properties that they carry. Knows no lease."""
 
 from __future__ import annotations
 
-from trimq.formats.rocketmq_unit.copies import OF_THE_BROKER, WAIT, copied_properties
+from trimq.formats.rocketmq_unit.copies import BROKER_PROPERTIES, WAIT, copied_properties
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.formats.rocketmq_unit.schedule import DELAY
 from trimq.formats.rocketmq_unit.ttl import EXPIRES_MS, keep_expiry
-from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, Draft, Unit
+from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, Unit, UnitDraft
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -22,11 +22,11 @@ RECEIPT = "POP_CK"
 _ROOM_FOR_RECEIPT = 192
 
 # What is left out where it does not fit, the first first.
-OPTIONAL_IN_RETURNED = (*OF_THE_BROKER, WAIT, ORIGIN_GROUP, FIRST_POPPED_MS, EXPIRES_MS)
-OPTIONAL_IN_DEAD = (*OF_THE_BROKER, WAIT, ORIGIN_ID, RETRY_TOPIC, DELAY)
+OPTIONAL_IN_RETRY = (*BROKER_PROPERTIES, WAIT, ORIGIN_GROUP, FIRST_POPPED_MS, EXPIRES_MS)
+OPTIONAL_IN_DEAD_LETTER = (*BROKER_PROPERTIES, WAIT, ORIGIN_ID, RETRY_TOPIC, DELAY)
 
 
-def returned_topic(group: str, topic: str) -> str:
+def pop_retry_topic(group: str, topic: str) -> str:
     """Where messages of a topic wait for a group once they came back to it."""
     return f"{RETRY_PREFIX}{group}_{topic}"
 
@@ -35,33 +35,33 @@ def dead_letter_topic(group: str) -> str:
     return f"{DLQ_PREFIX}{group}"
 
 
-def can_come_back(unit: Unit) -> bool:
+def can_be_retried(unit: Unit) -> bool:
     """Whether there is room for the receipt with which it would be given out again."""
     return len(unit.properties) + _ROOM_FOR_RECEIPT <= LONGEST_PROPERTIES
 
 
-def returned_draft(unit: Unit, topic: bytes, group: str, popped_ms: int) -> Draft:
+def retry_draft(unit: Unit, topic: bytes, group: str, popped_ms: int) -> UnitDraft:
     """The same message with one try more, for the topic of those that came back."""
     properties = read_properties(unit.properties)
     properties.pop(RECEIPT, None)
     keep_expiry(properties, unit.store_ms)
     properties.setdefault(FIRST_POPPED_MS, str(popped_ms))
     properties.setdefault(ORIGIN_GROUP, group)
-    return _again(unit, topic, copied_properties(properties, OPTIONAL_IN_RETURNED))
+    return _retried_draft(unit, topic, copied_properties(properties, OPTIONAL_IN_RETRY))
 
 
-def dead_draft(unit: Unit, topic: bytes, asked_for: str) -> Draft:
+def dead_letter_draft(unit: Unit, topic: bytes, asked_for: str) -> UnitDraft:
     """The same message at the end of its road; `asked_for` is the topic that the group reads."""
     properties = read_properties(unit.properties)
     properties.setdefault(RETRY_TOPIC, asked_for)
     properties.setdefault(ORIGIN_ID, offset_message_id(unit.store_host, unit.position))
     properties[WAIT] = "false"
     properties[DELAY] = "0"
-    return _again(unit, topic, copied_properties(properties, OPTIONAL_IN_DEAD))
+    return _retried_draft(unit, topic, copied_properties(properties, OPTIONAL_IN_DEAD_LETTER))
 
 
-def _again(unit: Unit, topic: bytes, properties: bytes) -> Draft:
-    return Draft(
+def _retried_draft(unit: Unit, topic: bytes, properties: bytes) -> UnitDraft:
+    return UnitDraft(
         topic,
         0,
         unit.body,

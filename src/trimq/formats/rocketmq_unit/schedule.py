@@ -23,15 +23,15 @@ def parse_levels(text: str) -> tuple[int, ...]:
     return tuple(int(word[:-1]) * _UNITS_MS[word[-1]] for word in text.split())
 
 
-def queue_code(unit: Unit, levels_ms: Sequence[int]) -> int:
+def consume_queue_code(unit: Unit, levels_ms: Sequence[int]) -> int:
     """What the queue of a unit says of it: when it is due, if it waits for that, and else which tags it has."""
     if unit.topic == _SCHEDULE:
         return unit.store_ms + levels_ms[min(max(unit.queue_id, 0), len(levels_ms) - 1)]
     if unit.topic == _WHEEL:
-        return read_time(find_property(unit.properties, TIMER_OUT_MS))
+        return parse_time_ms(find_property(unit.properties, TIMER_OUT_MS))
     return tags_code(find_property(unit.properties, TAGS) or "")
 
 
-def read_time(text: str | None) -> int:
+def parse_time_ms(text: str | None) -> int:
     """0: it is no time."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else 0

@@ -59,7 +59,7 @@ class BadUnitChecksum(BadUnit):
     """The body is not the one that was sent."""
 
 
-class Draft(NamedTuple):
+class UnitDraft(NamedTuple):
     """A message that has no place yet. Hosts are an address and a port as `pack_host` makes them."""
 
     topic: bytes
@@ -100,14 +100,14 @@ def is_queued(sys_flag: int) -> bool:
     return sys_flag & TRANSACTION_BITS in (0, TRANSACTION_COMMIT)
 
 
-def draft_size(draft: Draft, store_host: bytes) -> int:
+def draft_size(draft: UnitDraft, store_host: bytes) -> int:
     """How long the unit of a draft will be."""
     head = SHORT_HEAD.size - 2 * _HOST_V4 + len(draft.born_host) + len(store_host)
     topic = len(draft.topic)
     return head + len(draft.body) + topic + (3 if topic <= LONGEST_SHORT_TOPIC else 4) + len(draft.properties)
 
 
-def encode_unit(draft: Draft, queue_offset: int, position: int, store_ms: int, store_host: bytes) -> bytes:
+def encode_unit(draft: UnitDraft, queue_offset: int, position: int, store_ms: int, store_host: bytes) -> bytes:
     """The unit of a draft at its place. The bits of the system flag that tell IPv6 hosts are set by the hosts alone."""
     topic, queue_id, body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared = draft
     topic_length = len(topic)
@@ -147,7 +147,7 @@ def topic_field(topic: bytes) -> tuple[int, bytes]:
     return MAGIC_LONG_TOPIC, _LENGTH.pack(len(topic)) + topic
 
 
-def stamp(unit: bytearray | memoryview, queue_offset: int, position: int, store_ms: int) -> None:
+def stamp_unit(unit: bytearray | memoryview, queue_offset: int, position: int, store_ms: int) -> None:
     """Give a unit another place and time of storing."""
     _OFFSETS.pack_into(unit, QUEUE_OFFSET_AT, queue_offset, position)
     (sys_flag,) = _INT.unpack_from(unit, 36)
@@ -240,7 +240,7 @@ def check_unit(data: Buffer, at: int = 0, position: int | None = None) -> Unit:
     return unit
 
 
-def iterate(data: Buffer) -> Iterator[Unit]:
+def iterate_units(data: Buffer) -> Iterator[Unit]:
     """Units one after the other, as clients get them."""
     at = 0
     while at < len(data):

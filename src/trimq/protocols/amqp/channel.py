@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from trimq.core.queues.consumers import Allowance
+from trimq.core.queues.consumers import SharedPrefetch
 from trimq.core.queues.unacked import SHORT_BODY
 from trimq.protocols.amqp.confirms import Confirms
-from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.events import Publish
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def _size(deliveries: Collection[Delivery]) -> int:
     return bodies + _DELIVERY_BYTES * len(deliveries)
 
 
-class Settlement:
+class Acknowledgement:
     """How deliveries were settled, kept by a transaction until its end."""
 
     __slots__ = ("counts_as_attempt", "deliveries", "is_rejected", "is_requeued")
@@ -44,19 +44,18 @@ class Settlement:
 class Transaction:
     """What waits for tx.commit. `taken` are the tags that a rollback gives back."""
 
-    __slots__ = ("held", "publishes", "settlements", "taken")
+    __slots__ = ("acknowledgements", "held", "publishes", "taken")
 
     def __init__(self) -> None:
         self.publishes: list[Publish] = []
         self.held = 0
         """How much they take, as it is counted for the connection."""
-        self.settlements: list[Settlement] = []
+        self.acknowledgements: list[Acknowledgement] = []
         self.taken: dict[int, Delivery] = {}
 
 
 class Channel:
     __slots__ = (
-        "allowance",
         "confirms",
         "consumers",
         "is_full",
@@ -64,11 +63,12 @@ class Channel:
         "is_refused",
         "last_queue",
         "last_tag",
-        "lost",
         "number",
         "prefetch",
         "reply_address",
         "reply_tag",
+        "shared_prefetch",
+        "timed_out",
         "transaction",
         "unacked",
         "unacked_bytes",
@@ -81,13 +81,13 @@ class Channel:
         self.consumers: dict[str, Subscriber] = {}
         self.unacked: dict[int, Delivery] = {}
         self.unacked_bytes = 0
-        self.lost: set[int] = set()
+        self.timed_out: set[int] = set()
         """Tags of what went back to its queue because it was out for too long. To settle it late is no mistake."""
         self.is_full = False
         """It holds as much as it may: nothing more is delivered to it until it settles something."""
         self.last_tag = 0
         self.prefetch = 0
-        self.allowance = Allowance()
+        self.shared_prefetch = SharedPrefetch()
         self.last_queue = ""
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
@@ -101,10 +101,10 @@ class Channel:
         self.last_tag += count
         return range(first, first + count)
 
-    def remember(self, tags: range, deliveries: Sequence[Delivery], longest: int) -> None:
+    def add_unacked(self, tags: range, deliveries: Sequence[Delivery], longest: int) -> None:
         """They were handed on and must be settled; none has a body of more than `longest` bytes."""
         for delivery in deliveries if longest > SHORT_BODY else ():
-            delivery.leave_body()
+            delivery.drop_body()
         self.unacked.update(zip(tags, deliveries, strict=True))
         self.unacked_bytes += _size(deliveries)
 
@@ -117,33 +117,37 @@ class Channel:
             delivery = unacked.pop(tag, None)
             if delivery is not None:
                 taken.append(delivery)
-            elif tag in self.lost:
-                self.lost.remove(tag)
+            elif tag in self.timed_out:
+                self.timed_out.remove(tag)
             else:
                 unknown = tag
                 break
         self.unacked_bytes -= _size(taken)
         return taken, unknown
 
-    def lose(self, deliveries: Collection[Delivery]) -> None:
+    def take_timed_out(self, deliveries: Collection[Delivery]) -> None:
         """They are no longer the client's."""
         back = set(deliveries)
         tags = [tag for tag, unacked in self.unacked.items() if unacked in back]
         self.take(tags)
-        self.lost.update(tags)
+        self.timed_out.update(tags)
 
-    def settle(self, tag: int, is_multiple: bool) -> list[Delivery]:
+    def take_unacked(self, tag: int, is_multiple: bool) -> list[Delivery]:
         """The one with this tag, or all up to it. Failure: it is not out. A transaction can give them back."""
         if is_multiple and tag == 0:
             tags = list(self.unacked)
-        elif tag not in self.unacked and tag not in self.lost:
-            raise Failure(Code.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+        elif tag not in self.unacked and tag not in self.timed_out:
+            raise AmqpRefusal(Code.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
         elif is_multiple:
             tags = list(takewhile(lambda unacked: unacked <= tag, self.unacked))  # they are in the order of their tags
         else:
             tags = [tag] if tag in self.unacked else []
-        if self.lost:
-            self.lost = {lost for lost in self.lost if lost > tag > 0} if is_multiple else self.lost - {tag}
+        if self.timed_out:
+            self.timed_out = (
+                {timed_out for timed_out in self.timed_out if timed_out > tag > 0}
+                if is_multiple
+                else self.timed_out - {tag}
+            )
         taken = {tag: self.unacked.pop(tag) for tag in tags}
         if self.transaction is None:
             self.unacked_bytes -= _size(taken.values())
@@ -151,15 +155,15 @@ class Channel:
             self.transaction.taken.update(taken)
         return list(taken.values())
 
-    def give_back(self, taken: dict[int, Delivery]) -> None:
+    def restore_unacked(self, taken: dict[int, Delivery]) -> None:
         """They are unacknowledged again, as they were."""
         self.unacked = dict(sorted({**self.unacked, **taken}.items()))
 
-    def finish(self, taken: dict[int, Delivery]) -> None:
+    def commit_acknowledged(self, taken: dict[int, Delivery]) -> None:
         """A transaction has settled them for good."""
         self.unacked_bytes -= _size(taken.values())
 
-    def take_all(self) -> list[Delivery]:
+    def take_all_unacked(self) -> list[Delivery]:
         """Whatever is unacknowledged."""
         taken = list(self.unacked.values())
         self.unacked.clear()
@@ -171,5 +175,5 @@ class Channel:
         if name:
             return name
         if not self.last_queue:
-            raise Failure(Code.NOT_FOUND, "no previously declared queue")
+            raise AmqpRefusal(Code.NOT_FOUND, "no previously declared queue")
         return self.last_queue

@@ -12,7 +12,7 @@ from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.contract import Parts, Reply
 
 
-class Outcome(Protocol):
+class PublishOutcome(Protocol):
     """What became of a publish: when it may be confirmed, and whether it was refused after all."""
 
     is_refused: bool
@@ -22,12 +22,12 @@ class Outcome(Protocol):
     def refusal(self) -> Refusal | None: ...
 
 
-class _Run:
+class _TagRange:
     """Tags in a row with one outcome."""
 
     __slots__ = ("first", "last", "outcome")
 
-    def __init__(self, outcome: Outcome, first: int, last: int) -> None:
+    def __init__(self, outcome: PublishOutcome, first: int, last: int) -> None:
         self.outcome = outcome
         self.first = first
         self.last = last
@@ -36,19 +36,19 @@ class _Run:
 class _Batch:
     """What one pass makes ready."""
 
-    __slots__ = ("needs_sync", "number", "runs")
+    __slots__ = ("needs_sync", "number", "ranges")
 
-    def __init__(self, first: _Run) -> None:
+    def __init__(self, first: _TagRange) -> None:
         self.number = first.outcome.number
         self.needs_sync = first.outcome.needs_sync
-        self.runs = [first]
+        self.ranges = [first]
 
-    def add(self, run: _Run) -> None:
-        last = self.runs[-1]
-        if last.outcome is run.outcome and last.last == run.first - 1:
-            last.last = run.last
+    def add(self, tag_range: _TagRange) -> None:
+        last = self.ranges[-1]
+        if last.outcome is tag_range.outcome and last.last == tag_range.first - 1:
+            last.last = tag_range.last
         else:
-            self.runs.append(run)
+            self.ranges.append(tag_range)
 
 
 class Confirms:
@@ -60,53 +60,53 @@ class Confirms:
         self._waiting: list[_Batch] = []
         self._is_silent = False
 
-    def fall_silent(self) -> None:
+    def stop_confirming(self) -> None:
         """The channel is closed: nothing more is said on it, and its number may soon be another's."""
         self._is_silent = True
 
-    def add(self, outcome: Outcome, count: int = 1) -> Reply | None:
+    def add(self, outcome: PublishOutcome, count: int = 1) -> Reply | None:
         """The next publishes, to which the same has happened. None: a reply that was given out before tells of them
         too."""
         first = self._tag + 1
         self._tag = last = self._tag + count
         if outcome.is_refused:
             return Reply.now([self._nack(tag) for tag in range(first, last + 1)], lane=None)
-        run = _Run(outcome, first, last)
+        tag_range = _TagRange(outcome, first, last)
         newest = self._waiting[-1] if self._waiting else None
         if outcome.number == 0:  # nothing to wait for; but after others, it does not need a frame of its own
             if newest is None:
                 return Reply.now([self._ack(last, count > 1)], lane=None)
-            newest.add(run)
+            newest.add(tag_range)
             return None
         for batch in self._waiting[-2:]:  # of one pass, what must be synced and what need not be may come in turns
             if batch.number == outcome.number and batch.needs_sync == outcome.needs_sync:
-                batch.add(run)
+                batch.add(tag_range)
                 return None
-        batch = _Batch(run)
+        batch = _Batch(tag_range)
         self._waiting.append(batch)
         when = Reply.when_durable if outcome.needs_sync else Reply.when_written
-        return when(outcome.number, lambda: self._tell(batch), lane=None)
+        return when(outcome.number, lambda: self._write(batch), lane=None)
 
-    def _tell(self, batch: _Batch) -> Parts:
+    def _write(self, batch: _Batch) -> Parts:
         if self._is_silent:
             return []
         self._waiting.remove(batch)
-        floor = min((waiting.runs[0].first for waiting in self._waiting), default=self._tag + 1)
+        floor = min((waiting.ranges[0].first for waiting in self._waiting), default=self._tag + 1)
         return list(self._frames(batch, floor))
 
     def _frames(self, batch: _Batch, floor: int) -> Iterator[bytes]:
         """Nacks first: what they name is then no longer meant by an ack of all before a tag."""
-        accepted: list[_Run] = []
-        for run in batch.runs:
-            if run.outcome.refusal() is None:
-                accepted.append(run)
+        accepted: list[_TagRange] = []
+        for tag_range in batch.ranges:
+            if tag_range.outcome.refusal() is None:
+                accepted.append(tag_range)
             else:
-                yield from (self._nack(tag) for tag in range(run.first, run.last + 1))
-        below = [run for run in accepted if run.last < floor]
+                yield from (self._nack(tag) for tag in range(tag_range.first, tag_range.last + 1))
+        below = [tag_range for tag_range in accepted if tag_range.last < floor]
         if below:
             yield self._ack(below[-1].last, is_multiple=len(below) > 1 or below[0].first != below[0].last)
-        for run in accepted[len(below) :]:
-            yield from (self._ack(tag, False) for tag in range(run.first, run.last + 1))
+        for tag_range in accepted[len(below) :]:
+            yield from (self._ack(tag, False) for tag in range(tag_range.first, tag_range.last + 1))
 
     def _ack(self, tag: int, is_multiple: bool) -> bytes:
         return write_command(self._channel, methods.BasicAck(tag, is_multiple))

@@ -11,9 +11,9 @@ from trimq.formats.amqp_content.property_list import EMPTY
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
-from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.contents import DeliveryFrames, write_command
-from trimq.protocols.contract import Outlet
+from trimq.protocols.contract import SessionControl
 
 if TYPE_CHECKING:
     from trimq.core.queues.consumers import Consumer
@@ -32,12 +32,12 @@ class Subscriber:
         channel: Channel,
         tag: str,
         no_ack: bool,
-        outlet: Outlet,
+        outlet: SessionControl,
         frame_max: int,
         most_unacked_bytes: int,
-        is_told_of_cancel: bool,
-        deliver_again: Callable[[Channel], None],
-        give_up: Callable[[Channel, Refusal], None],
+        wants_cancel_notify: bool,
+        resume_delivery: Callable[[Channel], None],
+        close_with_refusal: Callable[[Channel, Refusal], None],
     ) -> None:
         self.can_take = True
         self.consumer: Consumer | None = None
@@ -47,9 +47,9 @@ class Subscriber:
         self._outlet = outlet
         self._frames = DeliveryFrames(channel.number, tag, frame_max)
         self._most_unacked_bytes = most_unacked_bytes
-        self._is_told_of_cancel = is_told_of_cancel
-        self._deliver_again = deliver_again
-        self._give_up = give_up
+        self._wants_cancel_notify = wants_cancel_notify
+        self._resume_delivery = resume_delivery
+        self._close_with_refusal = close_with_refusal
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         channel, write = self._channel, self._frames.write
@@ -58,17 +58,17 @@ class Subscriber:
         longest = 0
         for tag, delivery in zip(tags, deliveries, strict=True):
             exchange, key, _, body, _ = delivery.stored.content
-            parts += write(tag, delivery.tries.taken > 0, exchange, key, delivery.header, body)
+            parts += write(tag, delivery.delivery_counts.taken > 0, exchange, key, delivery.header, body)
             longest = max(longest, len(body))
         self._outlet.send(parts if longest > _JOINED_BYTES else [b"".join(parts)])
         if not self._no_ack:
-            channel.remember(tags, deliveries, longest)
+            channel.add_unacked(tags, deliveries, longest)
         if channel.unacked_bytes >= self._most_unacked_bytes:
             channel.is_full = True
         self.can_take = not channel.is_full and not self._outlet.is_congested
 
     def cancelled(self, consumer: Consumer) -> None:
-        if self._channel.consumers.pop(self.tag, None) is not None and self._is_told_of_cancel:
+        if self._channel.consumers.pop(self.tag, None) is not None and self._wants_cancel_notify:
             self._outlet.send([write_command(self._channel.number, methods.BasicCancel(self.tag, no_wait=True))])
 
     def timed_out(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
@@ -77,28 +77,30 @@ class Subscriber:
         channel = self._channel
         if not channel.is_open:
             return
-        channel.lose(deliveries)
-        if not self._is_told_of_cancel or channel.consumers.get(self.tag) is not self:
-            self._give_up(channel, _too_late(channel, consumer))
+        channel.take_timed_out(deliveries)
+        if not self._wants_cancel_notify or channel.consumers.get(self.tag) is not self:
+            self._close_with_refusal(channel, _ack_timeout(channel, consumer))
             return
         self.cancelled(consumer)
         if channel.is_full:
-            self._deliver_again(channel)
+            self._resume_delivery(channel)
 
 
-def _too_late(channel: Channel, consumer: Consumer) -> Failure:
+def _ack_timeout(channel: Channel, consumer: Consumer) -> AmqpRefusal:
     limit_ms = consumer.queue.consumer_timeout_ms if consumer.timeout_ms is None else consumer.timeout_ms
     reason = (
         f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: {limit_ms} ms. "
         "This timeout value can be configured, see consumers doc guide to learn more"
     )
-    return Failure(Code.PRECONDITION_FAILED, reason)
+    return AmqpRefusal(Code.PRECONDITION_FAILED, reason)
 
 
 class ReplyReceiver:
     """A channel that waits for direct replies: they pass from connection to connection and are kept nowhere."""
 
-    def __init__(self, channel: Channel, tag: str, outlet: Outlet, frame_max: int, most_unread_bytes: int) -> None:
+    def __init__(
+        self, channel: Channel, tag: str, outlet: SessionControl, frame_max: int, most_unread_bytes: int
+    ) -> None:
         self.channel = channel
         self.tag = tag
         self._outlet = outlet

@@ -9,26 +9,26 @@ from collections.abc import Callable
 
 from trimq.clock import Clock
 from trimq.config import Amqp
-from trimq.core.api.queues import Queueing
-from trimq.core.security.authentication import Logins
+from trimq.core.api.queues import QueueApi
+from trimq.core.security.authentication import Authenticator
 from trimq.errors import DiskFull, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.deliveries import ReplyAddresses
 from trimq.protocols.amqp.handlers import CONNECTION_HANDLERS, HANDLERS, basic, publish
-from trimq.protocols.amqp.handlers.blocked_publisher import Blocking
+from trimq.protocols.amqp.handlers.blocked_publisher import BlockedPublisher
 from trimq.protocols.amqp.handlers.channel import close_channel, open_channel
 from trimq.protocols.amqp.handlers.connection import greet
 from trimq.protocols.amqp.handlers.context import Context, write_fault
 from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, WrongProtocol
 from trimq.protocols.amqp.wire.connection import SERVED_HEADERS, AmqpConnection, Phase
 from trimq.protocols.amqp.wire.events import Acks, Command, Event, Greeting, Oversized, Publish
-from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
+from trimq.protocols.contract import Parts, ReceiveMemory, Reply, SessionControl
 
 PROTOCOL = "amqp"
 
 # How many messages count as one request, when they come one after the other.
-_RUN = 256
+_MAX_PUBLISH_BATCH = 256
 
 
 class AmqpConversation:
@@ -36,17 +36,17 @@ class AmqpConversation:
         self._context = context
         self._forget = forget
         self._connection = context.connection
-        self._blocking = Blocking(context)
-        self._further: deque[Reply | ProtocolError] = deque()
+        self._blocked_publisher = BlockedPublisher(context)
+        self._queued_replies: deque[Reply | ProtocolError] = deque()
         self.get_buffer = self._connection.get_buffer
         self.buffer_updated = self._connection.buffer_updated
         liveness, patience_ms = context.clock.liveness, context.settings.handshake_ms
         self._handshake = liveness.call_at(liveness.now_ms() + patience_ms, self._give_up_handshake)
 
     def next_event(self) -> Event | Reply | None:
-        if self._further:
-            return self._take_further()
-        return self._blocking.take_postponed() or self._connection.next_event()
+        if self._queued_replies:
+            return self._next_queued_reply()
+        return self._blocked_publisher.take_postponed() or self._connection.next_event()
 
     def handle(self, event: object) -> Reply | None:
         if isinstance(event, Publish):
@@ -65,19 +65,19 @@ class AmqpConversation:
     def _publish(self, event: Publish) -> Reply | None:
         """This message, and those like it that have already come: they are cheaper together, and one pass writes them.
         What happens after the first answer waits until that has been given."""
-        context, further = self._context, self._further
+        context, further = self._context, self._queued_replies
         channel = context.channels.get(event.channel)
         if channel is None:  # closed while the message waited for room
             return None
         try:
-            if not event.following and publish.is_plain(channel, event):
-                event.following = self._connection.next_alike(event, _RUN)
+            if not event.following and publish.is_batchable(channel, event):
+                event.following = self._connection.next_similar(event, _MAX_PUBLISH_BATCH)
             if event.following:  # for one alone the way of many is longer
-                further.extend(publish.publish_all(context, channel, event))
+                further.extend(publish.publish_batch(context, channel, event))
             elif (reply := publish.publish(context, channel, event)) is not None:
                 further.append(reply)
         except (DiskFull, MemoryFull) as refusal:
-            self._blocking.postpone(event, "low on disk" if isinstance(refusal, DiskFull) else "low on memory")
+            self._blocked_publisher.postpone(event, "low on disk" if isinstance(refusal, DiskFull) else "low on memory")
             return None
         except Refusal as refusal:
             try:
@@ -85,11 +85,11 @@ class AmqpConversation:
                 further.append(Reply.now(parts, lane=event.channel))
             except ProtocolError as error:
                 further.append(error)
-        self._blocking.passed()
-        return self._take_further()
+        self._blocked_publisher.publish_accepted()
+        return self._next_queued_reply()
 
-    def _take_further(self) -> Reply | None:
-        found = self._further.popleft() if self._further else None
+    def _next_queued_reply(self) -> Reply | None:
+        found = self._queued_replies.popleft() if self._queued_replies else None
         if isinstance(found, ProtocolError):
             raise found
         return found
@@ -130,15 +130,15 @@ class AmqpConversation:
         if self._connection.phase is not Phase.RUNNING:
             self._context.outlet.abort()
 
-    def congestion_ended(self) -> None:
+    def on_congestion_end(self) -> None:
         """The client has read: whoever was held back for it gets its share again."""
         for channel in self._context.channels.values():
-            self._context.deliver_again(channel)
+            self._context.resume_delivery(channel)
 
     def rest(self) -> bool:
-        return self._connection.shrink()
+        return self._connection.release_buffer()
 
-    def farewell(self, error: ProtocolError) -> Parts:
+    def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, WrongProtocol):
             return [SERVED_HEADERS[0]]
         if isinstance(error, Stopping):
@@ -148,7 +148,7 @@ class AmqpConversation:
             return write_fault(error)
         return []
 
-    def end_if(self, user: str | None, namespace: str | None, reason: str) -> None:
+    def close_if(self, user: str | None, namespace: str | None, reason: str) -> None:
         """Close it if it is that user's, or in that namespace, which are gone."""
         caller = self._context.caller
         if self._connection.phase is not Phase.RUNNING or (caller.principal != user and caller.namespace != namespace):
@@ -162,7 +162,7 @@ class AmqpConversation:
         self._forget(self)
         self._connection.drop()
         self._handshake.cancel()
-        self._blocking.stop()
+        self._blocked_publisher.stop()
         if self._context.heartbeats is not None:
             self._context.heartbeats.stop()
             self._context.heartbeats = None  # they know the context, and would keep what was received with it
@@ -172,35 +172,35 @@ class AmqpConversation:
 class AmqpFrontEnd:
     def __init__(
         self,
-        queueing: Queueing,
-        logins: Logins,
+        queue_api: QueueApi,
+        authenticator: Authenticator,
         clock: Clock,
         settings: Amqp,
-        chance: random.Random,
+        rng: random.Random,
         cluster_name: str,
     ) -> None:
-        self._queueing = queueing
-        self._logins = logins
+        self._queue_api = queue_api
+        self._authenticator = authenticator
         self._clock = clock
         self._settings = settings
-        self._chance = chance
+        self._rng = rng
         self._cluster_name = cluster_name
         self._replies = ReplyAddresses()
-        self._held_bytes = HeldBytes(settings.received_bytes)
+        self._held_bytes = ReceiveMemory(settings.received_bytes)
         self._conversations: set[AmqpConversation] = set()
-        logins.on_removed(self._user_removed)
-        queueing.namespaces.on_deleted(self._namespace_deleted)
+        authenticator.on_removed(self._user_removed)
+        queue_api.namespaces.on_deleted(self._namespace_deleted)
 
-    def converse(self, address: str, outlet: Outlet) -> AmqpConversation:
+    def open_conversation(self, address: str, outlet: SessionControl) -> AmqpConversation:
         context = Context(
-            queueing=self._queueing,
-            logins=self._logins,
+            queue_api=self._queue_api,
+            authenticator=self._authenticator,
             caller=Caller(principal="", client_id="", address=address, protocol=PROTOCOL),
             clock=self._clock,
             outlet=outlet,
             connection=AmqpConnection(self._settings.message_bytes, self._held_bytes),
             settings=self._settings,
-            chance=self._chance,
+            rng=self._rng,
             replies=self._replies,
             cluster_name=self._cluster_name,
         )
@@ -210,8 +210,8 @@ class AmqpFrontEnd:
 
     def _user_removed(self, name: str) -> None:
         for conversation in tuple(self._conversations):
-            conversation.end_if(name, None, f"user '{name}' was deleted")
+            conversation.close_if(name, None, f"user '{name}' was deleted")
 
     def _namespace_deleted(self, name: str) -> None:
         for conversation in tuple(self._conversations):
-            conversation.end_if(None, name, f"vhost '{name}' was deleted")
+            conversation.close_if(None, name, f"vhost '{name}' was deleted")

@@ -9,24 +9,24 @@ from trimq.clock import Timeline, Timer
 
 
 class Heartbeats:
-    """`receptions` tells how often bytes came; any of them is a sign of life."""
+    """`receive_count` tells how often bytes came; any of them is a sign of life."""
 
     def __init__(
         self,
         timeline: Timeline,
         interval_s: int,
-        receptions: Callable[[], int],
+        receive_count: Callable[[], int],
         send: Callable[[], None],
-        fell_silent: Callable[[], None],
+        on_silence: Callable[[], None],
     ) -> None:
         self._timeline = timeline
         self._half_ms = interval_s * 500
-        self._receptions = receptions
+        self._receive_count = receive_count
         self._send = send
-        self._fell_silent = fell_silent
-        self._seen = receptions()
+        self._on_silence = on_silence
+        self._seen = receive_count()
         self._silent_halves = 0
-        self.is_deaf = False
+        self.ignores_silence = False
         """Nothing is read from the peer, so its silence means nothing."""
         self._timer: Timer | None = None
         self._due_ms = timeline.now_ms()
@@ -37,12 +37,12 @@ class Heartbeats:
         self._timer = self._timeline.call_at(self._due_ms, self._beat)
 
     def _beat(self) -> None:
-        found = self._receptions()
-        self._silent_halves = 0 if found != self._seen or self.is_deaf else self._silent_halves + 1
+        found = self._receive_count()
+        self._silent_halves = 0 if found != self._seen or self.ignores_silence else self._silent_halves + 1
         self._seen = found
         if self._silent_halves > 4:  # two whole intervals, and the half in which the last sign may have come
             self._timer = None
-            self._fell_silent()
+            self._on_silence()
             return
         self._send()
         self._wait()

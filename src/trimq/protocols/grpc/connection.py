@@ -9,9 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from trimq.model import Buffer
-from trimq.protocols.contract import HeldBytes, HeldShare
+from trimq.protocols.contract import ConnectionReceiveMemory, ReceiveMemory
 from trimq.protocols.grpc import frames
-from trimq.protocols.grpc.flood_guard import Calm
+from trimq.protocols.grpc.flood_guard import FloodGuard
 from trimq.protocols.grpc.frames import (
     ACK,
     DEFAULT_WINDOW,
@@ -21,23 +21,23 @@ from trimq.protocols.grpc.frames import (
     HEAD,
     NUMBER_BITS,
     PADDED,
-    BrokenConnection,
-    Fault,
-    Kind,
+    ErrorCode,
+    FrameType,
+    Http2ConnectionError,
     Setting,
 )
-from trimq.protocols.grpc.hpack import FORGET_TABLE, TABLE_BYTES, HeaderDecoder
-from trimq.protocols.grpc.receive_window import CONNECTION_WINDOW, STREAM_WINDOW, Intake
+from trimq.protocols.grpc.hpack import CLEAR_TABLE, TABLE_BYTES, HeaderDecoder
+from trimq.protocols.grpc.receive_window import CONNECTION_WINDOW, STREAM_WINDOW, ReceiveWindow
 from trimq.protocols.grpc.received_frames import ReceivedFrames
-from trimq.protocols.grpc.send_window import Outflow
-from trimq.protocols.grpc.streams import Stream
+from trimq.protocols.grpc.send_window import SendWindow
+from trimq.protocols.grpc.streams import Http2Stream
 
 _PRIORITY_BYTES = 5
 _PING_BYTES = 8
 _TRIFLE_BYTES = 256  # a window that is opened by less is hardly opened
 
 
-class Limits(NamedTuple):
+class Http2Limits(NamedTuple):
     """Of each connection. `idle_frames` are those that ask for nothing, in ten seconds."""
 
     streams: int
@@ -48,20 +48,20 @@ class Limits(NamedTuple):
 
 
 class Opened(msgspec.Struct, gc=False):
-    stream: Stream
+    stream: Http2Stream
 
 
 class Received(msgspec.Struct, gc=False):
     """Data, perhaps none; `stream.has_ended` tells whether it was the last."""
 
-    stream: Stream
+    stream: Http2Stream
     data: bytes
 
 
 class Reset(msgspec.Struct, gc=False):
     """The stream is over, by the peer's will or by its fault."""
 
-    stream: Stream
+    stream: Http2Stream
 
 
 Event = Opened | Received | Reset
@@ -69,25 +69,29 @@ Event = Opened | Received | Reset
 
 class Http2Connection:
     """`get_buffer`, `buffer_updated` and `rest` are a conversation's. After each `buffer_updated` call `next_event`
-    until it gives None, then send what `take_outgoing` gives. BrokenConnection: it must close, after `goodbye`. Call
-    `forget` when it is gone: `together` counts what all connections hold of what has come in part."""
+    until it gives None, then send what `take_outgoing` gives. BrokenConnection: it must close, after `goaway`. Call
+    `forget` when it is gone: `receive_memory` counts what all connections hold of what has come in part."""
 
-    def __init__(self, limits: Limits, now_ms: Callable[[], int], together: HeldBytes | None = None) -> None:
+    def __init__(
+        self, limits: Http2Limits, now_ms: Callable[[], int], receive_memory: ReceiveMemory | None = None
+    ) -> None:
         self._limits = limits
         self._received = ReceivedFrames()
         self.get_buffer = self._received.get_buffer
         self.buffer_updated = self._received.buffer_updated
         self.rest = self._received.rest
-        self._held = HeldShare(together)
+        self._held = ConnectionReceiveMemory(receive_memory)
         self._decoder = HeaderDecoder(limits.header_bytes)
-        self._calm = Calm(limits.idle_frames, now_ms)
+        self._flood_guard = FloodGuard(limits.idle_frames, now_ms)
         self._block: bytearray | None = None
         self._block_of = self._block_flags = 0
         self._last = 0
         self._must_forget_table = False
-        self.streams: dict[int, Stream] = {}
-        self.intake = Intake(limits.message_bytes, lambda update: self._outgoing.append(update), self._held)
-        self.outflow = Outflow(self._ended)
+        self.streams: dict[int, Http2Stream] = {}
+        self.receive_window = ReceiveWindow(
+            limits.message_bytes, lambda update: self._outgoing.append(update), self._held
+        )
+        self.send_window = SendWindow(self._ended)
         self._outgoing: list[Buffer] = [
             frames.settings(
                 {
@@ -114,10 +118,10 @@ class Http2Connection:
         """What comes next of a stream, or None until more bytes arrive."""
         while (found := self._received.next()) is not None:
             kind, flags, number, payload = found
-            if self._block is not None and kind != Kind.CONTINUATION:
-                raise _unfit("headers must be ended before anything else is said")
+            if self._block is not None and kind != FrameType.CONTINUATION:
+                raise _protocol_error("headers must be ended before anything else is said")
             if kind >= len(_READERS):
-                self._calm.disturb()  # unknown ones are passed over
+                self._flood_guard.count_idle_frame()  # unknown ones are passed over
                 continue
             event: Event | None = _READERS[kind](self, flags, number, payload)
             if event is not None:
@@ -128,43 +132,43 @@ class Http2Connection:
 
     def _read_data(self, flags: int, number: int, payload: bytes) -> Event | None:
         size = len(payload)
-        self.intake.take(size)
+        self.receive_window.take(size)
         stream = self.streams.get(number)
         if stream is None:
-            return self._pass_over(number)
+            return self._ignore_frame(number)
         if stream.has_ended:
-            return self.fail(stream, Fault.STREAM_CLOSED)
+            return self.fail(stream, ErrorCode.STREAM_CLOSED)
         stream.credit -= size
         if stream.credit < 0:
-            return self.fail(stream, Fault.FLOW_CONTROL_ERROR)
+            return self.fail(stream, ErrorCode.FLOW_CONTROL_ERROR)
         if flags & PADDED:
             payload = _unpadded(payload)
         if flags & END_STREAM:
             stream.has_ended = True
         else:
             if not payload:
-                self._calm.disturb()
+                self._flood_guard.count_idle_frame()
             if len(payload) < size:
-                self.intake.give_back(stream, size - len(payload))
+                self.receive_window.give_back(stream, size - len(payload))
         return Received(stream, payload)
 
-    def _pass_over(self, number: int) -> Event | None:
+    def _ignore_frame(self, number: int) -> Event | None:
         """It is for a stream that is not open: it may have been, which its sender need not have known."""
         if number > self._last or not number & 1:
-            raise _unfit(f"the stream {number} was never opened")
-        self._calm.disturb()
+            raise _protocol_error(f"the stream {number} was never opened")
+        self._flood_guard.count_idle_frame()
         return None
 
     # -- headers
 
     def _read_headers(self, flags: int, number: int, payload: bytes) -> Event | None:
         if not number & 1:
-            raise _unfit(f"a client cannot open the stream {number}")
+            raise _protocol_error(f"a client cannot open the stream {number}")
         if flags & PADDED:
             payload = _unpadded(payload)
         if flags & HAS_PRIORITY:
             if len(payload) < _PRIORITY_BYTES:
-                raise BrokenConnection(Fault.FRAME_SIZE_ERROR, "headers without room for their priority")
+                raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "headers without room for their priority")
             payload = payload[_PRIORITY_BYTES:]
         if flags & END_HEADERS:
             return self._take_headers(flags, number, payload)
@@ -174,17 +178,17 @@ class Http2Connection:
 
     def _read_continuation(self, flags: int, number: int, payload: bytes) -> Event | None:
         if self._block is None or number != self._block_of:
-            raise _unfit("headers are continued that were not begun")
-        self._calm.disturb()
+            raise _protocol_error("headers are continued that were not begun")
+        self._flood_guard.count_idle_frame()
         self._block += payload
         self._held.change(len(payload))
         if len(self._block) > self._limits.header_bytes:
-            raise BrokenConnection(
-                Fault.ENHANCE_YOUR_CALM, f"headers are longer than the {self._limits.header_bytes} bytes allowed"
+            raise Http2ConnectionError(
+                ErrorCode.ENHANCE_YOUR_CALM, f"headers are longer than the {self._limits.header_bytes} bytes allowed"
             )
         if not flags & END_HEADERS:
-            if self._held.must_yield:
-                raise BrokenConnection(Fault.ENHANCE_YOUR_CALM, self._held.reason)
+            if self._held.is_over_limit:
+                raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, self._held.reason)
             return None
         block, self._block = bytes(self._block), None
         self._held.change(-len(block))
@@ -197,22 +201,22 @@ class Http2Connection:
             return self._take_trailers(number, has_ended)
         self._last = number
         if len(self.streams) >= self._limits.streams:
-            self._calm.disturb()
-            self._outgoing.append(frames.reset(number, Fault.REFUSED_STREAM))
+            self._flood_guard.count_idle_frame()
+            self._outgoing.append(frames.reset(number, ErrorCode.REFUSED_STREAM))
             return None
-        stream = Stream(number, block, STREAM_WINDOW, self.outflow.stream_window, has_ended)
+        stream = Http2Stream(number, block, STREAM_WINDOW, self.send_window.stream_window, has_ended)
         self.streams[number] = stream
-        self.intake.open(stream)
+        self.receive_window.open(stream)
         return Opened(stream)
 
     def _take_trailers(self, number: int, has_ended: bool) -> Event | None:
         stream = self.streams.get(number)
         if stream is None:
-            return self._pass_over(number)
+            return self._ignore_frame(number)
         if stream.has_ended:
-            return self.fail(stream, Fault.STREAM_CLOSED)
+            return self.fail(stream, ErrorCode.STREAM_CLOSED)
         if not has_ended:
-            return self.fail(stream, Fault.PROTOCOL_ERROR)
+            return self.fail(stream, ErrorCode.PROTOCOL_ERROR)
         stream.has_ended = True
         return Received(stream, b"")
 
@@ -220,55 +224,59 @@ class Http2Connection:
 
     def _read_priority(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != _PRIORITY_BYTES:
-            raise BrokenConnection(Fault.FRAME_SIZE_ERROR, f"a priority of {len(payload)} bytes")
-        self._calm.disturb()
+            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"a priority of {len(payload)} bytes")
+        self._flood_guard.count_idle_frame()
 
     def _read_reset(self, flags: int, number: int, payload: bytes) -> Event | None:
         frames.read_word(payload)
         stream = self.streams.get(number)
         if stream is None:
-            return self._pass_over(number)
-        self._calm.disturb()
+            return self._ignore_frame(number)
+        self._flood_guard.count_idle_frame()
         self._forget(stream)
         return Reset(stream)
 
     def _read_settings(self, flags: int, number: int, payload: bytes) -> None:
         if number:
-            raise _unfit("settings are of a connection, not of a stream")
-        self._calm.disturb()
+            raise _protocol_error("settings are of a connection, not of a stream")
+        self._flood_guard.count_idle_frame()
         if flags & ACK:
             if payload:
-                raise BrokenConnection(Fault.FRAME_SIZE_ERROR, "settings cannot be set and acknowledged at once")
+                raise Http2ConnectionError(
+                    ErrorCode.FRAME_SIZE_ERROR, "settings cannot be set and acknowledged at once"
+                )
             return
         found = frames.read_settings(payload)
-        outflow = self.outflow
-        outflow.frame_bytes = found.get(Setting.MAX_FRAME_SIZE, outflow.frame_bytes)
+        send_window = self.send_window
+        send_window.frame_bytes = found.get(Setting.MAX_FRAME_SIZE, send_window.frame_bytes)
         self._must_forget_table |= found.get(Setting.HEADER_TABLE_SIZE, TABLE_BYTES) < TABLE_BYTES
-        window = found.get(Setting.INITIAL_WINDOW_SIZE, outflow.stream_window)
-        difference, outflow.stream_window = window - outflow.stream_window, window
-        self._outgoing.append(frames.frame(Kind.SETTINGS, ACK, 0))
+        window = found.get(Setting.INITIAL_WINDOW_SIZE, send_window.stream_window)
+        difference, send_window.stream_window = window - send_window.stream_window, window
+        self._outgoing.append(frames.frame(FrameType.SETTINGS, ACK, 0))
         if difference:
             for stream in list(self.streams.values()):
-                parts = outflow.widen_stream(stream, difference)
+                parts = send_window.add_stream_credit(stream, difference)
                 if parts is None:
-                    raise BrokenConnection(Fault.FLOW_CONTROL_ERROR, "the window of a stream was opened too far")
+                    raise Http2ConnectionError(
+                        ErrorCode.FLOW_CONTROL_ERROR, "the window of a stream was opened too far"
+                    )
                 self._outgoing += parts
 
     def _read_push(self, flags: int, number: int, payload: bytes) -> None:
-        raise _unfit("a client cannot push")
+        raise _protocol_error("a client cannot push")
 
     def _read_ping(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != _PING_BYTES:
-            raise BrokenConnection(Fault.FRAME_SIZE_ERROR, f"a ping of {len(payload)} bytes")
+            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"a ping of {len(payload)} bytes")
         if number:
-            raise _unfit("a ping is of a connection, not of a stream")
-        self._calm.disturb()
+            raise _protocol_error("a ping is of a connection, not of a stream")
+        self._flood_guard.count_idle_frame()
         if not flags & ACK:
-            self._outgoing.append(frames.frame(Kind.PING, ACK, 0, payload))
+            self._outgoing.append(frames.frame(FrameType.PING, ACK, 0, payload))
 
-    def _read_goodbye(self, flags: int, number: int, payload: bytes) -> None:
+    def _read_goaway(self, flags: int, number: int, payload: bytes) -> None:
         """Whoever says so opens no more streams, and closes when those that are open have ended."""
-        self._calm.disturb()
+        self._flood_guard.count_idle_frame()
 
     def _read_window(self, flags: int, number: int, payload: bytes) -> Event | None:
         """One that nothing waits for, and that gives back nothing that was sent, asks for nothing."""
@@ -277,62 +285,62 @@ class Http2Connection:
         if number:
             stream = self.streams.get(number)
             if stream is None:
-                return self._pass_over(number)
+                return self._ignore_frame(number)
             if not increment:
-                return self.fail(stream, Fault.PROTOCOL_ERROR)
-            parts = self.outflow.widen_stream(stream, increment)
+                return self.fail(stream, ErrorCode.PROTOCOL_ERROR)
+            parts = self.send_window.add_stream_credit(stream, increment)
             if parts is None:
-                return self.fail(stream, Fault.FLOW_CONTROL_ERROR)
+                return self.fail(stream, ErrorCode.FLOW_CONTROL_ERROR)
         else:
             if not increment:
-                raise _unfit("a window cannot be opened by nothing")
-            parts = self.outflow.widen(increment)
-        is_due = self.outflow.give_back(bool(number), increment)
+                raise _protocol_error("a window cannot be opened by nothing")
+            parts = self.send_window.add_credit(increment)
+        is_due = self.send_window.give_back(bool(number), increment)
         if increment < _TRIFLE_BYTES or not (parts or is_due):
-            self._calm.disturb()
+            self._flood_guard.count_idle_frame()
         self._outgoing += parts
         return None
 
     # -- the ends of streams, and what is sent
 
-    def fail(self, stream: Stream, fault: Fault) -> Reset:
+    def fail(self, stream: Http2Stream, fault: ErrorCode) -> Reset:
         """End a stream without an answer."""
         self._outgoing.append(frames.reset(stream.number, fault))
-        self._calm.disturb()
+        self._flood_guard.count_idle_frame()
         self._forget(stream)
         return Reset(stream)
 
-    def _forget(self, stream: Stream) -> None:
+    def _forget(self, stream: Http2Stream) -> None:
         stream.is_open = False
         self.streams.pop(stream.number, None)
         stream.partial = stream.asked = None
         if stream.held is not None:
-            self.outflow.forget(stream)
+            self.send_window.forget(stream)
         if stream.kept:
-            self.intake.keep(stream, 0)
+            self.receive_window.keep(stream, 0)
         if stream.granted:
-            self.intake.complete(stream)
+            self.receive_window.complete(stream)
 
-    def _ended(self, stream: Stream) -> bytes:
+    def _ended(self, stream: Http2Stream) -> bytes:
         """Its last frame is on its way. A peer that has not ended it is told that nobody listens any more."""
-        self._calm.work()
+        self._flood_guard.call_answered()
         self._forget(stream)
-        return b"" if stream.has_ended else frames.reset(stream.number, Fault.NO_ERROR)
+        return b"" if stream.has_ended else frames.reset(stream.number, ErrorCode.NO_ERROR)
 
-    def headers(self, stream: Stream, block: bytes, is_last: bool = False) -> bytes:
+    def headers(self, stream: Http2Stream, block: bytes, is_last: bool = False) -> bytes:
         """A frame of headers."""
         if self._must_forget_table:
             self._must_forget_table = False
-            block = FORGET_TABLE + block
-        return HEAD.pack(len(block) << 8 | Kind.HEADERS, END_HEADERS | is_last, stream.number) + block
+            block = CLEAR_TABLE + block
+        return HEAD.pack(len(block) << 8 | FrameType.HEADERS, END_HEADERS | is_last, stream.number) + block
 
     def post(self, parts: Iterable[Buffer]) -> None:
         """Send with what has to be sent next."""
         self._outgoing += parts
 
-    def goodbye(self, fault: Fault, reason: str) -> list[Buffer]:
+    def goaway(self, fault: ErrorCode, reason: str) -> list[Buffer]:
         """The last that is sent."""
-        return [*self.take_outgoing(), frames.goodbye(self._last, fault, reason)]
+        return [*self.take_outgoing(), frames.goaway(self._last, fault, reason)]
 
     def take_outgoing(self) -> Sequence[Buffer]:
         """What has to be sent besides answers."""
@@ -342,13 +350,13 @@ class Http2Connection:
         return taken
 
 
-def _unfit(reason: str) -> BrokenConnection:
-    return BrokenConnection(Fault.PROTOCOL_ERROR, reason)
+def _protocol_error(reason: str) -> Http2ConnectionError:
+    return Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, reason)
 
 
 def _unpadded(payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
-        raise _unfit("a frame has more padding than bytes")
+        raise _protocol_error("a frame has more padding than bytes")
     return payload[1 : len(payload) - payload[0]]
 
 
@@ -361,7 +369,7 @@ _READERS: tuple[Callable[[Http2Connection, int, int, bytes], Event | None], ...]
     Http2Connection._read_settings,
     Http2Connection._read_push,
     Http2Connection._read_ping,
-    Http2Connection._read_goodbye,
+    Http2Connection._read_goaway,
     Http2Connection._read_window,
     Http2Connection._read_continuation,
 )

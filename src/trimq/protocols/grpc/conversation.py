@@ -11,31 +11,42 @@ from functools import partial
 from trimq.clock import Timeline, Timer
 from trimq.errors import ProtocolError, Stopping
 from trimq.model import Buffer
-from trimq.protocols.contract import Build, CallFrontEnd, CallRun, CallStream, HeldBytes, Outlet, Parts, Reply
-from trimq.protocols.grpc.calls import Asked, AskedTogether, Begun, CallEvent, Calls, Cancelled, Finished, Said
-from trimq.protocols.grpc.connection import Http2Connection, Limits
-from trimq.protocols.grpc.deferred_calls import Postponed
-from trimq.protocols.grpc.frames import BrokenConnection, Fault
-from trimq.protocols.grpc.request_headers import Head, Method
+from trimq.protocols.contract import (
+    Build,
+    CallBatch,
+    CallFrontEnd,
+    CallStream,
+    Parts,
+    ReceiveMemory,
+    Reply,
+    SessionControl,
+)
+from trimq.protocols.grpc.calls import Asked, AskedTogether, Begun, CallAssembler, CallEvent, Cancelled, Finished, Said
+from trimq.protocols.grpc.connection import Http2Connection, Http2Limits
+from trimq.protocols.grpc.deferred_calls import DeferredCalls
+from trimq.protocols.grpc.frames import ErrorCode, Http2ConnectionError
+from trimq.protocols.grpc.request_headers import CallHeaders, GrpcMethod
 from trimq.protocols.grpc.statuses import Status
-from trimq.protocols.grpc.streams import Stream
+from trimq.protocols.grpc.streams import Http2Stream
 
 log = logging.getLogger(__name__)
 
 
-class _Call:
+class _UnaryCall:
     """A plain call that is being answered."""
 
     __slots__ = ("_calls", "_fail", "_stream", "reply", "timer")
 
-    def __init__(self, calls: Calls, stream: Stream, fail: Callable[[str, Exception], Parts], reply: Reply) -> None:
+    def __init__(
+        self, calls: CallAssembler, stream: Http2Stream, fail: Callable[[str, Exception], Parts], reply: Reply
+    ) -> None:
         self._calls = calls
         self._stream = stream
         self._fail = fail
         self.reply = reply
         self.timer: Timer | None = None
 
-    def carry(self, build: Build) -> Parts:
+    def wrap(self, build: Build) -> Parts:
         """The frames of its answer; none if nobody waits for it any more."""
         if self.timer is not None:
             self.timer.cancel()
@@ -45,7 +56,7 @@ class _Call:
         try:
             parts = build()
         except Exception as error:
-            parts = self._fail(stream.block.meaning.method.name, error)
+            parts = self._fail(stream.block.parsed.method.name, error)
         stream.work = None
         return self._calls.answer(stream, parts)
 
@@ -59,27 +70,29 @@ class _Call:
             self.timer.cancel()
 
 
-class _CallsTogether:
+class _UnaryCallBatch:
     """Plain calls that are answered together. None of them can be given up alone: what they asked for is done."""
 
     __slots__ = ("_calls", "_fail", "_streams")
 
-    def __init__(self, calls: Calls, streams: list[Stream], fail: Callable[[str, Exception], Parts]) -> None:
+    def __init__(
+        self, calls: CallAssembler, streams: list[Http2Stream], fail: Callable[[str, Exception], Parts]
+    ) -> None:
         self._calls = calls
         self._streams = streams
         self._fail = fail
 
-    def carry(self, build: Build) -> Parts:
+    def wrap(self, build: Build) -> Parts:
         """The frames of their answers, to those who still wait for one."""
         streams = self._streams
         try:
             answers = build()
         except Exception as error:
-            answers = [*self._fail(streams[0].block.meaning.method.name, error)] * len(streams)
+            answers = [*self._fail(streams[0].block.parsed.method.name, error)] * len(streams)
         return self._calls.answer_all(streams, answers)
 
 
-class _Talk:
+class _StreamCall:
     """A stream on which both sides say what they like."""
 
     __slots__ = ("_stream", "timer")
@@ -102,14 +115,14 @@ class _Talk:
 class _StreamSink:
     """The way to the peer of a stream."""
 
-    __slots__ = ("_is_congested", "_say")
+    __slots__ = ("_is_congested", "_send_message")
 
     def __init__(self, say: Callable[[Parts], None], is_congested: Callable[[], bool]) -> None:
-        self._say = say
+        self._send_message = say
         self._is_congested = is_congested
 
     def __call__(self, parts: Parts) -> None:
-        self._say(parts)
+        self._send_message(parts)
 
     @property
     def is_congested(self) -> bool:
@@ -120,22 +133,22 @@ class GrpcConversation:
     def __init__(
         self,
         front_end: CallFrontEnd,
-        methods: Mapping[str, Method],
+        methods: Mapping[str, GrpcMethod],
         address: str,
-        outlet: Outlet,
-        limits: Limits,
+        outlet: SessionControl,
+        limits: Http2Limits,
         liveness: Timeline,
-        held_bytes: HeldBytes,
+        held_bytes: ReceiveMemory,
     ) -> None:
         self._front_end = front_end
         self._outlet = outlet
         self._limits = limits
         self._liveness = liveness
         self._http2 = Http2Connection(limits, liveness.now_ms, held_bytes)
-        self._calls = Calls(self._http2, methods, address, limits, front_end.heeded)
-        self._runs = front_end.runs()
+        self._calls = CallAssembler(self._http2, methods, address, limits, front_end.used_metadata)
+        self._call_batches = front_end.call_batches()
         self._ahead: CallEvent | Exception | None = None  # what came behind calls that came together
-        self._postponed = Postponed(limits.message_bytes, self._http2.intake)
+        self._deferred = DeferredCalls(limits.message_bytes, self._http2.receive_window)
         self.get_buffer = self._http2.get_buffer
         self.buffer_updated = self._http2.buffer_updated
         self.rest = self._http2.rest
@@ -145,19 +158,19 @@ class GrpcConversation:
     def next_event(self) -> CallEvent | None:
         ahead = self._ahead
         event = self._next()
-        if type(event) is Asked and event is not ahead and self._runs:
+        if type(event) is Asked and event is not ahead and self._call_batches:
             event = self._gather(event)
         self._flush()
         return event
 
     def _gather(self, first: Asked) -> CallEvent:
         """With the calls behind it, if they may be answered together: up to one that may not, or anything else."""
-        method = first.stream.block.meaning.method
-        run = self._runs.get(method.name)
-        if run is None or not _is_taken(run, first):
+        method = first.stream.block.parsed.method
+        batch = self._call_batches.get(method.name)
+        if batch is None or not _is_taken(batch, first):
             return first
         streams = [first.stream]
-        while len(streams) < run.limit and not self._postponed and self._has_room:
+        while len(streams) < batch.limit and not self._deferred and self._has_room:
             try:
                 event = self._calls.next_event()
             except Exception as error:
@@ -168,12 +181,12 @@ class GrpcConversation:
             if type(event) is not Asked:
                 self._ahead = event
                 break
-            if event.stream.block.meaning.method is not method or not _is_taken(run, event):
+            if event.stream.block.parsed.method is not method or not _is_taken(batch, event):
                 self._ahead = event
-                self._http2.intake.keep(event.stream, len(event.raw))  # it may have to wait for its turn
+                self._http2.receive_window.keep(event.stream, len(event.raw))  # it may have to wait for its turn
                 break
             streams.append(event.stream)
-        return AskedTogether(first.stream, streams, run)
+        return AskedTogether(first.stream, streams, batch)
 
     def _read(self) -> CallEvent | None:
         ahead = self._ahead
@@ -183,28 +196,28 @@ class GrpcConversation:
         if isinstance(ahead, Exception):
             raise ahead
         if type(ahead) is Asked:
-            self._http2.intake.keep(ahead.stream, 0)
+            self._http2.receive_window.keep(ahead.stream, 0)
         return ahead
 
     def _next(self) -> CallEvent | None:
         """Who leaves unread what it was answered is answered nothing more until it has read; but it is listened to,
         or nobody would hear that it has."""
         while True:
-            if self._postponed and self._has_room:
-                return self._postponed.take()
+            if self._deferred and self._has_room:
+                return self._deferred.take()
             event = self._read()
             if type(event) is Asked and not self._has_room:
-                if not self._postponed.add(event):
-                    self._http2.fail(event.stream, Fault.REFUSED_STREAM)
+                if not self._deferred.add(event):
+                    self._http2.fail(event.stream, ErrorCode.REFUSED_STREAM)
                 continue
             if type(event) is Cancelled:
-                self._postponed.drop(event.stream)
-            if event is not None or not (self._postponed and self._has_room):
+                self._deferred.drop(event.stream)
+            if event is not None or not (self._deferred and self._has_room):
                 return event
 
     @property
     def _has_room(self) -> bool:
-        return self._http2.outflow.held_bytes < self._limits.unsent_bytes
+        return self._http2.send_window.held_bytes < self._limits.unsent_bytes
 
     def _flush(self) -> None:
         outgoing = self._http2.take_outgoing()
@@ -213,13 +226,13 @@ class GrpcConversation:
 
     def handle(self, event: object) -> Reply | None:
         if type(event) is Asked:
-            return self._ask(event.stream, event.raw)
+            return self._handle_unary(event.stream, event.raw)
         if type(event) is AskedTogether:
-            return self._ask_together(event)
+            return self._handle_batch(event)
         if type(event) is Begun:
             self._begin(event.stream)
         elif type(event) is Said:
-            self._hear(event.stream, event.raw)
+            self._receive_message(event.stream, event.raw)
         elif type(event) is Finished:
             self._end(event.stream, Status.OK, "")
         elif type(event) is Cancelled:
@@ -228,31 +241,31 @@ class GrpcConversation:
 
     # -- plain calls
 
-    def _ask(self, stream: Stream, raw: bytes) -> Reply | None:
-        head: Head = stream.block.meaning
+    def _handle_unary(self, stream: Http2Stream, raw: bytes) -> Reply | None:
+        head: CallHeaders = stream.block.parsed
         name = head.method.name
         try:
-            reply = self._front_end.call(name, head.facts, raw)
+            reply = self._front_end.call(name, head.call_info, raw)
         except Exception as error:
             if hasattr(error, "status"):
                 self._end_for(stream, name, error)
                 return None
             reply = Reply.now(self._failed(name, error), None)
-        call = stream.work = _Call(self._calls, stream, self._failed, reply)
-        reply.carry(call.carry)
-        if reply.is_open and head.facts.remaining_ms is not None:
-            call.timer = self._time_out(stream, head.facts.remaining_ms)
+        call = stream.work = _UnaryCall(self._calls, stream, self._failed, reply)
+        reply.wrap(call.wrap)
+        if reply.is_open and head.call_info.remaining_ms is not None:
+            call.timer = self._time_out(stream, head.call_info.remaining_ms)
         return reply
 
-    def _ask_together(self, event: AskedTogether) -> Reply:
+    def _handle_batch(self, event: AskedTogether) -> Reply:
         streams = event.streams
         try:
-            reply = event.run.finish()
+            reply = event.batch.finish()
         except Exception as error:
-            failed = self._failed(event.stream.block.meaning.method.name, error)
+            failed = self._failed(event.stream.block.parsed.method.name, error)
             reply = Reply.now([*failed] * len(streams), None)
         reply.count = len(streams)
-        reply.carry(_CallsTogether(self._calls, streams, self._failed).carry)
+        reply.wrap(_UnaryCallBatch(self._calls, streams, self._failed).wrap)
         return reply
 
     def _failed(self, name: str, error: Exception) -> Parts:
@@ -262,28 +275,28 @@ class GrpcConversation:
 
     # -- streams
 
-    def _begin(self, stream: Stream) -> None:
-        head: Head = stream.block.meaning
+    def _begin(self, stream: Http2Stream) -> None:
+        head: CallHeaders = stream.block.parsed
         try:
             opened = self._front_end.open(
-                head.method.name, head.facts, _StreamSink(partial(self._say, stream), self._is_congested)
+                head.method.name, head.call_info, _StreamSink(partial(self._send_message, stream), self._is_congested)
             )
         except Exception as error:
             self._end_for(stream, head.method.name, error)
             return
-        talk = stream.work = _Talk(opened)
-        if head.facts.remaining_ms is not None:
-            talk.timer = self._time_out(stream, head.facts.remaining_ms)
+        talk = stream.work = _StreamCall(opened)
+        if head.call_info.remaining_ms is not None:
+            talk.timer = self._time_out(stream, head.call_info.remaining_ms)
 
-    def _hear(self, stream: Stream, raw: bytes) -> None:
+    def _receive_message(self, stream: Http2Stream, raw: bytes) -> None:
         if stream.work is None:
             return  # it has ended, and the peer has yet to read so
         try:
-            self._say(stream, stream.work.receive(raw))
+            self._send_message(stream, stream.work.receive(raw))
         except Exception as error:
-            self._end_for(stream, stream.block.meaning.method.name, error)
+            self._end_for(stream, stream.block.parsed.method.name, error)
 
-    def _say(self, stream: Stream, parts: Parts) -> None:
+    def _send_message(self, stream: Http2Stream, parts: Parts) -> None:
         """What is said to one who does not listen is lost: it is said again."""
         if parts and stream.is_open and not stream.tail and self._has_room:
             self._outlet.send(self._calls.say(stream, parts))
@@ -294,52 +307,52 @@ class GrpcConversation:
 
     # -- ends
 
-    def _time_out(self, stream: Stream, remaining_ms: int) -> Timer:
+    def _time_out(self, stream: Http2Stream, remaining_ms: int) -> Timer:
         def end() -> None:
             self._end(stream, Status.DEADLINE_EXCEEDED, "the time of the call is over")
             self._flush()  # there may be room now for what others want to send
 
         return self._liveness.call_at(self._liveness.now_ms() + remaining_ms, end)
 
-    def _end(self, stream: Stream, status: Status, reason: str) -> None:
+    def _end(self, stream: Http2Stream, status: Status, reason: str) -> None:
         if stream.is_open and not stream.tail:
             self._outlet.send(self._calls.end(stream, status, reason))
             self._cancel(stream)
 
-    def _end_for(self, stream: Stream, name: str, error: Exception) -> None:
+    def _end_for(self, stream: Http2Stream, name: str, error: Exception) -> None:
         """With a status of gRPC's own: what the front-end has said, or that we stumbled."""
         status = getattr(error, "status", None)
         if status is None:
             _log_fault(name, error)
         self._end(stream, Status[status or "INTERNAL"], str(error) if status else "internal error")
 
-    def _cancel(self, stream: Stream) -> None:
+    def _cancel(self, stream: Http2Stream) -> None:
         work, stream.work = stream.work, None
         if work is not None:
             work.cancel()
 
-    def congestion_ended(self) -> None:
+    def on_congestion_end(self) -> None:
         """What is said is held back by the windows of HTTP/2."""
 
-    def farewell(self, error: ProtocolError) -> Parts:
+    def closing_parts(self, error: ProtocolError) -> Parts:
         self._refuse_unmade()
         if not isinstance(error, Stopping):
-            fault = error.fault if isinstance(error, BrokenConnection) else Fault.INTERNAL_ERROR
-            return self._http2.goodbye(fault, str(error))
-        talks = [stream for stream in self._http2.streams.values() if isinstance(stream.work, _Talk)]
-        last_words: list[Buffer] = []
+            fault = error.fault if isinstance(error, Http2ConnectionError) else ErrorCode.INTERNAL_ERROR
+            return self._http2.goaway(fault, str(error))
+        talks = [stream for stream in self._http2.streams.values() if isinstance(stream.work, _StreamCall)]
+        closing: list[Buffer] = []
         for stream in talks:
-            last_words += self._calls.end(stream, Status.UNAVAILABLE, str(error))
+            closing += self._calls.end(stream, Status.UNAVAILABLE, str(error))
             self._cancel(stream)
-        return [*last_words, *self._http2.goodbye(Fault.NO_ERROR, str(error))]
+        return [*closing, *self._http2.goaway(ErrorCode.NO_ERROR, str(error))]
 
     def _refuse_unmade(self) -> None:
         """Calls that were read and not made: their clients may make them elsewhere."""
         ahead, self._ahead = self._ahead, None
         if isinstance(ahead, Asked | Begun):
-            self._http2.fail(ahead.stream, Fault.REFUSED_STREAM)
-        while self._postponed:
-            self._http2.fail(self._postponed.take().stream, Fault.REFUSED_STREAM)
+            self._http2.fail(ahead.stream, ErrorCode.REFUSED_STREAM)
+        while self._deferred:
+            self._http2.fail(self._deferred.take().stream, ErrorCode.REFUSED_STREAM)
 
     def closed(self) -> None:
         for stream in list(self._http2.streams.values()):
@@ -349,12 +362,12 @@ class GrpcConversation:
                 work.drop()
         self._http2.forget()
         self._ahead = None
-        self._postponed.clear()
+        self._deferred.clear()
 
 
-def _is_taken(run: CallRun, asked: Asked) -> bool:
+def _is_taken(batch: CallBatch, asked: Asked) -> bool:
     try:
-        return run.take(asked.stream.block.meaning.facts, asked.raw)
+        return batch.take(asked.stream.block.parsed.call_info, asked.raw)
     except Exception:
         return False  # made alone, it will stumble again, and harm no other
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from trimq.protocols.grpc.calls import Asked
-from trimq.protocols.grpc.receive_window import Intake
-from trimq.protocols.grpc.streams import Stream
+from trimq.protocols.grpc.receive_window import ReceiveWindow
+from trimq.protocols.grpc.streams import Http2Stream
 
 
-class Postponed:
+class DeferredCalls:
     """Of one connection, in their order. Together they hold `most_bytes`, or are one. What they hold is counted by
-    `intake`."""
+    `receive_window`."""
 
-    def __init__(self, most_bytes: int, intake: Intake) -> None:
+    def __init__(self, most_bytes: int, receive_window: ReceiveWindow) -> None:
         self._most_bytes = most_bytes
-        self._intake = intake
+        self._receive_window = receive_window
         self._bytes = 0
-        self._by_stream: dict[Stream, Asked] = {}
+        self._by_stream: dict[Http2Stream, Asked] = {}
 
     def __len__(self) -> int:
         return len(self._by_stream)
@@ -25,8 +25,8 @@ class Postponed:
         size = self._bytes + len(asked.raw)
         if self._by_stream and size > self._most_bytes:
             return False
-        self._intake.keep(asked.stream, len(asked.raw))
-        if self._intake.shortage:
+        self._receive_window.keep(asked.stream, len(asked.raw))
+        if self._receive_window.shortage:
             return False
         self._bytes = size
         self._by_stream[asked.stream] = asked
@@ -37,12 +37,12 @@ class Postponed:
         self.drop(first.stream)
         return first
 
-    def drop(self, stream: Stream) -> None:
+    def drop(self, stream: Http2Stream) -> None:
         """Nobody waits for it any more, if somebody did."""
         dropped = self._by_stream.pop(stream, None)
         if dropped is not None:
             self._bytes -= len(dropped.raw)
-            self._intake.keep(stream, 0)
+            self._receive_window.keep(stream, 0)
 
     def clear(self) -> None:
         self._by_stream.clear()

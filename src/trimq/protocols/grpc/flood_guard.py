@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimq.protocols.grpc.frames import BrokenConnection, Fault
+from trimq.protocols.grpc.frames import ErrorCode, Http2ConnectionError
 
 PERIOD_MS = 10_000
 
@@ -12,7 +12,7 @@ PERIOD_MS = 10_000
 _PER_CALL = 8
 
 
-class Calm:
+class FloodGuard:
     __slots__ = ("_count", "_limit", "_now_ms", "_since_ms")
 
     def __init__(self, limit: int, now_ms: Callable[[], int]) -> None:
@@ -21,18 +21,18 @@ class Calm:
         self._count = 0
         self._since_ms = now_ms()
 
-    def disturb(self) -> None:
+    def count_idle_frame(self) -> None:
         """BrokenConnection: it was too often in too short a time. The clock is read when it was often only."""
         self._count += 1
         if self._count > self._limit:
             now_ms = self._now_ms()
             if now_ms - self._since_ms < PERIOD_MS:
                 reason = f"more than {self._limit} frames that ask for nothing in {PERIOD_MS // 1000} s"
-                raise BrokenConnection(Fault.ENHANCE_YOUR_CALM, reason)
+                raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, reason)
             self._since_ms = now_ms
             self._count = 0
 
-    def work(self) -> None:
+    def call_answered(self) -> None:
         """A call was answered."""
         if self._count > 0:
             self._count -= _PER_CALL

@@ -22,7 +22,7 @@ _SETTING = Struct(">HI")
 _GOODBYE = Struct(">II")
 
 
-class Kind(IntEnum):
+class FrameType(IntEnum):
     DATA = 0
     HEADERS = 1
     PRIORITY = 2
@@ -52,7 +52,7 @@ class Setting(IntEnum):
     MAX_HEADER_LIST_SIZE = 6
 
 
-class Fault(IntEnum):
+class ErrorCode(IntEnum):
     """Why a stream or a connection ends, as the peer is told it."""
 
     NO_ERROR = 0
@@ -67,10 +67,10 @@ class Fault(IntEnum):
     ENHANCE_YOUR_CALM = 11
 
 
-class BrokenConnection(ProtocolError):
+class Http2ConnectionError(ProtocolError):
     """A peer broke the rules of HTTP/2 in a way that ends its connection."""
 
-    def __init__(self, fault: Fault, reason: str) -> None:
+    def __init__(self, fault: ErrorCode, reason: str) -> None:
         super().__init__(reason)
         self.fault = fault
 
@@ -80,38 +80,38 @@ def frame(kind: int, flags: int, number: int, payload: bytes = b"") -> bytes:
 
 
 def settings(values: dict[int, int]) -> bytes:
-    return frame(Kind.SETTINGS, 0, 0, b"".join(_SETTING.pack(*pair) for pair in values.items()))
+    return frame(FrameType.SETTINGS, 0, 0, b"".join(_SETTING.pack(*pair) for pair in values.items()))
 
 
 def window_update(number: int, increment: int) -> bytes:
-    return frame(Kind.WINDOW_UPDATE, 0, number, _WORD.pack(increment))
+    return frame(FrameType.WINDOW_UPDATE, 0, number, _WORD.pack(increment))
 
 
-def reset(number: int, fault: Fault) -> bytes:
-    return frame(Kind.RST_STREAM, 0, number, _WORD.pack(fault))
+def reset(number: int, fault: ErrorCode) -> bytes:
+    return frame(FrameType.RST_STREAM, 0, number, _WORD.pack(fault))
 
 
-def goodbye(last: int, fault: Fault, reason: str) -> bytes:
-    return frame(Kind.GOAWAY, 0, 0, _GOODBYE.pack(last, fault) + reason.encode())
+def goaway(last: int, fault: ErrorCode, reason: str) -> bytes:
+    return frame(FrameType.GOAWAY, 0, 0, _GOODBYE.pack(last, fault) + reason.encode())
 
 
 def read_settings(payload: bytes) -> dict[int, int]:
     """The last value of each. BrokenConnection: it is not a list of settings, or one may not have its value."""
     if len(payload) % _SETTING.size:
-        raise BrokenConnection(Fault.FRAME_SIZE_ERROR, f"settings of {len(payload)} bytes")
+        raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"settings of {len(payload)} bytes")
     found = dict(_SETTING.iter_unpack(payload))
     if found.get(Setting.ENABLE_PUSH, 0) > 1:
-        raise BrokenConnection(Fault.PROTOCOL_ERROR, "pushing can be allowed or not, nothing else")
+        raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "pushing can be allowed or not, nothing else")
     if found.get(Setting.INITIAL_WINDOW_SIZE, 0) > LARGEST_WINDOW:
-        raise BrokenConnection(Fault.FLOW_CONTROL_ERROR, f"a window is at most {LARGEST_WINDOW} bytes")
+        raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, f"a window is at most {LARGEST_WINDOW} bytes")
     if not FRAME_BYTES <= found.get(Setting.MAX_FRAME_SIZE, FRAME_BYTES) <= LARGEST_FRAME:
-        raise BrokenConnection(Fault.PROTOCOL_ERROR, f"frames of {found[Setting.MAX_FRAME_SIZE]} bytes")
+        raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frames of {found[Setting.MAX_FRAME_SIZE]} bytes")
     return found
 
 
 def read_word(payload: bytes) -> int:
     """Of a frame that is a number."""
     if len(payload) != _WORD.size:
-        raise BrokenConnection(Fault.FRAME_SIZE_ERROR, f"a frame of {len(payload)} bytes, where 4 are meant")
+        raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {len(payload)} bytes, where 4 are meant")
     word: int = _WORD.unpack(payload)[0]
     return word

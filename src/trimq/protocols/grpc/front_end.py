@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from trimq.clock import Timeline
 from trimq.config import Settings
-from trimq.protocols.contract import CallFrontEnd, HeldBytes, Outlet
-from trimq.protocols.grpc.connection import Limits
+from trimq.protocols.contract import CallFrontEnd, ReceiveMemory, SessionControl
+from trimq.protocols.grpc.connection import Http2Limits
 from trimq.protocols.grpc.conversation import GrpcConversation
-from trimq.protocols.grpc.request_headers import Method
+from trimq.protocols.grpc.request_headers import GrpcMethod
 
 
-class GrpcDoor:
+class GrpcTransport:
     """`held_bytes` counts what its connections hold together, perhaps with those of other doors."""
 
     def __init__(
-        self, front_end: CallFrontEnd, limits: Limits, liveness: Timeline, held_bytes: HeldBytes | None = None
+        self, front_end: CallFrontEnd, limits: Http2Limits, liveness: Timeline, held_bytes: ReceiveMemory | None = None
     ) -> None:
         self._front_end = front_end
         self._limits = limits
         self._liveness = liveness
-        self._held_bytes = HeldBytes() if held_bytes is None else held_bytes
+        self._held_bytes = ReceiveMemory() if held_bytes is None else held_bytes
         named = [(name, False) for name in front_end.calls] + [(name, True) for name in front_end.streams]
-        self._methods = {f"/{front_end.service}/{name}": Method(name, is_stream) for name, is_stream in named}
+        self._methods = {f"/{front_end.service}/{name}": GrpcMethod(name, is_stream) for name, is_stream in named}
 
-    def converse(self, address: str, outlet: Outlet) -> GrpcConversation:
+    def open_conversation(self, address: str, outlet: SessionControl) -> GrpcConversation:
         return GrpcConversation(
             self._front_end, self._methods, address, outlet, self._limits, self._liveness, self._held_bytes
         )
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: Settings) -> Http2Limits:
     """A connection whose answers all wait is not read: half as many calls are allowed as would do that, so that it can
     still say that it waits no longer."""
     given = settings.limits
-    return Limits(
+    return Http2Limits(
         streams=max(given.pending_requests_per_connection // 2, 1),
         header_bytes=settings.rocketmq.grpc_header_bytes,
         message_bytes=settings.rocketmq.frame_bytes,

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trimq.protocols.grpc import huffman
-from trimq.protocols.grpc.frames import BrokenConnection, Fault
+from trimq.protocols.grpc.frames import ErrorCode, Http2ConnectionError
 
 Field = tuple[str, str]
 
 TABLE_BYTES = 4096
 USUAL_BYTES = 4096
 """The fields of nearly all blocks take no more than this."""
-FORGET_TABLE = b"\x20"  # in front of a block: its table has no room from now on
+CLEAR_TABLE = b"\x20"  # in front of a block: its table has no room from now on
 
 _FIELD_BYTES = 32  # what each is counted for, besides its text
 _MOST_KNOWN = 64  # blocks
@@ -55,13 +55,13 @@ _REMEMBERED = 0x20  # below it, a byte begins a field that leaves the table as i
 
 
 class HeaderBlock(msgspec.Struct):
-    """What a block says. `meaning` is for whoever reads it: a block that comes again need not be read again.
+    """What a block says. `parsed` is for whoever reads it: a block that comes again need not be read again.
     `long_bytes` is the size of the fields that were kept, as HTTP/2 counts it, if it is more than `USUAL_BYTES`."""
 
     fields: tuple[Field, ...]
     is_too_long: bool
     long_bytes: int = 0
-    meaning: Any = None
+    parsed: Any = None
 
 
 class _Alike(NamedTuple):
@@ -223,12 +223,12 @@ class HeaderDecoder:
             self._table_bytes -= _size(self._fields.pop())
 
 
-def _no_header(index: int) -> BrokenConnection:
+def _no_header(index: int) -> Http2ConnectionError:
     return _broken(f"no header has the number {index}")
 
 
-def _broken(reason: str) -> BrokenConnection:
-    return BrokenConnection(Fault.COMPRESSION_ERROR, reason)
+def _broken(reason: str) -> Http2ConnectionError:
+    return Http2ConnectionError(ErrorCode.COMPRESSION_ERROR, reason)
 
 
 def _size(field: Field) -> int:
@@ -285,13 +285,13 @@ def _read_text(block: bytes, at: int) -> tuple[str, int]:
     if length < _LONG_TEXT and at + length < len(block):  # short, and as it is
         at += 1
         return block[at : at + length].decode("latin-1"), at + length
-    is_packed = length >= 0x80
+    is_compressed = length >= 0x80
     length, at = _read_number(block, at, 0x7F)
     finish = at + length
     if finish > len(block):
         raise _broken(f"a header of {length} bytes in a block that has {len(block) - at} left")
     text = block[at:finish]
-    return (huffman.decode(text) if is_packed else text).decode("latin-1"), finish
+    return (huffman.decode(text) if is_compressed else text).decode("latin-1"), finish
 
 
 # -- out

@@ -9,8 +9,8 @@ from trimq.protocols.grpc.frames import (
     HEAD_BYTES,
     NUMBER_BITS,
     PREFACE,
-    BrokenConnection,
-    Fault,
+    ErrorCode,
+    Http2ConnectionError,
 )
 
 BUFFER_BYTES = 2 * FRAME_BYTES
@@ -22,12 +22,12 @@ Frame = tuple[int, int, int, bytes]
 class ReceivedFrames:
     """`get_buffer`, `buffer_updated` and `rest` are a conversation's. The buffer never grows."""
 
-    __slots__ = ("_data", "_end", "_is_greeted", "_start")
+    __slots__ = ("_data", "_end", "_has_preface", "_start")
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._start = self._end = 0
-        self._is_greeted = False
+        self._has_preface = False
 
     def get_buffer(self, size_hint: int) -> memoryview:
         """Two frames fit into the buffer: what has come of one is moved to its beginning."""
@@ -57,7 +57,7 @@ class ReceivedFrames:
 
     def next(self) -> Frame | None:
         """The next whole frame, or None until more bytes arrive. BrokenConnection: there will be none."""
-        if not self._is_greeted and not self._greet():
+        if not self._has_preface and not self._read_preface():
             return None
         begin = self._start + HEAD_BYTES
         if begin > self._end:
@@ -65,8 +65,8 @@ class ReceivedFrames:
         mark, flags, number = HEAD.unpack_from(self._data, self._start)
         length = mark >> 8
         if length > FRAME_BYTES:
-            raise BrokenConnection(
-                Fault.FRAME_SIZE_ERROR, f"a frame of {length} bytes, where {FRAME_BYTES} are allowed"
+            raise Http2ConnectionError(
+                ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes, where {FRAME_BYTES} are allowed"
             )
         finish = begin + length
         if finish > self._end:
@@ -74,13 +74,13 @@ class ReceivedFrames:
         self._start = finish
         return mark & 0xFF, flags, number & NUMBER_BITS, bytes(memoryview(self._data)[begin:finish])
 
-    def _greet(self) -> bool:
+    def _read_preface(self) -> bool:
         held = self._end - self._start
         seen = bytes(memoryview(self._data)[self._start : self._start + min(held, len(PREFACE))])
         if not PREFACE.startswith(seen):
-            raise BrokenConnection(Fault.PROTOCOL_ERROR, "the peer does not speak HTTP/2")
+            raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "the peer does not speak HTTP/2")
         if held < len(PREFACE):
             return False
         self._start += len(PREFACE)
-        self._is_greeted = True
+        self._has_preface = True
         return True

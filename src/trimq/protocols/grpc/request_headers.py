@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from trimq.protocols.contract import CallerFacts
+from trimq.protocols.contract import CallInfo
 from trimq.protocols.grpc.hpack import Field, HeaderBlock
-from trimq.protocols.grpc.statuses import ENCODINGS, Rejection, Status
+from trimq.protocols.grpc.statuses import ENCODINGS, CallRejected, Status
 
 _UNITS_MS = {"H": 3_600_000.0, "M": 60_000.0, "S": 1000.0, "m": 1.0, "u": 1e-3, "n": 1e-6}
 _MOST_DIGITS = 8
@@ -30,20 +30,20 @@ METHOD_NOT_ALLOWED = 405
 UNSUPPORTED_MEDIA_TYPE = 415
 
 
-class Method(NamedTuple):
+class GrpcMethod(NamedTuple):
     name: str
     is_stream: bool
 
 
-class Head:
-    """Of a call that may be made. `is_packed`: its messages may be compressed."""
+class CallHeaders:
+    """Of a call that may be made. `is_compressed`: its messages may be compressed."""
 
-    __slots__ = ("facts", "is_packed", "method")
+    __slots__ = ("call_info", "is_compressed", "method")
 
-    def __init__(self, method: Method, facts: CallerFacts, is_packed: bool) -> None:
+    def __init__(self, method: GrpcMethod, call_info: CallInfo, is_compressed: bool) -> None:
         self.method = method
-        self.facts = facts
-        self.is_packed = is_packed
+        self.call_info = call_info
+        self.is_compressed = is_compressed
 
 
 class NotHttp(Exception):
@@ -58,36 +58,38 @@ class NotGrpc(Exception):
         self.http_status = http_status
 
 
-class _Known:
+class _CachedHeaders:
     """The headers of a call that came last, of one method, and what was made of them. Of those that differ only in how
     long they wait: by that, in milliseconds."""
 
     __slots__ = ("by_time", "fields", "head")
 
-    def __init__(self, fields: tuple[Field, ...], head: Head) -> None:
+    def __init__(self, fields: tuple[Field, ...], head: CallHeaders) -> None:
         self.fields = fields
         self.head = head
-        self.by_time = {head.facts.remaining_ms: head}
+        self.by_time = {head.call_info.remaining_ms: head}
 
 
-class HeadReader:
+class CallHeaderReader:
     """Of one connection. The calls of a client mostly differ in few values, such as a time or an id: what they share is
-    looked at once. Those that differ in nothing that is `heeded`, or looked at here, share their facts."""
+    looked at once. Those that differ in nothing that is `used_metadata`, or looked at here, share their facts."""
 
-    def __init__(self, methods: Mapping[str, Method], address: str, most_bytes: int, heeded: frozenset[str]) -> None:
+    def __init__(
+        self, methods: Mapping[str, GrpcMethod], address: str, most_bytes: int, used_metadata: frozenset[str]
+    ) -> None:
         self._methods = methods
         self._address = address
         self._most_bytes = most_bytes
-        self._heeded = heeded
-        self._deciding = _DECIDING | heeded
-        self._known: dict[Field | None, _Known] = {}
+        self._used_metadata = used_metadata
+        self._deciding = _DECIDING | used_metadata
+        self._known: dict[Field | None, _CachedHeaders] = {}
         self._path_at = 0
 
-    def read(self, block: HeaderBlock) -> Head:
+    def read(self, block: HeaderBlock) -> CallHeaders:
         """NotHttp, NotGrpc, Rejection: it is no call that may be made."""
         if block.is_too_long:
             reason = f"the headers are longer than the {self._most_bytes} bytes allowed"
-            raise Rejection(Status.RESOURCE_EXHAUSTED, reason)
+            raise CallRejected(Status.RESOURCE_EXHAUSTED, reason)
         fields = block.fields
         path = self._path(fields)
         known = self._known.get(path)
@@ -97,7 +99,7 @@ class HeadReader:
                 return head
         head = self._read(fields)
         if not block.long_bytes:  # else nobody counts them
-            self._known[path] = _Known(fields, head)
+            self._known[path] = _CachedHeaders(fields, head)
         return head
 
     def _path(self, fields: Sequence[Field]) -> Field | None:
@@ -110,7 +112,7 @@ class HeadReader:
                 return field
         return None
 
-    def _like(self, known: _Known, fields: tuple[Field, ...]) -> Head | None:
+    def _like(self, known: _CachedHeaders, fields: tuple[Field, ...]) -> CallHeaders | None:
         """The head of a call that differs from a known one only in values that decide nothing. None: it does not."""
         timeout = None
         for field, old in zip(fields, known.fields, strict=True):
@@ -125,17 +127,19 @@ class HeadReader:
         known.fields = fields
         return known.head
 
-    def _in_time(self, known: _Known, remaining_ms: int) -> Head:
+    def _in_time(self, known: _CachedHeaders, remaining_ms: int) -> CallHeaders:
         head = known.by_time.get(remaining_ms)
         if head is None:
-            method, facts = known.head.method, known.head.facts
-            head = Head(method, CallerFacts(facts.address, facts.metadata, remaining_ms), known.head.is_packed)
+            method, call_info = known.head.method, known.head.call_info
+            head = CallHeaders(
+                method, CallInfo(call_info.address, call_info.metadata, remaining_ms), known.head.is_compressed
+            )
             if len(known.by_time) >= _MOST_TIMES:
                 known.by_time.clear()
             known.by_time[remaining_ms] = head
         return head
 
-    def _read(self, fields: Sequence[Field]) -> Head:
+    def _read(self, fields: Sequence[Field]) -> CallHeaders:
         pseudo, metadata = _divided(fields)
         if not pseudo.get(":method") or not pseudo.get(":path") or not pseudo.get(":scheme"):
             raise NotHttp
@@ -148,14 +152,14 @@ class HeadReader:
             raise NotGrpc(UNSUPPORTED_MEDIA_TYPE)
         method = self._methods.get(pseudo[":path"])
         if method is None:
-            raise Rejection(Status.UNIMPLEMENTED, f"there is no method {pseudo[':path']}")
+            raise CallRejected(Status.UNIMPLEMENTED, f"there is no method {pseudo[':path']}")
         encoding = metadata.get("grpc-encoding", "identity")
         if encoding not in ENCODINGS:
-            raise Rejection(Status.UNIMPLEMENTED, f"messages cannot be read that are compressed as {encoding}")
+            raise CallRejected(Status.UNIMPLEMENTED, f"messages cannot be read that are compressed as {encoding}")
         timeout = metadata.get(_TIMEOUT)
-        told = {name: value for name, value in metadata.items() if name in self._heeded}
-        facts = CallerFacts(self._address, told, None if timeout is None else _milliseconds(timeout))
-        return Head(method, facts, encoding != "identity")
+        told = {name: value for name, value in metadata.items() if name in self._used_metadata}
+        call_info = CallInfo(self._address, told, None if timeout is None else _milliseconds(timeout))
+        return CallHeaders(method, call_info, encoding != "identity")
 
 
 def _divided(fields: Sequence[Field]) -> tuple[dict[str, str], dict[str, str]]:
@@ -182,5 +186,5 @@ def _divided(fields: Sequence[Field]) -> tuple[dict[str, str], dict[str, str]]:
 def _milliseconds(timeout: str) -> int:
     digits, unit = timeout[:-1], timeout[-1:]
     if unit not in _UNITS_MS or not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
-        raise Rejection(Status.INVALID_ARGUMENT, f"{timeout[:20]!r} is no time to wait")
+        raise CallRejected(Status.INVALID_ARGUMENT, f"{timeout[:20]!r} is no time to wait")
     return int(int(digits) * _UNITS_MS[unit])

@@ -11,18 +11,18 @@ from trimq.protocols.grpc.frames import (
     FRAME_BYTES,
     HEAD,
     LARGEST_WINDOW,
-    BrokenConnection,
-    Fault,
+    ErrorCode,
+    Http2ConnectionError,
 )
-from trimq.protocols.grpc.streams import Stream
+from trimq.protocols.grpc.streams import Http2Stream
 
 
-class Outflow:
+class SendWindow:
     """Of one connection. Streams that wait for their own window are found by it; those that wait for the
     connection's have their turn in the order in which they came. `ended` is called when the last frame of a stream is
     on its way, and gives what has to follow it."""
 
-    def __init__(self, ended: Callable[[Stream], bytes]) -> None:
+    def __init__(self, ended: Callable[[Http2Stream], bytes]) -> None:
         self._ended = ended
         self.window = DEFAULT_WINDOW
         self.stream_window = DEFAULT_WINDOW
@@ -30,9 +30,9 @@ class Outflow:
         self.held_bytes = 0
         self._sent_bytes = 0
         self._given_back = [0, 0]  # of that: on the connection's window, on those of all streams
-        self._waiting: dict[Stream, None] = {}
+        self._waiting: dict[Http2Stream, None] = {}
 
-    def send(self, stream: Stream, head: bytes, data: bytes, tail: bytes = b"") -> list[Buffer]:
+    def send(self, stream: Http2Stream, head: bytes, data: bytes, tail: bytes = b"") -> list[Buffer]:
         """The frame `head`, the data in frames, and the frame `tail`, which is the last one: as much of it as may be
         sent now."""
         size = len(data)
@@ -47,16 +47,16 @@ class Outflow:
         stream.held.append(data)
         self.held_bytes += size
         stream.tail = tail
-        return [head, *self._go_on(stream)]
+        return [head, *self._resume(stream)]
 
-    def finish(self, stream: Stream, tail: bytes) -> list[Buffer]:
+    def finish(self, stream: Http2Stream, tail: bytes) -> list[Buffer]:
         """The last frame, once what waits has gone."""
         if stream.held is None:
             return [tail, self._ended(stream)]
         stream.tail = tail
         return []
 
-    def _go_on(self, stream: Stream) -> list[Buffer]:
+    def _resume(self, stream: Http2Stream) -> list[Buffer]:
         held = stream.held
         assert held is not None
         parts: list[Buffer] = []
@@ -82,26 +82,26 @@ class Outflow:
             parts += (stream.tail, self._ended(stream))
         return parts
 
-    def widen(self, increment: int) -> list[Buffer]:
+    def add_credit(self, increment: int) -> list[Buffer]:
         """The peer has room for so much more, on whichever stream: what may be sent now."""
         self.window += increment
         if self.window > LARGEST_WINDOW:
-            raise BrokenConnection(Fault.FLOW_CONTROL_ERROR, "the window of a connection was opened too far")
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window of a connection was opened too far")
         parts: list[Buffer] = []
         while self._waiting and self.window > 0:
             stream = next(iter(self._waiting))
             del self._waiting[stream]
-            parts += self._go_on(stream)
+            parts += self._resume(stream)
         return parts
 
-    def widen_stream(self, stream: Stream, increment: int) -> list[Buffer] | None:
-        """As `widen`, of one stream. None: that was too much."""
+    def add_stream_credit(self, stream: Http2Stream, increment: int) -> list[Buffer] | None:
+        """As `add_credit`, of one stream. None: that was too much."""
         stream.window += increment
         if stream.window > LARGEST_WINDOW:
             return None
         if stream.held is None or stream.window <= 0 or stream in self._waiting:
             return []
-        return self._go_on(stream)
+        return self._resume(stream)
 
     def give_back(self, on_stream: bool, increment: int) -> bool:
         """The peer has opened a window by so much. Whether so much of what was sent had not been given back yet."""
@@ -109,7 +109,7 @@ class Outflow:
         self._given_back[on_stream] = min(given_back, self._sent_bytes)
         return given_back <= self._sent_bytes
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: Http2Stream) -> None:
         """It has ended: what waits for it will not be sent."""
         if stream.held is not None:
             self.held_bytes -= sum(map(len, stream.held))

@@ -29,7 +29,7 @@ class Status(IntEnum):
     UNAUTHENTICATED = 16
 
 
-class Rejection(Exception):
+class CallRejected(Exception):
     """A call that ends with a status before anybody was asked."""
 
     def __init__(self, status: Status, reason: str) -> None:
@@ -48,7 +48,7 @@ def trailers(status: Status, reason: str) -> bytes:
     return encode([("grpc-status", b"%d" % status), ("grpc-message", _percent_encoded(reason))])
 
 
-def whole_answer(status: Status, reason: str) -> bytes:
+def trailers_only(status: Status, reason: str) -> bytes:
     """Headers and trailers of an answer that has nothing between them."""
     told = HEADERS + trailers(status, reason)
     if status is Status.UNIMPLEMENTED:
@@ -56,7 +56,7 @@ def whole_answer(status: Status, reason: str) -> bytes:
     return told
 
 
-def plain_answer(http_status: int) -> bytes:
+def http_error_headers(http_status: int) -> bytes:
     """To one who does not speak gRPC."""
     return encode([(":status", b"%d" % http_status)])
 

@@ -9,7 +9,7 @@ from trimq.model import Buffer
 from trimq.protocols.grpc.hpack import HeaderBlock
 
 
-class Stream:
+class Http2Stream:
     """`credit` is what the peer may still send, `window` what it still takes. `work` is for whoever answers."""
 
     __slots__ = (

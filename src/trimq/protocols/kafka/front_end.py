@@ -7,11 +7,11 @@ import random
 
 from trimq.clock import Clock
 from trimq.core.api.broker import Broker
-from trimq.core.security.authentication import Logins
+from trimq.core.security.authentication import Authenticator
 from trimq.errors import ProtocolError
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
-from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
+from trimq.protocols.contract import Parts, ReceiveMemory, Reply, SessionControl
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
@@ -30,7 +30,7 @@ class KafkaConversation:
         self._client_id: str | None = None
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
-        self.rest = connection.shrink
+        self.rest = connection.release_buffer
         self.next_event = connection.next_event
 
     def handle(self, event: object) -> Reply | None:
@@ -47,10 +47,10 @@ class KafkaConversation:
         self._client_id = client_id
         self._context.caller = Caller(caller.principal, client_id or "", caller.address, caller.protocol)
 
-    def congestion_ended(self) -> None:
+    def on_congestion_end(self) -> None:
         """Nothing is delivered that was not asked for."""
 
-    def farewell(self, error: ProtocolError) -> Parts:
+    def closing_parts(self, error: ProtocolError) -> Parts:
         """Kafka has no last words: the connection closes."""
         return []
 
@@ -59,23 +59,25 @@ class KafkaConversation:
 
 
 class KafkaFrontEnd:
-    def __init__(self, broker: Broker, logins: Logins, clock: Clock, counts: Counts) -> None:
+    def __init__(self, broker: Broker, authenticator: Authenticator, clock: Clock, counts: Counts) -> None:
         self._broker = broker
-        self._logins = logins
+        self._authenticator = authenticator
         self._clock = clock
         self._counts = counts
-        self._held_bytes = HeldBytes(broker.settings.kafka.received_bytes)
+        self._held_bytes = ReceiveMemory(broker.settings.kafka.received_bytes)
         # Ids need only differ from those of the run before, which clients may still hold.
         self._fetch_sessions = FetchSessions(random.Random(clock.message.now_ms()))
 
-    def converse(self, address: str, outlet: Outlet) -> KafkaConversation:
+    def open_conversation(self, address: str, outlet: SessionControl) -> KafkaConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
-        context = Context(self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions, self._logins)
+        context = Context(
+            self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions, self._authenticator
+        )
         limits = self._broker.settings.limits
         connection = KafkaConnection(
             limits.frame_bytes,
             command_limit=limits.command_bytes,
             element_limit=limits.elements_per_request,
-            together=self._held_bytes,
+            receive_memory=self._held_bytes,
         )
         return KafkaConversation(connection, context)

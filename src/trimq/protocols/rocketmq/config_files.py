@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from trimq.clock import Clock, Timer
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.groups import SharedGroup
-from trimq.core.commit_log.topics import READABLE, SharedDefinition
-from trimq.errors import Refusal, StartMistake
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.groups import CommitLogGroup
+from trimq.core.commit_log.topics import READABLE, CommitLogTopicDefinition
+from trimq.errors import Refusal, StartupError
 from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM
 from trimq.protocols.rocketmq.handlers import groups, topics
@@ -42,9 +42,9 @@ _BYTES_AT_ONCE = 16 * 1024
 
 
 class ConfigFiles:
-    def __init__(self, sharing: Sharing, clock: Clock, interval_ms: int) -> None:
-        self._sharing = sharing
-        self._config = sharing.config
+    def __init__(self, commit_log_api: CommitLogApi, clock: Clock, interval_ms: int) -> None:
+        self._commit_log_api = commit_log_api
+        self._config = commit_log_api.config
         self._now_ms = clock.message.now_ms
         self._timeline = clock.liveness
         self._interval_ms = interval_ms
@@ -54,7 +54,7 @@ class ConfigFiles:
 
     def start(self) -> None:
         """Before anything else uses the store."""
-        if not self._config.is_ours:
+        if not self._config.is_imported:
             self._adopt()
         self._arm()
 
@@ -63,7 +63,7 @@ class ConfigFiles:
             self._timer.cancel()
             self._timer = None
         if self._is_saving:
-            self._config.forget_writing()  # what was begun is begun again, and done
+            self._config.mark_all_changed()  # what was begun is begun again, and done
         for _ in self._save():
             pass
 
@@ -80,7 +80,7 @@ class ConfigFiles:
         self._read(GROUPS, _OPTIONAL, self._forbid)
         self._read(OFFSETS, "offsetTable", self._commit)
         self._read(DELAYS, "offsetTable", self._commit_level)
-        self._config.become_ours()
+        self._config.finish_import()
 
     def _read(self, name: str, table: str, take: Callable[[str, Any], None]) -> None:
         for data in self._config.files.versions(name):
@@ -96,12 +96,12 @@ class ConfigFiles:
                     take(key, value)
                 except (Refusal, TypeError, ValueError, KeyError, AttributeError) as error:
                     if name == TOPICS and key in self._config.strays():
-                        raise StartMistake(f"topic {key} of the store cannot be taken over: {error}") from None
+                        raise StartupError(f"topic {key} of the store cannot be taken over: {error}") from None
                     log.warning("%s: %.100s is not taken over: %s", name, key, error)
             return
 
     def _define_topic(self, name: str, row: dict[str, Any]) -> None:
-        if self._sharing.find(SYSTEM, name) is not None:
+        if self._commit_log_api.find(SYSTEM, name) is not None:
             return
         given = {
             "namespace": DEFAULT_NAMESPACE,
@@ -113,18 +113,18 @@ class ConfigFiles:
             "flags": row.get("topicSysFlag", 0),
             "attributes": row.get("attributes") or {},
         }
-        self._sharing.prepare(msgspec.convert(given, SharedDefinition))
+        self._commit_log_api.prepare(msgspec.convert(given, CommitLogTopicDefinition))
 
     def _define_group(self, name: str, row: dict[str, Any]) -> None:
         for field, kept in groups.FIXED.items():
             if row.get(field, kept) != kept:
                 log.warning("group %.100s: %s is %.40r from now on, the only value that is served", name, field, kept)
-        self._sharing.define_group(SYSTEM, groups.read_group(name, row))
+        self._commit_log_api.define_group(SYSTEM, groups.read_group(name, row))
 
     def _forbid(self, name: str, topics: dict[str, int]) -> None:
-        found = self._sharing.group(SYSTEM, name) or SharedGroup(name)
+        found = self._commit_log_api.group(SYSTEM, name) or CommitLogGroup(name)
         kept = [topic for topic, bits in topics.items() if bits & READABLE]
-        self._sharing.define_group(SYSTEM, with_forbidden(found, kept))
+        self._commit_log_api.define_group(SYSTEM, with_forbidden(found, kept))
 
     def _commit(self, key: str, offsets: dict[str, int]) -> None:
         topic, _, group = key.partition("@")
@@ -134,9 +134,9 @@ class ConfigFiles:
         self._commit_all(DELAY_GROUP, SCHEDULE_TOPIC, {int(level) - 1: offset})
 
     def _commit_all(self, group: str, name: str, offsets: Mapping[int, int]) -> None:
-        topic = self._sharing.topic(SYSTEM, name)
+        topic = self._commit_log_api.topic(SYSTEM, name)
         for number, offset in offsets.items():
-            self._sharing.commit(SYSTEM, group, topic, number, int(offset))
+            self._commit_log_api.commit(SYSTEM, group, topic, number, int(offset))
 
     # -- writing
 
@@ -145,17 +145,17 @@ class ConfigFiles:
 
     def _tick(self) -> None:
         self._steps = self._save()
-        self._go_on()
+        self._run_step()
 
-    def _go_on(self) -> None:
+    def _run_step(self) -> None:
         """One step in each turn of the loop: of many topics, groups or cursors nobody else waits for all."""
         for _ in self._steps:
-            self._timer = self._timeline.call_at(self._timeline.now_ms(), self._go_on)
+            self._timer = self._timeline.call_at(self._timeline.now_ms(), self._run_step)
             return
         self._arm()
 
     def _save(self) -> Iterator[None]:
-        if not self._config.is_ours:
+        if not self._config.is_imported:
             return  # what is there is still to be read
         changed = self._config.changes()
         self._is_saving = True
@@ -167,20 +167,20 @@ class ConfigFiles:
             if changed.cursors:
                 yield from self._save_cursors()
         except OSError as error:
-            self._config.forget_writing()
+            self._config.mark_all_changed()
             log.warning("the files for a genuine RocketMQ broker are written later: %s", error)
         self._is_saving = False
 
     def _save_topics(self) -> Iterator[None]:
         table = {}
-        for number, topic in enumerate(self._sharing.topics(SYSTEM), 1):
+        for number, topic in enumerate(self._commit_log_api.topics(SYSTEM), 1):
             table[topic.name.name] = topics.described(topic)
             if number % _ROWS_AT_ONCE == 0:
                 yield
         self._write(TOPICS, {"topicConfigTable": table})
 
     def _save_groups(self) -> Iterator[None]:
-        known, table = self._sharing.groups(SYSTEM), {}
+        known, table = self._commit_log_api.groups(SYSTEM), {}
         for number, group in enumerate(known, 1):
             table[group.name] = groups.described(group)
             if number % _ROWS_AT_ONCE == 0:
@@ -197,7 +197,7 @@ class ConfigFiles:
 
     def _save_cursors(self) -> Iterator[None]:
         files, pieces, size = self._config.files, [], 0
-        for piece in groups.encode_each_offset(self._sharing, SYSTEM, frozenset((DELAY_GROUP,))):
+        for piece in groups.encode_each_offset(self._commit_log_api, SYSTEM, frozenset((DELAY_GROUP,))):
             pieces.append(piece)
             size += len(piece)
             if size >= _BYTES_AT_ONCE:
@@ -212,8 +212,8 @@ class ConfigFiles:
 
     def _delayed(self, name: str) -> dict[int, int]:
         """Up to where all that waited in each queue has been delivered."""
-        topic = self._sharing.find(SYSTEM, name)
-        cursors = self._sharing.cursors(SYSTEM, DELAY_GROUP)
+        topic = self._commit_log_api.find(SYSTEM, name)
+        cursors = self._commit_log_api.cursors(SYSTEM, DELAY_GROUP)
         return {
             stream.number: cursor.offset
             for stream, cursor in cursors.items()

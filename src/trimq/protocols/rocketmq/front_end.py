@@ -12,40 +12,40 @@ from typing import TYPE_CHECKING
 from trimq.clock import Clock
 from trimq.config import RocketMQ as RocketMQSettings
 from trimq.config import Settings
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.metadata.cluster import Cluster
 from trimq.errors import OtherHome, ProtocolError, Refusal
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.schedule import parse_levels
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
-from trimq.protocols.contract import HeldBytes, Outlet, Parts, Reply
-from trimq.protocols.rocketmq.clients.group_listing import ClientsAttendance
+from trimq.protocols.contract import Parts, ReceiveMemory, Reply, SessionControl
+from trimq.protocols.rocketmq.clients.group_listing import ClientMemberSource
 from trimq.protocols.rocketmq.clients.queue_locks import LockLimits, QueueLocks
-from trimq.protocols.rocketmq.clients.registry import Clients
-from trimq.protocols.rocketmq.clients.requests_to_clients import ClientCalls
+from trimq.protocols.rocketmq.clients.registry import ClientRegistry
+from trimq.protocols.rocketmq.clients.requests_to_clients import ClientRequests
 from trimq.protocols.rocketmq.config_files import ConfigFiles
-from trimq.protocols.rocketmq.handlers.context import Context, Handler, Shared
+from trimq.protocols.rocketmq.handlers.context import Context, Handler, RocketMQServices
 from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_properties
-from trimq.protocols.rocketmq.handlers.send_batch import BEGINS, SEND, SendRuns, decode_request
+from trimq.protocols.rocketmq.handlers.send_batch import SEND_CODE, SEND_HEADER_PREFIXES, SendBatcher, decode_request
 from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP, WITH_LARGE_BODIES
 from trimq.protocols.rocketmq.name_server.broker_registry import BrokerRegistry
 from trimq.protocols.rocketmq.name_server.own_routes import OwnRoutes
-from trimq.protocols.rocketmq.schedule.fast_path import DelayedShapes
-from trimq.protocols.rocketmq.schedule.scheduler import Delays
+from trimq.protocols.rocketmq.schedule.fast_path import DelayedPropertyTemplates
+from trimq.protocols.rocketmq.schedule.scheduler import DelayScheduler
 from trimq.protocols.rocketmq.state.identity import Identity
-from trimq.protocols.rocketmq.state.incremental_search import Searches
-from trimq.protocols.rocketmq.state.offset_resets import Resets
-from trimq.protocols.rocketmq.state.sent_ids import Repeats
+from trimq.protocols.rocketmq.state.incremental_search import IncrementalSearches
+from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
+from trimq.protocols.rocketmq.state.sent_ids import SentIds
 from trimq.protocols.rocketmq.state.statistics import Traffic
 from trimq.protocols.rocketmq.state.system_topics import system_topics
-from trimq.protocols.rocketmq.transactions.check_back import patience_of
+from trimq.protocols.rocketmq.transactions.check_back import check_back_settings
 from trimq.protocols.rocketmq.transactions.transactions import Transactions
-from trimq.protocols.rocketmq.waiting.flush_timeout import FlushWatch
-from trimq.protocols.rocketmq.waiting.pop_requests import Polls, PopServices
-from trimq.protocols.rocketmq.wire.codes import Code
-from trimq.protocols.rocketmq.wire.fast_properties import PropertyShapes
+from trimq.protocols.rocketmq.waiting.flush_timeout import FlushTimeouts
+from trimq.protocols.rocketmq.waiting.pop_requests import PollCounts, PopServices
+from trimq.protocols.rocketmq.wire.codes import ResponseCode
+from trimq.protocols.rocketmq.wire.fast_properties import PropertyTemplates
 from trimq.protocols.rocketmq.wire.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.wire.replies import reply, reply_refused
 
@@ -64,26 +64,26 @@ class RocketMQConversation:
         self._connection = connection
         self._context = context
         self._handlers = handlers
-        self._sends = SendRuns(context) if SEND in handlers else None
+        self._sends = SendBatcher(context) if SEND_CODE in handlers else None
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
         self.rest = connection.rest
 
-    def next_event(self) -> Command | SendRuns | None:
+    def next_event(self) -> Command | SendBatcher | None:
         sends, connection = self._sends, self._connection
         if sends is not None:
-            connection.read_run(BEGINS, decode_request, sends.take)
+            connection.read_matching(SEND_HEADER_PREFIXES, decode_request, sends.take)
             if sends.asked:
                 return sends
         return connection.next_event()
 
     def handle(self, event: object) -> Reply | None:
-        if isinstance(event, SendRuns):
+        if isinstance(event, SendBatcher):
             return event.send()
         assert isinstance(event, Command)
         flag = event.flag
         if flag & RESPONSE:
-            self._context.shared.calls.answered(self._context.outlet, event)
+            self._context.services.calls.response_received(self._context.outlet, event)
             return None
         made = self._answer(event)
         if flag & ONE_WAY and made is not None:
@@ -95,45 +95,47 @@ class RocketMQConversation:
     def _answer(self, command: Command) -> Reply | None:
         handler = self._handlers.get(command.code)
         if handler is None:
-            return reply(command, Code.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported")
-        limit = self._context.shared.settings.command_bytes
+            return reply(
+                command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported"
+            )
+        limit = self._context.services.settings.command_bytes
         if len(command.body) > limit and command.code not in WITH_LARGE_BODIES:
             reason = f"a body of {len(command.body)} bytes, where rocketmq.command_bytes allows {limit}"
-            return reply(command, Code.SYSTEM_ERROR, remark=reason)
+            return reply(command, ResponseCode.SYSTEM_ERROR, remark=reason)
         try:
             return handler(self._context, command)
         except Refusal as refusal:
             return reply_refused(command, refusal)
         except BadHeader as error:
-            return reply(command, Code.SYSTEM_ERROR, remark=str(error))
+            return reply(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
 
-    def congestion_ended(self) -> None:
+    def on_congestion_end(self) -> None:
         """Nothing is held back: notices are few and short."""
 
-    def farewell(self, error: ProtocolError) -> Parts:
+    def closing_parts(self, error: ProtocolError) -> Parts:
         """Remoting has no last words: the connection closes."""
         return []
 
     def closed(self) -> None:
         self._connection.drop()
-        self._context.shared.clients.gone(self._context.outlet)
-        self._context.shared.calls.gone(self._context.outlet)
-        self._context.shared.registry.gone(self._context.outlet)
+        self._context.services.clients.connection_closed(self._context.outlet)
+        self._context.services.calls.connection_closed(self._context.outlet)
+        self._context.services.registry.connection_closed(self._context.outlet)
 
 
 class RocketMQFrontEnd:
     """The door of the name server, of the broker, or of the broker for old clients."""
 
-    def __init__(self, shared: Shared, handlers: Mapping[int, Handler], held_bytes: HeldBytes) -> None:
-        self._shared = shared
+    def __init__(self, services: RocketMQServices, handlers: Mapping[int, Handler], held_bytes: ReceiveMemory) -> None:
+        self._services = services
         self._handlers = handlers
         self._held_bytes = held_bytes
 
-    def converse(self, address: str, outlet: Outlet) -> RocketMQConversation:
+    def open_conversation(self, address: str, outlet: SessionControl) -> RocketMQConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
-        settings = self._shared.settings
+        settings = self._services.settings
         connection = RemotingConnection(settings.frame_bytes, settings.header_bytes, self._held_bytes)
-        return RocketMQConversation(connection, Context(self._shared, caller, outlet, _host(address)), self._handlers)
+        return RocketMQConversation(connection, Context(self._services, caller, outlet, _host(address)), self._handlers)
 
 
 def _host(address: str) -> bytes:
@@ -145,35 +147,39 @@ def _host(address: str) -> bytes:
         return _NOWHERE
 
 
-def _prepare_topics(sharing: Sharing, given: RocketMQSettings, levels: int) -> None:
+def _prepare_topics(commit_log_api: CommitLogApi, given: RocketMQSettings, levels: int) -> None:
     for definition in system_topics(given.cluster_name, given.broker_name, given.default_queues, levels):
         try:
-            sharing.prepare(definition)
+            commit_log_api.prepare(definition)
         except OtherHome as refusal:
             log.warning("RocketMQ clients will miss a topic: %s", refusal)
 
 
-class RocketMQDoors:
+class RocketMQFrontEnds:
     """Makes the front-ends of one broker, which share what they know."""
 
-    def __init__(self, settings: Settings, sharing: Sharing, cluster: Cluster, clock: Clock, counts: Counts) -> None:
+    def __init__(
+        self, settings: Settings, commit_log_api: CommitLogApi, cluster: Cluster, clock: Clock, counts: Counts
+    ) -> None:
         # Ids and queues are drawn: they need only differ from those of the run before.
-        chance = random.Random(clock.message.now_ms())
+        rng = random.Random(clock.message.now_ms())
         identity = Identity(settings, cluster)
-        clients = Clients(clock.liveness, count(1).__next__)
-        calls = ClientCalls(clock.liveness, clients.next_opaque)
+        clients = ClientRegistry(clock.liveness, count(1).__next__)
+        calls = ClientRequests(clock.liveness, clients.next_opaque)
         levels_ms = parse_levels(settings.rocketmq.delay_levels)
-        delays = Delays(sharing, clock.message, identity, levels_ms, settings.rocketmq.max_delay_ms)
+        delays = DelayScheduler(commit_log_api, clock.message, identity, levels_ms, settings.rocketmq.max_delay_ms)
         given = settings.rocketmq
         locks = QueueLocks(clock.liveness, LockLimits(given.group_locks, given.queue_locks))
         added = added_properties(given.cluster_name)
-        self.held_bytes = HeldBytes(given.received_bytes)
+        self.held_bytes = ReceiveMemory(given.received_bytes)
         """Of all the doors, and of gRPC's."""
-        transactions = Transactions(sharing, clock.message, identity, delays, clients, chance, patience_of(given))
+        transactions = Transactions(
+            commit_log_api, clock.message, identity, delays, clients, rng, check_back_settings(given)
+        )
         registry = BrokerRegistry(clock.liveness, given.registered_brokers, given.registered_topics)
-        traffic, resets = Traffic(), Resets()
-        self._shared = Shared(
-            sharing=sharing,
+        traffic, resets = Traffic(), OffsetResets()
+        self._services = RocketMQServices(
+            commit_log_api=commit_log_api,
             clock=clock,
             counts=counts,
             settings=given,
@@ -182,50 +188,52 @@ class RocketMQDoors:
             locks=locks,
             delays=delays,
             transactions=transactions,
-            chance=chance,
+            rng=rng,
             calls=calls,
             registry=registry,
-            own_routes=OwnRoutes(sharing, identity),
+            own_routes=OwnRoutes(commit_log_api, identity),
             started_ms=clock.message.now_ms(),
-            repeats=Repeats(given.remembered_ids),
-            flushes=FlushWatch(clock.liveness, given.flush_timeout_ms, sharing.afterwards),
-            shapes=PropertyShapes(added, SPECIAL_PROPERTIES),
-            delayed=DelayedShapes(delays, added, SPECIAL_PROPERTIES),
-            searches=Searches(clock.liveness),
+            repeats=SentIds(given.remembered_ids),
+            flush_timeouts=FlushTimeouts(clock.liveness, given.flush_timeout_ms, commit_log_api.on_durable),
+            property_templates=PropertyTemplates(added, SPECIAL_PROPERTIES),
+            delayed_templates=DelayedPropertyTemplates(delays, added, SPECIAL_PROPERTIES),
+            searches=IncrementalSearches(clock.liveness),
             is_synced=settings.flush == "sync",
             traffic=traffic,
             resets=resets,
-            pop=PopServices(sharing, clock, counts, traffic, resets, Polls()),
+            pop=PopServices(commit_log_api, clock, counts, traffic, resets, PollCounts()),
         )
-        sharing.roll.attend(ClientsAttendance(clients, traffic, resets))
-        sharing.on_delete(self._forget_topic)
-        config = ConfigFiles(sharing, clock, given.config_save_ms)
+        commit_log_api.group_admin.set_member_source(ClientMemberSource(clients, traffic, resets))
+        commit_log_api.on_delete(self._forget_topic)
+        config = ConfigFiles(commit_log_api, clock, given.config_save_ms)
         config.start()
-        _prepare_topics(sharing, given, len(levels_ms))
-        sharing.popping.start(lambda: identity.store_host)
-        sharing.on_start(delays.start)  # what is due already must not be refused, or it comes behind what is due later
+        _prepare_topics(commit_log_api, given, len(levels_ms))
+        commit_log_api.pop_service.start(lambda: identity.store_host)
+        commit_log_api.on_start(
+            delays.start
+        )  # what is due already must not be refused, or it comes behind what is due later
         transactions.start()
-        sharing.keeping.add(delays)
-        sharing.keeping.add(transactions)
-        for stop in (delays.stop, transactions.stop, config.stop, self._shared.searches.stop):
-            sharing.on_stop(stop)
+        commit_log_api.retention.add(delays)
+        commit_log_api.retention.add(transactions)
+        for stop in (delays.stop, transactions.stop, config.stop, self._services.searches.stop):
+            commit_log_api.on_stop(stop)
 
-    def _forget_topic(self, topic: SharedTopic) -> None:
-        self._shared.traffic.forget_topic(topic.name.name)
-        self._shared.resets.forget_topic(topic.id)
-        self._shared.repeats.forget_topic(topic.name.name)
+    def _forget_topic(self, topic: CommitLogTopic) -> None:
+        self._services.traffic.forget_topic(topic.name.name)
+        self._services.resets.forget_topic(topic.id)
+        self._services.repeats.forget_topic(topic.name.name)
 
     def name_server(self) -> RocketMQFrontEnd:
-        return RocketMQFrontEnd(self._shared, NAME_SERVER, self.held_bytes)
+        return RocketMQFrontEnd(self._services, NAME_SERVER, self.held_bytes)
 
     def broker(self) -> RocketMQFrontEnd:
-        return RocketMQFrontEnd(self._shared, BROKER, self.held_bytes)
+        return RocketMQFrontEnd(self._services, BROKER, self.held_bytes)
 
     def vip(self) -> RocketMQFrontEnd:
-        return RocketMQFrontEnd(self._shared, VIP, self.held_bytes)
+        return RocketMQFrontEnd(self._services, VIP, self.held_bytes)
 
     def grpc(self, client_limit: int) -> GrpcFrontEnd:
         # It brings protobuf with it, which only they need who ask for it.
         from trimq.protocols.rocketmq.grpc.front_end import GrpcFrontEnd
 
-        return GrpcFrontEnd(self._shared, client_limit)
+        return GrpcFrontEnd(self._services, client_limit)

@@ -12,33 +12,33 @@ LOOK_MS = 1000
 _NOT_SEEN = -1
 
 
-class Busy(Protocol):
+class BufferOwner(Protocol):
     @property
-    def moves(self) -> int:
+    def activity_count(self) -> int:
         """Another number whenever the connection has done something."""
 
     def rest(self) -> bool:
         """Give back memory. False: it is still needed."""
 
 
-class Rests:
+class BufferReleaser:
     __slots__ = ("_timeline", "_timer", "_watched")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._timer: Timer | None = None
         # A dict, not a set: looked at in the same order on every run.
-        self._watched: dict[Busy, int] = {}
+        self._watched: dict[BufferOwner, int] = {}
 
     def __len__(self) -> int:
         return len(self._watched)
 
-    def watch(self, busy: Busy) -> None:
+    def watch(self, busy: BufferOwner) -> None:
         """It has received much: tell it when it is at rest."""
         self._watched.setdefault(busy, _NOT_SEEN)
         self._arm()
 
-    def forget(self, busy: Busy) -> None:
+    def forget(self, busy: BufferOwner) -> None:
         """It has ended."""
         self._watched.pop(busy, None)
         if not self._watched and self._timer is not None:
@@ -48,8 +48,8 @@ class Rests:
     def _look(self) -> None:
         self._timer = None
         for busy, seen in list(self._watched.items()):
-            if busy.moves != seen:
-                self._watched[busy] = busy.moves
+            if busy.activity_count != seen:
+                self._watched[busy] = busy.activity_count
             elif busy.rest():
                 del self._watched[busy]
         self._arm()

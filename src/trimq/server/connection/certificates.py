@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 
 from trimq.config import Tls
-from trimq.errors import StartMistake
-from trimq.storage.io.memfd import nameless_file
+from trimq.errors import StartupError
+from trimq.storage.io.memfd import memfd_path
 
 _ALPN = "h2"  # whoever asks speaks gRPC; clients of the other protocols do not ask
 _LASTS = timedelta(days=3650)
@@ -33,11 +33,11 @@ class Certificates:
         elif settings.certificate is not None and settings.key is not None:
             self._context = _load(settings.certificate, settings.key)
         elif settings.certificate is not None or settings.key is not None:
-            raise StartMistake("tls.certificate and tls.key are set together, or neither of them")
+            raise StartupError("tls.certificate and tls.key are set together, or neither of them")
         elif self.is_required and not self._can_make_one:
-            raise StartMistake('tls.mode = "required" needs tls.certificate and tls.key, or pip install "trimq[tls]"')
+            raise StartupError('tls.mode = "required" needs tls.certificate and tls.key, or pip install "trimq[tls]"')
 
-    def are_for(self, listener: str) -> bool:
+    def apply_to_listener(self, listener: str) -> bool:
         """One that nobody vouches for is of use to RocketMQ's clients, which do not ask; others must have wanted it."""
         if self._is_given or self.is_required:
             return True
@@ -45,7 +45,7 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext:
         if self._context is None:
-            with nameless_file(_self_signed(self._now_ms())) as path:
+            with memfd_path(_self_signed(self._now_ms())) as path:
                 self._context = _load(path, path)
         return self._context
 
@@ -57,9 +57,9 @@ def _load(certificate: str, key: str) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key)
     except FileNotFoundError as error:
-        raise StartMistake(f"tls: {certificate} or {key} is not there") from error
+        raise StartupError(f"tls: {certificate} or {key} is not there") from error
     except (OSError, ValueError) as error:  # an SSLError is an OSError too
-        raise StartMistake(f"tls: {certificate} and {key} cannot be used: {error.args[-1]}") from error
+        raise StartupError(f"tls: {certificate} and {key} cannot be used: {error.args[-1]}") from error
     return context
 
 

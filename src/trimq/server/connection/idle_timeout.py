@@ -11,10 +11,10 @@ from trimq.clock import Timeline, Timer
 _LOOKS = 4
 
 
-class Idleness:
-    """`moves` is increased by the owner whenever the connection does something."""
+class IdleTimeout:
+    """`activity_count` is increased by the owner whenever the connection does something."""
 
-    __slots__ = ("_expired", "_interval_ms", "_quiet_looks", "_seen", "_timeline", "_timer", "moves")
+    __slots__ = ("_expired", "_interval_ms", "_quiet_looks", "_seen", "_timeline", "_timer", "activity_count")
 
     def __init__(self, timeline: Timeline, limit_ms: int, expired: Callable[[], None]) -> None:
         self._timeline = timeline
@@ -23,7 +23,7 @@ class Idleness:
         self._timer: Timer | None = None
         self._seen = 0
         self._quiet_looks = 0
-        self.moves = 0
+        self.activity_count = 0
 
     def start(self) -> None:
         self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._look)
@@ -35,8 +35,8 @@ class Idleness:
 
     def _look(self) -> None:
         self.start()
-        if self.moves != self._seen:
-            self._seen = self.moves
+        if self.activity_count != self._seen:
+            self._seen = self.activity_count
             self._quiet_looks = 0
             return
         self._quiet_looks += 1

@@ -9,11 +9,11 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.metrics import Counter
 from trimq.server.connection.certificates import Certificates
 from trimq.server.connection.session import Session
-from trimq.server.connection.tls_detection import Doorway
+from trimq.server.connection.tls_detection import TlsDetector
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Listener:
         try:
             self._server = await self._bind(host, port)
         except OSError as error:
-            raise StartMistake(explain_taken(self.name, host, port, error)) from None
+            raise StartupError(explain_taken(self.name, host, port, error)) from None
         self.host = host
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -135,7 +135,7 @@ class Listener:
                 _listen(bound)
             await self._server.start_serving()
         except OSError as error:  # two programs may take an address at once, but only one can listen on it
-            raise StartMistake(explain_taken(self.name, self.host, self.port, error)) from None
+            raise StartupError(explain_taken(self.name, self.host, self.port, error)) from None
 
     def _accept(self) -> asyncio.BaseProtocol:
         if not self._is_accepting:  # it came in the pass in which the listener was closed
@@ -150,7 +150,7 @@ class Listener:
         session = self._make_session(self._forget)
         self._sessions[session] = None
         self._empty.clear()
-        return session if self._certificates is None else Doorway(session, self._certificates)
+        return session if self._certificates is None else TlsDetector(session, self._certificates)
 
     def _refuse(self, reason: str) -> None:
         self._refused.value += 1
@@ -174,7 +174,7 @@ class Listener:
     def close_sessions(self) -> None:
         """Each delivers the replies that it owes, then closes."""
         for session in list(self._sessions):
-            session.dismiss()
+            session.close_for_shutdown()
 
     async def closed(self) -> None:
         """Return when the last session is gone."""

@@ -13,7 +13,7 @@ from trimq.protocols.contract import Reply
 log = logging.getLogger(__name__)
 
 
-class OwedReplies:
+class PendingReplies:
     """`held_limit`: how many may wait for something to happen. One more is turned away."""
 
     __slots__ = ("_held", "_held_limit", "_lanes", "_unordered", "count")
@@ -41,7 +41,7 @@ class OwedReplies:
         """`wake` is called when it is resolved."""
         wake = wake or _nothing
         self.count += reply.count
-        if reply.turn_away is not None and reply.is_held:
+        if reply.reject_over_limit is not None and reply.is_held:
             self._hold(reply, wake)
             return
         reply.watch(wake)
@@ -55,8 +55,8 @@ class OwedReplies:
     def _hold(self, reply: Reply, wake: Callable[[], None]) -> None:
         self._held[reply] = None
         reply.watch(partial(self._happened, reply, wake))
-        if len(self._held) > self._held_limit and reply.turn_away is not None:
-            _call(reply.turn_away)
+        if len(self._held) > self._held_limit and reply.reject_over_limit is not None:
+            _call(reply.reject_over_limit)
 
     def _happened(self, reply: Reply, wake: Callable[[], None]) -> None:
         if reply in self._held:
@@ -83,17 +83,17 @@ class OwedReplies:
             self.count -= reply.count
         return ready
 
-    def hurry(self) -> None:
+    def resolve_now(self) -> None:
         """Nobody waits for events any more: what can be answered without one is; the rest is given up, and with it
         whatever would have to leave after it."""
         for reply in [reply for reply in self._all() if reply.waits_for_event]:
-            if reply.hurry is not None and reply.is_open:
-                _call(reply.hurry)
+            if reply.resolve_now is not None and reply.is_open:
+                _call(reply.resolve_now)
         for key, lane in list(self._lanes.items()):
             kept: deque[Reply] = deque()
             while lane and not lane[0].waits_for_event:
                 kept.append(lane.popleft())
-            self._give_up(lane)
+            self._abandon(lane)
             if kept:
                 self._lanes[key] = kept
             else:
@@ -101,7 +101,7 @@ class OwedReplies:
         given_up = [reply for reply in self._unordered if reply.waits_for_event] + list(self._held)
         self._unordered = [reply for reply in self._unordered if not reply.waits_for_event]
         self._held.clear()
-        self._give_up(given_up)
+        self._abandon(given_up)
 
     def abandon_all(self) -> None:
         """The connection is gone."""
@@ -109,7 +109,7 @@ class OwedReplies:
         self._lanes.clear()
         self._unordered = []
         self._held.clear()
-        self._give_up(given_up)
+        self._abandon(given_up)
 
     def _all(self) -> Iterator[Reply]:
         for lane in self._lanes.values():
@@ -117,7 +117,7 @@ class OwedReplies:
         yield from self._unordered
         yield from self._held
 
-    def _give_up(self, replies: list[Reply] | deque[Reply]) -> None:
+    def _abandon(self, replies: list[Reply] | deque[Reply]) -> None:
         for reply in replies:
             self.count -= reply.count
             reply.watch(_nothing)

@@ -30,7 +30,7 @@ class Endable(Protocol):
     def write_eof(self) -> object: ...
 
 
-def send_end(transport: Endable) -> None:
+def send_eof(transport: Endable) -> None:
     """Nothing more will be sent. A peer that is gone already is told nothing: its end is on the way to us."""
     with suppress(OSError):
         transport.write_eof()
@@ -44,18 +44,18 @@ class Writable(Protocol):
     def writelines(self, list_of_data: list[Buffer]) -> object: ...
 
 
-def gathers(transport: object) -> bool:
+def supports_gather_write(transport: object) -> bool:
     """Whether the transport hands several buffers to the socket in one call. asyncio's own join them before Python
     3.12, which would copy everything."""
     return sys.version_info >= (3, 12) or type(transport).__module__.startswith("uvloop")
 
 
-class Outbox:
-    __slots__ = ("_parts", "_sent_bytes", "gathers", "is_blocked", "unsent_bytes")
+class SendQueue:
+    __slots__ = ("_parts", "_sent_bytes", "is_blocked", "supports_gather_write", "unsent_bytes")
 
     def __init__(self, sent_bytes: Counter) -> None:
         self._sent_bytes = sent_bytes
-        self.gathers = False
+        self.supports_gather_write = False
         """Whether the transport does; set once it is there."""
         self._parts: deque[Buffer] = deque()
         self.unsent_bytes = 0
@@ -78,7 +78,7 @@ class Outbox:
             return
         if self.unsent_bytes <= _JOIN_BELOW:
             self._write_all(transport, [b"".join(self._parts)])
-        elif self.gathers and self.unsent_bytes <= BYTES_PER_PASS and len(self._parts) <= _MOST_PIECES:
+        elif self.supports_gather_write and self.unsent_bytes <= BYTES_PER_PASS and len(self._parts) <= _MOST_PIECES:
             self._write_all(transport, list(self._parts))
         else:
             self._write_share(transport)
@@ -100,7 +100,7 @@ class Outbox:
             left_bytes -= size
             self.unsent_bytes -= size
             self._sent_bytes.value += size
-            if self.gathers:
+            if self.supports_gather_write:
                 gathered.append(piece)
             else:
                 transport.write(piece)

@@ -9,7 +9,7 @@ from typing import cast
 
 from trimq.server.connection.certificates import Certificates
 from trimq.server.connection.session import Session
-from trimq.server.connection.tls_transport import TlsLayer
+from trimq.server.connection.tls_transport import TlsTransport
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ _HANDSHAKE = 0x16
 _FIRST_BYTES = 16 * 1024
 
 
-class Doorway(asyncio.BufferedProtocol):
+class TlsDetector(asyncio.BufferedProtocol):
     def __init__(self, session: Session, certificates: Certificates) -> None:
         self._session = session
         self._certificates = certificates
@@ -45,7 +45,7 @@ class Doorway(asyncio.BufferedProtocol):
             _give(self._session, first)
 
     def _encrypt(self, first: memoryview) -> None:
-        layer = TlsLayer(self._transport, self._session, self._certificates.context())
+        layer = TlsTransport(self._transport, self._session, self._certificates.context())
         self._transport.set_protocol(layer)
         self._session.use(layer)
         layer.receive(first)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from trimq.model import Buffer
-from trimq.server.connection.send_queue import send_end
+from trimq.server.connection.send_queue import send_eof
 from trimq.server.connection.session import Session
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ _RECORD_BYTES = 16 * 1024
 _BUFFER_BYTES = 64 * 1024
 
 
-class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
+class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def __init__(self, socket: asyncio.Transport, session: Session, context: ssl.SSLContext) -> None:
         super().__init__()
         self._socket = socket
@@ -29,10 +29,10 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._encrypted = bytearray(_BUFFER_BYTES)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._is_agreed = False
+        self._is_handshake_done = False
         self._is_paused = False
-        self._has_said_goodbye = False
-        self._has_heard_goodbye = False
+        self._has_sent_close_notify = False
+        self._has_received_close_notify = False
 
     # -- the socket's side
 
@@ -43,13 +43,13 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self.receive(memoryview(self._encrypted)[:nbytes])
 
     def receive(self, encrypted: Buffer) -> None:
-        if self._has_said_goodbye:
+        if self._has_sent_close_notify:
             return  # what comes now was sent before the peer heard of the end
         self._incoming.write(encrypted)
-        self._go_on()
+        self._resume()
 
     def eof_received(self) -> bool:
-        return False if self._has_said_goodbye or not self._is_agreed else self._session.eof_received()
+        return False if self._has_sent_close_notify or not self._is_handshake_done else self._session.eof_received()
 
     def pause_writing(self) -> None:
         self._session.pause_writing()
@@ -60,11 +60,11 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     def connection_lost(self, error: Exception | None) -> None:
         self._session.connection_lost(error)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         try:
-            if not self._is_agreed:
+            if not self._is_handshake_done:
                 self._tls.do_handshake()
-                self._is_agreed = True
+                self._is_handshake_done = True
             self._hand_over()
         except ssl.SSLWantReadError:
             self._send_encrypted()
@@ -78,14 +78,14 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     def _hand_over(self) -> None:
         """Give the session what has come, as long as it takes it. SSLWantReadError: that was all."""
         session = self._session
-        while not (self._is_paused or self._has_said_goodbye or self._has_heard_goodbye):
+        while not (self._is_paused or self._has_sent_close_notify or self._has_received_close_notify):
             buffer = session.get_buffer(_RECORD_BYTES)
             try:
                 size = cast(int, self._tls.read(len(buffer), cast(bytearray, buffer)))
             except ssl.SSLZeroReturnError:
                 size = 0
             if not size:
-                self._has_heard_goodbye = True
+                self._has_received_close_notify = True
                 if not session.eof_received():
                     self.close()
                 return
@@ -98,7 +98,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     # -- the session's side
 
     def write(self, data: Buffer) -> None:
-        if not self._is_agreed or self._has_said_goodbye:
+        if not self._is_handshake_done or self._has_sent_close_notify:
             return  # there is nobody yet, or no more, who could read it
         view = memoryview(data)
         while view:
@@ -122,24 +122,24 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _look_again(self) -> None:
         if not self._is_paused and not self._socket.is_closing():
-            self._go_on()
+            self._resume()
 
     def can_write_eof(self) -> bool:
         return self._socket.can_write_eof()
 
     def write_eof(self) -> None:
-        self._say_goodbye()
-        send_end(self._socket)
+        self._send_close_notify()
+        send_eof(self._socket)
 
-    def _say_goodbye(self) -> None:
-        if self._is_agreed and not self._has_said_goodbye:
-            self._has_said_goodbye = True
+    def _send_close_notify(self) -> None:
+        if self._is_handshake_done and not self._has_sent_close_notify:
+            self._has_sent_close_notify = True
             with suppress(ssl.SSLError):  # the peer's own goodbye is not waited for
                 self._tls.unwrap()
             self._send_encrypted()
 
     def close(self) -> None:
-        self._say_goodbye()
+        self._send_close_notify()
         self._socket.close()
 
     def abort(self) -> None:

@@ -12,22 +12,22 @@ MILLISECONDS = 10
 MANY_REQUESTS = 32
 
 
-class Share:
+class TurnBudget:
     """Time counts from the second event on: most turns have one, and those do not read the clock. After a turn that
     took its whole time it counts from the beginning of the next."""
 
-    __slots__ = ("_is_dear", "_taken", "_timeline", "_until_ms")
+    __slots__ = ("_is_over_budget", "_taken", "_timeline", "_until_ms")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._taken = 0
         self._until_ms: int | None = None
-        self._is_dear = False
+        self._is_over_budget = False
 
     def begin(self) -> None:
         self._taken = 0
-        self._until_ms = self._timeline.now_ms() + MILLISECONDS if self._is_dear else None
-        self._is_dear = False
+        self._until_ms = self._timeline.now_ms() + MILLISECONDS if self._is_over_budget else None
+        self._is_over_budget = False
 
     def is_used_up(self, requests: int) -> bool:
         """Ask once after each event, which was so many requests."""
@@ -36,5 +36,5 @@ class Share:
             if self._taken > 1:
                 self._until_ms = self._timeline.now_ms() + MILLISECONDS
             return requests >= MANY_REQUESTS
-        self._is_dear = self._timeline.now_ms() >= self._until_ms
-        return self._is_dear or self._taken >= EVENTS or requests >= MANY_REQUESTS
+        self._is_over_budget = self._timeline.now_ms() >= self._until_ms
+        return self._is_over_budget or self._taken >= EVENTS or requests >= MANY_REQUESTS

@@ -6,49 +6,58 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.groups import SharedGroup
-from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.groups import CommitLogGroup
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
 from trimq.errors import InvalidCount, InvalidSetting
 from trimq.model import Caller
-from trimq.server.http.responses import JSON, Answer, not_allowed
+from trimq.server.http.responses import JSON, HttpResponse, not_allowed
 from trimq.storage.group_commit.passes import Ticket
 
 MESSAGE_TYPE = "message.type"
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 
 
-class SharedTopicsApi:
-    """`is_own`: names of topics that the broker has for itself, which are not listed and not to be deleted here."""
+class CommitLogTopicsApi:
+    """`is_system_topic`: names of topics that the broker has for itself, which are not listed and not to be deleted
+    here."""
 
-    def __init__(self, sharing: Sharing, is_own: Callable[[str], bool]) -> None:
-        self._sharing = sharing
-        self.is_own = is_own
+    def __init__(self, commit_log_api: CommitLogApi, is_system_topic: Callable[[str], bool]) -> None:
+        self._commit_log_api = commit_log_api
+        self.is_system_topic = is_system_topic
 
     def list(self, caller: Caller) -> list[dict[str, Any]]:
-        return [shown(topic) for topic in self._sharing.topics(caller) if not self.is_own(topic.name.name)]
+        return [
+            topic_summary(topic)
+            for topic in self._commit_log_api.topics(caller)
+            if not self.is_system_topic(topic.name.name)
+        ]
 
-    def find(self, caller: Caller, name: str) -> SharedTopic | None:
-        return None if self.is_own(name) else self._sharing.find(caller, name)
+    def find(self, caller: Caller, name: str) -> CommitLogTopic | None:
+        return None if self.is_system_topic(name) else self._commit_log_api.find(caller, name)
 
     def create(
         self, caller: Caller, name: str, streams: int, settings: Mapping[str, str]
-    ) -> tuple[SharedTopic, Ticket]:
+    ) -> tuple[CommitLogTopic, Ticket]:
         if streams < 1:
             raise InvalidCount(f"a topic has at least one stream, not {streams}")
-        self._sharing.check_name(name)
-        definition = SharedDefinition(caller.namespace, name, streams, streams, attributes=_attributes(settings))
-        return self._sharing.create(caller, definition)
+        self._commit_log_api.check_name(name)
+        definition = CommitLogTopicDefinition(
+            caller.namespace, name, streams, streams, attributes=_attributes(settings)
+        )
+        return self._commit_log_api.create(caller, definition)
 
-    def answer(self, caller: Caller, method: str, topic: SharedTopic) -> Answer:
+    def answer(self, caller: Caller, method: str, topic: CommitLogTopic) -> HttpResponse:
         if method == "GET":
-            return Answer.json(200, described(topic))
+            return HttpResponse.json(200, topic_details(topic))
         if method == "DELETE":
-            return Answer(204, b"", JSON, self._sharing.delete(caller, topic))
+            return HttpResponse(204, b"", JSON, self._commit_log_api.delete(caller, topic))
         return not_allowed(method, "GET, HEAD, DELETE")
 
     def define_group(self, caller: Caller, name: str, is_orderly: bool, retry_limit: int) -> Ticket:
-        return self._sharing.define_group(caller, SharedGroup(name, is_orderly=is_orderly, retry_limit=retry_limit))
+        return self._commit_log_api.define_group(
+            caller, CommitLogGroup(name, is_orderly=is_orderly, retry_limit=retry_limit)
+        )
 
 
 def _attributes(settings: Mapping[str, str]) -> dict[str, str]:
@@ -60,7 +69,7 @@ def _attributes(settings: Mapping[str, str]) -> dict[str, str]:
     return dict(settings)
 
 
-def shown(topic: SharedTopic) -> dict[str, Any]:
+def topic_summary(topic: CommitLogTopic) -> dict[str, Any]:
     definition = topic.definition
     return {
         "name": topic.name.name,
@@ -72,7 +81,7 @@ def shown(topic: SharedTopic) -> dict[str, Any]:
     }
 
 
-def described(topic: SharedTopic) -> dict[str, Any]:
+def topic_details(topic: CommitLogTopic) -> dict[str, Any]:
     """Of its bytes nobody knows: they lie among those of all other topics."""
     offsets = [
         {
@@ -85,4 +94,4 @@ def described(topic: SharedTopic) -> dict[str, Any]:
         }
         for stream in topic.streams()
     ]
-    return shown(topic) | {"offsets": offsets}
+    return topic_summary(topic) | {"offsets": offsets}

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 _READING = (b"GET", b"HEAD", b"OPTIONS")
 
 
-def is_foreign(method: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+def is_cross_origin(method: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """A page is at home under an address that is also where the request went, and that is no name: a name may have been
     made to lead to this machine by whoever owns it."""
     if method in _READING:

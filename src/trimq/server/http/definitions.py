@@ -14,22 +14,22 @@ from trimq.core.api.broker import Broker
 from trimq.core.queues.policies import Policy
 from trimq.core.routing.bindings import Binding
 from trimq.core.security.access import Right, User
-from trimq.formats.amqp_content.field_tables import BadField, Table, read_table, write_table
+from trimq.formats.amqp_content.field_tables import BadField, FieldTable, read_table, write_table
 from trimq.model import Caller
-from trimq.server.http.responses import JSON, Answer, bad_request, not_allowed
+from trimq.server.http.responses import JSON, HttpResponse, bad_request, not_allowed
 from trimq.server.http.vhosts import namespace_of, vhost_of
 from trimq.storage.group_commit.passes import Ticket
 
 _OWNER = "definitions"
 
 
-class KeptUser(msgspec.Struct, forbid_unknown_fields=True):
+class ExportedUser(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     password_hash: str
     administrator: bool = False
 
 
-class KeptPermission(msgspec.Struct, forbid_unknown_fields=True):
+class ExportedPermission(msgspec.Struct, forbid_unknown_fields=True):
     user: str
     vhost: str = "/"
     configure: str = ""
@@ -37,7 +37,7 @@ class KeptPermission(msgspec.Struct, forbid_unknown_fields=True):
     read: str = ""
 
 
-class KeptPolicy(msgspec.Struct, forbid_unknown_fields=True):
+class ExportedPolicy(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     pattern: str
     definition: dict[str, Any]
@@ -46,7 +46,7 @@ class KeptPolicy(msgspec.Struct, forbid_unknown_fields=True):
     apply_to: str = "all"
 
 
-class KeptExchange(msgspec.Struct, forbid_unknown_fields=True):
+class ExportedExchange(msgspec.Struct, forbid_unknown_fields=True):
     """`arguments` is a table as AMQP writes it, in base64: JSON has fewer types. Empty: none."""
 
     name: str
@@ -57,14 +57,14 @@ class KeptExchange(msgspec.Struct, forbid_unknown_fields=True):
     arguments: str = ""
 
 
-class KeptQueue(msgspec.Struct, forbid_unknown_fields=True):
+class ExportedQueue(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     vhost: str = "/"
     auto_delete: bool = False
     arguments: str = ""
 
 
-class KeptBinding(msgspec.Struct, forbid_unknown_fields=True):
+class ExportedBinding(msgspec.Struct, forbid_unknown_fields=True):
     source: str
     destination: str
     to_queue: bool = True
@@ -75,27 +75,27 @@ class KeptBinding(msgspec.Struct, forbid_unknown_fields=True):
 
 class Definitions(msgspec.Struct, forbid_unknown_fields=True):
     vhosts: list[str] = []
-    users: list[KeptUser] = []
-    permissions: list[KeptPermission] = []
-    policies: list[KeptPolicy] = []
-    exchanges: list[KeptExchange] = []
-    queues: list[KeptQueue] = []
-    bindings: list[KeptBinding] = []
+    users: list[ExportedUser] = []
+    permissions: list[ExportedPermission] = []
+    policies: list[ExportedPolicy] = []
+    exchanges: list[ExportedExchange] = []
+    queues: list[ExportedQueue] = []
+    bindings: list[ExportedBinding] = []
 
 
 class DefinitionsApi:
     def __init__(self, broker: Broker) -> None:
         self._users = broker.users
-        self._queueing = broker.queueing
+        self._queue_api = broker.queue_api
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
-    ) -> Answer | None:
+    ) -> HttpResponse | None:
         """None: the path is not for us. Refusal: the broker's no."""
         if words != ["api", "definitions"]:
             return None
         if method == "GET":
-            return Answer.json(200, self._export(caller))
+            return HttpResponse.json(200, self._export(caller))
         if method != "POST":
             return not_allowed(method, "GET, HEAD, POST")
         try:
@@ -106,17 +106,19 @@ class DefinitionsApi:
             tables = [_table(arguments) for arguments in written]
         except (msgspec.DecodeError, BadField, ValueError) as error:
             return bad_request("document", error)
-        return Answer(204, b"", JSON, self._import(caller, found, iter(tables)))
+        return HttpResponse(204, b"", JSON, self._import(caller, found, iter(tables)))
 
     # -- out
 
     def _export(self, caller: Caller) -> Definitions:
         """What is durable: the rest goes with the broker."""
         found = Definitions(
-            vhosts=[vhost_of(name) for name in self._queueing.all_namespaces(caller)],
-            users=[KeptUser(user.name, user.password_hash, user.is_administrator) for user in self._users.all(caller)],
+            vhosts=[vhost_of(name) for name in self._queue_api.all_namespaces(caller)],
+            users=[
+                ExportedUser(user.name, user.password_hash, user.is_administrator) for user in self._users.all(caller)
+            ],
             permissions=[
-                KeptPermission(right.principal, vhost_of(right.namespace), right.configure, right.write, right.read)
+                ExportedPermission(right.principal, vhost_of(right.namespace), right.configure, right.write, right.read)
                 for right in self._users.rights(caller)
             ],
         )
@@ -125,51 +127,51 @@ class DefinitionsApi:
         return found
 
     def _export_vhost(self, caller: Caller, vhost: str, found: Definitions) -> None:
-        for policy in self._queueing.policies(caller):
+        for policy in self._queue_api.policies(caller):
             found.policies.append(
-                KeptPolicy(policy.name, policy.pattern, policy.definition, vhost, policy.priority, policy.apply_to)
+                ExportedPolicy(policy.name, policy.pattern, policy.definition, vhost, policy.priority, policy.apply_to)
             )
-        durable = {queue.name for queue in self._queueing.queues(caller) if not queue.is_volatile}
-        for queue in self._queueing.queues(caller):
+        durable = {queue.name for queue in self._queue_api.queues(caller) if not queue.is_volatile}
+        for queue in self._queue_api.queues(caller):
             if queue.name in durable:
                 is_auto_delete = queue.definition.is_auto_delete
-                found.queues.append(KeptQueue(queue.name, vhost, is_auto_delete, _text(queue.arguments)))
-        for exchange in self._queueing.exchanges(caller):
+                found.queues.append(ExportedQueue(queue.name, vhost, is_auto_delete, _text(queue.arguments)))
+        for exchange in self._queue_api.exchanges(caller):
             definition = exchange.definition
             if not definition.is_durable:
                 continue
             if exchange.name and not exchange.name.startswith("amq."):
                 kept = (definition.is_auto_delete, definition.is_internal, _text(exchange.arguments))
-                found.exchanges.append(KeptExchange(exchange.name, definition.kind, vhost, *kept))
+                found.exchanges.append(ExportedExchange(exchange.name, definition.kind, vhost, *kept))
             for binding in exchange.bindings.values():
                 if not binding.to_queue or binding.destination in durable:
-                    found.bindings.append(KeptBinding(*binding[:4], vhost, _text(binding.arguments)))
+                    found.bindings.append(ExportedBinding(*binding[:4], vhost, _text(binding.arguments)))
 
     # -- in
 
-    def _import(self, caller: Caller, found: Definitions, tables: Iterator[Table]) -> Ticket | None:
+    def _import(self, caller: Caller, found: Definitions, tables: Iterator[FieldTable]) -> Ticket | None:
         """What is there already stays, if it is the same. A refusal in the middle leaves what came before it. Users
         come last: as soon as there is one, an anonymous caller may do nothing more."""
         tickets: list[Ticket | None] = []
         for vhost in found.vhosts:
-            tickets.append(self._queueing.define_namespace(caller, namespace_of(vhost)))
+            tickets.append(self._queue_api.define_namespace(caller, namespace_of(vhost)))
         for exchange in found.exchanges:
             here = self._in(caller, exchange.vhost)
             flags = (True, exchange.auto_delete, exchange.internal)
-            tickets.append(self._queueing.declare_exchange(here, exchange.name, exchange.type, *flags, next(tables)))
+            tickets.append(self._queue_api.declare_exchange(here, exchange.name, exchange.type, *flags, next(tables)))
         for queue in found.queues:
             here = self._in(caller, queue.vhost)
-            declared = self._queueing.declare_queue(
+            declared = self._queue_api.declare_queue(
                 here, queue.name, True, False, queue.auto_delete, next(tables), _OWNER
             )
             tickets.append(declared.ticket)
         for kept in found.bindings:
             binding = Binding(kept.source, kept.destination, kept.to_queue, kept.key, next(tables))
-            tickets.append(self._queueing.bind(self._in(caller, kept.vhost), binding, _OWNER))
+            tickets.append(self._queue_api.bind(self._in(caller, kept.vhost), binding, _OWNER))
         for policy in found.policies:
             here = self._in(caller, policy.vhost)
             said = (policy.pattern, policy.definition, policy.priority, policy.apply_to)
-            tickets.append(self._queueing.define_policy(here, Policy(here.namespace, policy.name, *said)))
+            tickets.append(self._queue_api.define_policy(here, Policy(here.namespace, policy.name, *said)))
         tickets += self._import_users(caller, found)
         written = [ticket for ticket in tickets if ticket is not None]
         return max(written, key=lambda ticket: ticket.number, default=None)
@@ -183,15 +185,15 @@ class DefinitionsApi:
         return self._users.restore(caller, users, rights)
 
     def _in(self, caller: Caller, vhost: str) -> Caller:
-        self._queueing.require_namespace(namespace_of(vhost))
+        self._queue_api.require_namespace(namespace_of(vhost))
         return dataclasses.replace(caller, namespace=namespace_of(vhost))
 
 
-def _text(arguments: Table) -> str:
+def _text(arguments: FieldTable) -> str:
     return base64.b64encode(write_table(arguments)).decode() if arguments else ""
 
 
-def _table(text: str) -> Table:
+def _table(text: str) -> FieldTable:
     if not text:
         return {}
     data = base64.b64decode(text, validate=True)

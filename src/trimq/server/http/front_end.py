@@ -13,21 +13,28 @@ from urllib.parse import parse_qs
 import h11
 
 from trimq.core.api.broker import Broker
-from trimq.core.api.commit_log_groups import GroupRoll
-from trimq.core.api.records import Reading
-from trimq.core.security.authentication import Logins
+from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
+from trimq.core.api.records import RecordsApi
+from trimq.core.security.authentication import Authenticator
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import Metrics, content_type
 from trimq.model import Buffer, Caller
-from trimq.protocols.contract import Outlet, Parts, Reply
-from trimq.server.http.commit_log_topics import SharedTopicsApi
-from trimq.server.http.cross_origin import is_foreign
+from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.server.http.commit_log_topics import CommitLogTopicsApi
+from trimq.server.http.cross_origin import is_cross_origin
 from trimq.server.http.definitions import DefinitionsApi
 from trimq.server.http.groups import GroupsApi
 from trimq.server.http.queues import QueuesApi
 from trimq.server.http.records import StreamsApi
-from trimq.server.http.responses import Answer, Later, guarded, mistake_answer, not_allowed, refusal_answer
-from trimq.server.http.topics import Api
+from trimq.server.http.responses import (
+    DeferredResponse,
+    HttpResponse,
+    error_response,
+    guarded,
+    not_allowed,
+    refusal_response,
+)
+from trimq.server.http.topics import TopicsApi
 from trimq.server.http.users import UsersApi
 
 log = logging.getLogger(__name__)
@@ -50,7 +57,7 @@ class HttpRequest(NamedTuple):
     query: dict[str, str]
     body: bytes
     login: bytes = b""
-    is_foreign: bool = False
+    is_cross_origin: bool = False
     """A web page of somebody else sent it."""
 
     @property
@@ -58,7 +65,7 @@ class HttpRequest(NamedTuple):
         return f"{self.method} {self.path}"
 
 
-class Unreadable(ProtocolError):
+class BadHttpRequest(ProtocolError):
     """What came is no request that could be answered otherwise than with this status."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -71,18 +78,18 @@ class HttpConversation:
 
     def __init__(
         self,
-        api: Api,
-        logins: Logins,
+        api: TopicsApi,
+        authenticator: Authenticator,
         metrics: Metrics,
         is_ready: Callable[[], bool],
         caller: Caller,
-        outlet: Outlet,
-        why_refused: Callable[[], str] = lambda: "",
+        outlet: SessionControl,
+        write_refusal_reason: Callable[[], str] = lambda: "",
     ) -> None:
-        """`why_refused` says why nothing can be written now, if it cannot."""
-        self._why_refused = why_refused
+        """`write_refusal_reason` says why nothing can be written now, if it cannot."""
+        self._write_refusal_reason = write_refusal_reason
         self._api = api
-        self._logins = logins
+        self._authenticator = authenticator
         self._metrics = metrics
         self._is_ready = is_ready
         self._caller = caller
@@ -105,11 +112,11 @@ class HttpConversation:
 
     def next_event(self) -> HttpRequest | None:
         if self._unanswered_bytes > _MAX_UNANSWERED_BYTES:
-            raise Unreadable(413, "too much was sent before the answer")
+            raise BadHttpRequest(413, "too much was sent before the answer")
         try:
             return self._next_request()
         except h11.RemoteProtocolError as error:
-            raise Unreadable(error.error_status_hint, f"this is not HTTP/1.1: {error}") from None
+            raise BadHttpRequest(error.error_status_hint, f"this is not HTTP/1.1: {error}") from None
 
     def _next_request(self) -> HttpRequest | None:
         while True:
@@ -126,14 +133,14 @@ class HttpConversation:
                 return self._request()
             else:  # NEED_DATA or PAUSED
                 if event is h11.PAUSED and self._is_answering:
-                    self._outlet.hold_intake()  # more was asked already: its turn comes with the answer
+                    self._outlet.hold_reading()  # more was asked already: its turn comes with the answer
                 return None
 
     def _begin(self, head: h11.Request) -> None:
         self._head = head
         self._body = bytearray()
         if not head.http_version.startswith(b"1."):
-            raise Unreadable(505, f"HTTP/{head.http_version.decode()} is not served, only HTTP/1.1")
+            raise BadHttpRequest(505, f"HTTP/{head.http_version.decode()} is not served, only HTTP/1.1")
         for name, value in head.headers:
             if name == b"content-length":
                 self._check_length(int(value))
@@ -142,7 +149,7 @@ class HttpConversation:
 
     def _check_length(self, length: int) -> None:
         if length > _MAX_BODY_BYTES:
-            raise Unreadable(413, f"a request body is longer than {_MAX_BODY_BYTES} bytes")
+            raise BadHttpRequest(413, f"a request body is longer than {_MAX_BODY_BYTES} bytes")
 
     def _request(self) -> HttpRequest:
         assert self._head is not None
@@ -150,10 +157,10 @@ class HttpConversation:
         try:
             fields = parse_qs(query, max_num_fields=_MAX_QUERY_FIELDS)
         except ValueError as error:
-            raise Unreadable(400, f"the query cannot be read: {error}") from None
+            raise BadHttpRequest(400, f"the query cannot be read: {error}") from None
         last = {name: values[-1] for name, values in fields.items()}
         login = next((value for name, value in self._head.headers if name == b"authorization"), b"")
-        foreign = is_foreign(self._head.method, self._head.headers)
+        foreign = is_cross_origin(self._head.method, self._head.headers)
         return HttpRequest(self._head.method.decode("ascii"), path, last, bytes(self._body), login, foreign)
 
     # -- answers
@@ -162,24 +169,24 @@ class HttpConversation:
         assert isinstance(event, HttpRequest)
         self._is_answering = True
         answer = self._answer(event)
-        if isinstance(answer, Later):
+        if isinstance(answer, DeferredResponse):
             return self._answer_later(event, answer)
         if answer.ticket is None:
             return Reply.now(self._encode(event, answer))
         return Reply.when_durable(answer.ticket.number, partial(self._encode_durable, event, answer))
 
-    def _encode_durable(self, request: HttpRequest, answer: Answer) -> Parts:
+    def _encode_durable(self, request: HttpRequest, answer: HttpResponse) -> Parts:
         refusal = None if answer.ticket is None else answer.ticket.refusal
-        return self._encode(request, answer if refusal is None else refusal_answer(refusal))
+        return self._encode(request, answer if refusal is None else refusal_response(refusal))
 
-    def _answer_later(self, request: HttpRequest, later: Later) -> Reply:
+    def _answer_later(self, request: HttpRequest, later: DeferredResponse) -> Reply:
         is_over = False
 
         def abandon() -> None:
             nonlocal is_over
             is_over = True
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: HttpResponse) -> None:
             nonlocal is_over
             if is_over:
                 return  # nobody waits, or something failed after the answer
@@ -189,70 +196,70 @@ class HttpConversation:
             reply.resolve_when_durable(number, partial(self._encode_durable, request, answer))
 
         reply = Reply.later(abandon=abandon)
-        reply.comes_soon = True
+        reply.resolves_soon = True
         later.begin_guarded(request.asked, answered)
         return reply
 
-    def _answer(self, request: HttpRequest) -> Answer | Later:
+    def _answer(self, request: HttpRequest) -> HttpResponse | DeferredResponse:
         return guarded(request.asked, lambda: self._route(request))
 
-    def _route(self, request: HttpRequest) -> Answer | Later:
+    def _route(self, request: HttpRequest) -> HttpResponse | DeferredResponse:
         method = "GET" if request.method == "HEAD" else request.method
         if request.path in ("/healthz", "/readyz", "/metrics") and method != "GET":
             return not_allowed(method, "GET, HEAD")
         if request.path == "/healthz":
-            return Answer.text(200, "ok\n")
+            return HttpResponse.text(200, "ok\n")
         if request.path == "/readyz":
             return self._readiness()
         if request.path == "/metrics":
-            return Answer(200, self._metrics.render(), content_type())
-        if request.is_foreign:
-            return mistake_answer(403, "ForeignPage", "a web page of another address may not change anything here")
-        if not self._logins.are_needed:
+            return HttpResponse(200, self._metrics.render(), content_type())
+        if request.is_cross_origin:
+            return error_response(403, "ForeignPage", "a web page of another address may not change anything here")
+        if not self._authenticator.is_login_required:
             return self._api.answer(self._caller, method, request.path, request.query, request.body)
         login = read_basic(request.login)
         if login is None:
-            return mistake_answer(401, "LoginNeeded", "say who you are: a name and a password by Basic authentication")
-        return Later(partial(self._log_in, request, method, login))
+            return error_response(401, "LoginNeeded", "say who you are: a name and a password by Basic authentication")
+        return DeferredResponse(partial(self._log_in, request, method, login))
 
     def _log_in(
-        self, request: HttpRequest, method: str, login: tuple[str, str], done: Callable[[Answer], None]
+        self, request: HttpRequest, method: str, login: tuple[str, str], done: Callable[[HttpResponse], None]
     ) -> None:
         name, password = login
 
         def checked(is_right: bool) -> None:
             if not is_right:
-                done(mistake_answer(401, "WrongLogin", "there is no such user, or the password is another"))
+                done(error_response(401, "WrongLogin", "there is no such user, or the password is another"))
                 return
             caller = dataclasses.replace(self._caller, principal=name)
             answer = guarded(
                 request.asked, lambda: self._api.answer(caller, method, request.path, request.query, request.body)
             )
-            if isinstance(answer, Later):
+            if isinstance(answer, DeferredResponse):
                 answer.begin_guarded(request.asked, done)
             else:
                 done(answer)
 
-        self._logins.check(name, password, self._caller.address, checked)
+        self._authenticator.check(name, password, self._caller.address, checked)
 
-    def _readiness(self) -> Answer:
+    def _readiness(self) -> HttpResponse:
         """A broker that refuses writes is ready all the same: who cuts off its readers keeps it from getting room."""
         if not self._is_ready():
-            return Answer.text(503, "not ready\n")
-        refused = self._why_refused()
-        return Answer.text(200, f"ready, but writes are refused: {refused}\n" if refused else "ready\n")
+            return HttpResponse.text(503, "not ready\n")
+        refused = self._write_refusal_reason()
+        return HttpResponse.text(200, f"ready, but writes are refused: {refused}\n" if refused else "ready\n")
 
-    def _encode(self, request: HttpRequest, answer: Answer) -> Parts:
+    def _encode(self, request: HttpRequest, answer: HttpResponse) -> Parts:
         self._is_answering = False
         parts = self._write(answer, has_body=request.method != "HEAD")
         self._head = None
         if self._http.our_state is h11.MUST_CLOSE:
             self._outlet.close()
         else:
-            self._outlet.resume_intake()
+            self._outlet.release_reading()
         return parts
 
-    def _write(self, answer: Answer, has_body: bool = True, closes: bool = False) -> Parts:
+    def _write(self, answer: HttpResponse, has_body: bool = True, closes: bool = False) -> Parts:
         headers = []
         if answer.status != 204:  # which has no body, and so no length of it
             headers = [("content-type", answer.content_type), ("content-length", str(answer.length))]
@@ -274,17 +281,17 @@ class HttpConversation:
         """What it receives into is small."""
         return True
 
-    def congestion_ended(self) -> None:
+    def on_congestion_end(self) -> None:
         """Nothing is delivered that was not asked for."""
 
-    def farewell(self, error: ProtocolError) -> Parts:
+    def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, Stopping):
             return ()  # nobody asked
         if self._is_answering or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return ()  # it would come before the answer that is due
-        status = error.status if isinstance(error, Unreadable) else 400
+        status = error.status if isinstance(error, BadHttpRequest) else 400
         has_body = self._head is None or self._head.method != b"HEAD"
-        answer = mistake_answer(status, _ERRORS.get(status, "BadRequest"), str(error))
+        answer = error_response(status, _ERRORS.get(status, "BadRequest"), str(error))
         return self._write(answer, has_body=has_body, closes=True)
 
     def closed(self) -> None:
@@ -314,25 +321,25 @@ class HttpFrontEnd:
     def __init__(
         self,
         broker: Broker,
-        reading: Reading,
-        roll: GroupRoll | None,
-        logins: Logins,
+        records_api: RecordsApi,
+        group_admin: CommitLogGroupAdmin | None,
+        authenticator: Authenticator,
         metrics: Metrics,
         is_ready: Callable[[], bool],
-        shared: SharedTopicsApi | None = None,
-        why_refused: Callable[[], str] = lambda: "",
+        shared: CommitLogTopicsApi | None = None,
+        write_refusal_reason: Callable[[], str] = lambda: "",
     ) -> None:
-        groups = GroupsApi(broker.membership, reading, roll, shared)
-        streams = StreamsApi(reading) if shared is None else StreamsApi(reading, shared.is_own)
+        groups = GroupsApi(broker.group_api, records_api, group_admin, shared)
+        streams = StreamsApi(records_api) if shared is None else StreamsApi(records_api, shared.is_system_topic)
         others = (groups, streams, UsersApi(broker), QueuesApi(broker), DefinitionsApi(broker))
-        self._api = Api(broker, others, shared)
-        self._logins = logins
+        self._api = TopicsApi(broker, others, shared)
+        self._authenticator = authenticator
         self._metrics = metrics
         self._is_ready = is_ready
-        self._why_refused = why_refused
+        self._write_refusal_reason = write_refusal_reason
 
-    def converse(self, address: str, outlet: Outlet) -> HttpConversation:
+    def open_conversation(self, address: str, outlet: SessionControl) -> HttpConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol="http")
         return HttpConversation(
-            self._api, self._logins, self._metrics, self._is_ready, caller, outlet, self._why_refused
+            self._api, self._authenticator, self._metrics, self._is_ready, caller, outlet, self._write_refusal_reason
         )

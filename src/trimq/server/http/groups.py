@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from trimq.core.api.commit_log_groups import Attendant, GroupRoll, RolledGroup, Word
-from trimq.core.api.groups import Membership
-from trimq.core.api.records import Reading
-from trimq.core.groups.group import NOBODY, CursorChange, GroupDescription
+from trimq.core.api.commit_log_groups import CommitLogGroupAdmin, GroupMember, GroupSubscription, GroupSummary
+from trimq.core.api.groups import GroupApi
+from trimq.core.api.records import RecordsApi
+from trimq.core.groups.group import NO_MEMBER, CursorChange, GroupDescription
 from trimq.core.metadata.cursors import Cursor
 from trimq.errors import Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
-from trimq.server.http.commit_log_topics import SharedTopicsApi
-from trimq.server.http.responses import JSON, Answer, mistake_answer, not_allowed
+from trimq.server.http.commit_log_topics import CommitLogTopicsApi
+from trimq.server.http.responses import JSON, HttpResponse, error_response, not_allowed
 from trimq.storage.group_commit.passes import Ticket
 
 ROCKETMQ = "rocketmq"
@@ -44,35 +44,41 @@ class NewGroup(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class GroupsApi:
-    """`roll`: the groups of RocketMQ, `shared` who makes them; None where it is not served."""
+    """`group_admin`: the groups of RocketMQ, `shared` who makes them; None where it is not served."""
 
     def __init__(
         self,
-        membership: Membership,
-        reading: Reading,
-        roll: GroupRoll | None = None,
-        shared: SharedTopicsApi | None = None,
+        group_api: GroupApi,
+        records_api: RecordsApi,
+        group_admin: CommitLogGroupAdmin | None = None,
+        shared: CommitLogTopicsApi | None = None,
     ) -> None:
         self._shared = shared
-        self._membership = membership
-        self._reading = reading
-        self._roll = roll
+        self._group_api = group_api
+        self._records_api = records_api
+        self._group_admin = group_admin
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
-    ) -> Answer | None:
+    ) -> HttpResponse | None:
         match words:
             case ["api", "groups"] if method == "GET":
-                return Answer.json(200, {"groups": self._list(caller)})
+                return HttpResponse.json(200, {"groups": self._list(caller)})
             case ["api", "groups"] if method == "POST":
                 return self._create(caller, body)
             case ["api", "groups", name] if method == "GET":
-                roll = self._roll_with(name, query)
-                return self._describe(caller, name) if roll is None else _describe_rolled(roll, caller, name)
+                group_admin = self._commit_log_groups_with(name, query)
+                return (
+                    self._describe(caller, name)
+                    if group_admin is None
+                    else _describe_commit_log_group(group_admin, caller, name)
+                )
             case ["api", "groups", name] if method == "DELETE":
-                roll = self._roll_with(name, query)
-                ticket = self._membership.delete(caller, name) if roll is None else roll.delete(caller, name)
-                return Answer(204, b"", JSON, ticket)
+                group_admin = self._commit_log_groups_with(name, query)
+                ticket = (
+                    self._group_api.delete(caller, name) if group_admin is None else group_admin.delete(caller, name)
+                )
+                return HttpResponse(204, b"", JSON, ticket)
             case ["api", "groups", name, "cursors"] if method == "PUT":
                 return self._move_cursors(caller, name, body)
             case ["api", "groups"]:
@@ -83,44 +89,44 @@ class GroupsApi:
                 return not_allowed(method, "PUT")
         return None
 
-    def _create(self, caller: Caller, body: bytes) -> Answer:
+    def _create(self, caller: Caller, body: bytes) -> HttpResponse:
         """A group of RocketMQ: those of Kafka are there as soon as somebody joins them."""
         try:
             asked = msgspec.json.decode(body, type=NewGroup)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return mistake_answer(400, "BadRequest", f"the group is not described as it should be: {error}")
+            return error_response(400, "BadRequest", f"the group is not described as it should be: {error}")
         if self._shared is None:
-            return mistake_answer(409, "NotServed", "no listener of RocketMQ is on")
+            return error_response(409, "NotServed", "no listener of RocketMQ is on")
         ticket = self._shared.define_group(caller, asked.name, asked.orderly, asked.retries)
-        return Answer.json(201, msgspec.to_builtins(asked), ticket)
+        return HttpResponse.json(201, msgspec.to_builtins(asked), ticket)
 
     def _list(self, caller: Caller) -> list[dict[str, Any]]:
-        rolled = [] if self._roll is None else self._roll.groups(caller)
-        return [*map(_group, self._membership.groups(caller)), *map(_rolled_group, rolled)]
+        rolled = [] if self._group_admin is None else self._group_admin.groups(caller)
+        return [*map(_group, self._group_api.groups(caller)), *map(_commit_log_group, rolled)]
 
-    def _roll_with(self, name: str, query: Mapping[str, str]) -> GroupRoll | None:
+    def _commit_log_groups_with(self, name: str, query: Mapping[str, str]) -> CommitLogGroupAdmin | None:
         """Whom to ask about a group, if not Kafka's. UnknownGroup: it cannot be of the protocol that is asked for."""
         wanted = query.get("protocol")
         if wanted == ROCKETMQ:
-            if self._roll is None:
+            if self._group_admin is None:
                 raise UnknownGroup(name)
-            return self._roll
-        is_only_there = wanted is None and self._roll is not None and self._roll.has(name)
-        return self._roll if is_only_there and not self._membership.has(name) else None
+            return self._group_admin
+        is_only_there = wanted is None and self._group_admin is not None and self._group_admin.has(name)
+        return self._group_admin if is_only_there and not self._group_api.has(name) else None
 
-    def _describe(self, caller: Caller, name: str) -> Answer:
-        group = self._membership.describe(caller, name)
+    def _describe(self, caller: Caller, name: str) -> HttpResponse:
+        group = self._group_api.describe(caller, name)
         members = [
             {"id": member.id, "instance": member.instance, "client_id": member.client_id, "host": member.host}
             for member in group.members
         ]
-        cursors, ticket = self._membership.cursors(caller, name)
+        cursors, ticket = self._group_api.cursors(caller, name)
         rows = [row for at, cursor in cursors.items() if (row := self._cursor(caller, at, cursor)) is not None]
-        return Answer.json(200, _group(group) | {"members": members, "cursors": rows}, ticket)
+        return HttpResponse.json(200, _group(group) | {"members": members, "cursors": rows}, ticket)
 
     def _cursor(self, caller: Caller, at: StreamId, cursor: Cursor) -> dict[str, Any] | None:
         """None: the topic is being deleted, and the cursor goes with it."""
-        found = self._reading.find_stream(caller, at)
+        found = self._records_api.find_stream(caller, at)
         if found is None:
             return None
         name, span = found
@@ -128,22 +134,22 @@ class GroupsApi:
         row = {"topic": name, "stream": at.number, "offset": cursor.offset, "end": span.end, "lag": lag}
         return row | {"note": cursor.metadata} if cursor.metadata else row
 
-    def _move_cursors(self, caller: Caller, name: str, body: bytes) -> Answer:
+    def _move_cursors(self, caller: Caller, name: str, body: bytes) -> HttpResponse:
         try:
             asked = msgspec.json.decode(body, type=MovedCursors)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return mistake_answer(400, "BadRequest", f"the cursors are not described as they should be: {error}")
+            return error_response(400, "BadRequest", f"the cursors are not described as they should be: {error}")
         changes = []
         for at in asked.cursors:
-            topic = self._reading.topic(caller, at.topic)
+            topic = self._records_api.topic(caller, at.topic)
             topic.span(at.stream)
             changes.append(CursorChange(StreamId(topic.id, at.stream), at.offset, metadata=asked.note))
         ticket: Ticket | None = None
-        for outcome in self._membership.commit(caller, name, NOBODY, changes):
+        for outcome in self._group_api.commit(caller, name, NO_MEMBER, changes):
             if isinstance(outcome, Refusal):
                 raise outcome
             ticket = outcome
-        return Answer(204, b"", JSON, ticket)
+        return HttpResponse(204, b"", JSON, ticket)
 
 
 def _group(group: GroupDescription) -> dict[str, Any]:
@@ -158,27 +164,27 @@ def _group(group: GroupDescription) -> dict[str, Any]:
 # -- RocketMQ's
 
 
-def _rolled_group(group: RolledGroup) -> dict[str, Any]:
-    members = len(group.gathering.members)
+def _commit_log_group(group: GroupSummary) -> dict[str, Any]:
+    members = len(group.group_members.members)
     return {"name": group.name, "protocol": ROCKETMQ, "state": group.state.value, "members": members}
 
 
-def _describe_rolled(roll: GroupRoll, caller: Caller, name: str) -> Answer:
-    group = roll.describe(caller, name)
-    odd = group.gathering.odd_ones()
-    members = [_attendant(member, member.client_id in odd) for member in group.gathering.members]
+def _describe_commit_log_group(group_admin: CommitLogGroupAdmin, caller: Caller, name: str) -> HttpResponse:
+    group = group_admin.describe(caller, name)
+    odd = group.group_members.inconsistent_members()
+    members = [_commit_log_member(member, member.client_id in odd) for member in group.group_members.members]
     rows = [
         {"topic": at.topic, "stream": at.number, "offset": at.offset, "end": at.end, "lag": at.lag}
-        for at in roll.standings(caller, name)
+        for at in group_admin.consume_progress(caller, name)
     ]
-    shown = {"members": members, "subscriptions": _subscriptions(group.gathering.word), "cursors": rows}
-    return Answer.json(200, _rolled_group(group) | shown, roll.latest)
+    shown = {"members": members, "subscriptions": _subscriptions(group.group_members.subscription), "cursors": rows}
+    return HttpResponse.json(200, _commit_log_group(group) | shown, group_admin.latest)
 
 
-def _attendant(member: Attendant, is_odd: bool) -> dict[str, Any]:
+def _commit_log_member(member: GroupMember, is_odd: bool) -> dict[str, Any]:
     shown = {"client_id": member.client_id, "host": member.host, "language": member.language}
-    return shown | {"version": member.version, "subscriptions": _subscriptions(member.word), "differs": is_odd}
+    return shown | {"version": member.version, "subscriptions": _subscriptions(member.subscription), "differs": is_odd}
 
 
-def _subscriptions(word: Word) -> list[dict[str, str]]:
-    return [{"topic": topic, "expression": expression} for topic, expression in sorted(word)]
+def _subscriptions(subscription: GroupSubscription) -> list[dict[str, str]]:
+    return [{"topic": topic, "expression": expression} for topic, expression in sorted(subscription)]

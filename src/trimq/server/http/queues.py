@@ -14,11 +14,19 @@ import msgspec
 from trimq.core.api.broker import Broker
 from trimq.core.failures.ledger import Failure
 from trimq.core.queues.policies import Policy
-from trimq.core.queues.queue import AnyQueue
-from trimq.core.queues.work_queue import Queue
+from trimq.core.queues.queue import Queue
+from trimq.core.queues.work_queue import WorkQueue
 from trimq.formats.amqp_content.field_tables import Value
 from trimq.model import Caller
-from trimq.server.http.responses import JSON, Answer, Later, bad_request, guarded, mistake_answer, not_allowed
+from trimq.server.http.responses import (
+    JSON,
+    DeferredResponse,
+    HttpResponse,
+    bad_request,
+    error_response,
+    guarded,
+    not_allowed,
+)
 from trimq.server.http.vhosts import DEFAULT_VHOST, namespace_of, vhost_of
 
 _FAILURES = 100
@@ -26,7 +34,7 @@ _MOST_FAILURES = 1000
 _SHOWN_BYTES = 10_000
 
 
-class DefinedPolicy(msgspec.Struct, forbid_unknown_fields=True):
+class PolicyBody(msgspec.Struct, forbid_unknown_fields=True):
     pattern: str
     definition: dict[str, str | int | bool]
     priority: int = 0
@@ -35,25 +43,27 @@ class DefinedPolicy(msgspec.Struct, forbid_unknown_fields=True):
 
 class QueuesApi:
     def __init__(self, broker: Broker) -> None:
-        self._queueing = broker.queueing
+        self._queue_api = broker.queue_api
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
-    ) -> Answer | Later | None:
+    ) -> HttpResponse | DeferredResponse | None:
         """None: the path is not for us. Refusal: the broker's no."""
         namespace = namespace_of(query.get("vhost", DEFAULT_VHOST))
         caller = dataclasses.replace(caller, namespace=namespace)
         match words:
             case ["api", "queues"]:
-                rows = [_queue(queue) for queue in self._queueing.queues(caller)]
-                return Answer.json(200, {"queues": rows}) if method == "GET" else not_allowed(method, "GET, HEAD")
+                rows = [_queue(queue) for queue in self._queue_api.queues(caller)]
+                return HttpResponse.json(200, {"queues": rows}) if method == "GET" else not_allowed(method, "GET, HEAD")
             case ["api", "queues", name]:
                 return self._queue(caller, method, name)
             case ["api", "queues", name, "messages"]:
                 return self._purge(caller, name) if method == "DELETE" else not_allowed(method, "DELETE")
             case ["api", "policies"]:
-                found = [_policy(policy) for policy in self._queueing.policies(caller)]
-                return Answer.json(200, {"policies": found}) if method == "GET" else not_allowed(method, "GET, HEAD")
+                found = [_policy(policy) for policy in self._queue_api.policies(caller)]
+                return (
+                    HttpResponse.json(200, {"policies": found}) if method == "GET" else not_allowed(method, "GET, HEAD")
+                )
             case ["api", "policies", name]:
                 return self._policy(caller, method, name, body)
             case ["api", "failures"]:
@@ -64,62 +74,62 @@ class QueuesApi:
 
     # -- queues
 
-    def _queue(self, caller: Caller, method: str, name: str) -> Answer:
+    def _queue(self, caller: Caller, method: str, name: str) -> HttpResponse:
         if method == "GET":
-            return Answer.json(200, _described(self._queueing.describe_queue(caller, name)))
+            return HttpResponse.json(200, _described(self._queue_api.describe_queue(caller, name)))
         if method == "DELETE":
-            self._queueing.describe_queue(caller, name)
-            _, ticket = self._queueing.delete_queue(caller, name, False, False, None)
-            return Answer(204, b"", JSON, ticket)
+            self._queue_api.describe_queue(caller, name)
+            _, ticket = self._queue_api.delete_queue(caller, name, False, False, None)
+            return HttpResponse(204, b"", JSON, ticket)
         return not_allowed(method, "GET, HEAD, DELETE")
 
-    def _purge(self, caller: Caller, name: str) -> Answer:
-        return Answer.json(200, {"purged": self._queueing.purge_queue(caller, name, None)})
+    def _purge(self, caller: Caller, name: str) -> HttpResponse:
+        return HttpResponse.json(200, {"purged": self._queue_api.purge_queue(caller, name, None)})
 
     # -- policies
 
-    def _policy(self, caller: Caller, method: str, name: str, body: bytes) -> Answer:
+    def _policy(self, caller: Caller, method: str, name: str, body: bytes) -> HttpResponse:
         if method == "PUT":
             try:
-                asked = msgspec.json.decode(body, type=DefinedPolicy)
+                asked = msgspec.json.decode(body, type=PolicyBody)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return bad_request("policy", error)
-            self._queueing.require_namespace(caller.namespace)
+            self._queue_api.require_namespace(caller.namespace)
             definition = dict[str, Any](asked.definition)
             policy = Policy(caller.namespace, name, asked.pattern, definition, asked.priority, asked.apply_to)
-            return Answer(204, b"", JSON, self._queueing.define_policy(caller, policy))
+            return HttpResponse(204, b"", JSON, self._queue_api.define_policy(caller, policy))
         if method == "DELETE":
-            return Answer(204, b"", JSON, self._queueing.delete_policy(caller, name))
+            return HttpResponse(204, b"", JSON, self._queue_api.delete_policy(caller, name))
         return not_allowed(method, "PUT, DELETE")
 
     # -- messages that were given up
 
-    def _failures(self, caller: Caller, query: Mapping[str, str]) -> Answer | Later:
+    def _failures(self, caller: Caller, query: Mapping[str, str]) -> HttpResponse | DeferredResponse:
         numbers = {}
         for name, value in {"from": query.get("from", "0"), "limit": query.get("limit", str(_FAILURES))}.items():
             if not (value.isascii() and value.isdigit()):
-                return mistake_answer(400, "BadRequest", f"{name} is not a number: {value!r}")
+                return error_response(400, "BadRequest", f"{name} is not a number: {value!r}")
             numbers[name] = int(value)
         begin = partial(self._list_failures, caller, numbers["from"], min(numbers["limit"], _MOST_FAILURES))
-        return Later(begin)
+        return DeferredResponse(begin)
 
-    def _list_failures(self, caller: Caller, from_id: int, limit: int, done: Callable[[Answer], None]) -> None:
+    def _list_failures(self, caller: Caller, from_id: int, limit: int, done: Callable[[HttpResponse], None]) -> None:
         """With those that were noted before it was asked, also if the disk has not answered yet."""
 
-        def make() -> Answer:
-            found = list(islice(self._queueing.failures(caller, from_id), limit))
+        def make() -> HttpResponse:
+            found = list(islice(self._queue_api.failures(caller, from_id), limit))
             next_id = found[-1].id + 1 if found else from_id
-            return Answer.json(200, {"failures": [_failure(failure) for failure in found], "next": next_id})
+            return HttpResponse.json(200, {"failures": [_failure(failure) for failure in found], "next": next_id})
 
-        self._queueing.when_all_failures_are_listed(lambda: done(guarded("GET /api/failures", make)))
+        self._queue_api.when_failures_readable(lambda: done(guarded("GET /api/failures", make)))
 
-    def _redrive(self, caller: Caller, number: str) -> Answer:
+    def _redrive(self, caller: Caller, number: str) -> HttpResponse:
         if not (number.isascii() and number.isdigit()):
-            return mistake_answer(400, "BadRequest", f"{number!r} is not the number of a failure")
-        return Answer(204, b"", JSON, self._queueing.redrive_failure(caller, int(number)))
+            return error_response(400, "BadRequest", f"{number!r} is not the number of a failure")
+        return HttpResponse(204, b"", JSON, self._queue_api.redrive_failure(caller, int(number)))
 
 
-def _queue(queue: AnyQueue) -> dict[str, Any]:
+def _queue(queue: Queue) -> dict[str, Any]:
     return {
         "name": queue.name,
         "vhost": vhost_of(queue.namespace),
@@ -128,13 +138,13 @@ def _queue(queue: AnyQueue) -> dict[str, Any]:
         "exclusive": queue.owner is not None,
         "auto_delete": queue.definition.is_auto_delete,
         "ready": queue.ready_count,
-        "unacknowledged": len(queue.deliveries) if isinstance(queue, Queue) else 0,
-        "dead_letters": queue.kept_count if isinstance(queue, Queue) else 0,
+        "unacknowledged": len(queue.deliveries) if isinstance(queue, WorkQueue) else 0,
+        "dead_letters": queue.pending_dead_letter_count if isinstance(queue, WorkQueue) else 0,
         "consumers": queue.consumer_count,
     }
 
 
-def _described(queue: AnyQueue) -> dict[str, Any]:
+def _described(queue: Queue) -> dict[str, Any]:
     consumers = [
         {
             "tag": consumer.tag,

@@ -1,5 +1,5 @@
 """Streams of every home over HTTP: which there are, where they begin and end, and their messages in the home's own
-bytes. Asks `Reading`; knows no socket."""
+bytes. Asks `RecordsApi`; knows no socket."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.api.records import Excerpt, Place, ReadableTopic, Reading, Span
+from trimq.core.api.records import ReadableTopic, ReadPosition, ReadResult, RecordsApi, StreamRange
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal
-from trimq.model import Caller, Home
-from trimq.server.http.responses import Answer, Later, mistake_answer, not_allowed, refusal_answer
+from trimq.model import Caller, Layout
+from trimq.server.http.responses import DeferredResponse, HttpResponse, error_response, not_allowed, refusal_response
 
 LOG_BYTES = "application/vnd.trimq.log"
 
@@ -29,17 +29,17 @@ class BadQuery(Exception):
 
 
 class StreamsApi:
-    """`is_own`: names of RocketMQ topics that the broker has for itself."""
+    """`is_system_topic`: names of RocketMQ topics that the broker has for itself."""
 
-    def __init__(self, reading: Reading, is_own: Callable[[str], bool] = lambda _: False) -> None:
-        self._reading = reading
-        self._is_own = is_own
+    def __init__(self, records_api: RecordsApi, is_system_topic: Callable[[str], bool] = lambda _: False) -> None:
+        self._records_api = records_api
+        self._is_system_topic = is_system_topic
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
-    ) -> Answer | Later | None:
+    ) -> HttpResponse | DeferredResponse | None:
         """None: the path is not for us. Refusal: the broker's no."""
-        make: Callable[[], Answer | Later]
+        make: Callable[[], HttpResponse | DeferredResponse]
         match words:
             case ["api", "addresses"]:
                 make = self._addresses
@@ -56,31 +56,31 @@ class StreamsApi:
         try:
             return make()
         except BadQuery as error:
-            return mistake_answer(400, "BadRequest", str(error))
+            return error_response(400, "BadRequest", str(error))
 
-    def _addresses(self) -> Answer:
-        found = self._reading.addresses()
-        return Answer.json(200, {"addresses": {name: f"{host}:{port}" for name, (host, port) in found.items()}})
+    def _addresses(self) -> HttpResponse:
+        found = self._records_api.addresses()
+        return HttpResponse.json(200, {"addresses": {name: f"{host}:{port}" for name, (host, port) in found.items()}})
 
-    def _list(self, caller: Caller) -> Answer:
-        found = [self._topic(topic) for topic in self._reading.topics(caller)]
-        return Answer.json(200, {"topics": sorted(found, key=lambda topic: str(topic["name"]))})
+    def _list(self, caller: Caller) -> HttpResponse:
+        found = [self._topic(topic) for topic in self._records_api.topics(caller)]
+        return HttpResponse.json(200, {"topics": sorted(found, key=lambda topic: str(topic["name"]))})
 
     def _topic(self, topic: ReadableTopic) -> dict[str, Any]:
-        is_internal = topic.home is Home.COMMIT_LOG and self._is_own(topic.name)
+        is_internal = topic.home is Layout.COMMIT_LOG and self._is_system_topic(topic.name)
         told: dict[str, Any] = {"name": topic.name, "id": str(topic.id), "home": topic.home.value}
         return told | {"gives_away": topic.gives_away, "internal": is_internal}
 
-    def _describe(self, caller: Caller, name: str, query: Mapping[str, str]) -> Answer:
-        topic = self._reading.topic(caller, name)
+    def _describe(self, caller: Caller, name: str, query: Mapping[str, str]) -> HttpResponse:
+        topic = self._records_api.topic(caller, name)
         time_ms = _number(query, "time", None)
         rows = [_span(topic, span, time_ms) for span in topic.spans()]
-        return Answer.json(200, self._topic(topic) | {"streams": rows})
+        return HttpResponse.json(200, self._topic(topic) | {"streams": rows})
 
-    def _read(self, caller: Caller, name: str, number: str, query: Mapping[str, str]) -> Later:
+    def _read(self, caller: Caller, name: str, number: str, query: Mapping[str, str]) -> DeferredResponse:
         if not (number.isascii() and number.isdigit()):
             raise BadQuery(f"{number!r} is not the number of a stream")
-        topic = self._reading.topic(caller, name)
+        topic = self._records_api.topic(caller, name)
         offset = _number(query, "from", 0)
         max_bytes = _number(query, "max_bytes", _DEFAULT_BYTES)
         isolation = query.get("isolation", "read_uncommitted")
@@ -88,52 +88,52 @@ class StreamsApi:
             raise BadQuery(f"isolation is read_committed or read_uncommitted, not {isolation!r}")
         assert offset is not None
         assert max_bytes is not None
-        place = Place(int(number), offset, min(max_bytes, _MOST_BYTES), isolation == "read_committed")
-        return Later(_Look(self._reading, topic, place).begin)
+        place = ReadPosition(int(number), offset, min(max_bytes, _MOST_BYTES), isolation == "read_committed")
+        return DeferredResponse(_RecordRead(self._records_api, topic, place).begin)
 
 
-class _Look:
+class _RecordRead:
     """One reading: again after what was on disk only was read into memory, off the loop."""
 
-    def __init__(self, reading: Reading, topic: ReadableTopic, place: Place) -> None:
-        self._reading = reading
+    def __init__(self, records_api: RecordsApi, topic: ReadableTopic, place: ReadPosition) -> None:
+        self._records_api = records_api
         self._topic = topic
         self._place = place
-        self._warmings = 0
+        self._warm_attempts = 0
 
-    def begin(self, done: Callable[[Answer], None]) -> None:
+    def begin(self, done: Callable[[HttpResponse], None]) -> None:
         try:
-            excerpt = self._topic.read(self._place, self._warmings >= _MOST_WARMINGS)
+            excerpt = self._topic.read(self._place, self._warm_attempts >= _MOST_WARMINGS)
         except ColdRead as cold:
-            self._warmings += 1
-            self._reading.warm(cold.warm, partial(self._warmed, cold, done))
+            self._warm_attempts += 1
+            self._records_api.warm(cold.warm, partial(self._warmed, cold, done))
         except OffsetOutOfRange as refusal:
             done(_out_of_range(refusal, self._topic, self._place))
         except Refusal as refusal:
-            done(refusal_answer(refusal))
+            done(refusal_response(refusal))
         else:
-            done(self._tell(excerpt))
+            done(self._respond(excerpt))
 
-    def _warmed(self, cold: ColdRead, done: Callable[[Answer], None], error: BaseException | None) -> None:
+    def _warmed(self, cold: ColdRead, done: Callable[[HttpResponse], None], error: BaseException | None) -> None:
         if error is None:
-            Later(self.begin).begin_guarded(f"GET /log/{self._topic.name}", done)
+            DeferredResponse(self.begin).begin_guarded(f"GET /log/{self._topic.name}", done)
         else:
             # What the disk does not give would end the whole process if it were read from the mapped file.
-            done(refusal_answer(DamagedSegment(cold.file, cold.position)))
+            done(refusal_response(DamagedSegment(cold.file, cold.position)))
 
-    def _tell(self, excerpt: Excerpt) -> Answer:
+    def _respond(self, excerpt: ReadResult) -> HttpResponse:
         head = {"home": self._topic.home.value, "next": excerpt.next_offset, "aborted": excerpt.aborted}
-        return Answer(200, msgspec.json.encode(head) + b"\n", LOG_BYTES, parts=excerpt.parts)
+        return HttpResponse(200, msgspec.json.encode(head) + b"\n", LOG_BYTES, parts=excerpt.parts)
 
 
-def _out_of_range(refusal: OffsetOutOfRange, topic: ReadableTopic, place: Place) -> Answer:
+def _out_of_range(refusal: OffsetOutOfRange, topic: ReadableTopic, place: ReadPosition) -> HttpResponse:
     """With where the stream begins and ends: who reads on may want to begin anew."""
     span = topic.span(place.number)
     told = {"error": type(refusal).__name__, "message": str(refusal), "start": span.start, "end": span.end}
-    return Answer.json(416, told)
+    return HttpResponse.json(416, told)
 
 
-def _span(topic: ReadableTopic, span: Span, time_ms: int | None) -> dict[str, int]:
+def _span(topic: ReadableTopic, span: StreamRange, time_ms: int | None) -> dict[str, int]:
     row = {"stream": span.number, "start": span.start, "end": span.end, "stable_end": span.stable_end}
     row["bytes"] = span.bytes
     if time_ms is not None:

@@ -20,7 +20,7 @@ JSON = "application/json"
 T = TypeVar("T")
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """With a ticket, it is true only once the ticket's pass is durable. `allow`: the methods that would have been
     served, when the one that was used is not. `parts` follow the body, uncopied."""
 
@@ -36,50 +36,50 @@ class Answer(NamedTuple):
         return len(self.body) + sum(map(len, self.parts))
 
     @classmethod
-    def text(cls, status: int, text: str) -> Answer:
+    def text(cls, status: int, text: str) -> HttpResponse:
         return cls(status, text.encode(), "text/plain; charset=utf-8")
 
     @classmethod
-    def json(cls, status: int, value: object, ticket: Ticket | None = None) -> Answer:
+    def json(cls, status: int, value: object, ticket: Ticket | None = None) -> HttpResponse:
         return cls(status, msgspec.json.encode(value), JSON, ticket)
 
 
-def refusal_answer(refusal: Refusal) -> Answer:
-    return Answer.json(status_of(refusal), {"error": type(refusal).__name__, "message": str(refusal)})
+def refusal_response(refusal: Refusal) -> HttpResponse:
+    return HttpResponse.json(status_of(refusal), {"error": type(refusal).__name__, "message": str(refusal)})
 
 
-def mistake_answer(status: int, error: str, message: str) -> Answer:
+def error_response(status: int, error: str, message: str) -> HttpResponse:
     """As a refusal, for what never reached the broker."""
-    return Answer.json(status, {"error": error, "message": message})
+    return HttpResponse.json(status, {"error": error, "message": message})
 
 
-def guarded(asked: str, make: Callable[[], T]) -> T | Answer:
+def guarded(asked: str, make: Callable[[], T]) -> T | HttpResponse:
     """What is made, or an answer that says why there is nothing else."""
     try:
         return make()
     except Refusal as refusal:
-        return refusal_answer(refusal)
+        return refusal_response(refusal)
     except Exception:
         log.exception("%s failed unexpectedly", asked)
-        return mistake_answer(500, "InternalError", "the broker failed; its log says more")
+        return error_response(500, "InternalError", "the broker failed; its log says more")
 
 
-def bad_request(what: str, error: Exception) -> Answer:
-    return mistake_answer(400, "BadRequest", f"the {what} is not described as it should be: {error}")
+def bad_request(what: str, error: Exception) -> HttpResponse:
+    return error_response(400, "BadRequest", f"the {what} is not described as it should be: {error}")
 
 
-def not_allowed(method: str, allow: str) -> Answer:
-    return mistake_answer(405, "MethodNotAllowed", f"{method} is not served here, only {allow}")._replace(allow=allow)
+def not_allowed(method: str, allow: str) -> HttpResponse:
+    return error_response(405, "MethodNotAllowed", f"{method} is not served here, only {allow}")._replace(allow=allow)
 
 
-def not_found(path: str) -> Answer:
-    return mistake_answer(404, "NotFound", f"there is nothing at {path}")
+def not_found(path: str) -> HttpResponse:
+    return error_response(404, "NotFound", f"there is nothing at {path}")
 
 
-Done = Callable[[Answer], None]
+Done = Callable[[HttpResponse], None]
 
 
-class Later(NamedTuple):
+class DeferredResponse(NamedTuple):
     """An answer that is not there yet: `begin` calls what it is given with it, once."""
 
     begin: Callable[[Done], None]

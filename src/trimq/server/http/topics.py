@@ -11,9 +11,17 @@ import msgspec
 
 from trimq.core.api.broker import Broker
 from trimq.core.partitions.topics import Topic
-from trimq.model import Caller, Home
-from trimq.server.http.commit_log_topics import SharedTopicsApi, shown
-from trimq.server.http.responses import JSON, Answer, Later, guarded, mistake_answer, not_allowed, not_found
+from trimq.model import Caller, Layout
+from trimq.server.http.commit_log_topics import CommitLogTopicsApi, topic_summary
+from trimq.server.http.responses import (
+    JSON,
+    DeferredResponse,
+    HttpResponse,
+    error_response,
+    guarded,
+    not_allowed,
+    not_found,
+)
 
 # A topic with more is made over several turns of the loop.
 _MANY_STREAMS = 25
@@ -36,19 +44,23 @@ class ChangedTopic(msgspec.Struct, forbid_unknown_fields=True):
 class OtherApi(Protocol):
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
-    ) -> Answer | Later | None:
+    ) -> HttpResponse | DeferredResponse | None:
         """None: the path is not for this one."""
 
 
-class Api:
+class TopicsApi:
     """`others` answer for what is not topics; `shared` for topics of RocketMQ, None where it is not served."""
 
-    def __init__(self, broker: Broker, others: Sequence[OtherApi] = (), shared: SharedTopicsApi | None = None) -> None:
+    def __init__(
+        self, broker: Broker, others: Sequence[OtherApi] = (), shared: CommitLogTopicsApi | None = None
+    ) -> None:
         self._broker = broker
         self._others = others
         self._shared = shared
 
-    def answer(self, caller: Caller, method: str, path: str, query: Mapping[str, str], body: bytes) -> Answer | Later:
+    def answer(
+        self, caller: Caller, method: str, path: str, query: Mapping[str, str], body: bytes
+    ) -> HttpResponse | DeferredResponse:
         """`path` as it was sent: a name in it may hold any character, percent-encoded. Refusal: the broker's no."""
         words = [unquote(word) for word in path.split("/")[1:]]
         caller = dataclasses.replace(caller, namespace=query.get("namespace", ""))
@@ -64,43 +76,45 @@ class Api:
 
     # -- topics
 
-    def _topics(self, caller: Caller, method: str, body: bytes) -> Answer | Later:
+    def _topics(self, caller: Caller, method: str, body: bytes) -> HttpResponse | DeferredResponse:
         if method == "GET":
             shared = [] if self._shared is None else self._shared.list(caller)
-            return Answer.json(200, {"topics": [*map(_topic, self._broker.topics(caller)), *shared]})
+            return HttpResponse.json(200, {"topics": [*map(_topic, self._broker.topics(caller)), *shared]})
         if method == "POST":
             return self._create_topic(caller, body)
         return not_allowed(method, "GET, HEAD, POST")
 
-    def _topic(self, caller: Caller, method: str, name: str, body: bytes) -> Answer:
+    def _topic(self, caller: Caller, method: str, name: str, body: bytes) -> HttpResponse:
         if self._shared is not None and (shared := self._shared.find(caller, name)) is not None:
             return self._shared.answer(caller, method, shared)
         if method == "GET":
-            return Answer.json(200, _described(self._broker.topic(caller, name)))
+            return HttpResponse.json(200, _described(self._broker.topic(caller, name)))
         if method == "PATCH":
             return self._change_topic(caller, self._broker.topic(caller, name), body)
         if method == "DELETE":
             ticket = self._broker.delete_topic(caller, self._broker.topic(caller, name))
-            return Answer(204, b"", JSON, ticket)
+            return HttpResponse(204, b"", JSON, ticket)
         return not_allowed(method, "GET, HEAD, PATCH, DELETE")
 
-    def _create_topic(self, caller: Caller, body: bytes) -> Answer | Later:
+    def _create_topic(self, caller: Caller, body: bytes) -> HttpResponse | DeferredResponse:
         try:
             asked = msgspec.json.decode(body, type=NewTopic)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return mistake_answer(400, "BadRequest", f"the topic is not described as it should be: {error}")
+            return error_response(400, "BadRequest", f"the topic is not described as it should be: {error}")
         caller = dataclasses.replace(caller, namespace=asked.namespace)
-        if asked.home == Home.COMMIT_LOG.value:
+        if asked.home == Layout.COMMIT_LOG.value:
             return self._create_shared(caller, asked)
         if asked.streams <= _MANY_STREAMS:
             return self._create(caller, asked)
-        return Later(lambda done: self._prepare(caller, asked, done))
+        return DeferredResponse(lambda done: self._prepare(caller, asked, done))
 
-    def _create(self, caller: Caller, asked: NewTopic) -> Answer:
-        topic, ticket = self._broker.create_topic(caller, asked.name, Home.PARTITION_LOG, asked.streams, asked.settings)
-        return Answer.json(201, _topic(topic), ticket)
+    def _create(self, caller: Caller, asked: NewTopic) -> HttpResponse:
+        topic, ticket = self._broker.create_topic(
+            caller, asked.name, Layout.PARTITION_LOG, asked.streams, asked.settings
+        )
+        return HttpResponse.json(201, _topic(topic), ticket)
 
-    def _prepare(self, caller: Caller, asked: NewTopic, done: Callable[[Answer], None]) -> None:
+    def _prepare(self, caller: Caller, asked: NewTopic, done: Callable[[HttpResponse], None]) -> None:
         """A large one takes several turns of the loop."""
 
         def prepared() -> None:
@@ -108,21 +122,21 @@ class Api:
 
         self._broker.prepare_topics(caller, [(asked.name, asked.streams, asked.settings)], prepared)
 
-    def _create_shared(self, caller: Caller, asked: NewTopic) -> Answer:
+    def _create_shared(self, caller: Caller, asked: NewTopic) -> HttpResponse:
         if self._shared is None:
-            return mistake_answer(409, "NotServed", "no listener of RocketMQ is on")
+            return error_response(409, "NotServed", "no listener of RocketMQ is on")
         made, ticket = self._shared.create(caller, asked.name, asked.streams, asked.settings)
-        return Answer.json(201, shown(made), ticket)
+        return HttpResponse.json(201, topic_summary(made), ticket)
 
-    def _change_topic(self, caller: Caller, topic: Topic, body: bytes) -> Answer:
+    def _change_topic(self, caller: Caller, topic: Topic, body: bytes) -> HttpResponse:
         try:
             asked = msgspec.json.decode(body, type=ChangedTopic)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return mistake_answer(400, "BadRequest", f"the change is not described as it should be: {error}")
+            return error_response(400, "BadRequest", f"the change is not described as it should be: {error}")
         changed = {**topic.settings, **asked.settings}
         settings = {name: value for name, value in changed.items() if value is not None}
         ticket = self._broker.change_topic(caller, topic, settings)
-        return Answer.json(200, _topic(topic) | {"settings": settings}, ticket)
+        return HttpResponse.json(200, _topic(topic) | {"settings": settings}, ticket)
 
 
 def _topic(topic: Topic) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from trimq.core.api.broker import Broker
 from trimq.core.security.access import Right, User
 from trimq.errors import Refusal
 from trimq.model import Caller
-from trimq.server.http.responses import JSON, Answer, Later, bad_request, not_allowed, refusal_answer
+from trimq.server.http.responses import JSON, DeferredResponse, HttpResponse, bad_request, not_allowed, refusal_response
 from trimq.server.http.vhosts import namespace_of, vhost_of
 from trimq.storage.group_commit.passes import Ticket
 
 
-class DefinedUser(msgspec.Struct, forbid_unknown_fields=True):
+class UserBody(msgspec.Struct, forbid_unknown_fields=True):
     """What is not named stays as it is; a new user needs a password."""
 
     password: str | None = None
@@ -34,11 +34,11 @@ class Permission(msgspec.Struct, forbid_unknown_fields=True):
 class UsersApi:
     def __init__(self, broker: Broker) -> None:
         self._users = broker.users
-        self._queueing = broker.queueing
+        self._queue_api = broker.queue_api
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
-    ) -> Answer | Later | None:
+    ) -> HttpResponse | DeferredResponse | None:
         """None: the path is not for us. Refusal: the broker's no."""
         match words:
             case ["api", "users"]:
@@ -50,63 +50,65 @@ class UsersApi:
             case ["api", "permissions", name]:
                 return self._permission(caller, method, name, query.get("vhost", "/"), body)
             case ["api", "vhosts"]:
-                names = [{"name": vhost_of(name)} for name in self._queueing.all_namespaces(caller)]
-                return Answer.json(200, {"vhosts": names}) if method == "GET" else not_allowed(method, "GET, HEAD")
+                names = [{"name": vhost_of(name)} for name in self._queue_api.all_namespaces(caller)]
+                return (
+                    HttpResponse.json(200, {"vhosts": names}) if method == "GET" else not_allowed(method, "GET, HEAD")
+                )
             case ["api", "vhosts", name]:
                 return self._vhost(caller, method, name)
         return None
 
     # -- users
 
-    def _list(self, caller: Caller) -> Answer:
-        return Answer.json(200, {"users": [_user(user) for user in self._users.all(caller)]})
+    def _list(self, caller: Caller) -> HttpResponse:
+        return HttpResponse.json(200, {"users": [_user(user) for user in self._users.all(caller)]})
 
-    def _user(self, caller: Caller, method: str, name: str, body: bytes) -> Answer | Later:
+    def _user(self, caller: Caller, method: str, name: str, body: bytes) -> HttpResponse | DeferredResponse:
         if method == "PUT":
             try:
-                asked = msgspec.json.decode(body or b"{}", type=DefinedUser)
+                asked = msgspec.json.decode(body or b"{}", type=UserBody)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return bad_request("user", error)
-            return Later(lambda done: self._define(caller, name, asked, done))
+            return DeferredResponse(lambda done: self._define(caller, name, asked, done))
         if method == "DELETE":
-            return Answer(204, b"", JSON, self._users.remove(caller, name))
+            return HttpResponse(204, b"", JSON, self._users.remove(caller, name))
         return not_allowed(method, "PUT, DELETE")
 
-    def _define(self, caller: Caller, name: str, asked: DefinedUser, done: Callable[[Answer], None]) -> None:
+    def _define(self, caller: Caller, name: str, asked: UserBody, done: Callable[[HttpResponse], None]) -> None:
         def defined(outcome: Ticket | Refusal) -> None:
-            done(refusal_answer(outcome) if isinstance(outcome, Refusal) else Answer(204, b"", JSON, outcome))
+            done(refusal_response(outcome) if isinstance(outcome, Refusal) else HttpResponse(204, b"", JSON, outcome))
 
         try:
             self._users.define(caller, name, asked.password, asked.administrator, defined)
         except Refusal as refusal:
-            done(refusal_answer(refusal))
+            done(refusal_response(refusal))
 
     # -- permissions
 
-    def _list_permissions(self, caller: Caller) -> Answer:
-        return Answer.json(200, {"permissions": [_permission(right) for right in self._users.rights(caller)]})
+    def _list_permissions(self, caller: Caller) -> HttpResponse:
+        return HttpResponse.json(200, {"permissions": [_permission(right) for right in self._users.rights(caller)]})
 
-    def _permission(self, caller: Caller, method: str, name: str, vhost: str, body: bytes) -> Answer:
+    def _permission(self, caller: Caller, method: str, name: str, vhost: str, body: bytes) -> HttpResponse:
         namespace = namespace_of(vhost)
         if method == "PUT":
             try:
                 asked = msgspec.json.decode(body or b"{}", type=Permission)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return bad_request("permission", error)
-            self._queueing.require_namespace(namespace)
+            self._queue_api.require_namespace(namespace)
             right = Right(name, namespace, asked.configure, asked.write, asked.read)
-            return Answer(204, b"", JSON, self._users.grant(caller, right))
+            return HttpResponse(204, b"", JSON, self._users.grant(caller, right))
         if method == "DELETE":
-            return Answer(204, b"", JSON, self._users.revoke(caller, name, namespace))
+            return HttpResponse(204, b"", JSON, self._users.revoke(caller, name, namespace))
         return not_allowed(method, "PUT, DELETE")
 
     # -- virtual hosts
 
-    def _vhost(self, caller: Caller, method: str, name: str) -> Answer:
+    def _vhost(self, caller: Caller, method: str, name: str) -> HttpResponse:
         if method == "PUT":
-            return Answer(204, b"", JSON, self._queueing.define_namespace(caller, namespace_of(name)))
+            return HttpResponse(204, b"", JSON, self._queue_api.define_namespace(caller, namespace_of(name)))
         if method == "DELETE":
-            return Answer(204, b"", JSON, self._queueing.delete_namespace(caller, namespace_of(name)))
+            return HttpResponse(204, b"", JSON, self._queue_api.delete_namespace(caller, namespace_of(name)))
         return not_allowed(method, "PUT, DELETE")
 
 

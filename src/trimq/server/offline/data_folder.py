@@ -9,19 +9,19 @@ from uuid import UUID
 
 import msgspec
 
-from trimq.core.partitions.topics import Definition as TopicDefinition
-from trimq.errors import StartMistake
+from trimq.core.partitions.topics import TopicDefinition as TopicDefinition
+from trimq.errors import StartupError
 from trimq.formats.kafka_batch.header import BadBatch
-from trimq.formats.kafka_batch.records import iterate
+from trimq.formats.kafka_batch.records import iterate_records
 from trimq.formats.rocketmq_unit.properties import KEYS, read_properties
 from trimq.server.offline import queues as offline_queues
 from trimq.server.offline.queues import read_definitions
 from trimq.storage.inspection import commit_log, partitions, queues
-from trimq.storage.inspection.partitions import Finding, Progress
+from trimq.storage.inspection.partitions import Finding, ReportProgress
 from trimq.storage.io.files import DiskFiles, is_folder
 from trimq.storage.io.folder_format import NAME as FORMAT
 from trimq.storage.io.folder_format import check_format
-from trimq.storage.io.folder_lock import FolderGlance
+from trimq.storage.io.folder_lock import ReadOnlyFolderLock
 from trimq.storage.partition_log.store import ROOT
 
 __all__ = ["Finding", "dump", "dump_queue", "queue_stats", "stats", "verify"]
@@ -30,25 +30,25 @@ __all__ = ["Finding", "dump", "dump_queue", "queue_stats", "stats", "verify"]
 @contextmanager
 def _opened(data_dir: str) -> Iterator[DiskFiles]:
     if not is_folder(data_dir):
-        raise StartMistake(f"there is no data folder {data_dir}")
-    glance = FolderGlance(data_dir)
+        raise StartupError(f"there is no data folder {data_dir}")
+    glance = ReadOnlyFolderLock(data_dir)
     try:
         files = DiskFiles(data_dir, is_read_only=True)
     except OSError as error:
         glance.release()
-        raise StartMistake(f"the data folder {data_dir} cannot be read: {error.strerror}") from None
+        raise StartupError(f"the data folder {data_dir} cannot be read: {error.strerror}") from None
     try:
         if not check_format(files):
-            raise StartMistake(f"{data_dir} is not the data folder of a broker: it has no file named {FORMAT}")
+            raise StartupError(f"{data_dir} is not the data folder of a broker: it has no file named {FORMAT}")
         yield files
     except PermissionError as error:
-        raise StartMistake(f"the data folder {data_dir} cannot be read: {error.filename} is not ours") from None
+        raise StartupError(f"the data folder {data_dir} cannot be read: {error.filename} is not ours") from None
     finally:
         files.close()
         glance.release()
 
 
-def verify(data_dir: str, progress: Progress) -> Iterator[Finding]:
+def verify(data_dir: str, progress: ReportProgress) -> Iterator[Finding]:
     """Every damage that is found, as it is found."""
     with _opened(data_dir) as files:
         yield from partitions.verify(files, progress, _owners(files))
@@ -70,7 +70,7 @@ def stats(data_dir: str) -> list[dict[str, Any]]:
     """One row for each stream."""
     with _opened(data_dir) as files:
         rows = [_row(files, topic, number) for topic, number in partitions.partitions(files)]
-        return rows + _shared_rows(files)
+        return rows + _commit_log_rows(files)
 
 
 def queue_stats(data_dir: str) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def _row(files: DiskFiles, topic: str, number: int) -> dict[str, Any]:
     }
 
 
-def _shared_rows(files: DiskFiles) -> list[dict[str, Any]]:
+def _commit_log_rows(files: DiskFiles) -> list[dict[str, Any]]:
     """Of the streams that share one log. Its files are nobody's alone: none is counted."""
     rows: dict[tuple[bytes, int], dict[str, Any]] = {}
     for unit in commit_log.units(files):
@@ -129,7 +129,9 @@ def dump(data_dir: str, topic: str, stream: int, from_offset: int, limit: int | 
     """The stored records, one after the other; those of markers and aborted transactions too."""
     with _opened(data_dir) as files:
         is_partition = (topic, stream) in partitions.partitions(files)
-        records = _partition_records(files, topic, stream) if is_partition else _shared_records(files, topic, stream)
+        records = (
+            _partition_records(files, topic, stream) if is_partition else _commit_log_records(files, topic, stream)
+        )
         is_empty, left = not is_partition, limit
         for record in records:
             is_empty = False
@@ -140,13 +142,13 @@ def dump(data_dir: str, topic: str, stream: int, from_offset: int, limit: int | 
             left = None if left is None else left - 1
             yield record
         if is_empty:
-            raise StartMistake(f"the folder holds no stream {stream} of topic {topic}")
+            raise StartupError(f"the folder holds no stream {stream} of topic {topic}")
 
 
 def _partition_records(files: DiskFiles, topic: str, stream: int) -> Iterator[dict[str, Any]]:
     for segment in partitions.segments(files, f"{ROOT}/{topic}-{stream}"):
         for _, header, view in partitions.batches(segment):
-            for record in iterate(view):
+            for record in iterate_records(view):
                 yield {
                     "offset": record.offset,
                     "timestamp_ms": record.timestamp_ms,
@@ -157,7 +159,7 @@ def _partition_records(files: DiskFiles, topic: str, stream: int) -> Iterator[di
                 }
 
 
-def _shared_records(files: DiskFiles, topic: str, stream: int) -> Iterator[dict[str, Any]]:
+def _commit_log_records(files: DiskFiles, topic: str, stream: int) -> Iterator[dict[str, Any]]:
     """Its properties are shown as headers."""
     for unit in commit_log.units(files):
         if unit.topic == topic.encode() and unit.queue_id == stream:

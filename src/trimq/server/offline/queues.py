@@ -8,7 +8,7 @@ from uuid import UUID
 
 from trimq.core.assembly.queues import OTHER_LOGS
 from trimq.core.metadata.catalogue import Definition
-from trimq.errors import Damage, StartMistake
+from trimq.errors import Damage, StartupError
 from trimq.formats.amqp_content.content import NEVER, NO_BLOB, SHARED, blob_of, to_record
 from trimq.storage.inspection import queues
 from trimq.storage.inspection.partitions import read_table
@@ -32,7 +32,7 @@ def read_definitions(files: Files, kind: str) -> dict[str, Definition]:
     """Those of one kind, by their keys. None where the catalogue cannot be read, of which `verify` tells."""
     try:
         table = read_table(files, "catalogue", Definition)
-    except (Damage, StartMistake):
+    except (Damage, StartupError):
         return {}
     return {key.removeprefix(f"{kind}/"): found for key, found in table.items() if key.startswith(f"{kind}/")}
 
@@ -68,7 +68,7 @@ def _row(files: Files, found: _Found) -> dict[str, Any]:
     settled = shared = 0
     for segment in segments:
         for head in queues.message_heads(segment):
-            settled += segment.is_settled(head.offset)
+            settled += segment.is_acked(head.offset)
             shared += head.blob != NO_BLOB
     return {
         "vhost": found.namespace,
@@ -88,10 +88,10 @@ def dump(files: Files, vhost: str, queue: str, from_offset: int, limit: int | No
     """What stands in the queue's logs, settled or not, one after the other."""
     logs = [found for found in _logs(files) if (found.namespace, found.name) == (vhost, queue)]
     if not logs:
-        raise StartMistake(f"the folder holds no durable queue {queue} in the virtual host {vhost}")
+        raise StartupError(f"the folder holds no durable queue {queue} in the virtual host {vhost}")
     left = limit
     for found in logs:
-        for stored, body, is_settled in queues.messages(files, found.folder):
+        for stored, body, is_acked in queues.messages(files, found.folder):
             if stored.offset < from_offset:
                 continue
             if left == 0:
@@ -107,6 +107,6 @@ def dump(files: Files, vhost: str, queue: str, from_offset: int, limit: int | No
                 "key": content.key,
                 "body": body,
                 "headers": [[name, value] for name, value in to_record(content).headers],
-                "settled": is_settled,
+                "settled": is_acked,
                 "shared": blob_of(stored) if stored.flags & SHARED else None,
             }

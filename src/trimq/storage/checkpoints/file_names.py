@@ -9,11 +9,11 @@ TRANSACTION_INDEX = ".txnindex"
 PRODUCER_SNAPSHOT = ".snapshot"
 
 # What goes when its segment goes. A snapshot is named after the segment whose first offset it was taken at.
-OF_A_SEGMENT = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, PRODUCER_SNAPSHOT)
+SEGMENT_COMPANIONS = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, PRODUCER_SNAPSHOT)
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 
-class Unusable(ValueError):
+class CorruptCompanion(ValueError):
     """A companion file says what cannot be. The log is the truth: whoever hears this builds the file anew from it."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
 
-from trimq.storage.checkpoints.file_names import LEADER_EPOCHS, PARTITION_METADATA, Unusable
+from trimq.storage.checkpoints.file_names import LEADER_EPOCHS, PARTITION_METADATA, CorruptCompanion
 
 _VERSION = 0
 _MAX_EPOCH = (1 << 31) - 1
@@ -38,23 +38,25 @@ def parse_epochs(data: bytes) -> list[EpochStart]:
         return []
     version = _number(lines[0], _MAX_EPOCH, "version")
     if version != _VERSION:
-        raise Unusable(f"{LEADER_EPOCHS}: version {version} is not known")
+        raise CorruptCompanion(f"{LEADER_EPOCHS}: version {version} is not known")
     if len(lines) < 2:
-        raise Unusable(f"{LEADER_EPOCHS}: the number of entries is missing")
+        raise CorruptCompanion(f"{LEADER_EPOCHS}: the number of entries is missing")
     count = _number(lines[1], _MAX_EPOCH, "number of entries")
     if count != len(lines) - 2:
-        raise Unusable(f"{LEADER_EPOCHS}: {count} entries are announced, {len(lines) - 2} are there")
+        raise CorruptCompanion(f"{LEADER_EPOCHS}: {count} entries are announced, {len(lines) - 2} are there")
     starts = [_parse_start(line) for line in lines[2:]]
     for before, after in pairwise(starts):
         if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
-            raise Unusable(f"{LEADER_EPOCHS}: epoch {after.epoch} cannot start at {after.start_offset} after {before}")
+            raise CorruptCompanion(
+                f"{LEADER_EPOCHS}: epoch {after.epoch} cannot start at {after.start_offset} after {before}"
+            )
     return starts
 
 
 def _parse_start(line: str) -> EpochStart:
     words = line.split()
     if len(words) != 2:
-        raise Unusable(f"{LEADER_EPOCHS}: {line!r} is not an epoch and an offset")
+        raise CorruptCompanion(f"{LEADER_EPOCHS}: {line!r} is not an epoch and an offset")
     return EpochStart(_number(words[0], _MAX_EPOCH, "epoch"), _number(words[1], _MAX_OFFSET, "offset"))
 
 
@@ -62,14 +64,14 @@ def _number(word: str, most: int, what: str) -> int:
     # Short enough for `most`, because int() takes ever longer with ever more digits.
     if word.isascii() and word.isdigit() and len(word) <= 19 and int(word) <= most:
         return int(word)
-    raise Unusable(f"{LEADER_EPOCHS}: {word[:40]!r} is no {what}")
+    raise CorruptCompanion(f"{LEADER_EPOCHS}: {word[:40]!r} is no {what}")
 
 
 def _lines(data: bytes, name: str) -> list[str]:
     try:
         return data.decode("ascii").splitlines()
     except UnicodeDecodeError:
-        raise Unusable(f"{name}: not a text") from None
+        raise CorruptCompanion(f"{name}: not a text") from None
 
 
 def format_partition_metadata(topic: UUID) -> bytes:
@@ -83,12 +85,12 @@ def parse_partition_metadata(data: bytes) -> UUID:
     for line in _lines(data, PARTITION_METADATA):
         name, colon, value = line.partition(":")
         if not colon or name in fields:
-            raise Unusable(f"{PARTITION_METADATA}: {line[:80]!r} is not understood")
+            raise CorruptCompanion(f"{PARTITION_METADATA}: {line[:80]!r} is not understood")
         fields[name] = value.strip()
     if fields.keys() != {"version", "topic_id"}:
-        raise Unusable(f"{PARTITION_METADATA}: has {sorted(fields)}, not a version and a topic_id")
+        raise CorruptCompanion(f"{PARTITION_METADATA}: has {sorted(fields)}, not a version and a topic_id")
     if fields["version"] != str(_VERSION):
-        raise Unusable(f"{PARTITION_METADATA}: version {fields['version'][:40]!r} is not known")
+        raise CorruptCompanion(f"{PARTITION_METADATA}: version {fields['version'][:40]!r} is not known")
     return parse_uuid(fields["topic_id"])
 
 
@@ -107,4 +109,4 @@ def parse_uuid(text: str) -> UUID:
         # Compared, because the decoder passes over characters that it does not know.
         if identity != _NO_TOPIC and format_uuid(identity) == text.rstrip("="):
             return identity
-    raise Unusable(f"{PARTITION_METADATA}: {text[:40]!r} is not a topic's id")
+    raise CorruptCompanion(f"{PARTITION_METADATA}: {text[:40]!r} is not a topic's id")

@@ -47,7 +47,7 @@ class SealedMark(NamedTuple):
     sums: IndexSums | None = None
 
 
-class Cleaned(NamedTuple):
+class CleanerCheckpoint(NamedTuple):
     """Before `offset` a log is compacted; at `due_ms` the last of its tombstones may go, -1: it has none."""
 
     offset: int
@@ -110,11 +110,11 @@ class Checkpoints:
     def save_epochs(self, folder: str, epochs: Sequence[EpochStart]) -> Ticket:
         return self._put(f"epochs/{folder}", folder, [list(start) for start in epochs])
 
-    def cleaned(self, folder: str) -> Cleaned:
+    def cleaned(self, folder: str) -> CleanerCheckpoint:
         value = self._get(f"cleaned/{folder}", folder)
-        return Cleaned(0, -1) if value is None else Cleaned(*value)
+        return CleanerCheckpoint(0, -1) if value is None else CleanerCheckpoint(*value)
 
-    def save_cleaned(self, folder: str, cleaned: Cleaned) -> Ticket:
+    def save_cleaned(self, folder: str, cleaned: CleanerCheckpoint) -> Ticket:
         return self._put(f"cleaned/{folder}", folder, list(cleaned))
 
     # -- sealed segments

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.storage.io.files import Files
 
 # Timers wait in the log; these two say where, and would mislead a genuine broker after we have gone on.
@@ -13,10 +13,10 @@ _DERIVED = ("consumequeue", "consumequeue_ext", "timerlog", "timerwheel")
 _BATCH_QUEUES = "batchconsumequeue"
 
 
-def forget_derived(files: Files, root: str) -> None:
+def remove_derived_files(files: Files, root: str) -> None:
     """StartMistake: the folder holds what we cannot serve."""
     if files.names(f"{root}/{_BATCH_QUEUES}"):
-        raise StartMistake(f"{root}/{_BATCH_QUEUES} is not empty: queues of batches are not served")
+        raise StartupError(f"{root}/{_BATCH_QUEUES} is not empty: queues of batches are not served")
     for name in _DERIVED:
         if name in files.names(root):
             _empty(files, f"{root}/{name}")

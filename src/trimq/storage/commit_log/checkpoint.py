@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Any, NamedTuple
 
-from trimq.storage.commit_log.consume_queue import ConsumeQueue, QueueState
-from trimq.storage.commit_log.key_index import IndexState
+from trimq.storage.commit_log.consume_queue import ConsumeQueue, ConsumeQueueState
+from trimq.storage.commit_log.key_index import KeyIndexState
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.tables.table import Table
 
@@ -29,16 +29,18 @@ class CommitPoint(NamedTuple):
     store_ms: int = 0
 
 
-class Saved:
+class PendingCheckpoint:
     """A checkpoint on its way to the disk: what it will say."""
 
     __slots__ = ("indexes", "point", "queues", "states")
 
-    def __init__(self, point: CommitPoint, indexes: list[IndexState], queues: list[ConsumeQueue]) -> None:
+    def __init__(self, point: CommitPoint, indexes: list[KeyIndexState], queues: list[ConsumeQueue]) -> None:
         self.point = point
         self.indexes = indexes
         self.queues = queues
-        self.states = [(queue.topic, queue.number, QueueState(queue.start, queue.stored_end)) for queue in queues]
+        self.states = [
+            (queue.topic, queue.number, ConsumeQueueState(queue.start, queue.stored_end)) for queue in queues
+        ]
 
 
 class CommitCheckpoints:
@@ -53,12 +55,12 @@ class CommitCheckpoints:
         """Whether no checkpoint was ever made: the log is new, or another program wrote it."""
         return self._table.get(_POINT) is None
 
-    def indexes(self) -> list[IndexState]:
-        return [IndexState(*state) for state in self._table.get(_INDEX) or []]
+    def indexes(self) -> list[KeyIndexState]:
+        return [KeyIndexState(*state) for state in self._table.get(_INDEX) or []]
 
-    def queue(self, topic: str, number: int) -> QueueState | None:
+    def queue(self, topic: str, number: int) -> ConsumeQueueState | None:
         value = self._table.get(f"{_QUEUE}{topic}/{number}")
-        return None if value is None else QueueState(*value)
+        return None if value is None else ConsumeQueueState(*value)
 
     def queues(self) -> list[tuple[str, int]]:
         """Topic and number of each that has a state."""
@@ -71,7 +73,7 @@ class CommitCheckpoints:
         return {key.removeprefix(_DROPPED): row[0] for key, row in rows if row is not None}
 
     def save(
-        self, point: CommitPoint, indexes: Iterable[IndexState], queues: Iterable[tuple[str, int, QueueState]]
+        self, point: CommitPoint, indexes: Iterable[KeyIndexState], queues: Iterable[tuple[str, int, ConsumeQueueState]]
     ) -> Ticket:
         """What the point relies on is saved before it: a crash may keep the first of these alone."""
         for topic, number, state in queues:

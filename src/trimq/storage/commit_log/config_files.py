@@ -13,7 +13,7 @@ _FOLDER = "config"
 _PREVIOUS = ".bak"
 
 
-class CommitConfig:
+class ConfigFiles:
     def __init__(self, files: Files, root: str) -> None:
         self._files = files
         self._folder = f"{root}/{_FOLDER}"

@@ -24,13 +24,13 @@ _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 _pack = ENTRY.pack
 
 
-class Entry(NamedTuple):
+class ConsumeQueueEntry(NamedTuple):
     position: int
     size: int
     tags_code: int
 
 
-class QueueState(NamedTuple):
+class ConsumeQueueState(NamedTuple):
     """What a checkpoint says of a queue: which of its offsets are in its files."""
 
     start: int
@@ -52,13 +52,15 @@ class ConsumeQueue:
         "folder",
         "is_removed",
         "number",
-        "settled",
+        "on_durable_end",
         "start",
         "stored_end",
         "topic",
     )
 
-    def __init__(self, files: Files, root: str, topic: str, number: int, file_entries: int, state: QueueState) -> None:
+    def __init__(
+        self, files: Files, root: str, topic: str, number: int, file_entries: int, state: ConsumeQueueState
+    ) -> None:
         self._files = files
         self.topic = topic
         self.number = number
@@ -71,7 +73,7 @@ class ConsumeQueue:
         self._file_index = -1
         self._new_folder = True
         self.is_removed = False
-        self.settled: Callable[[], None] | None = None
+        self.on_durable_end: Callable[[], None] | None = None
 
     # -- growing
 
@@ -86,7 +88,7 @@ class ConsumeQueue:
         """The first message that is left of this queue has this offset."""
         self.start = self.end = self.durable_end = self.stored_end = offset
 
-    def back_to(self, end: int) -> None:
+    def roll_back_to(self, end: int) -> None:
         """What was added since is not kept."""
         del self._tail[(end - self.stored_end) * ENTRY_BYTES :]
         self.end = end
@@ -154,8 +156,8 @@ class ConsumeQueue:
         count = min(count, self._file_entries - within, self.stored_end - offset)
         return find_cold(self._open(index, None), within * ENTRY_BYTES, count * ENTRY_BYTES)
 
-    def entry(self, offset: int) -> Entry:
-        return Entry._make(ENTRY.unpack(self.entries(offset, 1)))
+    def entry(self, offset: int) -> ConsumeQueueEntry:
+        return ConsumeQueueEntry._make(ENTRY.unpack(self.entries(offset, 1)))
 
     def find_position(self, position: int) -> int:
         """The first offset whose unit does not stand before `position`; `end`: none does."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.offload import Offload
 from trimq.storage.io.files import File, Files
 
@@ -21,7 +21,7 @@ _PIECE_BYTES = 8 << 20
 Release = Callable[[], None]
 
 
-class NextFile:
+class PreparedFile:
     """A file that waits under a name of its own, beside the log, until it is needed: work that is under way when the
     present file is full must not reach one that is written to. `warms`: its pages are in memory too."""
 
@@ -106,7 +106,7 @@ class NextFile:
             self._drop()
 
 
-class LockedFile:
+class MemoryLockedFile:
     """The file that is appended to stays in memory, whole."""
 
     def __init__(self, file_bytes: int, offload: Offload) -> None:
@@ -121,13 +121,13 @@ class LockedFile:
         try:
             self._release = file.begin_lock(self._file_bytes)()
         except OSError as error:
-            raise StartMistake(
+            raise StartupError(
                 f"rocketmq.commit_lock_memory: {file.name} cannot be held in memory: {error.strerror}. Raise the limit"
                 " (ulimit -l, LimitMEMLOCK), use a smaller rocketmq.commit_file_bytes, or leave it off"
             ) from None
         self._file = file
 
-    def follow(self, file: File) -> None:
+    def switch_to(self, file: File) -> None:
         """This one is appended to: the one before goes first, for the limit need not have room for two."""
         if file is self._file or self._is_under_way:
             return
@@ -159,10 +159,10 @@ class LockedFile:
             self._release = None
 
 
-class FileCare:
+class FilePreparation:
     """Either may be missing."""
 
-    def __init__(self, file_bytes: int, next_file: NextFile | None, locked: LockedFile | None) -> None:
+    def __init__(self, file_bytes: int, next_file: PreparedFile | None, locked: MemoryLockedFile | None) -> None:
         self._file_bytes = file_bytes
         self._next = next_file
         self._locked = locked
@@ -176,12 +176,12 @@ class FileCare:
         if self._locked is not None:
             self._locked.begin(file)
 
-    def look(self, file: File, size: int) -> None:
+    def note_size(self, file: File, size: int) -> None:
         """So much is in the file that is appended to. The next is made when this one is half full."""
         if self._next is not None and 2 * size >= self._file_bytes:
             self._next.prepare()
         if self._locked is not None:
-            self._locked.follow(file)
+            self._locked.switch_to(file)
 
     def take(self, name: str) -> File | None:
         return None if self._next is None else self._next.take(name)
@@ -192,11 +192,11 @@ class FileCare:
                 each.close()
 
 
-def care_for(
+def prepare_files(
     files: Files, folder: str, file_bytes: int, offload: Offload, *, preallocates: bool, warms: bool, locks: bool
-) -> FileCare | None:
+) -> FilePreparation | None:
     """None: nothing of it is wanted. A file that is to be warm is made ahead."""
     if not (preallocates or warms or locks):
         return None
-    ahead = NextFile(files, f"{folder}/next", file_bytes, offload, warms) if preallocates or warms else None
-    return FileCare(file_bytes, ahead, LockedFile(file_bytes, offload) if locks else None)
+    ahead = PreparedFile(files, f"{folder}/next", file_bytes, offload, warms) if preallocates or warms else None
+    return FilePreparation(file_bytes, ahead, MemoryLockedFile(file_bytes, offload) if locks else None)

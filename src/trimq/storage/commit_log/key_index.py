@@ -19,17 +19,17 @@ ENTRY = Struct(">iqii")  # hash, position, seconds since the first, number of th
 _LARGEST = 2**31 - 1
 
 # So many keys take a few milliseconds, and other connections wait meanwhile.
-WRITTEN_AT_ONCE = 4096
+MAX_KEYS_PER_WRITE = 4096
 _UNWRITTEN_SLOTS = 16 * 1024
 
 # So many entries that are looked at take a millisecond or two.
-LOOKED_AT_AT_ONCE = 512
+MAX_ENTRIES_PER_STEP = 512
 
-Key = tuple[int, int, int]
+HashedKey = tuple[int, int, int]
 """Hash, position and time of storing: a plain tuple, since one is made for nearly every message."""
 
 
-class IndexState(NamedTuple):
+class KeyIndexState(NamedTuple):
     """What a checkpoint says of one index file: its name, and its header."""
 
     name: str
@@ -44,7 +44,7 @@ class IndexState(NamedTuple):
 class _IndexFile:
     """One file: header, slots, entries."""
 
-    def __init__(self, files: Files, folder: str, slots: int, entries: int, state: IndexState) -> None:
+    def __init__(self, files: Files, folder: str, slots: int, entries: int, state: KeyIndexState) -> None:
         self._files = files
         self._path = f"{folder}/{state.name}"
         self._slots = slots
@@ -89,7 +89,7 @@ class _IndexFile:
         )
         return found
 
-    def add(self, keys: list[Key], dirty: Dirty) -> int:
+    def add(self, keys: list[HashedKey], dirty: Dirty) -> int:
         """Write as many entries as there is room for. Their slots follow with `write_slots`."""
         taken = keys[: self._entries - self.state.next_number]
         packed, heads, used_slots = self._link(taken)
@@ -98,17 +98,17 @@ class _IndexFile:
         file.write(self._entries_at + state.next_number * ENTRY.size, [packed])
         begin_ms, begin = self._begin(taken)
         next_number = state.next_number + len(taken)
-        self.state = IndexState(state.name, begin_ms, store_ms, begin, position, used_slots, next_number)
+        self.state = KeyIndexState(state.name, begin_ms, store_ms, begin, position, used_slots, next_number)
         self.heads.change(heads)
         dirty.files.add(file)
         return len(taken)
 
-    def _begin(self, keys: list[Key]) -> tuple[int, int]:
+    def _begin(self, keys: list[HashedKey]) -> tuple[int, int]:
         """Time and position of the first key."""
         state = self.state
         return (state.begin_ms, state.begin_position) if state.next_number > 1 else (keys[0][2], keys[0][1])
 
-    def _link(self, keys: list[Key]) -> tuple[bytes, dict[int, int], int]:
+    def _link(self, keys: list[HashedKey]) -> tuple[bytes, dict[int, int], int]:
         """The entries, each with the number of the one before it in its slot; the slots that they change; and how many
         are in use with them."""
         first = number = self.state.next_number
@@ -158,7 +158,7 @@ class _IndexFile:
         were looked at. It ends when the file goes."""
         first_ms, number, looked_at = self.state.begin_ms, head, 0
         while number > 0 and not self._is_gone:
-            if looked_at == LOOKED_AT_AT_ONCE:
+            if looked_at == MAX_ENTRIES_PER_STEP:
                 looked_at = 0
                 yield None
                 continue
@@ -187,11 +187,11 @@ class KeyIndex:
         self._entries = entries
         self._now_ms = now_ms
         self._indexes: list[_IndexFile] = []
-        self._pending: list[Key] = []
+        self._pending: list[HashedKey] = []
         self._unhashed: list[TopicKey] = []
         self._names_changed = False
 
-    def load(self, states: list[IndexState]) -> bool:
+    def load(self, states: list[KeyIndexState]) -> bool:
         """Go on with the files of a checkpoint; others are removed. Whether all of them are there."""
         names = set(self._files.names(self._folder))
         known = [state for state in states if state.name in names]
@@ -221,15 +221,15 @@ class KeyIndex:
         for hash, (_, _, position, store_ms) in zip(key_hashes(unhashed), unhashed, strict=True):
             self._pending.append((hash, position, store_ms))
 
-    def back_to(self, count: int) -> None:
+    def roll_back_to(self, count: int) -> None:
         """What was added since is not kept."""
         del self._unhashed[max(count - len(self._pending), 0) :]
         del self._pending[count:]
 
-    def states(self) -> list[IndexState]:
+    def states(self) -> list[KeyIndexState]:
         return [index.state for index in self._indexes]
 
-    def last(self) -> IndexState | None:
+    def last(self) -> KeyIndexState | None:
         """Of the newest file: times and positions up to which keys are indexed."""
         return self._indexes[-1].state if self._indexes else None
 
@@ -248,8 +248,8 @@ class KeyIndex:
             for index in self._indexes:
                 if index.heads:
                     index.write_some_slots(dirty)
-        self._hash(max(WRITTEN_AT_ONCE - len(self._pending), 0))
-        self._write_pending(WRITTEN_AT_ONCE, dirty)
+        self._hash(max(MAX_KEYS_PER_WRITE - len(self._pending), 0))
+        self._write_pending(MAX_KEYS_PER_WRITE, dirty)
 
     def _write_pending(self, most: int, dirty: Dirty) -> None:
         keys = self._pending[:most]
@@ -269,7 +269,7 @@ class KeyIndex:
         taken = {index.state.name for index in self._indexes}
         while (name := _file_name(now_ms)) in taken:
             now_ms += 1
-        return _IndexFile(self._files, self._folder, self._slots, self._entries, IndexState(name))
+        return _IndexFile(self._files, self._folder, self._slots, self._entries, KeyIndexState(name))
 
     def write_slots(self, dirty: Dirty) -> None:
         """Write the slots of entries that are on disk."""

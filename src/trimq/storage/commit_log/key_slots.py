@@ -9,7 +9,7 @@ from trimq.storage.io.files import File
 
 SLOT = Struct(">i")
 
-_STRETCHES = 64
+_SECTIONS = 64
 
 # Of a stretch where fewer slots than one in so many have changed, each is written alone.
 _SPARSE = 1024
@@ -22,8 +22,8 @@ class KeySlots:
         """`count` slots, the first of them at the position `at` of the file."""
         self._at = at
         self._count = count
-        self.width = -(-count // _STRETCHES)
-        self.changed: list[dict[int, int]] = [{} for _ in range(_STRETCHES)]
+        self.width = -(-count // _SECTIONS)
+        self.changed: list[dict[int, int]] = [{} for _ in range(_SECTIONS)]
         """By stretch, each `width` slots long: the newest entries that are not yet in the file, by slot."""
         self._next = 0
 
@@ -52,13 +52,13 @@ class KeySlots:
 
     def write(self, file: File) -> None:
         """Write all that have changed. OSError: what was not written is kept."""
-        for number in range(_STRETCHES):
+        for number in range(_SECTIONS):
             self._write_stretch(file, number)
 
     def write_some(self, file: File) -> None:
         """Write those of the stretch whose turn it is."""
         self._write_stretch(file, self._next)
-        self._next = (self._next + 1) % _STRETCHES
+        self._next = (self._next + 1) % _SECTIONS
 
     def _write_stretch(self, file: File, number: int) -> None:
         changed, pack_into = self.changed[number], SLOT.pack_into

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trimq.formats.rocketmq_unit.batch_encoder import Message, Place
+from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, UnitPosition
 from trimq.formats.rocketmq_unit.properties import KEYS, UNIQUE_KEY, find_property, java_hash, split_keys
 from trimq.formats.rocketmq_unit.unit import TRANSACTION_BITS, TRANSACTION_ROLLBACK
 from trimq.storage.commit_log.key_index import KeyIndex
 
 
-class CommitKeys:
+class KeyWriter:
     def __init__(self, index: KeyIndex) -> None:
         self._index = index
         self._topic_hashes: dict[str, int] = {}
@@ -34,10 +34,10 @@ class CommitKeys:
             for key in split_keys(keys):
                 self._index.add(topic_hash, key, position, store_ms)
 
-    def add_run(
+    def add_batch(
         self,
-        run: Sequence[Message],
-        places: Sequence[Place],
+        run: Sequence[BatchMessage],
+        places: Sequence[UnitPosition],
         store_ms: int,
         unique: Sequence[str],
         more: Mapping[int, str],

@@ -16,20 +16,20 @@ from trimq.errors import (
     Refusal,
     WriteFailed,
 )
-from trimq.formats.rocketmq_unit.batch_encoder import Message, Place, encode_run
+from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, UnitPosition, encode_batch
 from trimq.formats.rocketmq_unit.unit import (
     FILLER_BYTES,
     LONGEST_PROPERTIES,
     BadUnit,
-    Draft,
     Unit,
+    UnitDraft,
     check_unit,
     draft_size,
     encode_unit,
     filler,
 )
 from trimq.model import Buffer
-from trimq.storage.commit_log.file_preparation import FileCare
+from trimq.storage.commit_log.file_preparation import FilePreparation
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.journal import Journal
 from trimq.storage.group_commit.passes import Passes, Ticket
@@ -44,7 +44,7 @@ Span = tuple[int, int]
 """Position and size of a unit."""
 
 
-class Placed(NamedTuple):
+class AppendedUnit(NamedTuple):
     """Where a unit went. It counts when the ticket's pass is durable and the ticket carries no refusal."""
 
     queue_offset: int
@@ -54,10 +54,10 @@ class Placed(NamedTuple):
     ticket: Ticket
 
 
-class PlacedRun(NamedTuple):
+class AppendedUnits(NamedTuple):
     """Where several units went; they count as one does. `refusal`: why those behind the last of them have no place."""
 
-    places: list[Place]
+    places: list[UnitPosition]
     store_ms: int
     ticket: Ticket
     refusal: Refusal | None = None
@@ -70,7 +70,7 @@ class CommitListener(Protocol):
 
     def pass_undone(self) -> None: ...
 
-    def pass_settled(self, number: int) -> None: ...
+    def pass_durable(self, number: int) -> None: ...
 
 
 class CommitLog:
@@ -99,19 +99,19 @@ class CommitLog:
         self.last_store_ms = 0
         self.damaged: Callable[[DamagedSegment], None] = lambda damage: None
         """Is told what a reader finds."""
-        self._care: FileCare | None = None
+        self._preparation: FilePreparation | None = None
         self._tail: Segment
         self._parts: list[Buffer] = []
         self._ticket: Ticket | None = None
         self._mark: tuple[int, int] | None = None
-        self._unsettled: deque[int] = deque()
+        self._not_yet_durable: deque[int] = deque()
 
     # -- beginning
 
-    def take_care(self, care: FileCare) -> None:
+    def use_preparation(self, care: FilePreparation) -> None:
         """Before it is opened: whose files are taken, and who is told of how full they are."""
-        self._care = care
-        self.journal.take_ready = care.take
+        self._preparation = care
+        self.journal.take_prepared_file = care.take
 
     def begin(self, position: int = 0) -> None:
         """A new log."""
@@ -129,7 +129,7 @@ class CommitLog:
 
     # -- appending
 
-    def append(self, draft: Draft, queue_offset: int, store_host: bytes) -> Placed:
+    def append(self, draft: UnitDraft, queue_offset: int, store_host: bytes) -> AppendedUnit:
         """Give the message its place and collect it for this pass."""
         size = draft_size(draft, store_host)
         if size + FILLER_BYTES > self.file_bytes:
@@ -149,35 +149,35 @@ class CommitLog:
         self._parts.append(encode_unit(draft, queue_offset, position, store_ms, store_host))
         segment.size += size
         self.end = position + size
-        return Placed(queue_offset, position, size, store_ms, self._ticket)
+        return AppendedUnit(queue_offset, position, size, store_ms, self._ticket)
 
-    def append_run(self, run: Sequence[Message], store_host: bytes) -> PlacedRun:
+    def append_batch(self, run: Sequence[BatchMessage], store_host: bytes) -> AppendedUnits:
         """As `append`, for several messages. Where a file is full and another cannot be had, or one of them is too long
         for any, the rest of them is refused."""
         if self._mark is None:
             self._begin_pass()
         if self._ticket is None:
             self._parts, self._ticket = self.journal.collect(self._tail)
-        places: list[Place] = []
+        places: list[UnitPosition] = []
         while True:
             segment = self._tail
             position, room = segment.base + segment.size, self.file_bytes - FILLER_BYTES - segment.size
-            data, placed = encode_run(run, position, room, self.last_store_ms, store_host)
+            data, placed = encode_batch(run, position, room, self.last_store_ms, store_host)
             self._parts.append(data)
             segment.size += len(data)
             self.end = position + len(data)
             places += placed
             if len(placed) == len(run):
-                return PlacedRun(places, self.last_store_ms, self._ticket)
+                return AppendedUnits(places, self.last_store_ms, self._ticket)
             run = run[len(placed) :]
             try:
                 if not segment.size:
                     raise MessageTooLong(len(run[0][1]), room)
                 self._roll(segment)
             except (MessageTooLong, WriteFailed) as refusal:
-                return PlacedRun(places, self.last_store_ms, self._ticket, refusal)
+                return AppendedUnits(places, self.last_store_ms, self._ticket, refusal)
 
-    def make_room(self, size: int) -> None:
+    def ensure_room(self, size: int) -> None:
         """So many bytes of units that follow will not need another file: none of them is refused for one."""
         if size + FILLER_BYTES > self.file_bytes:
             raise MessageTooLong(size, self.file_bytes - FILLER_BYTES)
@@ -208,9 +208,9 @@ class CommitLog:
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
         self._forget_pass()
-        self._unsettled.append(self.end)
-        if self._care is not None:
-            self._care.look(self._tail.file, self._tail.size)
+        self._not_yet_durable.append(self.end)
+        if self._preparation is not None:
+            self._preparation.note_size(self._tail.file, self._tail.size)
         self._listener.pass_written(number, dirty)
 
     def pass_undone(self) -> None:
@@ -220,9 +220,9 @@ class CommitLog:
         self._tail = self.journal.segments[-1]
         self._listener.pass_undone()
 
-    def pass_settled(self, number: int) -> None:
-        self.durable_end = self._unsettled.popleft()
-        self._listener.pass_settled(number)
+    def pass_durable(self, number: int) -> None:
+        self.durable_end = self._not_yet_durable.popleft()
+        self._listener.pass_durable(number)
 
     def _forget_pass(self) -> None:
         self._mark = self._ticket = None

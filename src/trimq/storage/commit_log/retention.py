@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimq.storage.commit_log.log import CommitLog
 
 
-def expired_to(log: CommitLog, now_ms: int, retention_ms: int, kept_from: int | None) -> int:
+def start_after_retention(log: CommitLog, now_ms: int, retention_ms: int, kept_from: int | None) -> int:
     """Where the log begins without the files that were full longer ago than units are kept. `kept_from`: what stands
     there stays, however old."""
     start = log.start
@@ -19,7 +19,7 @@ def expired_to(log: CommitLog, now_ms: int, retention_ms: int, kept_from: int | 
     return start
 
 
-def relieved_to(log: CommitLog, excess_bytes: int, limit: int) -> int:
+def start_after_freeing(log: CommitLog, excess_bytes: int, limit: int) -> int:
     """Where it begins without the oldest full files, as many as are needed to free so much; none that ends behind
     `limit`."""
     start = log.start

@@ -8,16 +8,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from trimq.formats.rocketmq_unit.batch_encoder import Lane, Message
-from trimq.formats.rocketmq_unit.unit import Draft, Unit, is_queued, topic_field
-from trimq.storage.commit_log.adoption import forget_derived
-from trimq.storage.commit_log.checkpoint import CommitCheckpoints, CommitPoint, Saved, format_times
-from trimq.storage.commit_log.consume_queue import ConsumeQueue, QueueState
-from trimq.storage.commit_log.key_index import WRITTEN_AT_ONCE, KeyIndex
-from trimq.storage.commit_log.key_writer import CommitKeys
-from trimq.storage.commit_log.log import CommitLog, Placed, PlacedRun
+from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft, is_queued, topic_field
+from trimq.storage.commit_log.adoption import remove_derived_files
+from trimq.storage.commit_log.checkpoint import CommitCheckpoints, CommitPoint, PendingCheckpoint, format_times
+from trimq.storage.commit_log.consume_queue import ConsumeQueue, ConsumeQueueState
+from trimq.storage.commit_log.key_index import MAX_KEYS_PER_WRITE, KeyIndex
+from trimq.storage.commit_log.key_writer import KeyWriter
+from trimq.storage.commit_log.log import AppendedUnit, AppendedUnits, CommitLog
 from trimq.storage.commit_log.recovery import open_commit_log
-from trimq.storage.commit_log.retention import expired_to, relieved_to
+from trimq.storage.commit_log.retention import start_after_freeing, start_after_retention
 from trimq.storage.commit_log.settings import CommitSettings
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.passes import Passes, Ticket
@@ -55,21 +55,21 @@ class CommitStore:
         self._code_of = code_of
         self.log = CommitLog(files, f"{ROOT}/commitlog", passes, settings.file_bytes, now_ms, self)
         self.keys = KeyIndex(files, f"{ROOT}/index", settings.index_slots, settings.index_entries, now_ms)
-        self._keys_of = CommitKeys(self.keys)
+        self._key_writer = KeyWriter(self.keys)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._touched: dict[ConsumeQueue, int] = {}
         self._recovered: dict[ConsumeQueue, None] = {}
         self._keys_mark = 0
-        self._unsettled: deque[list[tuple[ConsumeQueue, int]]] = deque()
+        self._not_yet_durable: deque[list[tuple[ConsumeQueue, int]]] = deque()
         self._unstored: dict[ConsumeQueue, None] = {}
         self._point = CommitPoint()
         self._is_due = self._under_way = False
-        self._slots_due: Saved | None = None
-        self._has_slots_due = False
+        self._slots_due: PendingCheckpoint | None = None
+        self._has_unwritten_slots = False
         self._has_unsynced_keys = False
         """Entries of keys were written that nothing waits for yet: no slot may lead to them."""
         self._is_closing = False
-        self._is_unknown = False
+        self._is_foreign_store = False
 
     # -- opening
 
@@ -78,9 +78,9 @@ class CommitStore:
         for folder in (ROOT, self.log.folder, _QUEUES, f"{ROOT}/index"):
             self._files.make_folder(folder)
         self._mark_running()
-        self._is_unknown = self._checkpoints.is_empty()
-        if self._is_unknown:
-            forget_derived(self._files, ROOT)
+        self._is_foreign_store = self._checkpoints.is_empty()
+        if self._is_foreign_store:
+            remove_derived_files(self._files, ROOT)
         self._point = point = self._checkpoints.point()
         has_keys = self.keys.load(self._checkpoints.indexes())
         has_queues = self._load_queues()
@@ -94,7 +94,7 @@ class CommitStore:
             self.log, point.start, point.position, scan_from, lambda unit: self._dispatch(unit, keyed_to, dropped)
         )
         self.log.last_store_ms = max(self.log.last_store_ms, point.store_ms)
-        self.log.journal.touch()
+        self.log.journal.join_pass()
 
     def _mark_running(self) -> None:
         self._files.open(_ABORT, create=True)
@@ -113,7 +113,7 @@ class CommitStore:
         for topic, number in self._checkpoints.queues():
             if not self.queue(topic, number).is_stored():
                 is_whole = False
-                self._queues[topic, number] = self._new_queue(topic, number, QueueState(0, 0))
+                self._queues[topic, number] = self._new_queue(topic, number, ConsumeQueueState(0, 0))
         return is_whole
 
     def _dispatch(self, unit: Unit, keyed_to: int, dropped: dict[str, int]) -> None:
@@ -123,10 +123,12 @@ class CommitStore:
             return
         queue = self.queue(topic, unit.queue_id)
         if is_queued(unit.sys_flag):
-            if self._is_unknown and unit.queue_offset < queue.end:
+            if self._is_foreign_store and unit.queue_offset < queue.end:
                 # Its topic was deleted and made again by a broker that left no word of it but this.
                 self._recovered.pop(queue, None)
-                queue = self._queues[topic, unit.queue_id] = self._new_queue(topic, unit.queue_id, QueueState(0, 0))
+                queue = self._queues[topic, unit.queue_id] = self._new_queue(
+                    topic, unit.queue_id, ConsumeQueueState(0, 0)
+                )
             if queue.end == queue.start == 0:
                 queue.begin_at(unit.queue_offset)
             if unit.queue_offset == queue.end:
@@ -135,18 +137,18 @@ class CommitStore:
             elif unit.queue_offset > queue.end:
                 log.warning("%s: offset %d is missing in the commit log", queue.folder, queue.end)
         if unit.position >= keyed_to:
-            self._keys_of.add(topic, unit.sys_flag, unit.properties, unit.position, unit.store_ms)
+            self._key_writer.add(topic, unit.sys_flag, unit.properties, unit.position, unit.store_ms)
 
     # -- queues
 
     def queue(self, topic: str, number: int) -> ConsumeQueue:
         found = self._queues.get((topic, number))
         if found is None:
-            state = self._checkpoints.queue(topic, number) or QueueState(0, 0)
+            state = self._checkpoints.queue(topic, number) or ConsumeQueueState(0, 0)
             found = self._queues[topic, number] = self._new_queue(topic, number, state)
         return found
 
-    def _new_queue(self, topic: str, number: int, state: QueueState) -> ConsumeQueue:
+    def _new_queue(self, topic: str, number: int, state: ConsumeQueueState) -> ConsumeQueue:
         return ConsumeQueue(self._files, _QUEUES, topic, number, self.settings.queue_file_entries, state)
 
     def queues(self) -> set[tuple[str, int]]:
@@ -155,34 +157,34 @@ class CommitStore:
 
     # -- appending
 
-    def append(self, queue: ConsumeQueue, draft: Draft, tags_code: int, store_host: bytes) -> Placed:
+    def append(self, queue: ConsumeQueue, draft: UnitDraft, tags_code: int, store_host: bytes) -> AppendedUnit:
         """Give the message its place in the log and in its queue. Pending until its pass is durable."""
         has_place = is_queued(draft.sys_flag)
         placed = self.log.append(draft, queue.end if has_place else 0, store_host)
         self._touch((queue,))
         if has_place:
             queue.add(placed.position, placed.size, tags_code)
-        self._keys_of.add(queue.topic, draft.sys_flag, draft.properties, placed.position, placed.store_ms)
+        self._key_writer.add(queue.topic, draft.sys_flag, draft.properties, placed.position, placed.store_ms)
         return placed
 
-    def lane(self, queue: ConsumeQueue) -> Lane:
-        """For `append_run`: what the messages of this queue share."""
-        topic_hash = self._keys_of.topic_hash(queue.topic)
-        return Lane(queue.add, queue.number, *topic_field(queue.topic.encode()), topic_hash)
+    def lane(self, queue: ConsumeQueue) -> QueueTarget:
+        """For `append_batch`: what the messages of this queue share."""
+        topic_hash = self._key_writer.topic_hash(queue.topic)
+        return QueueTarget(queue.add, queue.number, *topic_field(queue.topic.encode()), topic_hash)
 
-    def append_run(
+    def append_batch(
         self,
         queues: Iterable[ConsumeQueue],
-        run: Sequence[Message],
+        run: Sequence[BatchMessage],
         keys: Sequence[str],
         more_keys: Mapping[int, str],
         store_host: bytes,
-    ) -> PlacedRun:
+    ) -> AppendedUnits:
         """As `append`, for several messages, which go to these queues and are no part of a transaction. `keys` are
         their unique keys; what else names keys of some of them stands in `more_keys` by their numbers."""
         self._touch(queues)
-        placed = self.log.append_run(run, store_host)
-        self._keys_of.add_run(run, placed.places, placed.store_ms, keys, more_keys)
+        placed = self.log.append_batch(run, store_host)
+        self._key_writer.add_batch(run, placed.places, placed.store_ms, keys, more_keys)
         return placed
 
     def _touch(self, queues: Iterable[ConsumeQueue]) -> None:
@@ -198,14 +200,14 @@ class CommitStore:
     def pass_written(self, number: int, dirty: Dirty) -> None:
         touched, self._touched = {**self._recovered, **self._touched}, {}
         self._recovered = {}
-        self._unsettled.append([(queue, queue.end) for queue in touched])
+        self._not_yet_durable.append([(queue, queue.end) for queue in touched])
         self._unstored.update(dict.fromkeys(touched))
         behind, due_bytes = self.log.end - self._point.position, self.settings.checkpoint_bytes
         if self._slots_due is not None:
             self._write_slots(number, self._slots_due, dirty)
         elif self._under_way:
             return
-        elif len(self.keys) >= WRITTEN_AT_ONCE and not self._is_due and behind < 2 * due_bytes:
+        elif len(self.keys) >= MAX_KEYS_PER_WRITE and not self._is_due and behind < 2 * due_bytes:
             # Some in each of the next passes: a checkpoint would write all of them now. It is not put off for ever.
             self._write_keys(number, dirty)
         elif self._is_due or behind >= due_bytes:
@@ -215,16 +217,16 @@ class CommitStore:
 
     def pass_undone(self) -> None:
         for queue, end in self._touched.items():
-            queue.back_to(end)
+            queue.roll_back_to(end)
         if self._touched:
-            self.keys.back_to(self._keys_mark)
+            self.keys.roll_back_to(self._keys_mark)
         self._touched = {}
 
-    def pass_settled(self, number: int) -> None:
-        for queue, end in self._unsettled.popleft():
+    def pass_durable(self, number: int) -> None:
+        for queue, end in self._not_yet_durable.popleft():
             queue.durable_end = end
-            if queue.settled is not None:
-                queue.settled()
+            if queue.on_durable_end is not None:
+                queue.on_durable_end()
 
     # -- checkpoints: entries, then what leads to them, then the word that both are there
 
@@ -238,10 +240,10 @@ class CommitStore:
         self._has_unsynced_keys = len(self.keys) >= _KEYS_AT_ONCE
         if self._has_unsynced_keys:
             # The next pass, which comes though nobody appends, writes more, and all of it is waited for together.
-            self._passes.soon(self._touch_log)
+            self._passes.call_soon(self._touch_log)
             return
         self._under_way = True
-        self._passes.when_on_disk(Ticket(number), lambda _: self._entries_on_disk(None))
+        self._passes.on_synced(Ticket(number), lambda _: self._entries_on_disk(None))
 
     def _begin_checkpoint(self, number: int, dirty: Dirty) -> None:
         queues = list(self._unstored)
@@ -259,20 +261,20 @@ class CommitStore:
         self._under_way = True
         self._unstored = {}
         point = CommitPoint(self.log.end, self.log.start, self.log.last_store_ms)
-        saved = Saved(point, self.keys.states(), [queue for queue in queues if not queue.is_removed])
-        self._passes.when_on_disk(Ticket(number), lambda _: self._entries_on_disk(saved))
+        saved = PendingCheckpoint(point, self.keys.states(), [queue for queue in queues if not queue.is_removed])
+        self._passes.on_synced(Ticket(number), lambda _: self._entries_on_disk(saved))
 
-    def _entries_on_disk(self, saved: Saved | None) -> None:
-        self._has_slots_due = True
+    def _entries_on_disk(self, saved: PendingCheckpoint | None) -> None:
+        self._has_unwritten_slots = True
         if saved is None:
             self._under_way = False
             if self._is_closing:
                 self._finish_close()
         else:
             self._slots_due = saved
-            self.log.journal.touch()
+            self.log.journal.join_pass()
 
-    def _write_slots(self, number: int, saved: Saved, dirty: Dirty) -> None:
+    def _write_slots(self, number: int, saved: PendingCheckpoint, dirty: Dirty) -> None:
         try:
             self.keys.write_slots(dirty)
             times = self._files.open(_TIMES, create=True)
@@ -282,14 +284,14 @@ class CommitStore:
         except OSError as error:
             log.warning("no checkpoint of the commit log could be made, it is tried again: %s", error)
             return
-        self._has_slots_due = False
+        self._has_unwritten_slots = False
         self._slots_due = None
-        self._passes.when_on_disk(Ticket(number), lambda _: self._save(saved))
+        self._passes.on_synced(Ticket(number), lambda _: self._save(saved))
 
-    def _save(self, saved: Saved) -> None:
+    def _save(self, saved: PendingCheckpoint) -> None:
         point = saved.point._replace(start=self.log.start)
         ticket = self._checkpoints.save(point, saved.indexes, saved.states)
-        self._passes.when_on_disk(ticket, lambda done: self._saved(done, point, saved.queues))
+        self._passes.on_synced(ticket, lambda done: self._saved(done, point, saved.queues))
 
     def _saved(self, ticket: Ticket, point: CommitPoint, queues: list[ConsumeQueue]) -> None:
         self._under_way = False
@@ -302,23 +304,23 @@ class CommitStore:
             self._finish_close()
 
     def _touch_log(self) -> None:
-        self.log.journal.touch()
+        self.log.journal.join_pass()
 
     def checkpoint(self) -> None:
         """Make a checkpoint with the pass that this takes part in."""
         self._is_due = True
-        self.log.journal.touch()
+        self.log.journal.join_pass()
 
     def close(self) -> None:
         """Checkpoint everything. Closed when nothing is unwritten or unsynced any more."""
         self._is_closing = True
         if self._slots_due is not None:
-            self.log.journal.touch()  # they could not be written before
+            self.log.journal.join_pass()  # they could not be written before
         elif not self._under_way:  # else there is another look when that one is done
             self._finish_close()
 
     def _finish_close(self) -> None:
-        if self._point.position < self.log.end or self._unstored or len(self.keys) or self._has_slots_due:
+        if self._point.position < self.log.end or self._unstored or len(self.keys) or self._has_unwritten_slots:
             self.checkpoint()
             return
         try:
@@ -333,7 +335,7 @@ class CommitStore:
     def expire(self, now_ms: int, kept_from: int | None = None) -> Ticket | None:
         """Let files go that were full longer ago than units are kept, but none from that of `kept_from` on. None: there
         are none, or not before the next look."""
-        start = expired_to(self.log, now_ms, self.settings.retention_ms, kept_from)
+        start = start_after_retention(self.log, now_ms, self.settings.retention_ms, kept_from)
         if start > self._point.position:
             self.checkpoint()  # else they would stay for as long as little is written
         return self.remove_head(start) if start > self.log.start else None
@@ -342,8 +344,8 @@ class CommitStore:
         """Let the oldest full files go, however young, until so much is free. How much that is: a restart must still
         find all that it will look for. `leaving` is told first where the log will begin."""
         before = self.log.start
-        start = relieved_to(self.log, excess_bytes, self._point.position)
-        if relieved_to(self.log, excess_bytes, self.log.end) > start:
+        start = start_after_freeing(self.log, excess_bytes, self._point.position)
+        if start_after_freeing(self.log, excess_bytes, self.log.end) > start:
             self.checkpoint()  # at the next look more may go
         if start == before or self._under_way:
             return 0
@@ -360,11 +362,11 @@ class CommitStore:
         gone = [name for queue in queues for name in queue.remove_head(queue.find_position(start))]
         gone += self.keys.remove_head(start)
         left = {state.name for state in self.keys.states()}
-        states = [(queue.topic, queue.number, QueueState(queue.start, queue.stored_end)) for queue in queues]
+        states = [(queue.topic, queue.number, ConsumeQueueState(queue.start, queue.stored_end)) for queue in queues]
         self.log.start = start
         indexes = [state for state in self._checkpoints.indexes() if state.name in left]
         ticket = self._checkpoints.save(point, indexes, states)
-        self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._remove_files(start, gone))
+        self._passes.on_synced(ticket, lambda done: None if done.refusal else self._remove_files(start, gone))
         return ticket
 
     def _remove_files(self, start: int, names: Iterable[str]) -> None:
@@ -381,7 +383,7 @@ class CommitStore:
             del self._queues[topic, queue.number]
             self._unstored.pop(queue, None)
         ticket = self._checkpoints.drop(topic, self.log.end)
-        self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._remove_queues(topic))
+        self._passes.on_synced(ticket, lambda done: None if done.refusal else self._remove_queues(topic))
         return ticket
 
     def _remove_queues(self, topic: str) -> None:

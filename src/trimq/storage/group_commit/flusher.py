@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 class Dirty:
     """What was written since the last round: files, and folders in which names came or went."""
 
-    __slots__ = ("files", "folders", "size_bytes", "wants_room")
+    __slots__ = ("files", "folders", "should_preallocate", "size_bytes")
 
     def __init__(self) -> None:
         self.files: set[File] = set()
         self.folders: set[str] = set()
         self.size_bytes = 0
         """Of what was written to journals."""
-        self.wants_room = False
+        self.should_preallocate = False
         """A file that the present pass extends had better be extended by more than is needed now."""
 
     def __len__(self) -> int:
@@ -43,18 +43,18 @@ OnFailure = Callable[[BaseException], None]
 # A round waits for at most so many turns of the loop that bring more, and for none after so long. One turn is most of
 # what there is to win for clients that wait for each answer; with more it takes longer until the first of them has its
 # own.
-_MOST_TURNS = 4
-_MOST_GATHERING_MS = 2
+_MAX_GATHER_TURNS = 4
+_MAX_GATHER_MS = 2
 
 # With so much to sync a round pays for itself, and the disk should not wait for the loop.
-_WORTH_A_ROUND_BYTES = 256 * 1024
+_SYNC_AT_ONCE_BYTES = 256 * 1024
 
 
 class Flusher(Protocol):
     on_disk: int
     """The last pass that survives a power cut, whatever was acknowledged."""
 
-    room_for: int
+    preallocates_up_to_writers: int
     """A pass of at most so many writers is quicker on disk where their files do not grow with it."""
 
     @property
@@ -68,11 +68,11 @@ class Flusher(Protocol):
     def is_idle(self) -> bool:
         """Nothing is dirty and no round is under way."""
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         """Start the next round now: the broker is about to stop."""
 
 
-class _Rounds:
+class _SyncRounds:
     """Syncs what is dirty, back to back, off the event loop."""
 
     def __init__(self, files: Files, offload: Offload, syncfs_threshold: int, failed: OnFailure) -> None:
@@ -80,11 +80,11 @@ class _Rounds:
         self._offload = offload
         self._syncfs_threshold = syncfs_threshold
         self._failed = failed
-        self._is_short = False
+        self._has_warned_no_descriptors = False
         self.dirty = Dirty()
         self.number = 0
         """The last pass whose writes are in `dirty`, or were in that of a round before."""
-        self.under_way = False
+        self.is_running = False
         self.synced: OnDurable = lambda number: None
 
     @property
@@ -94,7 +94,7 @@ class _Rounds:
     def start(self) -> None:
         number, dirty = self.number, self.dirty
         self.dirty = Dirty()
-        self.under_way = True
+        self.is_running = True
         # Off the loop: a sync on it would stop every connection for as long as the disk takes.
         try:
             work = self._prepare(dirty)
@@ -115,13 +115,13 @@ class _Rounds:
             except OSError as error:
                 if not is_out_of_descriptors(error):
                     raise
-                self._note_short(file.name, error)
+                self._warn_no_descriptors(file.name, error)
                 return lambda: self._sync_all_after(syncs)
         return lambda: self._sync(syncs, sorted(dirty.folders))
 
-    def _note_short(self, name: str, error: OSError) -> None:
-        if not self._is_short:  # said once: every round may find it so
-            self._is_short = True
+    def _warn_no_descriptors(self, name: str, error: OSError) -> None:
+        if not self._has_warned_no_descriptors:  # said once: every round may find it so
+            self._has_warned_no_descriptors = True
             log.warning(
                 "%s cannot be opened: %s. Everything is synced at once instead. Let the process open more files"
                 " (ulimit -n)",
@@ -145,14 +145,14 @@ class _Rounds:
         if error is not None:
             self._failed(error)  # still under way, for ever: no later round may vouch for what this one lost
         else:
-            self.under_way = False
+            self.is_running = False
             self.synced(number)
 
 
-class Turns(NamedTuple):
+class LoopTurns(NamedTuple):
     """Of the event loop."""
 
-    soon: Callable[[Callable[[], None]], object]
+    call_soon: Callable[[Callable[[], None]], object]
     """Calls back in the next one."""
     is_collecting: Callable[[], bool]
     """Whether this one has brought something that is not written yet."""
@@ -170,15 +170,15 @@ class SyncFlusher:
         syncfs_threshold: int,
         durable: OnDurable,
         failed: OnFailure,
-        turns: Turns,
+        turns: LoopTurns,
         timeline: Timeline,
     ) -> None:
-        self._rounds = _Rounds(files, offload, syncfs_threshold, failed)
+        self._rounds = _SyncRounds(files, offload, syncfs_threshold, failed)
         self._rounds.synced = self._synced
         self._turns = turns
         self._timeline = timeline
         self._durable = durable
-        self._has_company = False
+        self._has_concurrent_passes = False
         """Whether the last round was for several passes, or one came while it was under way."""
         self._is_gathering = False
         self._gathered_bytes = 0
@@ -186,7 +186,9 @@ class SyncFlusher:
         self._turns_left = 0
         self._last_round = 0
         self.on_disk = 0
-        self.room_for = syncfs_threshold  # a sync of all waits for the file system's journal in any case
+        self.preallocates_up_to_writers = (
+            syncfs_threshold  # a sync of all waits for the file system's journal in any case
+        )
 
     @property
     def dirty(self) -> Dirty:
@@ -194,31 +196,31 @@ class SyncFlusher:
 
     @property
     def is_idle(self) -> bool:
-        return not self._rounds.under_way and not self._is_gathering
+        return not self._rounds.is_running and not self._is_gathering
 
     def flush(self, number: int) -> None:
         self._rounds.number = number
-        if not self._rounds.under_way and not self._is_gathering:
+        if not self._rounds.is_running and not self._is_gathering:
             self._begin()
 
     def _begin(self) -> None:
-        if self._has_company and self._rounds.dirty.size_bytes < _WORTH_A_ROUND_BYTES:
+        if self._has_concurrent_passes and self._rounds.dirty.size_bytes < _SYNC_AT_ONCE_BYTES:
             self._is_gathering = True
-            self._gathers_until_ms = self._timeline.now_ms() + _MOST_GATHERING_MS
-            self._turns_left = _MOST_TURNS
+            self._gathers_until_ms = self._timeline.now_ms() + _MAX_GATHER_MS
+            self._turns_left = _MAX_GATHER_TURNS
             self._gather()
         else:
             self._start()
 
     def _gather(self) -> None:
         self._gathered_bytes = self._rounds.dirty.size_bytes
-        self._turns.soon(self._look)
+        self._turns.call_soon(self._gather_or_start)
 
-    def _look(self) -> None:
+    def _gather_or_start(self) -> None:
         size_bytes = self._rounds.dirty.size_bytes
         brought_more = size_bytes > self._gathered_bytes or self._turns.is_collecting()
         may_wait = self._turns_left > 0 and self._timeline.now_ms() < self._gathers_until_ms
-        if brought_more and may_wait and size_bytes < _WORTH_A_ROUND_BYTES:
+        if brought_more and may_wait and size_bytes < _SYNC_AT_ONCE_BYTES:
             self._turns_left -= 1
             self._gather()
         else:
@@ -226,25 +228,25 @@ class SyncFlusher:
             self._start()
 
     def _start(self) -> None:
-        self._has_company = self._rounds.number > self._last_round + 1
+        self._has_concurrent_passes = self._rounds.number > self._last_round + 1
         self._last_round = self._rounds.number
         self._rounds.start()
 
     def _synced(self, number: int) -> None:
         self.on_disk = number
         if self._rounds.number > number:
-            self._has_company = True
+            self._has_concurrent_passes = True
             self._begin()
         self._durable(number)
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         """Rounds start by themselves."""
 
 
 class AsyncFlusher:
     """A pass is acknowledged from the page cache; what is dirty reaches the disk within the interval."""
 
-    room_for = 0
+    preallocates_up_to_writers = 0
 
     def __init__(
         self,
@@ -256,7 +258,7 @@ class AsyncFlusher:
         timeline: Timeline,
         interval_ms: int,
     ) -> None:
-        self._rounds = _Rounds(files, offload, syncfs_threshold, failed)
+        self._rounds = _SyncRounds(files, offload, syncfs_threshold, failed)
         self._rounds.synced = self._synced
         self._durable = durable
         self._timeline = timeline
@@ -270,13 +272,13 @@ class AsyncFlusher:
 
     @property
     def is_idle(self) -> bool:
-        return not self._rounds.under_way and not self._rounds.has_work
+        return not self._rounds.is_running and not self._rounds.has_work
 
     def flush(self, number: int) -> None:
         self._rounds.number = number
         if self.is_idle:
             self.on_disk = number  # it wrote nothing
-        elif self._timer is None and not self._rounds.under_way:
+        elif self._timer is None and not self._rounds.is_running:
             self._wait()
         self._durable(number)
 
@@ -285,7 +287,7 @@ class AsyncFlusher:
 
     def _due(self) -> None:
         self._timer = None
-        if not self._rounds.under_way:
+        if not self._rounds.is_running:
             self._rounds.start()
 
     def _synced(self, number: int) -> None:
@@ -294,7 +296,7 @@ class AsyncFlusher:
             self._wait()
         self._durable(number)  # acknowledged long ago, but somebody may wait for the flusher to be idle
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         """Start the next round now: the broker is about to stop."""
         if self._timer is not None:
             self._timer.cancel()

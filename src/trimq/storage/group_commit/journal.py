@@ -25,7 +25,7 @@ class JournalOwner(Protocol):
     def pass_undone(self) -> None:
         """Nothing of this pass was kept: go back to where it began."""
 
-    def pass_settled(self, number: int) -> None:
+    def pass_durable(self, number: int) -> None:
         """All that was appended up to and in this pass is durable."""
 
 
@@ -44,16 +44,16 @@ class Journal:
         "_folder",
         "_folder_changed",
         "_full_bytes",
-        "_gives_back_room",
         "_is_first",
+        "_is_trimming",
         "_owner",
         "_passes",
         "_suffix",
         "_ticket",
-        "makes_room",
+        "mark_pass_durable",
+        "may_preallocate",
         "segments",
-        "settle_pass",
-        "take_ready",
+        "take_prepared_file",
     )
 
     def __init__(
@@ -69,8 +69,8 @@ class Journal:
         """`full_bytes`: every file has this size from the beginning on, and zeros behind its data. 0: it grows.
         `is_first`: it is written before others in each pass."""
         self._full_bytes = full_bytes
-        self._gives_back_room = False
-        self.makes_room = True
+        self._is_trimming = False
+        self.may_preallocate = True
         """Whether zeros may be written behind the data of a file, which may grow by that for a while: it is quicker to
         sync then."""
         self._is_first = is_first
@@ -79,9 +79,9 @@ class Journal:
         self._suffix = suffix
         self._passes = passes
         self._owner = owner
-        self.settle_pass = owner.pass_settled
+        self.mark_pass_durable = owner.pass_durable
         self.segments: list[Segment] = []
-        self.take_ready: Callable[[str], File | None] = lambda name: None
+        self.take_prepared_file: Callable[[str], File | None] = lambda name: None
         """Gives a file under this name that has its full size and nothing in it, if somebody has made one ahead."""
         self._ticket: Ticket | None = None
         self._chunks: tuple[_Chunk, ...] = ()
@@ -139,10 +139,10 @@ class Journal:
         self._join_once()
         name = segment_name(base, self._suffix)
         try:
-            file = self.take_ready(self.path(name)) or self._make_file(self.path(name))
+            file = self.take_prepared_file(self.path(name)) or self._make_file(self.path(name))
         except OSError as error:
             raise WriteFailed(str(error)) from error
-        if self.segments and self.segments[-1].room_to and not self._full_bytes:
+        if self.segments and self.segments[-1].preallocated_to and not self._full_bytes:
             self._touch(self.segments[-1])  # what is sealed has no room
         segment = Segment(base, file, 0)
         self.segments.append(segment)
@@ -173,12 +173,12 @@ class Journal:
             if len(parts) > 1 and segment.size - position < _COPY_BELOW * len(parts):
                 parts = [b"".join(parts)]
             if parts:
-                if dirty.wants_room and segment.size > segment.room_to and self.makes_room:
-                    self._write_with_room(segment, position, parts)
+                if dirty.should_preallocate and segment.size > segment.preallocated_to and self.may_preallocate:
+                    self._write_preallocating(segment, position, parts)
                 else:
                     file.write(position, parts)
-            if segment.room_to and not self._full_bytes:
-                self._use_room(segment)
+            if segment.preallocated_to and not self._full_bytes:
+                self._trim_if_sealed(segment)
             dirty.files.add(file)
             dirty.size_bytes += segment.size - position
         if self._folder_changed:
@@ -187,22 +187,22 @@ class Journal:
         self._ticket = None
         self._chunks = ()
         self._folder_changed = False
-        self._gives_back_room = False
+        self._is_trimming = False
 
-    def _write_with_room(self, segment: Segment, position: int, parts: list[Buffer]) -> None:
-        room = segment.room_after(position, self._full_bytes) if segment is self.segments[-1] else None
+    def _write_preallocating(self, segment: Segment, position: int, parts: list[Buffer]) -> None:
+        room = segment.preallocation_after(position, self._full_bytes) if segment is self.segments[-1] else None
         if room:
             try:
                 segment.file.write(position, [*parts, room])
             except OSError:  # there may be enough of the disk left for the data alone
-                segment.give_back_room(self._full_bytes)
+                segment.trim_preallocation(self._full_bytes)
             else:
                 return
         segment.file.write(position, parts)
 
-    def _use_room(self, segment: Segment) -> None:
-        if self._gives_back_room or segment is not self.segments[-1]:
-            segment.give_back_room(self._full_bytes)
+    def _trim_if_sealed(self, segment: Segment) -> None:
+        if self._is_trimming or segment is not self.segments[-1]:
+            segment.trim_preallocation(self._full_bytes)
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         ticket, chunks, folder_changed = self._ticket, self._chunks, self._folder_changed
@@ -229,7 +229,7 @@ class Journal:
     def _cut_file(self, segment: Segment) -> None:
         """Nothing is left in the file behind the segment's data."""
         segment.file.resize(segment.size)
-        segment.room_to = 0
+        segment.preallocated_to = 0
         if self._full_bytes:
             segment.file.resize(self._full_bytes)
 
@@ -245,14 +245,14 @@ class Journal:
     def _touch(self, segment: Segment) -> None:
         self._chunks += ((segment, segment.size, [], False),)
 
-    def give_back_room(self) -> None:
+    def trim_preallocation(self) -> None:
         """The files end with their data when the pass that this takes part in is written."""
-        if self.segments and self.segments[-1].room_to > self.segments[-1].size:
+        if self.segments and self.segments[-1].preallocated_to > self.segments[-1].size:
             self._join_once()
             self._touch(self.segments[-1])
-            self._gives_back_room = True
+            self._is_trimming = True
 
-    def touch(self) -> Ticket:
+    def join_pass(self) -> Ticket:
         """Take part in this pass without appending: companion files will be written with it."""
         return self._join_once()
 

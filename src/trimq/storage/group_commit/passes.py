@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from trimq.errors import Refusal, WriteFailed
-from trimq.storage.group_commit.flusher import Dirty, Flusher, Turns
+from trimq.storage.group_commit.flusher import Dirty, Flusher, LoopTurns
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class JointTicket(Ticket):
 _new_ticket = object.__new__  # half the time of its constructor, for every pass of every journal
 
 
-class Writer(Protocol):
+class PassWriter(Protocol):
     """Takes part in passes: collects bytes during one, writes them at its end."""
 
     def write_pass(self, dirty: Dirty) -> None:
@@ -55,7 +55,7 @@ class Writer(Protocol):
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         """Go back to where the pass began: ends, state, and files, which are dirty too. The ticket gets `refusal`."""
 
-    def settle_pass(self, number: int) -> None:
+    def mark_pass_durable(self, number: int) -> None:
         """What was written in this pass, and all before it, is durable."""
 
 
@@ -63,15 +63,15 @@ class Passes:
     """The numbered passes of one broker."""
 
     __slots__ = (
-        "_afterwards",
         "_call_soon",
         "_failed",
         "_flusher",
         "_is_broken",
         "_joined",
         "_listeners",
-        "_on_disk",
-        "_unsettled",
+        "_not_yet_durable",
+        "_on_durable",
+        "_on_synced",
         "current",
         "durable",
         "written",
@@ -83,11 +83,11 @@ class Passes:
         self._call_soon = call_soon
         self._failed = failed
         self._flusher: Flusher | None = None
-        self._joined: list[Writer] = []
-        self._unsettled: deque[tuple[int, list[Writer]]] = deque()
+        self._joined: list[PassWriter] = []
+        self._not_yet_durable: deque[tuple[int, list[PassWriter]]] = deque()
         self._listeners: list[Callable[[], None]] = []
-        self._afterwards: deque[tuple[Ticket, Callable[[Ticket], object]]] = deque()
-        self._on_disk: deque[tuple[Ticket, Callable[[Ticket], object]]] = deque()
+        self._on_durable: deque[tuple[Ticket, Callable[[Ticket], object]]] = deque()
+        self._on_synced: deque[tuple[Ticket, Callable[[Ticket], object]]] = deque()
         self._is_broken = False
         self.current = 1
         self.written = 0
@@ -100,7 +100,7 @@ class Passes:
         """Call `listener` whenever `written` or `durable` moved, after every writer has been settled."""
         self._listeners.append(listener)
 
-    def join(self, writer: Writer, is_first: bool = False) -> Ticket:
+    def join(self, writer: PassWriter, is_first: bool = False) -> Ticket:
         """`writer` will write in this pass: to be called once by each. The ticket is the writer's to share. `is_first`:
         others want to know whether it could, before they write."""
         if not self._joined:
@@ -113,27 +113,27 @@ class Passes:
         ticket.number, ticket.refusal = self.current, None
         return ticket
 
-    def soon(self, callback: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back at the end of this turn of the loop: for what is done once for all that happens in it."""
         self._call_soon(callback)
 
     @property
-    def turns(self) -> Turns:
-        return Turns(self._call_soon, lambda: bool(self._joined))
+    def turns(self) -> LoopTurns:
+        return LoopTurns(self._call_soon, lambda: bool(self._joined))
 
-    def afterwards(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
+    def on_durable(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
         """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
-        self._afterwards.append((ticket, callback))
+        self._on_durable.append((ticket, callback))
 
-    def follow_up(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """As `afterwards`, for what begins something new: if it fails, that is a bug of whoever began it, told in the
+    def on_durable_guarded(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
+        """As `on_durable`, for what begins something new: if it fails, that is a bug of whoever began it, told in the
         log, and what is durable is durable all the same. Not for what keeps anything in step with the files."""
-        self._afterwards.append((ticket, partial(_try, callback)))
+        self._on_durable.append((ticket, partial(_run_guarded, callback)))
 
-    def when_on_disk(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """Call back once the ticket's pass survives a power cut, or is refused. That is `afterwards`, unless passes are
+    def on_synced(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
+        """Call back once the ticket's pass survives a power cut, or is refused. That is `on_durable`, unless passes are
         acknowledged from the page cache: for whatever a restart could not do without."""
-        self._on_disk.append((ticket, callback))
+        self._on_synced.append((ticket, callback))
 
     @property
     def is_all_on_disk(self) -> bool:
@@ -143,7 +143,7 @@ class Passes:
     @property
     def is_idle(self) -> bool:
         """Nothing is unwritten or unsettled."""
-        return not self._joined and not self._unsettled and (self._flusher is None or self._flusher.is_idle)
+        return not self._joined and not self._not_yet_durable and (self._flusher is None or self._flusher.is_idle)
 
     def finish(self) -> None:
         """End the pass: write everything that was collected, then let the flusher make it durable."""
@@ -154,8 +154,8 @@ class Passes:
         self._joined = []
         self.current += 1
         dirty = self._flusher.dirty
-        dirty.wants_room = len(writers) <= self._flusher.room_for
-        kept: list[Writer] | None = writers
+        dirty.should_preallocate = len(writers) <= self._flusher.preallocates_up_to_writers
+        kept: list[PassWriter] | None = writers
         for writer in writers:
             try:
                 writer.write_pass(dirty)
@@ -164,13 +164,15 @@ class Passes:
         if kept is None:
             return
         self.written = number
-        self._unsettled.append((number, kept))
+        self._not_yet_durable.append((number, kept))
         self._flusher.flush(number)
         if self.durable < number:
             for listener in self._listeners:
                 listener()
 
-    def _undo(self, writer: Writer, kept: list[Writer] | None, error: OSError, dirty: Dirty) -> list[Writer] | None:
+    def _undo(
+        self, writer: PassWriter, kept: list[PassWriter] | None, error: OSError, dirty: Dirty
+    ) -> list[PassWriter] | None:
         """Those of `kept` whose bytes still count. None: one could be neither written nor undone."""
         log.warning("a write failed, its pass is undone: %s", error)
         try:
@@ -186,26 +188,26 @@ class Passes:
         self._is_broken = True
         self._failed(error)
 
-    def settle(self, number: int) -> None:
+    def mark_durable(self, number: int) -> None:
         """The flusher's word: passes up to `number` are durable."""
         if self._is_broken:
             return
         if number > self.durable:
             self.durable = number
-        unsettled = self._unsettled
-        while unsettled and unsettled[0][0] <= number:
-            settled, writers = unsettled.popleft()
+        not_yet_durable = self._not_yet_durable
+        while not_yet_durable and not_yet_durable[0][0] <= number:
+            durable_pass, writers = not_yet_durable.popleft()
             for writer in writers:
-                writer.settle_pass(settled)
-        if self._afterwards:
-            _call_back(self._afterwards, number)
-        if self._on_disk and self._flusher is not None:
-            _call_back(self._on_disk, self._flusher.on_disk)
+                writer.mark_pass_durable(durable_pass)
+        if self._on_durable:
+            _call_back(self._on_durable, number)
+        if self._on_synced and self._flusher is not None:
+            _call_back(self._on_synced, self._flusher.on_disk)
         for listener in self._listeners:
             listener()
 
 
-def _try(callback: Callable[[Ticket], object], ticket: Ticket) -> None:
+def _run_guarded(callback: Callable[[Ticket], object], ticket: Ticket) -> None:
     try:
         callback(ticket)
     except Exception:

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 _PLACES = 10_000
 
 
-class Damages:
+class DamageReports:
     def __init__(self) -> None:
         self._places: set[tuple[str, int]] = set()
 

@@ -17,7 +17,7 @@ REFRESH_MS = 1000
 _RECOVERY_PERCENT = 110
 
 
-class SpaceGuard:
+class DiskSpaceGuard:
     """The disk is asked once a second while there are writes; between, what was written is taken off its answer."""
 
     __slots__ = (

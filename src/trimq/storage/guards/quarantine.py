@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 _SUFFIX = ".set-aside"
 
 
-def is_set_aside(name: str) -> bool:
+def is_quarantined(name: str) -> bool:
     return name.endswith(_SUFFIX)
 
 
-def set_aside(files: Files, folder: str) -> None:
+def quarantine(files: Files, folder: str) -> None:
     """The new name is durable once the folder around is synced."""
     try:
         files.rename(folder, folder + _SUFFIX)
@@ -33,5 +33,5 @@ def set_aside(files: Files, folder: str) -> None:
         )
 
 
-def any_set_aside(names: Iterable[str]) -> bool:
-    return any(map(is_set_aside, names))
+def any_quarantined(names: Iterable[str]) -> bool:
+    return any(map(is_quarantined, names))

@@ -14,7 +14,7 @@ from trimq.storage.commit_log.checkpoint import CommitCheckpoints, CommitPoint
 from trimq.storage.commit_log.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from trimq.storage.commit_log.store import ROOT
 from trimq.storage.group_commit.segment import base_of, segment_name
-from trimq.storage.inspection.partitions import Finding, Progress, read_table
+from trimq.storage.inspection.partitions import Finding, ReportProgress, read_table
 from trimq.storage.io.files import File, Files
 from trimq.storage.tables.table import Table
 
@@ -59,7 +59,7 @@ def units(files: Files) -> Iterator[Unit]:
         found.file.close()
 
 
-def verify(files: Files, progress: Progress) -> Iterator[Finding]:
+def verify(files: Files, progress: ReportProgress) -> Iterator[Finding]:
     """Everything that does not fit together."""
     point = _checkpoint(files)
     durable_to = point.position

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from trimq.errors import Damage, StartMistake
+from trimq.errors import Damage, StartupError
 from trimq.formats.checksum import crc32c
 from trimq.formats.kafka_batch.header import BadBatch, BatchHeader, check_stored
 from trimq.storage.checkpoints.file_names import (
@@ -19,21 +19,21 @@ from trimq.storage.checkpoints.file_names import (
     PRODUCER_SNAPSHOT,
     TIME_INDEX,
     TRANSACTION_INDEX,
-    Unusable,
+    CorruptCompanion,
 )
 from trimq.storage.checkpoints.leader_epochs import parse_epochs, parse_partition_metadata
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints, IndexSums
-from trimq.storage.group_commit.segment import base_of, is_room, segment_name
-from trimq.storage.guards.quarantine import is_set_aside
+from trimq.storage.group_commit.segment import base_of, is_zero_filled, segment_name
+from trimq.storage.guards.quarantine import is_quarantined
 from trimq.storage.io.files import File, Files
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.partition_log import aborted_index
-from trimq.storage.partition_log.expected_segments import GIVEN_UP, breaches, remedy
+from trimq.storage.partition_log.expected_segments import GIVEN_UP, find_mismatches, remedy
 from trimq.storage.partition_log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, StoredIndex
 from trimq.storage.partition_log.producers import ProducerStates
 from trimq.storage.partition_log.store import ROOT
 from trimq.storage.tables.records import iterate_frames
-from trimq.storage.tables.recovery import DamagedTable, Recovery
+from trimq.storage.tables.recovery import DamagedTable, TableRecovery
 from trimq.storage.tables.table import Table
 
 TABLES = "tables"
@@ -45,11 +45,11 @@ _TABLE_REMEDY = "Start the broker: it cuts a torn tail."
 _REFUSED_REMEDY = "Restore the files of this table from a backup: the broker does not start with them as they are."
 _OWNER_REMEDY = "Move the folder away, or remove this file if the records are those of the topic."
 _PIECE_BYTES = 1024 * 1024
-_NOBODY: Mapping[str, UUID] = {}
+_NO_OWNERS: Mapping[str, UUID] = {}
 
 V = TypeVar("V")
 
-Progress = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSegment:
+class InspectedSegment:
     """A segment of a partition folder, and the number in the name of the one after it."""
 
     folder: str
@@ -82,15 +82,15 @@ def partitions(files: Files) -> Iterator[tuple[str, int]]:
             yield topic, int(number)
 
 
-def segments(files: Files, folder: str) -> list[FoundSegment]:
+def segments(files: Files, folder: str) -> list[InspectedSegment]:
     bases = [base for name in files.names(folder) if (base := base_of(name, LOG)) is not None]
     return [
-        FoundSegment(folder, base, following, files.open(f"{folder}/{segment_name(base, LOG)}"))
+        InspectedSegment(folder, base, following, files.open(f"{folder}/{segment_name(base, LOG)}"))
         for base, following in zip(bases, [*bases[1:], None], strict=False)  # there may be none
     ]
 
 
-def batches(segment: FoundSegment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+def batches(segment: InspectedSegment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Position, header and bytes of every batch. BadBatch: the one after the last given is damaged or torn. Zeros at
     the end of the log are the room that a broker has made there."""
     size = segment.file.size()
@@ -100,20 +100,20 @@ def batches(segment: FoundSegment) -> Iterator[tuple[int, BatchHeader, memoryvie
         try:
             header = check_stored(view, position)
         except BadBatch:
-            if segment.following is None and is_room(view[position:]):
+            if segment.following is None and is_zero_filled(view[position:]):
                 return
             raise
         yield position, header, view[position : position + header.size]
         position += header.size
 
 
-def verify(files: Files, progress: Progress, owners: Mapping[str, UUID] = _NOBODY) -> Iterator[Finding]:
+def verify(files: Files, progress: ReportProgress, owners: Mapping[str, UUID] = _NO_OWNERS) -> Iterator[Finding]:
     """Everything that does not fit together. `owners` are the ids of the topics whose folders must be there."""
     yield from _verify_tables(files)
     checkpoints = find_checkpoints(files)
     for folder, id in owners.items():
         checkpoints.take(folder, id)
-    folders = sorted({*owners, *(f"{ROOT}/{name}" for name in files.names(ROOT) if not is_set_aside(name))})
+    folders = sorted({*owners, *(f"{ROOT}/{name}" for name in files.names(ROOT) if not is_quarantined(name))})
     found = {folder: segments(files, folder) for folder in folders}
     total, done = sum(segment.file.size() for each in found.values() for segment in each), 0
     progress(0, total)
@@ -131,12 +131,12 @@ def verify(files: Files, progress: Progress, owners: Mapping[str, UUID] = _NOBOD
 
 
 def _verify_expected(
-    files: Files, folder: str, found: list[FoundSegment], checkpoints: Checkpoints
+    files: Files, folder: str, found: list[InspectedSegment], checkpoints: Checkpoints
 ) -> Iterator[Finding]:
     """What a start would miss, unless its records are given up."""
     given_up = {base for name in files.names(folder) if (base := base_of(name, GIVEN_UP)) is not None}
     sizes = {segment.base: segment.file.size() for segment in found} | dict.fromkeys(given_up, 0)
-    for breach in breaches(folder, dict(sorted(sizes.items())), checkpoints, given_up):
+    for breach in find_mismatches(folder, dict(sorted(sizes.items())), checkpoints, given_up):
         yield Finding(breach.file, breach.position, f"it {breach.problem}", remedy(breach.file))
 
 
@@ -144,7 +144,7 @@ def _verify_owner(files: Files, folder: str, id: UUID | None) -> Iterator[Findin
     path = f"{folder}/{PARTITION_METADATA}"
     if id is None or PARTITION_METADATA not in files.names(folder):
         return
-    with suppress(Unusable):  # which is told of the companions
+    with suppress(CorruptCompanion):  # which is told of the companions
         owner = parse_partition_metadata(_read(files, path))
         if owner != id:
             yield Finding(path, 0, f"it names the topic {owner}, but the folder should be that of {id}", _OWNER_REMEDY)
@@ -157,19 +157,19 @@ def read_table(files: Files, name: str, kind: type[V]) -> dict[str, V]:
     for short in files.names(TABLES):
         if short.startswith(f"{name}."):
             copy.open(f"{TABLES}/{short}", create=True).write(0, [_read(files, f"{TABLES}/{short}")])
-    return Recovery(copy, TABLES, name, kind, is_copy=True).run().values
+    return TableRecovery(copy, TABLES, name, kind, is_copy=True).run().values
 
 
 def find_checkpoints(files: Files) -> Checkpoints:
     """None where their table is damaged, which is told of the tables."""
     try:
         found = read_table(files, _CHECKPOINTS, list)
-    except (Damage, StartMistake):
+    except (Damage, StartupError):
         found = {}
     return Checkpoints(cast("Table[list[Any]]", found))  # which is only read
 
 
-def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoints) -> Iterator[Finding]:
+def _verify_segment(files: Files, segment: InspectedSegment, checkpoints: Checkpoints) -> Iterator[Finding]:
     mark = checkpoints.sealed(segment.folder, segment.base)
     position, expected = 0, segment.base
     try:
@@ -184,7 +184,7 @@ def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoint
             raise BadBatch("there are only zeros")
     except BadBatch as error:
         # Whoever died while it began the next segment may not have come to give back the room in this one.
-        is_last = segment.following is None or (mark is None and is_room(_rest(segment, position)))
+        is_last = segment.following is None or (mark is None and is_zero_filled(_rest(segment, position)))
         is_tail = is_last and not _is_durable(segment, position, checkpoints)
         advice = _TAIL_REMEDY if is_tail else remedy(segment.name)
         yield Finding(segment.name, position, f"no whole batch is here: {error}", advice)
@@ -194,23 +194,23 @@ def _verify_segment(files: Files, segment: FoundSegment, checkpoints: Checkpoint
     yield from _verify_index(files, segment, expected, IndexSums() if mark is None else mark.sums or IndexSums())
 
 
-def _is_durable(segment: FoundSegment, position: int, checkpoints: Checkpoints) -> bool:
+def _is_durable(segment: InspectedSegment, position: int, checkpoints: Checkpoints) -> bool:
     point = checkpoints.point(segment.folder)
     return point is not None and (segment.base, position) < (point.base, point.position)
 
 
-def _rest(segment: FoundSegment, position: int) -> memoryview:
+def _rest(segment: InspectedSegment, position: int) -> memoryview:
     return segment.file.view(position, segment.file.size() - position)
 
 
-def _sum(segment: FoundSegment) -> int:
+def _sum(segment: InspectedSegment) -> int:
     crc = 0
     for position in range(0, segment.file.size(), _PIECE_BYTES):
         crc = crc32c(segment.file.read(position, _PIECE_BYTES), crc)
     return crc
 
 
-def _verify_index(files: Files, segment: FoundSegment, end_offset: int, sums: IndexSums) -> Iterator[Finding]:
+def _verify_index(files: Files, segment: InspectedSegment, end_offset: int, sums: IndexSums) -> Iterator[Finding]:
     offsets_name, times_name = (
         f"{segment.folder}/{segment_name(segment.base, suffix)}" for suffix in (OFFSET_INDEX, TIME_INDEX)
     )
@@ -224,19 +224,19 @@ def _verify_index(files: Files, segment: FoundSegment, end_offset: int, sums: In
         last_offsets = {position: header.last_offset for position, header, _ in batches(segment)}
         for offset, position in index.offsets():
             if last_offsets.get(position) != offset:
-                raise Unusable(f"no batch at byte {position} ends at offset {offset}")
+                raise CorruptCompanion(f"no batch at byte {position} ends at offset {offset}")
         _require_sum(offsets, sums.offsets * OFFSET_ENTRY_BYTES, sums.offsets_crc)
         name = times_name
         for _ in index.times():
             pass
         _require_sum(times, sums.times * TIME_ENTRY_BYTES, sums.times_crc)
-    except Unusable as error:
+    except CorruptCompanion as error:
         yield Finding(name, 0, str(error), _INDEX_REMEDY)
 
 
 def _require_sum(data: bytes, size: int, crc: int) -> None:
     if len(data) < size or crc32c(data[:size]) != crc:
-        raise Unusable("the checksum does not match")
+        raise CorruptCompanion("the checksum does not match")
 
 
 def _verify_companions(files: Files, folder: str) -> Iterator[Finding]:
@@ -246,7 +246,7 @@ def _verify_companions(files: Files, folder: str) -> Iterator[Finding]:
         if decode is not None:
             try:
                 decode(_read(files, f"{folder}/{name}"))
-            except Unusable as error:
+            except CorruptCompanion as error:
                 yield Finding(f"{folder}/{name}", 0, str(error), _COMPANION_REMEDY)
 
 
@@ -259,7 +259,7 @@ def _verify_tables(files: Files) -> Iterator[Finding]:
         except DamagedTable as damage:
             refused.add(table)
             yield Finding(damage.file, damage.position, damage.problem, _REFUSED_REMEDY)
-        except (Damage, StartMistake) as error:
+        except (Damage, StartupError) as error:
             refused.add(table)
             yield Finding(f"{TABLES}/{table}", 0, str(error), _REFUSED_REMEDY)
     for name in files.names(TABLES):

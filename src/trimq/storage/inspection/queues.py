@@ -13,18 +13,18 @@ from trimq.formats.amqp_content.content import (
     SHARED,
     TRANSIENT,
     Footer,
-    Head,
-    Stored,
+    RecordHead,
+    StoredContent,
     blob_of,
-    check,
+    check_record,
     read_footer,
     read_references,
     read_stored,
 )
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
-from trimq.storage.group_commit.segment import base_of, is_room, segment_name
-from trimq.storage.guards.quarantine import is_set_aside
-from trimq.storage.inspection.partitions import Finding, Progress, find_checkpoints
+from trimq.storage.group_commit.segment import base_of, is_zero_filled, segment_name
+from trimq.storage.guards.quarantine import is_quarantined
+from trimq.storage.inspection.partitions import Finding, ReportProgress, find_checkpoints
 from trimq.storage.io.files import File, Files
 from trimq.storage.queue_log.acks import replay
 from trimq.storage.queue_log.segment import ACKS, CONTENTS
@@ -39,8 +39,8 @@ _REFERENCE_REMEDY = "Start the broker: it leaves out the message, which was neve
 
 
 @dataclass(slots=True)
-class FoundSegment:
-    """A segment of a queue's folder. `is_last`: nothing follows it; `settled` has a byte for each message that anything
+class InspectedQueueSegment:
+    """A segment of a queue's folder. `is_last`: nothing follows it; `acked` has a byte for each message that anything
     was said of, 1 when it is settled; `acks_bytes` is where what is whole of that ends."""
 
     folder: str
@@ -49,26 +49,26 @@ class FoundSegment:
     is_last: bool
     messages: int = 0
     end: int = 0
-    settled: bytearray = field(default_factory=bytearray)
+    acked: bytearray = field(default_factory=bytearray)
     acks_bytes: int = 0
 
-    def is_settled(self, offset: int) -> bool:
+    def is_acked(self, offset: int) -> bool:
         message = offset - self.base
-        return message < len(self.settled) and self.settled[message] == 1
+        return message < len(self.acked) and self.acked[message] == 1
 
 
 def names(files: Files) -> list[str]:
     """The folders of the logs, but for that of the shared bodies."""
-    return [name for name in files.names(ROOT) if name != BLOBS and not is_set_aside(name)]
+    return [name for name in files.names(ROOT) if name != BLOBS and not is_quarantined(name)]
 
 
-def segments(files: Files, folder: str) -> list[FoundSegment]:
+def segments(files: Files, folder: str) -> list[InspectedQueueSegment]:
     """With what was settled of them."""
     bases = [base for name in files.names(folder) if (base := base_of(name, CONTENTS)) is not None]
     found = []
     for base in bases:
         file = files.open(f"{folder}/{segment_name(base, CONTENTS)}")
-        segment = FoundSegment(folder, base, file, base == bases[-1])
+        segment = InspectedQueueSegment(folder, base, file, base == bases[-1])
         for head in message_heads(segment):
             segment.messages += 1
             segment.end = head.offset + 1
@@ -78,34 +78,34 @@ def segments(files: Files, folder: str) -> list[FoundSegment]:
     return found
 
 
-def _read_acks(files: Files, segment: FoundSegment) -> None:
+def _read_acks(files: Files, segment: InspectedQueueSegment) -> None:
     short = segment_name(segment.base, ACKS)
     if short in files.names(segment.folder):
         file = files.open(f"{segment.folder}/{short}")
         found = replay(file.read(0, file.size()), segment.end - segment.base)
         file.close()
-        segment.settled, segment.acks_bytes = found.flags, found.size
+        segment.acked, segment.acks_bytes = found.flags, found.size
 
 
-def heads(segment: FoundSegment) -> Iterator[tuple[int, Head]]:
+def heads(segment: InspectedQueueSegment) -> Iterator[tuple[int, RecordHead]]:
     """Position and head of each whole record, footers too, up to the first that is damaged or torn."""
     size = segment.file.size()
     view = segment.file.view(0, size)
     position = 0
-    while position < size and (head := check(view, position)) is not None:
+    while position < size and (head := check_record(view, position)) is not None:
         yield position, head
         position = head.end
 
 
-def message_heads(segment: FoundSegment) -> Iterator[Head]:
+def message_heads(segment: InspectedQueueSegment) -> Iterator[RecordHead]:
     return (head for _, head in heads(segment) if not head.flags & FOOTER)
 
 
-class SharedBodies:
+class InspectedBodies:
     """Where the bodies are that several queues refer to."""
 
     def __init__(self, files: Files) -> None:
-        self._places: dict[int, tuple[FoundSegment, int]] = {}
+        self._places: dict[int, tuple[InspectedQueueSegment, int]] = {}
         self._unreadable: list[range] = []
         found = segments(files, f"{ROOT}/{BLOBS}")
         for segment, following in zip(found, [*(each.base for each in found[1:]), VOLATILE], strict=False):
@@ -115,7 +115,7 @@ class SharedBodies:
                 if not head.flags & FOOTER:
                     self._places[head.offset] = (segment, position)
             rest = segment.file.view(end, segment.file.size() - end)
-            if rest and not (segment.is_last and is_room(rest)):
+            if rest and not (segment.is_last and is_zero_filled(rest)):
                 self._unreadable.append(range(segment.end, following))
 
     def is_missing(self, blob: int) -> bool:
@@ -131,10 +131,10 @@ class SharedBodies:
         return None if found is None else found[0].content.body
 
 
-def messages(files: Files, name: str) -> Iterator[tuple[Stored, bytes | None, bool]]:
+def messages(files: Files, name: str) -> Iterator[tuple[StoredContent, bytes | None, bool]]:
     """Each that stands in a queue's log, its body, wherever that is, and whether it was settled; up to the first that
     is damaged in each segment."""
-    bodies = SharedBodies(files)
+    bodies = InspectedBodies(files)
     for segment in segments(files, f"{ROOT}/{name}"):
         view = segment.file.view(0, segment.file.size())
         for position, head in heads(segment):
@@ -142,15 +142,15 @@ def messages(files: Files, name: str) -> Iterator[tuple[Stored, bytes | None, bo
             if found is not None:
                 stored = found[0]
                 body = bodies.read(blob_of(stored)) if stored.flags & SHARED else stored.content.body
-                yield stored, body, segment.is_settled(stored.offset)
+                yield stored, body, segment.is_acked(stored.offset)
 
 
-def verify(files: Files, progress: Progress, expected: Iterable[str] = ()) -> Iterator[Finding]:
+def verify(files: Files, progress: ReportProgress, expected: Iterable[str] = ()) -> Iterator[Finding]:
     """Everything that does not fit together. `expected`: the folders that must be there if anything of them is known to
     be on disk."""
     checkpoints = find_checkpoints(files)
-    folders = sorted({*expected, *(f"{ROOT}/{name}" for name in files.names(ROOT) if not is_set_aside(name))})
-    bodies = SharedBodies(files)
+    folders = sorted({*expected, *(f"{ROOT}/{name}" for name in files.names(ROOT) if not is_quarantined(name))})
+    bodies = InspectedBodies(files)
     for done, folder in enumerate(folders):
         found = segments(files, folder)
         yield from _verify_marks(folder, found, checkpoints)
@@ -167,14 +167,14 @@ def _remedy(folder: str) -> str:
     return _BODY_REMEDY if folder == f"{ROOT}/{BLOBS}" else _REMEDY
 
 
-def _verify_marks(folder: str, found: list[FoundSegment], checkpoints: Checkpoints) -> Iterator[Finding]:
+def _verify_marks(folder: str, found: list[InspectedQueueSegment], checkpoints: Checkpoints) -> Iterator[Finding]:
     there = {segment.base for segment in found}
     for base in checkpoints.marked(folder):
         if base not in there:
             yield Finding(f"{folder}/{segment_name(base, CONTENTS)}", 0, "it is missing", _remedy(folder))
 
 
-def _verify_segment(segment: FoundSegment, checkpoints: Checkpoints) -> Iterator[Finding]:
+def _verify_segment(segment: InspectedQueueSegment, checkpoints: Checkpoints) -> Iterator[Finding]:
     """The first damage, as what stands behind it cannot be trusted."""
     name, size = segment.file.name, segment.file.size()
     mark = checkpoints.sealed(segment.folder, segment.base)
@@ -191,7 +191,7 @@ def _verify_segment(segment: FoundSegment, checkpoints: Checkpoints) -> Iterator
         position = head.end
     is_sealed = mark is not None or any(base > segment.base for base in checkpoints.marked(segment.folder))
     if position < size:
-        has_room = not is_sealed and is_room(segment.file.view(position, size - position))
+        has_room = not is_sealed and is_zero_filled(segment.file.view(position, size - position))
         if has_room and segment.is_last:
             return  # that a broker has made for what it would append
         # Or it died while it began the next segment, and did not come to give it back.
@@ -201,7 +201,7 @@ def _verify_segment(segment: FoundSegment, checkpoints: Checkpoints) -> Iterator
         yield Finding(name, size - FOOTER_BYTES, problem, _remedy(segment.folder))
 
 
-def _footer_problem(segment: FoundSegment) -> str | None:
+def _footer_problem(segment: InspectedQueueSegment) -> str | None:
     size = segment.file.size()
     footer: Footer | None = read_footer(segment.file.read(max(size - FOOTER_BYTES, 0), FOOTER_BYTES))
     if footer is None:
@@ -216,7 +216,7 @@ def _footer_problem(segment: FoundSegment) -> str | None:
     return None if listed == shared else "its list of shared bodies is not that of its messages"
 
 
-def _verify_acks(files: Files, segment: FoundSegment) -> Iterator[Finding]:
+def _verify_acks(files: Files, segment: InspectedQueueSegment) -> Iterator[Finding]:
     short = segment_name(segment.base, ACKS)
     if short in files.names(segment.folder):
         file = files.open(f"{segment.folder}/{short}")
@@ -225,10 +225,10 @@ def _verify_acks(files: Files, segment: FoundSegment) -> Iterator[Finding]:
         file.close()
 
 
-def _verify_references(segment: FoundSegment, bodies: SharedBodies) -> Iterator[Finding]:
+def _verify_references(segment: InspectedQueueSegment, bodies: InspectedBodies) -> Iterator[Finding]:
     for at, head in heads(segment):
         is_passing = head.flags & TRANSIENT or head.blob & VOLATILE
-        if head.blob == NO_BLOB or is_passing or segment.is_settled(head.offset) or not bodies.is_missing(head.blob):
+        if head.blob == NO_BLOB or is_passing or segment.is_acked(head.offset) or not bodies.is_missing(head.blob):
             continue
         problem = f"the shared body {head.blob} of message {head.offset} is not in {ROOT}/{BLOBS}"
         yield Finding(segment.file.name, at, problem, _REFERENCE_REMEDY)

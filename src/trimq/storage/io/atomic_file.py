@@ -12,7 +12,7 @@ from trimq.storage.io.files import DiskFiles, Files, is_folder, split_path
 TEMPORARY = ".tmp"
 
 
-def replace_outside(path: str, data: Buffer) -> None:
+def replace_external_file(path: str, data: Buffer) -> None:
     """Replace a file that is not in the data folder: one that somebody else waits for. Its folder must be there."""
     root, name = _split(path)
     files = DiskFiles(root)
@@ -22,7 +22,7 @@ def replace_outside(path: str, data: Buffer) -> None:
         files.close()
 
 
-def remove_outside(path: str) -> None:
+def remove_external_file(path: str) -> None:
     """Remove such a file, if it is there. OSError: it is something else, or cannot be removed."""
     if is_folder(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

@@ -111,7 +111,7 @@ class Files(Protocol):
     def memory(self) -> Memory: ...
 
 
-class _Descriptors:
+class _DescriptorCache:
     """A bound on the files that are open at once: the one opened longest ago is closed first, but one that was used
     since then gets another turn. So a use costs no more than a mark on the file."""
 
@@ -132,7 +132,7 @@ class _Descriptors:
     def closed(self, file: DiskFile) -> None:
         self._open.pop(file, None)
 
-    def insist(self, file: DiskFile, take: Callable[[], T]) -> T:
+    def with_descriptor(self, file: DiskFile, take: Callable[[], T]) -> T:
         """What `take` gives, which needs a descriptor for `file`: where there is none left, others give theirs."""
         while True:
             try:
@@ -151,7 +151,7 @@ class _Descriptors:
 class DiskFile:
     __slots__ = ("_access", "_descriptors", "_fd", "_map", "_path", "is_used", "name")
 
-    def __init__(self, name: str, path: str, descriptors: _Descriptors, access: int = os.O_RDWR) -> None:
+    def __init__(self, name: str, path: str, descriptors: _DescriptorCache, access: int = os.O_RDWR) -> None:
         self.name = name
         self._access = access
         self._path = path
@@ -164,7 +164,7 @@ class DiskFile:
         if self._fd >= 0:
             self.is_used = True
         else:
-            self._fd = self._descriptors.insist(
+            self._fd = self._descriptors.with_descriptor(
                 self, lambda: os.open(self._path, self._access | os.O_CLOEXEC | flags, 0o640)
             )
             self._descriptors.opened(self)
@@ -210,7 +210,9 @@ class DiskFile:
     def _remap(self) -> None:
         # The old map is left to the views that hold it.
         fd = self._open()
-        self._map = self._descriptors.insist(self, lambda: mmap.mmap(fd, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED))
+        self._map = self._descriptors.with_descriptor(
+            self, lambda: mmap.mmap(fd, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+        )
 
     def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
         if self._is_cached(position, length):
@@ -258,7 +260,7 @@ class DiskFile:
     def _off_the_loop(self, work: Callable[[int], T]) -> Callable[[], T]:
         # A descriptor of its own: the bound may close the shared one while the work is under way.
         own = self._open()
-        fd = self._descriptors.insist(self, lambda: os.dup(own))
+        fd = self._descriptors.with_descriptor(self, lambda: os.dup(own))
 
         def run() -> T:
             try:
@@ -297,7 +299,7 @@ class DiskFiles:
 
     def __init__(self, root: str, open_files: int = 512, is_read_only: bool = False) -> None:
         self.root = root
-        self._descriptors = _Descriptors(open_files)
+        self._descriptors = _DescriptorCache(open_files)
         self._access = os.O_RDONLY if is_read_only else os.O_RDWR
         if not is_read_only:
             os.makedirs(root, exist_ok=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.storage.io.atomic_file import replace_file
 from trimq.storage.io.files import Files
 
@@ -28,9 +28,9 @@ def check_format(files: Files) -> bool:
         file = files.open(NAME)
         found = msgspec.json.decode(file.read(0, 4096), type=_Format)
     except msgspec.MsgspecError as error:
-        raise StartMistake(f"the file {NAME} of the data folder does not say which format it has: {error}") from None
+        raise StartupError(f"the file {NAME} of the data folder does not say which format it has: {error}") from None
     if found.version > VERSION:
-        raise StartMistake(
+        raise StartupError(
             f"the data folder has format {found.version}, but this version of TriMQ knows formats up to {VERSION}: "
             "use the version that wrote it, or a later one"
         )

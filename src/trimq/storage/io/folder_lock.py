@@ -6,7 +6,7 @@ import fcntl
 import os
 from contextlib import suppress
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 
 
 class FolderLock:
@@ -37,7 +37,7 @@ class FolderLock:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         except (BlockingIOError, PermissionError):
             os.close(fd)
-            raise StartMistake(f"{self._root}/{name} is held by another program, a RocketMQ broker") from None
+            raise StartupError(f"{self._root}/{name} is held by another program, a RocketMQ broker") from None
         self._others.append(fd)
 
     def release(self) -> None:
@@ -47,7 +47,7 @@ class FolderLock:
         os.close(self._fd)
 
 
-class FolderGlance:
+class ReadOnlyFolderLock:
     """Keeps brokers out of a data folder while others look at it. Writes nothing: a folder that cannot be written, or
     has no lock, is looked at without."""
 
@@ -67,9 +67,9 @@ class FolderGlance:
             os.close(self._fd)
 
 
-def _in_use(root: str, fd: int) -> StartMistake:
+def _in_use(root: str, fd: int) -> StartupError:
     """Whoever holds the lock says its pid in it, unless it only looks."""
     owner = os.pread(fd, 64, 0).decode("ascii", "replace").strip()
     os.close(fd)
     by = f"the broker with pid {owner}" if owner else "a program that looks through it"
-    return StartMistake(f"the data folder {root} is in use by {by}")
+    return StartupError(f"the data folder {root} is in use by {by}")

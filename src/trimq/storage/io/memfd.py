@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def nameless_file(data: bytes) -> Iterator[str]:
+def memfd_path(data: bytes) -> Iterator[str]:
     """A path under which this process reads `data` until the block ends."""
     descriptor = os.memfd_create("trimq")
     try:

@@ -25,7 +25,7 @@ class _Change(NamedTuple):
     old_size: int
 
 
-class Node:
+class MemoryNode:
     """The contents of one file: what is written, and the way back to what was synced."""
 
     __slots__ = ("_changes", "_data", "_lock", "_run", "_serial", "size")
@@ -93,12 +93,12 @@ class Node:
         return versions[::-1]
 
 
-class Folder:
+class MemoryFolder:
     """The names in one folder: as they are, as they were synced, and the changes between."""
 
     __slots__ = ("_synced", "_unsynced", "entries")
 
-    def __init__(self, entries: dict[str, Node | Folder] | None = None) -> None:
+    def __init__(self, entries: dict[str, MemoryNode | MemoryFolder] | None = None) -> None:
         self.entries = entries or {}
         self._synced = dict(self.entries)
         self._unsynced: list[NameChange] = []
@@ -111,20 +111,20 @@ class Folder:
         self._synced = dict(self.entries)
         self._unsynced = []
 
-    def after_crash(self, path: str, survivors: Survivors) -> Folder:
+    def after_crash(self, path: str, survivors: Survivors) -> MemoryFolder:
         names = dict(self._synced)
         for change in survivors.names(path, self._unsynced) if self._unsynced else ():
             change.apply(names)
         # New nodes: whatever still holds the old ones writes into the void.
-        entries: dict[str, Node | Folder] = {}
+        entries: dict[str, MemoryNode | MemoryFolder] = {}
         for name, entry in sorted(names.items()):
             inside = f"{path}/{name}" if path else name
-            if isinstance(entry, Folder):
+            if isinstance(entry, MemoryFolder):
                 entries[name] = entry.after_crash(inside, survivors)
             else:
                 versions = entry.versions()
-                entries[name] = Node(versions[0] if len(versions) == 1 else survivors.contents(inside, versions))
-        return Folder(entries)
+                entries[name] = MemoryNode(versions[0] if len(versions) == 1 else survivors.contents(inside, versions))
+        return MemoryFolder(entries)
 
 
 class NameChange(NamedTuple):
@@ -132,9 +132,9 @@ class NameChange(NamedTuple):
 
     removed: str | None
     added: str | None
-    entry: Node | Folder | None
+    entry: MemoryNode | MemoryFolder | None
 
-    def apply(self, names: dict[str, Node | Folder]) -> None:
+    def apply(self, names: dict[str, MemoryNode | MemoryFolder]) -> None:
         if self.removed is not None:
             names.pop(self.removed, None)
         if self.added is not None and self.entry is not None:
@@ -162,7 +162,7 @@ class _NoSurvivors:
 class MemoryFile:
     __slots__ = ("_node", "name")
 
-    def __init__(self, name: str, node: Node) -> None:
+    def __init__(self, name: str, node: MemoryNode) -> None:
         self.name = name
         self._node = node
 
@@ -214,35 +214,35 @@ class MemoryFiles:
         self._total_bytes = total_bytes
         self.taken = Memory(0, 1 << 40)
         """What the process is said to take."""
-        self._root = Folder()
+        self._root = MemoryFolder()
 
-    def _file(self, name: str, node: Node) -> MemoryFile:
+    def _file(self, name: str, node: MemoryNode) -> MemoryFile:
         return MemoryFile(name, node)
 
     def open(self, name: str, create: bool = False) -> MemoryFile:
         folder, short = self._place(name)
         node = folder.entries.get(short)
-        if isinstance(node, Folder):
+        if isinstance(node, MemoryFolder):
             raise _failure(errno.EISDIR, name)
         if node is None:
             if not create:
                 raise _failure(errno.ENOENT, name)
-            node = Node()
+            node = MemoryNode()
             folder.change(NameChange(None, short, node))
         return self._file(name, node)
 
     def names(self, folder: str) -> list[str]:
         found = self._find(folder)
-        return sorted(found.entries) if isinstance(found, Folder) else []
+        return sorted(found.entries) if isinstance(found, MemoryFolder) else []
 
     def make_folder(self, name: str) -> None:
         folder = self._root
         for short in name.split("/") if name else ():
             inside = folder.entries.get(short)
             if inside is None:
-                inside = Folder()
+                inside = MemoryFolder()
                 folder.change(NameChange(None, short, inside))
-            if not isinstance(inside, Folder):
+            if not isinstance(inside, MemoryFolder):
                 raise _failure(errno.ENOTDIR, name)
             folder = inside
 
@@ -251,7 +251,7 @@ class MemoryFiles:
         entry = folder.entries.get(short)
         if entry is None:
             raise _failure(errno.ENOENT, name)
-        if isinstance(entry, Folder) and entry.entries:
+        if isinstance(entry, MemoryFolder) and entry.entries:
             raise _failure(errno.ENOTEMPTY, name)
         folder.change(NameChange(short, None, None))
 
@@ -260,7 +260,7 @@ class MemoryFiles:
         entry, replaced = source.entries.get(old_short), target.entries.get(new_short)
         if entry is None:
             raise _failure(errno.ENOENT, old)
-        if isinstance(replaced, Folder) and replaced.entries:
+        if isinstance(replaced, MemoryFolder) and replaced.entries:
             raise _failure(errno.ENOTEMPTY, new)
         if source is target:
             source.change(NameChange(old_short, new_short, entry))
@@ -270,19 +270,19 @@ class MemoryFiles:
 
     def sync_folder(self, name: str) -> None:
         found = self._find(name)
-        if not isinstance(found, Folder):
+        if not isinstance(found, MemoryFolder):
             raise _failure(errno.ENOENT, name)
         found.sync()
 
     def sync_all(self) -> None:
         for entry in list(_walk(self._root)):
-            if isinstance(entry, Folder):
+            if isinstance(entry, MemoryFolder):
                 entry.sync()
             else:
                 entry.sync(entry.mark())
 
     def space(self) -> Space:
-        used = sum(entry.size for entry in _walk(self._root) if isinstance(entry, Node))
+        used = sum(entry.size for entry in _walk(self._root) if isinstance(entry, MemoryNode))
         return Space(max(self._total_bytes - used, 0), self._total_bytes)
 
     def memory(self) -> Memory:
@@ -295,24 +295,24 @@ class MemoryFiles:
     def close(self) -> None:
         """Nothing to give back: the contents stay for a restart."""
 
-    def _find(self, name: str) -> Node | Folder | None:
-        entry: Node | Folder | None = self._root
+    def _find(self, name: str) -> MemoryNode | MemoryFolder | None:
+        entry: MemoryNode | MemoryFolder | None = self._root
         for short in name.split("/") if name else ():
-            entry = entry.entries.get(short) if isinstance(entry, Folder) else None
+            entry = entry.entries.get(short) if isinstance(entry, MemoryFolder) else None
         return entry
 
-    def _place(self, name: str) -> tuple[Folder, str]:
+    def _place(self, name: str) -> tuple[MemoryFolder, str]:
         path, _, short = name.rpartition("/")
         folder = self._find(path)
-        if not isinstance(folder, Folder):
+        if not isinstance(folder, MemoryFolder):
             raise _failure(errno.ENOENT, name)
         return folder, short
 
 
-def _walk(folder: Folder) -> Iterator[Node | Folder]:
+def _walk(folder: MemoryFolder) -> Iterator[MemoryNode | MemoryFolder]:
     yield folder
     for entry in list(folder.entries.values()):  # a copy: files come and go while another thread syncs
-        if isinstance(entry, Folder):
+        if isinstance(entry, MemoryFolder):
             yield from _walk(entry)
         else:
             yield entry

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from trimq.model import Buffer
-from trimq.storage.checkpoints.file_names import TRANSACTION_INDEX, Unusable
+from trimq.storage.checkpoints.file_names import TRANSACTION_INDEX, CorruptCompanion
 
 ENTRY_BYTES = 34
 
@@ -30,7 +30,7 @@ class AbortedTransaction(NamedTuple):
     """When the marker was appended: the first offset of another open transaction, else the offset after the marker."""
 
 
-class Collected(NamedTuple):
+class AbortedInRange(NamedTuple):
     aborted: list[AbortedTransaction]
     is_complete: bool
     """No later segment can hold another one of this range."""
@@ -46,12 +46,12 @@ def decode(data: Buffer) -> list[AbortedTransaction]:
     last_offset = -1
     for transaction in transactions:
         if not 0 <= transaction.first_offset <= transaction.last_offset or transaction.last_offset <= last_offset:
-            raise Unusable(f"{TRANSACTION_INDEX}: {transaction} is out of order")
+            raise CorruptCompanion(f"{TRANSACTION_INDEX}: {transaction} is out of order")
         last_offset = transaction.last_offset
     return transactions
 
 
-def collect_aborted(data: Buffer, from_offset: int, to_offset: int) -> Collected:
+def collect_aborted(data: Buffer, from_offset: int, to_offset: int) -> AbortedInRange:
     """The aborted transactions with records between `from_offset` and, exclusively, `to_offset`.
 
     Transactions may span segments: unless the answer is complete, the next segment's index goes on.
@@ -64,14 +64,14 @@ def collect_aborted(data: Buffer, from_offset: int, to_offset: int) -> Collected
         if transaction.first_offset < to_offset:
             aborted.append(transaction)
         if transaction.last_stable_offset >= to_offset:
-            return Collected(aborted, True)
-    return Collected(aborted, False)
+            return AbortedInRange(aborted, True)
+    return AbortedInRange(aborted, False)
 
 
 def _count(data: Buffer) -> int:
     count, rest = divmod(len(data), ENTRY_BYTES)
     if rest:
-        raise Unusable(f"{TRANSACTION_INDEX}: {len(data)} bytes are no multiple of {ENTRY_BYTES}")
+        raise CorruptCompanion(f"{TRANSACTION_INDEX}: {len(data)} bytes are no multiple of {ENTRY_BYTES}")
     return count
 
 
@@ -82,5 +82,5 @@ def _last_offset(data: Buffer, place: int) -> int:
 def _entry(data: Buffer, place: int) -> AbortedTransaction:
     version, *fields = _ENTRY.unpack_from(data, place * ENTRY_BYTES)
     if version != _VERSION:
-        raise Unusable(f"{TRANSACTION_INDEX}: version {version} is not known")
+        raise CorruptCompanion(f"{TRANSACTION_INDEX}: version {version} is not known")
     return AbortedTransaction(*fields)

@@ -20,7 +20,7 @@ from trimq.storage.partition_log.segment import PartitionSegment
 log = logging.getLogger(__name__)
 
 
-class Tail(NamedTuple):
+class LogState(NamedTuple):
     """What a log is at the end of a pass."""
 
     start: int
@@ -30,13 +30,13 @@ class Tail(NamedTuple):
     epochs: Sequence[EpochStart]
 
 
-class LogCheckpoint:
+class LogCheckpointer:
     __slots__ = (
         "_checkpoints",
         "_epochs_changed",
         "_files",
         "_folder",
-        "_is_asked",
+        "_is_requested",
         "_is_stopped",
         "_passes",
         "_saved",
@@ -66,7 +66,7 @@ class LogCheckpoint:
         self._epochs_changed = False
         self.are_epochs_saved = False
         self._is_stopped = False
-        self._is_asked = False
+        self._is_requested = False
         self.has_work = False
         """Something is due with the next pass, whatever its size."""
         self.kept_snapshot = -1
@@ -87,19 +87,19 @@ class LogCheckpoint:
         self.are_epochs_saved = False
         self.has_work = True
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """A checkpoint is wanted with the next pass."""
-        self._is_asked = True
+        self._is_requested = True
         self.has_work = True
 
-    def back_to(self, active_base: int) -> None:
+    def roll_back_to(self, active_base: int) -> None:
         """The segment with this base is the active one again: it was not sealed, nor was any after it."""
         self._sealed = [segment for segment in self._sealed if segment.segment.base < active_base]
         self._snapshots = [snapshot for snapshot in self._snapshots if snapshot[0] <= active_base]
         self._look_for_work()
 
     def _look_for_work(self) -> None:
-        self.has_work = self._epochs_changed or self._is_asked or bool(self._sealed)
+        self.has_work = self._epochs_changed or self._is_requested or bool(self._sealed)
 
     def stop(self) -> None:
         """The log is removed: nothing more is written or said of it."""
@@ -107,14 +107,14 @@ class LogCheckpoint:
 
     # -- with a pass
 
-    def write_pass(self, number: int, tail: Tail, bytes_to_checkpoint: int, dirty: Dirty) -> None:
+    def write_pass(self, number: int, tail: LogState, bytes_to_checkpoint: int, dirty: Dirty) -> None:
         """Write what is due with this pass."""
         if self._is_stopped:
             return
         if self._epochs_changed:
             self._write_epochs(tail.epochs, dirty)
         unsaved_bytes = tail.active.segment.size - tail.active.checkpointed_to
-        if self._sealed or self._is_asked or unsaved_bytes >= bytes_to_checkpoint:
+        if self._sealed or self._is_requested or unsaved_bytes >= bytes_to_checkpoint:
             self._write(number, tail, dirty)
         self._look_for_work()
 
@@ -133,9 +133,9 @@ class LogCheckpoint:
         dirty.files.add(file)
         dirty.folders.add(self._folder)
 
-    def _write(self, number: int, tail: Tail, dirty: Dirty) -> None:
+    def _write(self, number: int, tail: LogState, dirty: Dirty) -> None:
         """Write indexes and producer state up to the end; when this pass is on disk they count as a checkpoint."""
-        self._is_asked = False
+        self._is_requested = False
         active = tail.active
         try:
             kept = [segment for segment in self._sealed if not segment.is_gone]
@@ -145,7 +145,7 @@ class LogCheckpoint:
         except OSError as error:
             # A restart scans more, nothing is lost. The next pass tries again.
             log.warning("%s: no checkpoint could be made: %s", self._folder, error)
-            self._is_asked = True
+            self._is_requested = True
             return
         self._sealed = []
         self._snapshots = []
@@ -154,7 +154,7 @@ class LogCheckpoint:
         point = RecoveryPoint(tail.end, base, position, tail.start, len(tail.producers), index)
         epochs = None if self.are_epochs_saved else list(tail.epochs)
         self.are_epochs_saved = True
-        self._passes.when_on_disk(Ticket(number), lambda _: self._save(point, sealed, epochs))
+        self._passes.on_synced(Ticket(number), lambda _: self._save(point, sealed, epochs))
 
     def _save(
         self,
@@ -177,13 +177,13 @@ class LogCheckpoint:
         if known is not None:
             point = point._replace(start=known.start)  # the head may have been cut since
         ticket = self._checkpoints.save(self._folder, point)
-        self._passes.when_on_disk(ticket, lambda done: None if done.refusal else self._now_on_disk(point))
+        self._passes.on_synced(ticket, lambda done: None if done.refusal else self._now_on_disk(point))
 
     def _now_on_disk(self, point: RecoveryPoint) -> None:
         self.kept_snapshot = point.offset
         self._saved(point)
 
-    def _write_snapshots(self, tail: Tail, dirty: Dirty) -> None:
+    def _write_snapshots(self, tail: LogState, dirty: Dirty) -> None:
         snapshots = dict(self._snapshots)
         if len(tail.producers):
             snapshots[tail.end] = tail.producers.encode()

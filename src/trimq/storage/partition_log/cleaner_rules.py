@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from trimq.formats.kafka_batch.builder import retain
 from trimq.formats.kafka_batch.header import BatchHeader, empty_batch, read_header
-from trimq.formats.kafka_batch.records import BatchRecord, iterate
+from trimq.formats.kafka_batch.records import BatchRecord, iterate_records
 from trimq.model import Buffer
 from trimq.storage.partition_log.aborted_index import AbortedTransaction
 from trimq.storage.partition_log.producers import ProducerStates
@@ -18,15 +18,15 @@ NEVER = -1
 _DIGEST_BYTES = 16
 
 
-class LastOffsets:
-    """The last offset of each key up to `reach`, which is the first offset that was not looked at."""
+class OffsetMap:
+    """The last offset of each key up to `map_end`, which is the first offset that was not looked at."""
 
-    __slots__ = ("_limit", "_offsets", "reach")
+    __slots__ = ("_limit", "_offsets", "map_end")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._offsets: dict[bytes, int] = {}
-        self.reach = 0
+        self.map_end = 0
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -48,7 +48,7 @@ def _short(key: bytes) -> bytes:
     return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
-class Transactions:
+class TransactionFilter:
     """Tells aborted data from committed, and markers that still end something from those whose data is gone. All
     batches must come by, in their order."""
 
@@ -86,8 +86,8 @@ def _first_offset(transaction: AbortedTransaction) -> int:
 
 
 def note_last_offsets(
-    last: LastOffsets,
-    transactions: Transactions,
+    last: OffsetMap,
+    transactions: TransactionFilter,
     batch: memoryview,
     header: BatchHeader,
     from_offset: int,
@@ -95,19 +95,19 @@ def note_last_offsets(
 ) -> None:
     """Note the keys of one batch. What was aborted, and markers, have none."""
     if not header.is_control and not transactions.is_aborted(header):
-        for record in iterate(batch, 0, max_expanded_bytes):
+        for record in iterate_records(batch, 0, max_expanded_bytes):
             if record.key is not None and record.offset >= from_offset:
                 last.note(record.key, record.offset)
-    last.reach = header.next_offset
+    last.map_end = header.next_offset
 
 
-class Sieve:
+class BatchCleaner:
     """`due_ms` is when the last of the tombstones and markers that were kept may go; -1: none has to."""
 
     def __init__(
         self,
-        last: LastOffsets,
-        transactions: Transactions,
+        last: OffsetMap,
+        transactions: TransactionFilter,
         producers: ProducerStates,
         now_ms: int,
         delete_retention_ms: int,
@@ -122,9 +122,9 @@ class Sieve:
         self._aborted: list[AbortedTransaction] = []
         self.due_ms = NEVER
 
-    def sift(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
+    def clean(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
         """What stays of a batch, which is `batch` itself where nothing changes. None: nothing stays."""
-        kept = self._sift_marker(batch, header) if header.is_control else self._sift_data(batch, header)
+        kept = self._clean_marker(batch, header) if header.is_control else self._clean_data(batch, header)
         if kept is not None:
             horizon_ms = read_header(kept).delete_horizon_ms
             if horizon_ms is not None and horizon_ms >= self._now_ms:
@@ -136,12 +136,12 @@ class Sieve:
         taken, self._aborted = self._aborted, []
         return taken
 
-    def _sift_data(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
+    def _clean_data(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
         kept: Buffer | None
         if self._transactions.is_aborted(header):
             # Whatever the map reaches: once the marker's segment is replaced, no index says that this was aborted.
             kept = None
-        elif header.base_offset >= self._last.reach:
+        elif header.base_offset >= self._last.map_end:
             return batch
         else:
             kept = self._retain(batch, header)
@@ -161,7 +161,7 @@ class Sieve:
         kept = retain(batch, keep, self._horizon_ms, max_expanded_bytes=self._max_expanded_bytes)
         return batch if kept is not None and batch == kept else kept
 
-    def _sift_marker(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
+    def _clean_marker(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
         if not header.is_transactional:
             return batch
         if self._transactions.ended_by(header):
@@ -169,7 +169,7 @@ class Sieve:
             if aborted is not None:
                 self._aborted.append(aborted)
             return batch
-        if header.base_offset >= self._last.reach or self._is_last_of_producer(header):
+        if header.base_offset >= self._last.map_end or self._is_last_of_producer(header):
             return batch
         if not header.record_count:
             return None

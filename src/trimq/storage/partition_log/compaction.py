@@ -13,10 +13,10 @@ from trimq.errors import DamagedSegment
 from trimq.formats.kafka_batch.header import HEADER_BYTES, BadBatch, BatchHeader, read_header
 from trimq.formats.kafka_batch.records import MAX_EXPANDED_BYTES
 from trimq.storage.checkpoints.file_names import LOG
-from trimq.storage.checkpoints.log_checkpoints import Checkpoints, Cleaned
+from trimq.storage.checkpoints.log_checkpoints import Checkpoints, CleanerCheckpoint
 from trimq.storage.partition_log.aborted_index import AbortedTransaction
-from trimq.storage.partition_log.cleaner_rules import LastOffsets, Sieve, Transactions, note_last_offsets
-from trimq.storage.partition_log.compaction_swap import Step, Swap
+from trimq.storage.partition_log.cleaner_rules import BatchCleaner, OffsetMap, TransactionFilter, note_last_offsets
+from trimq.storage.partition_log.compaction_swap import SegmentSwap, Step
 from trimq.storage.partition_log.index import MAX_RELATIVE_OFFSET
 from trimq.storage.partition_log.log import PartitionLog
 from trimq.storage.partition_log.reader import find_aborted, largest_timestamp
@@ -28,7 +28,7 @@ _WARM_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class CompactionLimits:
     """What a compaction may use. A step ends with the first batch that reaches either bound."""
 
     expanded_bytes: int = MAX_EXPANDED_BYTES
@@ -38,14 +38,14 @@ class Effort:
     step_records: int = 500
 
 
-class Plan(NamedTuple):
+class CompactionPlan(NamedTuple):
     """The segments from the head of a log on that may be rewritten, and the first offset not compacted yet."""
 
     segments: list[PartitionSegment]
     first_dirty: int
 
 
-def find_due(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) -> Plan | None:
+def plan_compaction(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) -> CompactionPlan | None:
     """What to compact now. None: nothing, or too little to be worth it."""
     settings = opened.settings
     if not settings.is_compacted:
@@ -61,7 +61,7 @@ def find_due(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) -> Pla
         or 0 <= cleaned.due_ms <= now_ms  # a log that is no longer written to gets rid of its last tombstones, too
         or _has_older(dirty, now_ms - settings.max_compaction_lag_ms)
     )
-    return Plan(segments, first_dirty) if is_due else None
+    return CompactionPlan(segments, first_dirty) if is_due else None
 
 
 def _size(segments: Sequence[PartitionSegment]) -> int:
@@ -82,8 +82,8 @@ def _find_eligible(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) 
     point = checkpoints.point(opened.folder)
     if point is None:
         return []
-    undecided_from = opened.undecided_from
-    limit = point.base if undecided_from is None else min(point.base, undecided_from)
+    first_unstable_offset = opened.first_unstable_offset
+    limit = point.base if first_unstable_offset is None else min(point.base, first_unstable_offset)
     lag_ms = opened.settings.min_compaction_lag_ms
     eligible: list[PartitionSegment] = []
     for segment in opened.segments:
@@ -100,12 +100,12 @@ def _find_eligible(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) 
 class Compaction:
     """One round over one log."""
 
-    def __init__(self, opened: PartitionLog, checkpoints: Checkpoints, now_ms: int, effort: Effort) -> None:
+    def __init__(self, opened: PartitionLog, checkpoints: Checkpoints, now_ms: int, effort: CompactionLimits) -> None:
         self._log = opened
         self._checkpoints = checkpoints
         self._now_ms = now_ms
         self._effort = effort
-        self._swap: Swap | None = None
+        self._swap: SegmentSwap | None = None
 
     @property
     def must_finish(self) -> bool:
@@ -115,35 +115,37 @@ class Compaction:
     def steps(self) -> Iterator[Step]:
         """Everything, a little at a time. Refusal, OSError or Unusable: given up; the log is as good as before, unless
         it `must_finish`."""
-        plan = find_due(self._log, self._checkpoints, self._now_ms)
+        plan = plan_compaction(self._log, self._checkpoints, self._now_ms)
         if plan is None:
             return
         aborted = self._find_aborted()
-        last = LastOffsets(self._effort.keys)
-        yield from self._find_last_offsets(plan, last, Transactions(aborted))
-        sieve = Sieve(
+        last = OffsetMap(self._effort.keys)
+        yield from self._find_last_offsets(plan, last, TransactionFilter(aborted))
+        sieve = BatchCleaner(
             last,
-            Transactions(aborted),
+            TransactionFilter(aborted),
             self._log.producers,
             self._now_ms,
             self._log.settings.delete_retention_ms,
             self._effort.expanded_bytes,
         )
-        reached = [segment for segment in plan.segments if segment.segment.base < last.reach]
+        reached = [segment for segment in plan.segments if segment.segment.base < last.map_end]
         for group in group_segments(reached, self._log.settings.segment_bytes):
             # Without the group before, tombstones would be on their way out while older values of their keys stay.
             if not (yield from self._rewrite(group, sieve)):
                 return
-        self._checkpoints.save_cleaned(self._log.folder, Cleaned(last.reach, sieve.due_ms))
+        self._checkpoints.save_cleaned(self._log.folder, CleanerCheckpoint(last.map_end, sieve.due_ms))
         self._report(reached, last)
 
     def _find_aborted(self) -> list[AbortedTransaction]:
         """Of all segments: the marker of what was aborted may stand far behind its data."""
         return [aborted for segment in self._log.segments for aborted in find_aborted(self._log, segment)]
 
-    def _find_last_offsets(self, plan: Plan, last: LastOffsets, transactions: Transactions) -> Iterator[Step]:
-        last.reach = plan.first_dirty
-        pace = _Pace(self._effort)
+    def _find_last_offsets(
+        self, plan: CompactionPlan, last: OffsetMap, transactions: TransactionFilter
+    ) -> Iterator[Step]:
+        last.map_end = plan.first_dirty
+        pace = _StepBudget(self._effort)
         for segment in plan.segments:
             if segment.end_offset <= plan.first_dirty:
                 continue
@@ -158,20 +160,20 @@ class Compaction:
                     note_last_offsets(last, transactions, batch, header, plan.first_dirty, self._effort.expanded_bytes)
                 if pace.is_enough(header):
                     yield None
-            last.reach = segment.end_offset
+            last.map_end = segment.end_offset
 
-    def _rewrite(self, group: Sequence[PartitionSegment], sieve: Sieve) -> Generator[Step, None, bool]:
+    def _rewrite(self, group: Sequence[PartitionSegment], sieve: BatchCleaner) -> Generator[Step, None, bool]:
         """Whether all that had to go from these segments is gone."""
-        swap = self._swap = Swap(self._log, group)
+        swap = self._swap = SegmentSwap(self._log, group)
         try:
             is_changed = len(group) > 1
-            pace = _Pace(self._effort)
+            pace = _StepBudget(self._effort)
             for segment in group:
                 for position, header in segment.walk(0, segment.segment.size):
                     yield from pace.before(segment, position, header)
                     with _damage_at(segment, position):
                         batch = _sound(segment, position, header)
-                        kept = sieve.sift(batch, header)
+                        kept = sieve.clean(batch, header)
                     if kept is not None:
                         swap.add(kept)
                     is_changed = is_changed or kept is not batch
@@ -188,18 +190,18 @@ class Compaction:
                 swap.give_up()
             raise
 
-    def _report(self, reached: Sequence[PartitionSegment], last: LastOffsets) -> None:
+    def _report(self, reached: Sequence[PartitionSegment], last: OffsetMap) -> None:
         before = _size(reached)
-        after = _size([segment for segment in self._log.segments if segment.segment.base < last.reach])
-        log.info("%s: compacted up to offset %d, %d bytes became %d", self._log.folder, last.reach, before, after)
+        after = _size([segment for segment in self._log.segments if segment.segment.base < last.map_end])
+        log.info("%s: compacted up to offset %d, %d bytes became %d", self._log.folder, last.map_end, before, after)
 
 
-class _Pace:
+class _StepBudget:
     """Counts what a step has done, and has bytes read from the disk before they are needed."""
 
     __slots__ = ("_bytes", "_effort", "_records", "_warm", "_warm_to")
 
-    def __init__(self, effort: Effort) -> None:
+    def __init__(self, effort: CompactionLimits) -> None:
         self._effort = effort
         self._bytes = self._records = self._warm_to = 0
         self._warm: PartitionSegment | None = None

@@ -32,7 +32,7 @@ _SWAP = re.compile(r"(\d{20})-(\d{20})\.swap")
 _REPLACED = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
-class Swap:
+class SegmentSwap:
     """The new segment while it is written, and its way into the place of `old`, which are neighbours."""
 
     def __init__(self, log: PartitionLog, old: Sequence[PartitionSegment]) -> None:
@@ -80,23 +80,23 @@ class Swap:
         yield ticket
         if ticket.refusal is not None:
             raise ticket.refusal
-        if not self._is_welcome():
+        if not self._may_swap():
             self.give_up()
             return False
         self.must_finish = True
         self._move_to(f"{self._base:020d}-{self.new.end_offset:020d}.swap")
-        self._log.exchange(self._old, self.new)
+        self._log.replace_segments(self._old, self.new)
         yield self._sync_names
         for segment in self._old:
             self._remove_files(segment.segment)
             yield None
         # Before the last rename: if that alone survived a crash, the old segments would be back beside the new one.
         yield self._sync_names
-        self._settle()
+        self._complete()
         self.must_finish = False
         return True
 
-    def _is_welcome(self) -> bool:
+    def _may_swap(self) -> bool:
         if self._log.is_removed or not self._log.settings.is_compacted:
             return False
         segments = self._log.segments
@@ -117,11 +117,11 @@ class Swap:
         segment.file.close()
         _remove(self._files, [self._path(segment_name(segment.base, suffix)) for suffix in _REPLACED])
 
-    def _settle(self) -> None:
+    def _complete(self) -> None:
         if self.new in self._log.segments:
             self._move_to(segment_name(self._base, LOG))
             self._log.checkpointing.note_sealed(self.new)
-            self._log.journal.touch()
+            self._log.journal.join_pass()
         else:  # the head of the log was cut meanwhile
             self.new.segment.file.close()
             self._files.remove(self.new.segment.file.name)

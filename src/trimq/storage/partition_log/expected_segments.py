@@ -14,7 +14,7 @@ from trimq.storage.group_commit.segment import segment_name
 GIVEN_UP = ".lost"
 
 
-class Breach(NamedTuple):
+class SegmentMismatch(NamedTuple):
     """A segment that is not as it was left, and where that shows."""
 
     file: str
@@ -31,13 +31,13 @@ def require_expected(
     folder: str, sizes: Mapping[int, int], checkpoints: Checkpoints, given_up: Collection[int] = ()
 ) -> None:
     """Damage: the first breach."""
-    for breach in breaches(folder, sizes, checkpoints, given_up):
+    for breach in find_mismatches(folder, sizes, checkpoints, given_up):
         raise Damage(f"{breach.file} {breach.problem}: {remedy(breach.file)}")
 
 
-def breaches(
+def find_mismatches(
     folder: str, sizes: Mapping[int, int], checkpoints: Checkpoints, given_up: Collection[int] = ()
-) -> Iterator[Breach]:
+) -> Iterator[SegmentMismatch]:
     """Everything that is missing of the segments, or shorter than it was. `sizes` are those that are there by their
     bases, in order; the records of `given_up` are not expected any more."""
     point = checkpoints.point(folder)
@@ -54,7 +54,9 @@ def breaches(
         yield _missing(folder, point.base, point)
     elif sizes[point.base] < point.position and point.base not in given_up:
         size = sizes[point.base]
-        yield Breach(_path(folder, point.base), size, f"ends at byte {size}, but {point.position} bytes were durable")
+        yield SegmentMismatch(
+            _path(folder, point.base), size, f"ends at byte {size}, but {point.position} bytes were durable"
+        )
     for base in checkpoints.marked(folder):
         mark = checkpoints.sealed(folder, base)
         if base >= point.base or mark is None:
@@ -64,7 +66,7 @@ def breaches(
                 yield _missing(folder, base, point)
         elif sizes[base] != mark.size and base not in given_up:
             problem = f"has {sizes[base]} bytes, but was sealed with {mark.size}"
-            yield Breach(_path(folder, base), sizes[base], problem)
+            yield SegmentMismatch(_path(folder, base), sizes[base], problem)
 
 
 def first_kept(bases: list[int], point: RecoveryPoint) -> int:
@@ -78,6 +80,6 @@ def _path(folder: str, base: int) -> str:
     return f"{folder}/{segment_name(base, LOG)}"
 
 
-def _missing(folder: str, base: int, point: RecoveryPoint) -> Breach:
+def _missing(folder: str, base: int, point: RecoveryPoint) -> SegmentMismatch:
     held = f"of a stream that held the offsets from {point.start} to {point.offset - 1} at least"
-    return Breach(_path(folder, base), 0, f"is missing, {held}")
+    return SegmentMismatch(_path(folder, base), 0, f"is missing, {held}")

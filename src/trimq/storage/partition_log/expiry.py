@@ -7,14 +7,16 @@ from collections.abc import Iterable
 
 from trimq.storage.partition_log.log import PartitionLog
 from trimq.storage.partition_log.reader import largest_timestamp
-from trimq.storage.partition_log.retention import Decision, Extent, Limits, decide
+from trimq.storage.partition_log.retention import RetentionDecision, RetentionLimits, SegmentExtent, decide
 from trimq.storage.partition_log.segment import PartitionSegment
 
 
-def expire(log: PartitionLog, now_ms: int) -> Decision:
+def expire(log: PartitionLog, now_ms: int) -> RetentionDecision:
     """Remove what is too old or too much by the log's own settings, and what lies before its start."""
     settings = log.settings
-    limits = Limits(settings.retention_ms, settings.retention_bytes) if settings.is_expired else Limits()
+    limits = (
+        RetentionLimits(settings.retention_ms, settings.retention_bytes) if settings.is_expired else RetentionLimits()
+    )
     decision = decide(_extents(log), log.start, log.durable_end, limits, now_ms)
     if decision.reasons and not log.is_removed:
         if decision.roll_first:
@@ -51,10 +53,10 @@ def _head(log: PartitionLog, start: int) -> tuple[int, int, int] | None:
     return None
 
 
-def _extents(log: PartitionLog) -> list[Extent]:
+def _extents(log: PartitionLog) -> list[SegmentExtent]:
     return [_extent(log, segment) for segment in log.segments]
 
 
-def _extent(log: PartitionLog, segment: PartitionSegment) -> Extent:
+def _extent(log: PartitionLog, segment: PartitionSegment) -> SegmentExtent:
     end = log.end if segment.end_offset < 0 else segment.end_offset
-    return Extent(segment.segment.base, end, segment.segment.size, largest_timestamp(log, segment))
+    return SegmentExtent(segment.segment.base, end, segment.segment.size, largest_timestamp(log, segment))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from trimq.model import Buffer
-from trimq.storage.checkpoints.file_names import OFFSET_INDEX, TIME_INDEX, Unusable
+from trimq.storage.checkpoints.file_names import OFFSET_INDEX, TIME_INDEX, CorruptCompanion
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
@@ -46,7 +46,7 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-IndexMark = tuple[int, int, int, int]
+IndexRollbackPoint = tuple[int, int, int, int]
 """Where an index was, to go back to. A plain tuple, since one is made for every pass of every stream."""
 
 
@@ -124,10 +124,10 @@ class SegmentIndex:
 
     # -- back to where a pass began
 
-    def mark(self) -> IndexMark:
+    def mark(self) -> IndexRollbackPoint:
         return self.due_after, self._entered_ms, self.largest_ms, self._offset_of_largest
 
-    def back_to(self, mark: IndexMark) -> None:
+    def roll_back_to(self, mark: IndexRollbackPoint) -> None:
         """Forget what was noted since `mark` was taken."""
         self.due_after, self._entered_ms, self.largest_ms, self._offset_of_largest = mark
         offset_entries = bisect_right(self._positions, self.due_after - self.interval_bytes)
@@ -228,7 +228,7 @@ class StoredIndex:
     """A sealed segment's index, asked in place. A hint: what it says must fit together and into the log.
 
     Its constructor looks at the ends of the files only, each question at the entries on its way; either raises
-    `Unusable` when something cannot be. What no look at an index can find, a reader sees in the log: the batch at the
+    `CorruptCompanion` when something cannot be. A reader checks the rest against the log: the batch at the
     position of an answer must end at the answer's offset, and that of a timestamp's answer must have it as its largest.
     The files must not be cut while this is used: they are views of a map. An index is built anew in a new file.
     """
@@ -266,13 +266,15 @@ class StoredIndex:
     def _offset_entry(self, place: int) -> OffsetPosition:
         relative, position = _OFFSET_ENTRY.unpack_from(self._offsets, OFFSET_ENTRY_BYTES * place)
         if self.base + relative >= self._end_offset or not 0 < position < self._log_bytes:
-            raise Unusable(f"{OFFSET_INDEX}: entry {place} ({relative}, {position}) is outside of its segment")
+            raise CorruptCompanion(f"{OFFSET_INDEX}: entry {place} ({relative}, {position}) is outside of its segment")
         return OffsetPosition(self.base + relative, position)
 
     def _time_entry(self, place: int) -> TimestampOffset:
         timestamp_ms, relative = _TIME_ENTRY.unpack_from(self._times, TIME_ENTRY_BYTES * place)
         if self.base + relative >= self._end_offset or timestamp_ms < 0:
-            raise Unusable(f"{TIME_INDEX}: entry {place} ({timestamp_ms}, {relative}) is outside of its segment")
+            raise CorruptCompanion(
+                f"{TIME_INDEX}: entry {place} ({timestamp_ms}, {relative}) is outside of its segment"
+            )
         return TimestampOffset(timestamp_ms, self.base + relative)
 
     # -- asking, as of a SegmentIndex
@@ -309,7 +311,7 @@ class StoredIndex:
         for place in range(self._offset_count):
             entry = self._offset_entry(place)
             if entry.offset <= before.offset or entry.position <= before.position:
-                raise Unusable(f"{OFFSET_INDEX}: entry {place} {entry} is out of order")
+                raise CorruptCompanion(f"{OFFSET_INDEX}: entry {place} {entry} is out of order")
             yield entry
             before = entry
 
@@ -318,7 +320,7 @@ class StoredIndex:
         for place in range(self._time_count):
             entry = self._time_entry(place)
             if entry.timestamp_ms <= before.timestamp_ms or entry.offset <= before.offset:
-                raise Unusable(f"{TIME_INDEX}: entry {place} {entry} is out of order")
+                raise CorruptCompanion(f"{TIME_INDEX}: entry {place} {entry} is out of order")
             yield entry
             before = entry
 
@@ -338,7 +340,7 @@ def _search(
         place = (first + last) // 2
         found: tuple[int, int] = entry.unpack_from(data, entry.size * place)
         if not (below[0] < found[0] < above[0] and below[1] < found[1] < above[1]):
-            raise Unusable(f"entry {place} {found} of an index is out of order")
+            raise CorruptCompanion(f"entry {place} {found} of an index is out of order")
         if found[field] <= target:
             first, below = place + 1, found
         else:
@@ -349,7 +351,7 @@ def _search(
 def _slots(data: Buffer, entry_bytes: int, name: str) -> int:
     slots, rest = divmod(len(data), entry_bytes)
     if rest:
-        raise Unusable(f"{name}: {len(data)} bytes are no multiple of {entry_bytes}")
+        raise CorruptCompanion(f"{name}: {len(data)} bytes are no multiple of {entry_bytes}")
     return slots
 
 

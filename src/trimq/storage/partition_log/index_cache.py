@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Protocol
 
-_MOST = 256
+_MAX_LOADED = 256
 
 
 class Releasable(Protocol):
@@ -13,8 +13,8 @@ class Releasable(Protocol):
         """Forget what can be read from the files again."""
 
 
-class LoadedIndexes:
-    def __init__(self, most: int = _MOST) -> None:
+class IndexCache:
+    def __init__(self, most: int = _MAX_LOADED) -> None:
         self._most = most
         self._used: OrderedDict[Releasable, None] = OrderedDict()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from trimq.errors import OffsetOutOfRange, UnknownTopic
 from trimq.formats.kafka_batch.header import LENGTH_ENDS_AT, PREFIX, BatchHeader, stamped_prefix
 from trimq.model import Buffer
-from trimq.storage.checkpoints.file_names import LOG, OF_A_SEGMENT
+from trimq.storage.checkpoints.file_names import LOG, SEGMENT_COMPANIONS
 from trimq.storage.checkpoints.leader_epochs import EpochStart
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints, RecoveryPoint
 from trimq.storage.group_commit.flusher import Dirty
@@ -16,13 +16,13 @@ from trimq.storage.group_commit.journal import Journal
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.group_commit.segment import Segment
 from trimq.storage.io.files import File, Files
-from trimq.storage.partition_log.checkpointing import LogCheckpoint, Tail
+from trimq.storage.partition_log.checkpointing import LogCheckpointer, LogState
 from trimq.storage.partition_log.index import SegmentIndex, StoredIndex
-from trimq.storage.partition_log.index_cache import LoadedIndexes
+from trimq.storage.partition_log.index_cache import IndexCache
 from trimq.storage.partition_log.producers import ProducerStates
-from trimq.storage.partition_log.segment import PartitionSegment, Place
+from trimq.storage.partition_log.segment import PartitionSegment, SegmentPosition
 from trimq.storage.partition_log.settings import LogSettings
-from trimq.storage.partition_log.tail import NO_PARTS, NO_ROOM, LogTail, Written
+from trimq.storage.partition_log.tail import NO_PARTS, NO_ROOM, LogTail, WrittenPass
 from trimq.storage.partition_log.transaction_markers import apply_batch
 
 _stamp = PREFIX.pack_into
@@ -32,24 +32,24 @@ class PartitionLog(LogTail):
     __slots__ = (
         "_checkpoints",
         "_durable",
-        "_loaded",
+        "_index_cache",
         "_new",
         "_passes",
         "checkpointing",
         "durable_end",
         "epochs",
         "files",
+        "first_unstable_offset",
         "folder",
-        "has_point",
         "journal",
-        "needs_point",
+        "needs_checkpoint",
         "now_ms",
-        "places",
+        "on_durable_end",
+        "on_first_checkpoint",
         "producers",
+        "read_positions",
         "segments",
-        "settled",
         "start",
-        "undecided_from",
     )
 
     def __init__(
@@ -60,7 +60,7 @@ class PartitionLog(LogTail):
         settings: LogSettings,
         checkpoints: Checkpoints,
         now_ms: Callable[[], int],
-        loaded: LoadedIndexes | None = None,
+        loaded: IndexCache | None = None,
     ) -> None:
         super().__init__(settings)
         self.files = files
@@ -68,33 +68,33 @@ class PartitionLog(LogTail):
         self._passes = passes
         self._checkpoints = checkpoints
         self.now_ms = now_ms
-        self._loaded = LoadedIndexes() if loaded is None else loaded
+        self._index_cache = IndexCache() if loaded is None else loaded
         self.journal = Journal(files, folder, LOG, passes, self)
         self.segments: list[PartitionSegment] = []
         self.producers = ProducerStates()
         self.epochs: list[EpochStart] = []
         self.start = 0
         self.durable_end = 0
-        self.undecided_from: int | None = None  # where the oldest transaction begins without a durable marker
-        self.needs_point = False  # what was adopted is not one of ours before a point of it is on disk
-        self.has_point: Callable[[], None] | None = None
-        self.settled: Callable[[], None] | None = None
-        self._durable: Written
-        self.places: dict[int, Place] = {}
+        self.first_unstable_offset: int | None = None  # where the oldest transaction begins without a durable marker
+        self.needs_checkpoint = False  # what was adopted is not one of ours before a point of it is on disk
+        self.on_first_checkpoint: Callable[[], None] | None = None
+        self.on_durable_end: Callable[[], None] | None = None
+        self._durable: WrittenPass
+        self.read_positions: dict[int, SegmentPosition] = {}
         self._new: Dirty | None = None
-        self.checkpointing = LogCheckpoint(files, folder, passes, checkpoints, self._drop_head)
+        self.checkpointing = LogCheckpointer(files, folder, passes, checkpoints, self._drop_head)
 
     def change_settings(self, settings: LogSettings) -> None:
         self.settings = settings
-        self._aim_at(self.segments[-1])
+        self._set_active(self.segments[-1])
 
     @property
     def active(self) -> PartitionSegment:
         return self.segments[-1]
 
     @property
-    def durable_place(self) -> Place:
-        return Place(*self._durable[:3])
+    def durable_position(self) -> SegmentPosition:
+        return SegmentPosition(*self._durable[:3])
 
     @property
     def size_bytes(self) -> int:
@@ -108,7 +108,7 @@ class PartitionLog(LogTail):
         self.segments.append(PartitionSegment.fresh(segment, self.settings.index_interval_bytes, self.now_ms()))
         self.note_new(metadata)
         self._durable = (self.start, self.segments[0], 0, None)
-        self._aim_at(self.segments[-1])
+        self._set_active(self.segments[-1])
 
     def note_new(self, metadata: File | None) -> None:
         """The names of this log may be in the page cache alone: they are synced with the next pass."""
@@ -122,8 +122,8 @@ class PartitionLog(LogTail):
         active = self.segments[-1]
         self.end = end
         self._has_producers = len(self.producers) > 0
-        self.undecided_from = self.producers.keep_pass()
-        self._aim_at(self.segments[-1])
+        self.first_unstable_offset = self.producers.commit_pass()
+        self._set_active(self.segments[-1])
         if undurable is None:
             self.durable_end = end
             self._durable = (end, active, active.segment.size, None)
@@ -194,14 +194,14 @@ class PartitionLog(LogTail):
         self.checkpointing.note_snapshot(self.end, self.producers)
         active = PartitionSegment.fresh(segment, self.settings.index_interval_bytes, self.now_ms())
         self.segments.append(active)
-        self._aim_at(self.segments[-1])
+        self._set_active(self.segments[-1])
         return active
 
     def index_of(self, segment: PartitionSegment) -> SegmentIndex | StoredIndex:
         """Where to look for offsets and times in one of the segments."""
         index = segment.index(self.files)
         if segment.is_stored:
-            self._loaded.use(segment)
+            self._index_cache.use(segment)
         return index
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
@@ -243,7 +243,7 @@ class PartitionLog(LogTail):
         if self.is_removed:
             return
         active, size = self._active, self._tail.size
-        written = (self.end, active, size, self.producers.keep_pass() if self._has_producers else None)
+        written = (self.end, active, size, self.producers.commit_pass() if self._has_producers else None)
         if self._awaited is None:
             self._awaited = written
         else:
@@ -253,9 +253,9 @@ class PartitionLog(LogTail):
             self._new = None
         if self.checkpointing.has_work or size >= self._checkpoint_at:
             # Where the head was before it was cut, which may be refused yet: a cut saves its start itself.
-            tail = Tail(self.segments[0].segment.base, self.end, active, self.producers, self.epochs)
+            tail = LogState(self.segments[0].segment.base, self.end, active, self.producers, self.epochs)
             self.checkpointing.write_pass(number, tail, self.settings.checkpoint_bytes, dirty)
-            self._aim_checkpoint()
+            self._set_checkpoint_limit()
 
     def pass_undone(self) -> None:
         mark, index_mark, rolls = self._mark, self._index_mark, self._rolls
@@ -267,34 +267,34 @@ class PartitionLog(LogTail):
         self.end, self._newest_epoch = mark
         del self.segments[len(self.segments) - rolls :]
         active = self.segments[-1]
-        active.back_to(index_mark or active.growing.mark(), self.end)
-        self._aim_at(self.segments[-1])
+        active.roll_back_to(index_mark or active.growing.mark(), self.end)
+        self._set_active(self.segments[-1])
         while self.epochs and self.epochs[-1].epoch > self._newest_epoch:
             self.epochs.pop()
         self.producers.undo_pass()
-        self.checkpointing.back_to(active.segment.base)
+        self.checkpointing.roll_back_to(active.segment.base)
 
-    def pass_settled(self, number: int) -> None:
+    def pass_durable(self, number: int) -> None:
         if self.is_removed:
             return
         assert self._awaited is not None, "only what was written is settled"
         self._durable = self._awaited
         self._awaited = self._later.popleft() if self._later else None
-        self.durable_end, _, _, self.undecided_from = self._durable
-        if self.settled is not None:
-            self.settled()
+        self.durable_end, _, _, self.first_unstable_offset = self._durable
+        if self.on_durable_end is not None:
+            self.on_durable_end()
 
     def checkpoint(self) -> None:
         """Make a checkpoint with the pass that this takes part in."""
-        self.checkpointing.ask()
-        self.journal.touch()
+        self.checkpointing.request()
+        self.journal.join_pass()
 
     def close(self) -> None:
         """Checkpoint everything. The log is closed when the pass that this begins is durable."""
         active = self.segments[-1]
         if active.checkpointed_to < active.segment.size or self.checkpointing.has_work:
             self.checkpoint()
-        self.journal.give_back_room()
+        self.journal.trim_preallocation()
 
     # -- the head
 
@@ -309,20 +309,18 @@ class PartitionLog(LogTail):
         if self._passes.is_all_on_disk:
             return self._save_head()
         # A restart must not find the new start without the records before it, which are in the page cache alone.
-        ticket = self.journal.touch()
-        self._passes.when_on_disk(ticket, lambda done: self._take_back_head() if done.refusal else self._save_head())
+        ticket = self.journal.join_pass()
+        self._passes.on_synced(ticket, lambda done: self._restore_head() if done.refusal else self._save_head())
         return ticket
 
     def _save_head(self) -> Ticket:
         if self.is_removed:
             return Ticket(0)
         if self.checkpointing.has_work:
-            self.journal.touch()  # segments stay until it is made
+            self.journal.join_pass()  # segments stay until it is made
         point = self._point_now()
         ticket = self._checkpoints.save(self.folder, point)
-        self._passes.when_on_disk(
-            ticket, lambda done: self._take_back_head() if done.refusal else self._drop_head(point)
-        )
+        self._passes.on_synced(ticket, lambda done: self._restore_head() if done.refusal else self._drop_head(point))
         return ticket
 
     def _point_now(self) -> RecoveryPoint:
@@ -333,7 +331,7 @@ class PartitionLog(LogTail):
         base = self.segments[0].segment.base
         return RecoveryPoint(base, base, 0, self.start, -1)
 
-    def _take_back_head(self) -> None:
+    def _restore_head(self) -> None:
         known = self._checkpoints.point(self.folder)
         self.start = max(self.segments[0].segment.base, 0 if known is None else known.start)
 
@@ -341,34 +339,36 @@ class PartitionLog(LogTail):
         """What a restart, which finds this point, can do without."""
         if self.is_removed:
             return
-        if self.needs_point:
-            self.needs_point = False
-            if self.has_point is not None:
-                self.has_point()
+        if self.needs_checkpoint:
+            self.needs_checkpoint = False
+            if self.on_first_checkpoint is not None:
+                self.on_first_checkpoint()
         while len(self.segments) > 1 and self.segments[1].segment.base <= min(point.start, point.base):
             self.remove(self.segments[0])
         while len(self.epochs) > 1 and self.epochs[1].start_offset <= point.start:
             del self.epochs[0]
             self.checkpointing.note_epochs()
 
-    def exchange(self, old: Sequence[PartitionSegment], new: PartitionSegment) -> None:
+    def replace_segments(self, old: Sequence[PartitionSegment], new: PartitionSegment) -> None:
         """`new` holds what is left of `old`, which are neighbours, and takes their place. No file is touched."""
         first = self.segments.index(old[0])
         self.segments[first : first + len(old)] = [new]
         first = self.journal.segments.index(old[0].segment)
         self.journal.segments[first : first + len(old)] = [new.segment]
-        self.places.clear()
+        self.read_positions.clear()
         for segment in old:
             segment.is_gone = True
-            self._loaded.forget(segment)
+            self._index_cache.forget(segment)
 
     def remove(self, segment: PartitionSegment) -> None:
         """Remove a sealed segment and its companions."""
         self.segments.remove(segment)
         segment.is_gone = True
-        self._loaded.forget(segment)
-        self.places = {offset: place for offset, place in self.places.items() if place.segment is not segment}
-        self.journal.remove(segment.segment, OF_A_SEGMENT)
+        self._index_cache.forget(segment)
+        self.read_positions = {
+            offset: place for offset, place in self.read_positions.items() if place.segment is not segment
+        }
+        self.journal.remove(segment.segment, SEGMENT_COMPANIONS)
         self._checkpoints.forget_sealed(self.folder, segment.segment.base)
 
     def abandon(self) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from trimq.formats.checksum import crc32c
 from trimq.formats.kafka_batch.header import NO_PRODUCER, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
 from trimq.model import Buffer
-from trimq.storage.checkpoints.file_names import PRODUCER_SNAPSHOT, Unusable
+from trimq.storage.checkpoints.file_names import PRODUCER_SNAPSHOT, CorruptCompanion
 
 KEPT_BATCHES = 5
 NO_OFFSET = -1
@@ -58,7 +58,7 @@ class ProducerState(NamedTuple):
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
-    def find_repeated(self, epoch: int, first_sequence: int, last_sequence: int) -> SentBatch | None:
+    def find_duplicate_batch(self, epoch: int, first_sequence: int, last_sequence: int) -> SentBatch | None:
         """The batch that was kept under these sequences, which is now sent again."""
         if epoch == self.epoch:
             for batch in self.batches:
@@ -159,14 +159,14 @@ class ProducerStates:
 
     # -- passes
 
-    def keep_pass(self) -> int | None:
+    def commit_pass(self) -> int | None:
         """What was applied so far is written: it can no longer be undone. Gives back the `first_open_offset`."""
         if self._before_pass:
             self._before_pass = {}
         return next(iter(self._open)) if self._open else None
 
     def undo_pass(self) -> None:
-        """Take back what was applied since `keep_pass`."""
+        """Take back what was applied since `commit_pass`."""
         for producer_id, state in self._before_pass.items():
             if state is None:
                 self._states.pop(producer_id, None)
@@ -191,15 +191,15 @@ class ProducerStates:
     def decode(cls, data: Buffer) -> ProducerStates:
         """The states of a snapshot. Unusable: damaged, an older snapshot or the log must be read instead."""
         if len(data) < _HEAD.size:
-            raise Unusable(f"{PRODUCER_SNAPSHOT}: {len(data)} bytes are too few")
+            raise CorruptCompanion(f"{PRODUCER_SNAPSHOT}: {len(data)} bytes are too few")
         version, crc, count = _HEAD.unpack_from(data)
         if version != _VERSION:
-            raise Unusable(f"{PRODUCER_SNAPSHOT}: version {version} is not known")
+            raise CorruptCompanion(f"{PRODUCER_SNAPSHOT}: version {version} is not known")
         body = memoryview(data)[_CRC_FROM:]
         if crc != crc32c(body):
-            raise Unusable(f"{PRODUCER_SNAPSHOT}: the checksum does not match")
+            raise CorruptCompanion(f"{PRODUCER_SNAPSHOT}: the checksum does not match")
         if len(data) != _HEAD.size + count * _ENTRY.size:
-            raise Unusable(f"{PRODUCER_SNAPSHOT}: {len(data)} bytes cannot hold {count} producers")
+            raise CorruptCompanion(f"{PRODUCER_SNAPSHOT}: {len(data)} bytes cannot hold {count} producers")
         return cls(dict(_decode_entry(fields) for fields in _ENTRY.iter_unpack(body[_COUNT.size :])))
 
 

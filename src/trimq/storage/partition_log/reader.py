@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from trimq.errors import DamagedSegment
 from trimq.formats.kafka_batch.header import HEADER_BYTES, BadBatch, BatchHeader
-from trimq.formats.kafka_batch.records import find_max_timestamp, find_timestamp, iterate
-from trimq.storage.checkpoints.file_names import Unusable
+from trimq.formats.kafka_batch.records import find_max_timestamp, find_timestamp, iterate_records
+from trimq.storage.checkpoints.file_names import CorruptCompanion
 from trimq.storage.io.page_cache import find_cold
 from trimq.storage.partition_log.aborted_index import AbortedTransaction
 from trimq.storage.partition_log.index import OffsetPosition, TimestampOffset
 from trimq.storage.partition_log.log import PartitionLog
 from trimq.storage.partition_log.producers import ProducerStates
-from trimq.storage.partition_log.segment import PartitionSegment, Place
+from trimq.storage.partition_log.segment import PartitionSegment, SegmentPosition
 from trimq.storage.partition_log.transaction_markers import apply_batch
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _REMEMBERED_PLACES = 16
 
 
-class Slice(NamedTuple):
+class BatchSlice(NamedTuple):
     """Whole batches as they are stored, and the offset that follows them."""
 
     parts: Sequence[memoryview]
@@ -34,18 +34,18 @@ class Slice(NamedTuple):
     next_offset: int
 
 
-class Found(NamedTuple):
+class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp_ms: int
 
 
-def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int, may_wait: bool = True) -> Slice:
+def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int, may_wait: bool = True) -> BatchSlice:
     """Batches from the one that holds `offset` on, of one segment, none of them at or beyond `limit`; the first even
     if it is larger than `max_bytes`. What is damaged is refused, not served. Unless it may wait for the disk, bytes
     that are not in memory are a ColdRead."""
     place = _find(log, offset, limit, may_wait)
     if place is None:
-        return Slice((), 0, max(offset, limit))  # compaction may have left nothing up to there
+        return BatchSlice((), 0, max(offset, limit))  # compaction may have left nothing up to there
     segment, start, stop = place
     if not may_wait:
         _require_warm(segment, start, min(start + max_bytes + HEADER_BYTES, stop))
@@ -54,12 +54,12 @@ def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int, may
         _require_warm(segment, start + max_bytes, end)
     segment.require_sound(start, end, next_offset)
     _remember(log, next_offset, segment, end)
-    return Slice((segment.segment.view(start, end - start),), end - start, next_offset)
+    return BatchSlice((segment.segment.view(start, end - start),), end - start, next_offset)
 
 
 def _require_way(log: PartitionLog, segment: PartitionSegment, offset: int) -> None:
     """ColdRead: the headers that are read on the way to `offset` are on disk only."""
-    remembered = log.places.get(offset)
+    remembered = log.read_positions.get(offset)
     if remembered is None or remembered.segment is not segment:
         start = log.index_of(segment).lookup(offset).position
         _require_warm(segment, start, min(start + log.settings.index_interval_bytes, segment.segment.size))
@@ -92,17 +92,17 @@ def _find(
 def _stop(log: PartitionLog, segment: PartitionSegment, limit: int) -> int:
     """Where the batches of this segment before `limit` end. `limit` is the beginning of a batch, or past the last."""
     if limit >= log.durable_end:
-        durable = log.durable_place
+        durable = log.durable_position
         return durable.position if segment is durable.segment else segment.segment.size
     if 0 <= segment.end_offset <= limit:
         return segment.segment.size
-    durable = log.durable_place
+    durable = log.durable_position
     stop = durable.position if segment is durable.segment else segment.segment.size
     return _first(log, segment, limit, stop, lambda header: header.base_offset >= limit)
 
 
 def _position(log: PartitionLog, segment: PartitionSegment, offset: int, stop: int) -> int:
-    remembered = log.places.get(offset)
+    remembered = log.read_positions.get(offset)
     if remembered is not None and remembered.segment is segment:
         return _require_beginning(segment, remembered.position, offset, stop)
     return _first(log, segment, offset, stop, lambda header: header.last_offset >= offset)
@@ -159,13 +159,13 @@ def _walk_from(segment: PartitionSegment, entry: OffsetPosition, stop: int) -> I
 
 
 def _remember(log: PartitionLog, offset: int, segment: PartitionSegment, position: int) -> None:
-    places = log.places
-    places[offset] = Place(offset, segment, position)
-    if len(places) > _REMEMBERED_PLACES:
-        del places[next(iter(places))]
+    read_positions = log.read_positions
+    read_positions[offset] = SegmentPosition(offset, segment, position)
+    if len(read_positions) > _REMEMBERED_PLACES:
+        del read_positions[next(iter(read_positions))]
 
 
-def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_bytes: int) -> Found | None:
+def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_bytes: int) -> OffsetAndTimestamp | None:
     """The first record, before `limit`, that is not older than `timestamp_ms`: to the record, inside its batch."""
     for segment in log.segments:
         if segment.segment.base >= limit:
@@ -184,7 +184,7 @@ def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_byt
                     max_expanded_bytes=max_expanded_bytes,
                 )
             if found is not None:
-                return Found(*found)
+                return OffsetAndTimestamp(*found)
     return None
 
 
@@ -207,9 +207,9 @@ def _sound(segment: PartitionSegment, position: int, header: BatchHeader, limit:
     return position, header
 
 
-def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> Found | None:
+def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> OffsetAndTimestamp | None:
     """The record with the largest timestamp before `limit`; the lowest offset among equals."""
-    best: Found | None = None
+    best: OffsetAndTimestamp | None = None
     for segment in log.segments:
         largest_ms = largest_timestamp(log, segment)
         if segment.segment.base >= limit or (best is not None and largest_ms <= best.timestamp_ms):
@@ -229,16 +229,16 @@ def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> Found
 
 def _latest_of(
     segment: PartitionSegment, position: int, header: BatchHeader, start: int, max_expanded_bytes: int
-) -> Found | None:
+) -> OffsetAndTimestamp | None:
     """The latest record of one batch that is not before `start`."""
     view = segment.segment.view(position, header.size)
     with _damage_at(segment, position):
         if header.base_offset >= start:
             found = find_max_timestamp(view, max_expanded_bytes=max_expanded_bytes)
-            return None if found is None else Found(*found)
-        readable = [record for record in iterate(view, 0, max_expanded_bytes) if record.offset >= start]
+            return None if found is None else OffsetAndTimestamp(*found)
+        readable = [record for record in iterate_records(view, 0, max_expanded_bytes) if record.offset >= start]
     latest = max(readable, key=lambda record: record.timestamp_ms, default=None)
-    return None if latest is None or latest.timestamp_ms < 0 else Found(latest.offset, latest.timestamp_ms)
+    return None if latest is None or latest.timestamp_ms < 0 else OffsetAndTimestamp(latest.offset, latest.timestamp_ms)
 
 
 def collect_aborted(log: PartitionLog, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
@@ -260,7 +260,7 @@ def find_aborted(log: PartitionLog, segment: PartitionSegment) -> list[AbortedTr
     as all batches up to there say."""
     try:
         return segment.aborted_transactions(log.files)
-    except Unusable as error:
+    except CorruptCompanion as error:
         logger.warning("%s: its aborted transactions are looked for: %s", segment.segment.file.name, error)
     producers = ProducerStates()
     found: list[AbortedTransaction] = []

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from trimq.errors import Damage, DamagedSegment
 from trimq.formats.kafka_batch.header import HEADER_BYTES, BadBatch, BatchHeader, check_stored, read_header, walk_plain
-from trimq.storage.checkpoints.file_names import LOG, OF_A_SEGMENT, PRODUCER_SNAPSHOT, Unusable
+from trimq.storage.checkpoints.file_names import LOG, PRODUCER_SNAPSHOT, SEGMENT_COMPANIONS, CorruptCompanion
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints, RecoveryPoint
-from trimq.storage.group_commit.segment import Segment, base_of, is_room, segment_name
+from trimq.storage.group_commit.segment import Segment, base_of, is_zero_filled, segment_name
 from trimq.storage.io.files import Files
 from trimq.storage.partition_log.compaction_swap import finish_swaps
 from trimq.storage.partition_log.expected_segments import GIVEN_UP, first_kept, remedy, require_expected
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
 _UNFINISHED = (".swap", GIVEN_UP)
-_WITH_ITS_SEGMENT = OF_A_SEGMENT[:-1]  # but not the snapshots
+_WITH_ITS_SEGMENT = SEGMENT_COMPANIONS[:-1]  # but not the snapshots
 _DAMAGED = ".damaged"
 
 
@@ -60,7 +60,7 @@ def open_log(
     except DamagedSegment as found:
         raise Damage(f"{found.file} is damaged at byte {found.position}: {remedy(found.file)}") from None
     if is_adopted:
-        opened.needs_point = True
+        opened.needs_checkpoint = True
         opened.checkpoint()
 
 
@@ -76,7 +76,7 @@ def _give_up(files: Files, opened: PartitionLog) -> set[int]:
         files.open(path, create=True)
         files.remove(f"{opened.folder}/{segment_name(base, GIVEN_UP)}")
         opened.note_new(None)
-        opened.journal.touch()
+        opened.journal.join_pass()
     return bases
 
 
@@ -109,7 +109,7 @@ def _trusted_point(opened: PartitionLog, checkpoints: Checkpoints, known: Recove
         return RecoveryPoint(first.base, first.base, 0, first.base, 0)
     kept_from = first_kept([segment.base for segment in segments], known)
     while segments[0].base < kept_from:
-        opened.journal.remove(segments[0], OF_A_SEGMENT[:-1])
+        opened.journal.remove(segments[0], SEGMENT_COMPANIONS[:-1])
     opened.start = known.start
     place = next(place for place, segment in enumerate(segments) if segment.base == known.base)
     if segments[place].size >= known.position:
@@ -156,12 +156,12 @@ class _Scan:
     def run(self, names: Sequence[str]) -> None:
         opened, point = self._log, self._point
         segments = list(opened.journal.segments)
-        pointed = self._take_up(next(segment for segment in segments if segment.base == point.base), names)
+        pointed = self._resume_at_checkpoint(next(segment for segment in segments if segment.base == point.base), names)
         self._load_epochs()
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if segment.base < point.base:
                 assert following is not None
-                self._pass_over(segment, following.base)
+                self._load_sealed(segment, following.base)
                 continue
             active = pointed if segment.base == point.base else self._begin(segment)
             if not self._scan(active, following) or following is None:
@@ -177,7 +177,7 @@ class _Scan:
 
     # -- what the scan goes on from
 
-    def _take_up(self, segment: Segment, names: Sequence[str]) -> PartitionSegment:
+    def _resume_at_checkpoint(self, segment: Segment, names: Sequence[str]) -> PartitionSegment:
         """The segment of the point with its indexes, and the producers as they were there."""
         point = self._point
         pointed = PartitionSegment(segment, self._created_ms(segment), None)
@@ -186,7 +186,7 @@ class _Scan:
         )
         pointed.trusted_from = pointed.checkpointed_to = point.position
         if pointed.has_leftovers(self._files, names, point.sums):
-            self._log.checkpointing.ask()
+            self._log.checkpointing.request()
         if pointed.aborted is None or self._has_unknown_index():
             self._producers_from = 0  # the markers of aborted transactions must be found anew
         else:
@@ -207,7 +207,7 @@ class _Scan:
             file = self._files.open(self._snapshot(offset))
             try:
                 opened.producers = ProducerStates.decode(file.read(0, file.size()))
-            except Unusable as reason:
+            except CorruptCompanion as reason:
                 log.warning("%s: %s", file.name, reason)
                 continue
             self._producers_from = offset
@@ -253,7 +253,7 @@ class _Scan:
             if segment.base < self._point.base
         )
 
-    def _pass_over(self, segment: Segment, end_offset: int) -> None:
+    def _load_sealed(self, segment: Segment, end_offset: int) -> None:
         """A sealed segment is trusted; its batches are read only if they are needed for producers or epochs."""
         mark = self._checkpoints.sealed(self._log.folder, segment.base)
         if mark is None:
@@ -304,7 +304,7 @@ class _Scan:
                 self._require_next(header, limit)
                 self._apply(active, position + at, header)
             except BadBatch as reason:
-                is_torn = following is not None or not is_room(view[at:])
+                is_torn = following is not None or not is_zero_filled(view[at:])
                 del view
                 if self._is_adopted and following is not None:
                     raise DamagedSegment(segment.file.name, position + at) from None
@@ -345,7 +345,7 @@ class _Scan:
         lost = segment.size - position + sum(later.size for later in journal.segments if later.base > segment.base)
         if lost and reason is not None:
             log.warning("%s: a torn tail of %d bytes is cut at byte %d: %s", segment.file.name, lost, position, reason)
-        journal.truncate(segment, position, OF_A_SEGMENT)
+        journal.truncate(segment, position, SEGMENT_COMPANIONS)
         for base in self._checkpoints.marked(self._log.folder):
             if base >= segment.base:  # it is not as it was sealed any more
                 self._checkpoints.forget_sealed(self._log.folder, base)

@@ -11,7 +11,7 @@ ANY_SIZE = -1
 NO_TIMESTAMP = -1
 
 
-class Extent(NamedTuple):
+class SegmentExtent(NamedTuple):
     """What one segment holds: the offsets from `base` up to, not including, `next_base`."""
 
     base: int
@@ -20,7 +20,7 @@ class Extent(NamedTuple):
     newest_timestamp_ms: int = NO_TIMESTAMP
 
 
-class Limits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """What a stream may keep. `pressure_bytes` is what it must give up besides, to relieve the disk."""
 
     retention_ms: int = FOR_EVER
@@ -28,24 +28,26 @@ class Limits(NamedTuple):
     pressure_bytes: int = 0
 
 
-class Reason(Enum):
+class RetentionReason(Enum):
     START = "before the start of the stream"
     SIZE = "above the size to keep"
     PRESSURE = "the disk is too full"
     AGE = "older than the time to keep"
 
 
-class Decision(NamedTuple):
+class RetentionDecision(NamedTuple):
     """Why each of the oldest segments may go, oldest first. `roll_first`: the active one is among them, so a new one
     must be begun before."""
 
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[RetentionReason, ...] = ()
     start: int = 0
     freed_bytes: int = 0
     roll_first: bool = False
 
 
-def decide(extents: Sequence[Extent], start: int, removable_end: int, limits: Limits, now_ms: int) -> Decision:
+def decide(
+    extents: Sequence[SegmentExtent], start: int, removable_end: int, limits: RetentionLimits, now_ms: int
+) -> RetentionDecision:
     """What may go of `extents`, oldest first, of which the last is the active one.
 
     `start` is the first offset that may be read, `removable_end` the first that must stay: nothing goes that is not
@@ -53,16 +55,16 @@ def decide(extents: Sequence[Extent], start: int, removable_end: int, limits: Li
     """
     removable = _count_removable(extents, removable_end)
     sealed = min(removable, len(extents) - 1)
-    reasons: list[Reason] = []
+    reasons: list[RetentionReason] = []
     # In this order no later step makes room for an earlier one, so a second look would find nothing more.
-    reasons += [Reason.START] * _count_before(extents[:sealed], start)
-    reasons += [Reason.SIZE] * _count_above(extents, len(reasons), removable, limits.retention_bytes)
-    reasons += [Reason.PRESSURE] * _count_to_free(extents[:sealed], len(reasons), limits.pressure_bytes)
-    reasons += [Reason.AGE] * _count_older(extents, len(reasons), removable, limits.retention_ms, now_ms)
+    reasons += [RetentionReason.START] * _count_before(extents[:sealed], start)
+    reasons += [RetentionReason.SIZE] * _count_above(extents, len(reasons), removable, limits.retention_bytes)
+    reasons += [RetentionReason.PRESSURE] * _count_to_free(extents[:sealed], len(reasons), limits.pressure_bytes)
+    reasons += [RetentionReason.AGE] * _count_older(extents, len(reasons), removable, limits.retention_ms, now_ms)
     count = len(reasons)
     if count == 0:
-        return Decision(start=start)
-    return Decision(
+        return RetentionDecision(start=start)
+    return RetentionDecision(
         reasons=tuple(reasons),
         start=max(start, extents[count - 1].next_base),
         freed_bytes=sum(extent.size for extent in extents[:count]),
@@ -70,7 +72,7 @@ def decide(extents: Sequence[Extent], start: int, removable_end: int, limits: Li
     )
 
 
-def _count_removable(extents: Sequence[Extent], removable_end: int) -> int:
+def _count_removable(extents: Sequence[SegmentExtent], removable_end: int) -> int:
     count = 0
     while count < len(extents) and extents[count].next_base <= removable_end:
         count += 1
@@ -79,14 +81,14 @@ def _count_removable(extents: Sequence[Extent], removable_end: int) -> int:
     return max(count, 0)
 
 
-def _count_before(sealed: Sequence[Extent], start: int) -> int:
+def _count_before(sealed: Sequence[SegmentExtent], start: int) -> int:
     count = 0
     while count < len(sealed) and sealed[count].next_base <= start:
         count += 1
     return count
 
 
-def _count_above(extents: Sequence[Extent], gone: int, removable: int, retention_bytes: int) -> int:
+def _count_above(extents: Sequence[SegmentExtent], gone: int, removable: int, retention_bytes: int) -> int:
     """The oldest goes as long as what is left still reaches the size to keep."""
     if retention_bytes < 0:
         return 0
@@ -98,7 +100,7 @@ def _count_above(extents: Sequence[Extent], gone: int, removable: int, retention
     return count - gone
 
 
-def _count_to_free(sealed: Sequence[Extent], gone: int, pressure_bytes: int) -> int:
+def _count_to_free(sealed: Sequence[SegmentExtent], gone: int, pressure_bytes: int) -> int:
     missing = pressure_bytes - sum(extent.size for extent in sealed[:gone])
     count = gone
     while count < len(sealed) and missing > 0:
@@ -107,7 +109,7 @@ def _count_to_free(sealed: Sequence[Extent], gone: int, pressure_bytes: int) -> 
     return count - gone
 
 
-def _count_older(extents: Sequence[Extent], gone: int, removable: int, retention_ms: int, now_ms: int) -> int:
+def _count_older(extents: Sequence[SegmentExtent], gone: int, removable: int, retention_ms: int, now_ms: int) -> int:
     if retention_ms < 0:
         return 0
     newest = _newest_timestamps(extents)
@@ -117,7 +119,7 @@ def _count_older(extents: Sequence[Extent], gone: int, removable: int, retention
     return count - gone
 
 
-def _newest_timestamps(extents: Sequence[Extent]) -> list[int]:
+def _newest_timestamps(extents: Sequence[SegmentExtent]) -> list[int]:
     """A segment whose records bear no time takes that of the next: it was written before that one."""
     known = NO_TIMESTAMP
     newest = []

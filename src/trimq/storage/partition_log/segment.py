@@ -11,7 +11,7 @@ from trimq.errors import DamagedSegment
 from trimq.formats.checksum import crc32c
 from trimq.formats.kafka_batch.header import BadBatch, BatchHeader, check_bounds, check_stored
 from trimq.model import Buffer
-from trimq.storage.checkpoints.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, Unusable
+from trimq.storage.checkpoints.file_names import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, CorruptCompanion
 from trimq.storage.checkpoints.log_checkpoints import IndexSums
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.segment import Segment, segment_name
@@ -23,7 +23,7 @@ from trimq.storage.partition_log.index import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
-    IndexMark,
+    IndexRollbackPoint,
     SegmentIndex,
     StoredIndex,
 )
@@ -103,9 +103,9 @@ class PartitionSegment:
         if self.aborted is not None:
             self.aborted.append(AbortedTransaction(*ended[:4]))
 
-    def back_to(self, mark: IndexMark, end: int) -> None:
+    def roll_back_to(self, mark: IndexRollbackPoint, end: int) -> None:
         """Where the indexes were before anything from the offset `end` on was appended."""
-        self.growing.back_to(mark)
+        self.growing.roll_back_to(mark)
         if self.aborted:
             self.aborted = [aborted for aborted in self.aborted if aborted.last_offset < end]
         self.end_offset = -1
@@ -166,7 +166,7 @@ class PartitionSegment:
         if self._index is None:
             try:
                 self._index = self._load_index(files)
-            except (Unusable, OSError) as error:
+            except (CorruptCompanion, OSError) as error:
                 log.warning("%s: its index is built anew: %s", self.segment.file.name, error)
                 self._index = self._build_index()
         return self._index
@@ -174,7 +174,7 @@ class PartitionSegment:
     def _load_index(self, files: Files) -> StoredIndex:
         known = self.written
         if known is None:
-            raise Unusable("nothing is known of its files")
+            raise CorruptCompanion("nothing is known of its files")
         offsets = self._contents(files, OFFSET_INDEX, known.offsets * OFFSET_ENTRY_BYTES, known.offsets_crc)
         times = self._contents(files, TIME_INDEX, known.times * TIME_ENTRY_BYTES, known.times_crc)
         return StoredIndex(self.segment.base, offsets, times, self.segment.size, self.end_offset)
@@ -185,12 +185,12 @@ class PartitionSegment:
             return b""
         file = files.open(self.path(suffix))
         if file.size() < size:
-            raise Unusable(f"{suffix}: {file.size()} bytes are there, {size} were written")
+            raise CorruptCompanion(f"{suffix}: {file.size()} bytes are there, {size} were written")
         # A copy of what is small: a map keeps a descriptor open for as long as it is used.
         data = file.read(0, size) if size <= _COPIED_BYTES else file.view(0, size)
         file.close()
         if crc32c(data) != crc:
-            raise Unusable(f"{suffix}: the checksum does not match")
+            raise CorruptCompanion(f"{suffix}: the checksum does not match")
         return data
 
     def _build_index(self) -> SegmentIndex:
@@ -211,11 +211,11 @@ class PartitionSegment:
         if self.aborted is None:
             known = self.written
             if known is None:
-                raise Unusable(f"{TRANSACTION_INDEX}: nothing is known of it")
+                raise CorruptCompanion(f"{TRANSACTION_INDEX}: nothing is known of it")
             try:
                 data = self._contents(files, TRANSACTION_INDEX, known.aborted * ABORTED_BYTES, known.aborted_crc)
             except OSError as error:
-                raise Unusable(f"{TRANSACTION_INDEX}: {error}") from error
+                raise CorruptCompanion(f"{TRANSACTION_INDEX}: {error}") from error
             self.aborted = aborted_index.decode(data)
         return self.aborted
 
@@ -225,9 +225,9 @@ class PartitionSegment:
         trusted bytes must be found anew, too."""
         try:
             if known is None and trusted_bytes:
-                raise Unusable("nothing is known of its files")
+                raise CorruptCompanion("nothing is known of its files")
             return self._resume(files, interval_bytes, trusted_bytes, known or IndexSums())
-        except (Unusable, OSError) as error:
+        except (CorruptCompanion, OSError) as error:
             log.warning("%s: its index is built anew: %s", self.segment.file.name, error)
             self._resume(files, interval_bytes, 0, IndexSums())
             self.aborted = None
@@ -306,7 +306,7 @@ class PartitionSegment:
             self.checked_to = max(self.checked_to, end)
 
 
-class Place(NamedTuple):
+class SegmentPosition(NamedTuple):
     """An offset and where its bytes begin."""
 
     offset: int

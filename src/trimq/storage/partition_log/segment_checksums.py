@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 _PIECE_BYTES = 1024 * 1024
 
 
-class _Sum(NamedTuple):
+class _ChecksumProgress(NamedTuple):
     """How far the checksum of a segment has come."""
 
     folder: str
@@ -53,10 +53,10 @@ class SegmentChecksums:
             folder = self._waiting.pop(segment)
             if not segment.is_gone:
                 self._under_way = segment
-                self._go_on(_Sum(folder, segment, 0, 0))
+                self._sum_next_piece(_ChecksumProgress(folder, segment, 0, 0))
                 return
 
-    def _go_on(self, sum: _Sum) -> None:
+    def _sum_next_piece(self, sum: _ChecksumProgress) -> None:
         segment, position = sum.segment.segment, sum.position
         length = min(_PIECE_BYTES, segment.size - position)
         try:
@@ -73,13 +73,13 @@ class SegmentChecksums:
 
         self._offload(work, lambda crc, error: self._summed(sum._replace(position=position + length), crc, error))
 
-    def _summed(self, sum: _Sum, crc: object, error: BaseException | None) -> None:
+    def _summed(self, sum: _ChecksumProgress, crc: object, error: BaseException | None) -> None:
         if error is not None:
             self._give_up(sum, error)
             return
         assert isinstance(crc, int)
         if sum.position < sum.segment.segment.size and not sum.segment.is_gone:
-            self._go_on(sum._replace(crc=crc))
+            self._sum_next_piece(sum._replace(crc=crc))
             return
         base = sum.segment.segment.base
         mark = self._checkpoints.sealed(sum.folder, base)
@@ -87,6 +87,6 @@ class SegmentChecksums:
             self._checkpoints.seal(sum.folder, base, mark._replace(crc=crc))
         self._begin_next()
 
-    def _give_up(self, sum: _Sum, error: BaseException) -> None:
+    def _give_up(self, sum: _ChecksumProgress, error: BaseException) -> None:
         log.warning("%s: it could not be summed, which is tried again: %s", sum.segment.segment.file.name, error)
         self._begin_next()

@@ -11,15 +11,15 @@ from functools import partial
 from uuid import UUID
 
 from trimq.errors import Damage, Refusal, WriteFailed
-from trimq.storage.checkpoints.file_names import OFFSET_INDEX, PARTITION_METADATA, Unusable
+from trimq.storage.checkpoints.file_names import OFFSET_INDEX, PARTITION_METADATA, CorruptCompanion
 from trimq.storage.checkpoints.leader_epochs import format_partition_metadata, parse_partition_metadata
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.passes import Passes, Ticket
-from trimq.storage.guards.quarantine import set_aside
+from trimq.storage.guards.quarantine import quarantine
 from trimq.storage.io.files import File, Files
 from trimq.storage.partition_log.expected_segments import require_expected
-from trimq.storage.partition_log.index_cache import LoadedIndexes
+from trimq.storage.partition_log.index_cache import IndexCache
 from trimq.storage.partition_log.log import PartitionLog
 from trimq.storage.partition_log.recovery import open_log
 from trimq.storage.partition_log.settings import LogSettings
@@ -27,7 +27,7 @@ from trimq.storage.partition_log.settings import LogSettings
 log = logging.getLogger(__name__)
 
 ROOT = "partitions"
-_LEAVING = ".leaving"
+_REMOVING = ".leaving"
 
 # So many folders are emptied, or written to, in one turn of the loop: others want theirs.
 _FOLDERS_PER_TURN = 50
@@ -40,9 +40,9 @@ class PartitionStore:
         self._passes = passes
         self._checkpoints = checkpoints
         self._now_ms = now_ms
-        self._loaded = LoadedIndexes()
+        self._index_cache = IndexCache()
         self._ticket: Ticket | None = None
-        self._doomed: deque[str] = deque()
+        self._folders_to_remove: deque[str] = deque()
         self._is_removing = False
 
     def open(
@@ -51,7 +51,7 @@ class PartitionStore:
         """The log of one stream, recovered if it is there, made if it is not."""
         folder = f"{ROOT}/{topic}-{index}"
         opened = PartitionLog(
-            self._files, folder, self._passes, settings, self._checkpoints, self._now_ms, self._loaded
+            self._files, folder, self._passes, settings, self._checkpoints, self._now_ms, self._index_cache
         )
         if is_new:
             self._make(folder, None, opened)
@@ -71,7 +71,7 @@ class PartitionStore:
     # -- coming
 
     def _make(self, folder: str, id: UUID | None, opened: PartitionLog) -> None:
-        """`id` None: `confirm` will say whose it is."""
+        """`id` None: `write_topic_ids` will say whose it is."""
         try:
             self._clear(folder)
             self._files.make_folder(folder)
@@ -82,13 +82,13 @@ class PartitionStore:
                 self._remove_folder(folder)
             raise WriteFailed(str(error)) from error
 
-    def confirm(self, id: UUID, logs: Iterable[PartitionLog]) -> None:
+    def write_topic_ids(self, id: UUID, logs: Iterable[PartitionLog]) -> None:
         """The topic of these new logs is known on disk: now their folders may say whose they are. One that does not is
         what a crash left of a creation, and is never taken for a topic's. Of many, some in each turn of the loop: what
         a stop leaves is written at the next start."""
-        self._confirm_some(id, deque(logs))
+        self._write_some_topic_ids(id, deque(logs))
 
-    def _confirm_some(self, id: UUID, left: deque[PartitionLog]) -> None:
+    def _write_some_topic_ids(self, id: UUID, left: deque[PartitionLog]) -> None:
         for _ in range(min(_FOLDERS_PER_TURN, len(left))):
             made = left.popleft()
             if made.is_removed:
@@ -98,9 +98,9 @@ class PartitionStore:
             except OSError as error:
                 log.warning("%s/%s is written at the next start: %s", made.folder, PARTITION_METADATA, error)
             else:
-                made.journal.touch()
+                made.journal.join_pass()
         if left:
-            self._passes.soon(partial(self._confirm_some, id, left))
+            self._passes.call_soon(partial(self._write_some_topic_ids, id, left))
 
     def _clear(self, folder: str) -> None:
         """What an earlier topic of this name, or the creation of one, has left behind."""
@@ -138,26 +138,26 @@ class PartitionStore:
             removed.abandon()
             if self._checkpoints.knows(removed.folder):
                 self._checkpoints.forget(removed.folder)
-        return self._take_away([(removed.folder, id) for removed in logs])
+        return self._move_away([(removed.folder, id) for removed in logs])
 
     def finish_removals(self, deleted: Collection[UUID]) -> Ticket | None:
         """Remove what is left of topics that were deleted before a crash. As of `remove`."""
         names = self._files.names(ROOT)
-        self._remove_left([f"{ROOT}/{name}" for name in names if name.endswith(_LEAVING)])
-        folders = [f"{ROOT}/{name}" for name in names if deleted and not name.endswith(_LEAVING)]
+        self._remove_left([f"{ROOT}/{name}" for name in names if name.endswith(_REMOVING)])
+        folders = [f"{ROOT}/{name}" for name in names if deleted and not name.endswith(_REMOVING)]
         gone = [(folder, owner) for folder in folders if (owner := self._owner(folder)) in deleted and owner]
         for folder, _ in gone:
             if self._checkpoints.knows(folder):
                 self._checkpoints.forget(folder)
-        return self._take_away(gone)
+        return self._move_away(gone)
 
-    def _take_away(self, folders: Sequence[tuple[str, UUID]]) -> Ticket | None:
+    def _move_away(self, folders: Sequence[tuple[str, UUID]]) -> Ticket | None:
         """Move folders out of their names, by which alone they are known, and empty them once that is on disk: a crash
         must not find one that is half emptied under its name."""
         left = []
         is_whole = True
         for folder, id in folders:
-            leaving = f"{ROOT}/{id.hex}-{folder.rpartition('-')[2]}{_LEAVING}"
+            leaving = f"{ROOT}/{id.hex}-{folder.rpartition('-')[2]}{_REMOVING}"
             self._remove_left([leaving])
             try:
                 self._files.rename(folder, leaving)
@@ -167,21 +167,23 @@ class PartitionStore:
             else:
                 left.append(leaving)
         ticket = self._ticket = self._ticket or self._passes.join(self)
-        self._passes.when_on_disk(ticket, lambda _: self._remove_soon(left))
+        self._passes.on_synced(ticket, lambda _: self._remove_soon(left))
         return ticket if is_whole else None
 
     def _remove_soon(self, folders: Iterable[str]) -> None:
         """Some in each turn of the loop. What a stop leaves of them goes with the next start."""
-        self._doomed.extend(folders)
+        self._folders_to_remove.extend(folders)
         if not self._is_removing:
             self._is_removing = True
             self._remove_some()
 
     def _remove_some(self) -> None:
-        self._remove_left([self._doomed.popleft() for _ in range(min(_FOLDERS_PER_TURN, len(self._doomed)))])
-        self._is_removing = len(self._doomed) > 0
+        self._remove_left(
+            [self._folders_to_remove.popleft() for _ in range(min(_FOLDERS_PER_TURN, len(self._folders_to_remove)))]
+        )
+        self._is_removing = len(self._folders_to_remove) > 0
         if self._is_removing:
-            self._passes.soon(self._remove_some)
+            self._passes.call_soon(self._remove_some)
 
     def _remove_left(self, folders: Iterable[str]) -> None:
         for folder in folders:
@@ -205,26 +207,28 @@ class PartitionStore:
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         """Nothing was collected that could be refused."""
 
-    def settle_pass(self, number: int) -> None:
+    def mark_pass_durable(self, number: int) -> None:
         """Whoever waits for it has the ticket."""
 
     # -- strangers
 
-    def strangers(self, known: Collection[str], sets_aside: bool = False) -> Iterator[tuple[str, UUID, int]]:
+    def unknown_topics(
+        self, known: Collection[str], quarantines_unknown: bool = False
+    ) -> Iterator[tuple[str, UUID, int]]:
         """Topics whose folders are here although nobody knows them: name, id, number of partitions. What a crash left
-        of a creation is no stranger, and goes. `sets_aside`: nobody is certain what is known, so that it is kept under
-        another name."""
+        of a creation is no stranger, and goes. `quarantines_unknown`: nobody is certain what is known, so that it is
+        kept under another name."""
         found: dict[str, dict[int, str]] = {}
         for name in self._files.names(ROOT):
             topic, dash, number = name.rpartition("-")
             if dash and _NUMBER.fullmatch(number) and topic not in known:
                 found.setdefault(topic, {})[int(number)] = f"{ROOT}/{name}"
         for topic, folders in sorted(found.items()):
-            if all(map(self._is_unborn, folders.values())):
-                if sets_aside:
-                    self._set_aside(folders.values())
+            if all(map(self._is_unfinished_creation, folders.values())):
+                if quarantines_unknown:
+                    self._quarantine(folders.values())
                     continue
-                self._take_away([(folder, self._owner(folder) or UUID(int=0)) for folder in folders.values()])
+                self._move_away([(folder, self._owner(folder) or UUID(int=0)) for folder in folders.values()])
                 continue
             owner = next((owner for owner in map(self._owner, folders.values()) if owner is not None), None)
             if owner is None:
@@ -232,12 +236,12 @@ class PartitionStore:
             else:
                 yield topic, owner, max(folders) + 1
 
-    def _set_aside(self, folders: Iterable[str]) -> None:
+    def _quarantine(self, folders: Iterable[str]) -> None:
         for folder in folders:
-            set_aside(self._files, folder)
+            quarantine(self._files, folder)
         self._ticket = self._ticket or self._passes.join(self)
 
-    def _is_unborn(self, folder: str) -> bool:
+    def _is_unfinished_creation(self, folder: str) -> bool:
         """It does not say whose it is: nothing of it was acknowledged. One that has an index, which Kafka makes with
         every log, is left alone all the same: it may be of an old Kafka, which did not say whose it was."""
         names = self._files.names(folder)
@@ -247,5 +251,5 @@ class PartitionStore:
         try:
             file = self._files.open(f"{folder}/{PARTITION_METADATA}")
             return parse_partition_metadata(file.read(0, 4096))
-        except (OSError, Unusable):
+        except (OSError, CorruptCompanion):
             return None

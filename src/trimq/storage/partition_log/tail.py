@@ -8,14 +8,14 @@ from collections import deque
 from trimq.model import Buffer
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.group_commit.segment import Segment
-from trimq.storage.partition_log.index import MAX_POSITION, MAX_RELATIVE_OFFSET, IndexMark, SegmentIndex
+from trimq.storage.partition_log.index import MAX_POSITION, MAX_RELATIVE_OFFSET, IndexRollbackPoint, SegmentIndex
 from trimq.storage.partition_log.segment import PartitionSegment
 from trimq.storage.partition_log.settings import LogSettings
 
 # Plain tuples, since one of each is made for every pass of every stream.
-PassMark = tuple[int, int]
+RollbackPoint = tuple[int, int]
 """Where a pass began, to go back to when it cannot be written: end and epoch."""
-Written = tuple[int, PartitionSegment, int, int | None]
+WrittenPass = tuple[int, PartitionSegment, int, int | None]
 """What a pass left behind, which counts when it is durable: its end, where that is, and where the oldest open
 transaction begins."""
 
@@ -60,14 +60,16 @@ class LogTail:
         self._room_to = NO_ROOM  # where the active segment must end for an append to need nothing but a place in it
         self._newest_epoch = -1
         self._has_producers = False
-        self._mark: PassMark | None = None
-        self._index_mark: IndexMark | None = None  # of the segment that was active then, once its index has changed
+        self._mark: RollbackPoint | None = None
+        self._index_mark: IndexRollbackPoint | None = (
+            None  # of the segment that was active then, once its index has changed
+        )
         self._rolls = 0  # in this pass
         self._parts = NO_PARTS
-        self._awaited: Written | None = None  # the next to become durable
-        self._later: deque[Written] | None = None  # those after it, of which there are none mostly
+        self._awaited: WrittenPass | None = None  # the next to become durable
+        self._later: deque[WrittenPass] | None = None  # those after it, of which there are none mostly
 
-    def _aim_at(self, active: PartitionSegment) -> None:
+    def _set_active(self, active: PartitionSegment) -> None:
         """Have at hand what every append needs of the active segment."""
         self._active = active
         self._tail = active.segment
@@ -76,12 +78,12 @@ class LogTail:
         self._roll_offset = active.segment.base + MAX_RELATIVE_OFFSET
         self._roll_bytes = min(self.settings.segment_bytes, MAX_POSITION)
         self._roll_at_ms = active.created_ms + self.settings.segment_ms
-        self._aim_checkpoint()
+        self._set_checkpoint_limit()
 
-    def _aim_checkpoint(self) -> None:
+    def _set_checkpoint_limit(self) -> None:
         self._checkpoint_at = self._active.checkpointed_to + self.settings.checkpoint_bytes
 
-    def _await(self, written: Written) -> None:
+    def _await(self, written: WrittenPass) -> None:
         """Behind what is awaited already."""
         if self._later is None:
             self._later = deque()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.formats.kafka_batch.markers import read_control
-from trimq.formats.kafka_batch.records import iterate
+from trimq.formats.kafka_batch.records import iterate_records
 from trimq.model import Buffer
 from trimq.storage.partition_log.producers import EndedTransaction, ProducerStates
 
@@ -16,7 +16,7 @@ def apply_batch(producers: ProducerStates, header: BatchHeader, batch: Buffer) -
     if not header.is_control:
         producers.apply(header)
         return None
-    record = next(iterate(batch), None)
+    record = next(iterate_records(batch), None)
     if record is None:
         return None  # compaction emptied it: the whole transaction is gone
     marker = read_control(record)

@@ -13,7 +13,7 @@ from trimq.storage.group_commit.passes import Passes
 from trimq.storage.group_commit.segment import segment_name
 from trimq.storage.io.atomic_file import TEMPORARY
 from trimq.storage.io.files import Files
-from trimq.storage.queue_log.acks import encode_attempts, encode_bitmap, encode_runs
+from trimq.storage.queue_log.acks import encode_attempts, encode_bitmap, encode_ranges
 from trimq.storage.queue_log.segment import ACKS, QueueSegment
 
 log = logging.getLogger(__name__)
@@ -27,20 +27,20 @@ class AckedLog(Protocol):
     segments: list[QueueSegment]
     is_removed: bool
 
-    def drop_if_dead(self, segment: QueueSegment) -> None: ...
+    def remove_if_all_acked(self, segment: QueueSegment) -> None: ...
 
 
-class AckWriting:
+class AckWriter:
     def __init__(self, files: Files, passes: Passes) -> None:
         self._files = files
         self._passes = passes
         self._touched: dict[AckedLog, None] = {}
         self._closing: list[AckedLog] = []
 
-    def touch(self, queue: AckedLog) -> None:
+    def schedule_write(self, queue: AckedLog) -> None:
         """Something of this log was settled."""
         if not self._touched:
-            self._passes.soon(self.write)
+            self._passes.call_soon(self.write)
         self._touched[queue] = None
 
     def write(self) -> None:
@@ -51,14 +51,14 @@ class AckWriting:
 
     def _write_log(self, queue: AckedLog) -> None:
         for segment in tuple(queue.segments):
-            if segment.is_sealed and not segment.live and segment.is_marked:
-                queue.drop_if_dead(segment)  # no need to write what goes
+            if segment.is_sealed and not segment.live and segment.is_seal_durable:
+                queue.remove_if_all_acked(segment)  # no need to write what goes
             elif segment.unwritten or segment.unwritten_attempts:
                 self._write_segment(queue.folder, segment)
 
     def _write_segment(self, folder: str, segment: QueueSegment) -> None:
         name = f"{folder}/{segment_name(segment.base, ACKS)}"
-        record = encode_runs(segment.unwritten) if segment.unwritten else b""
+        record = encode_ranges(segment.unwritten) if segment.unwritten else b""
         if segment.unwritten_attempts:
             record += encode_attempts(segment.unwritten_attempts)
         try:
@@ -119,5 +119,5 @@ class AckWriting:
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         """What is not written is a redelivery."""
 
-    def settle_pass(self, number: int) -> None:
+    def mark_pass_durable(self, number: int) -> None:
         """Nobody waits for it."""

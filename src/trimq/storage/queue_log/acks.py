@@ -20,32 +20,32 @@ from trimq.formats.checksum import crc32c
 from trimq.model import Buffer
 
 VERSION = 1
-RUNS, ATTEMPTS, BITMAP = 0, 1, 2
+RANGES, ATTEMPTS, BITMAP = 0, 1, 2
 
 _PREFIX = Struct(">II")
 _KIND = Struct(">BB")
 
-_SETTLED = b"\1"
+_ACKED = b"\1"
 _DIGITS = bytes.maketrans(b"\0\1", b"01")
 
 
-class Replayed(NamedTuple):
-    """`flags` has a byte for each message, 1 when it is settled; `size` is where the whole records end. `beyond`:
-    something was said of messages that are not there."""
+class ReplayedAcks(NamedTuple):
+    """`flags` has a byte for each message, 1 when it is settled; `size` is where the whole records end.
+    `has_unknown_messages`: something was said of messages that are not there."""
 
     flags: bytearray
     attempts: dict[int, int]
     size: int
-    beyond: bool
+    has_unknown_messages: bool
 
 
-def encode_runs(messages: Iterable[int]) -> bytes:
+def encode_ranges(messages: Iterable[int]) -> bytes:
     """A record that says that these are settled. Neighbours are told together."""
     pairs = array("I")
     first = previous = -2
     ordered = sorted(set(messages))
     if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:  # as a rule: then it is one run
-        return _frame(RUNS, _to_wire(array("I", (ordered[0], len(ordered)))))
+        return _frame(RANGES, _to_wire(array("I", (ordered[0], len(ordered)))))
     for message in ordered:
         if message != previous + 1:
             if previous >= 0:
@@ -54,7 +54,7 @@ def encode_runs(messages: Iterable[int]) -> bytes:
         previous = message
     if previous >= 0:
         pairs.extend((first, previous - first + 1))
-    return _frame(RUNS, _to_wire(pairs))
+    return _frame(RANGES, _to_wire(pairs))
 
 
 def encode_attempts(attempts: Mapping[int, int]) -> bytes:
@@ -70,29 +70,29 @@ def encode_bitmap(flags: bytes | bytearray) -> bytes:
     return _frame(BITMAP, bits.to_bytes((len(flags) + 7) // 8, "little"))
 
 
-def replay(data: Buffer, messages: int) -> Replayed:
+def replay(data: Buffer, messages: int) -> ReplayedAcks:
     """What the records of a file say of a segment of so many messages, up to the first that is torn."""
     flags = bytearray(messages)
     attempts: dict[int, int] = {}
-    beyond = False
+    has_unknown_messages = False
     view = memoryview(data)
     position = 0
     while (found := _read(view, position)) is not None:
         kind, payload, position = found
-        if kind == RUNS:
+        if kind == RANGES:
             for first, count in _pairs(payload):
                 end = min(first + count, messages)
-                beyond = beyond or first + count > messages
+                has_unknown_messages = has_unknown_messages or first + count > messages
                 if first < end:
-                    flags[first:end] = _SETTLED * (end - first)
+                    flags[first:end] = _ACKED * (end - first)
         elif kind == ATTEMPTS:
             for message, number in _pairs(payload):
-                beyond = beyond or message >= messages
+                has_unknown_messages = has_unknown_messages or message >= messages
                 if message < messages:
                     attempts[message] = number
         elif kind == BITMAP:
-            beyond = _apply_bitmap(bytes(payload), flags) or beyond
-    return Replayed(flags, attempts, position, beyond)
+            has_unknown_messages = _apply_bitmap(bytes(payload), flags) or has_unknown_messages
+    return ReplayedAcks(flags, attempts, position, has_unknown_messages)
 
 
 def _apply_bitmap(payload: bytes, flags: bytearray) -> bool:

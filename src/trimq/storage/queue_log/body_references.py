@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trimq.formats.amqp_content.content import NO_BLOB
 
 
-class References:
+class BodyReferences:
     """Messages are numbered from the beginning of their segment, and are added in that order."""
 
     __slots__ = ("_blobs", "_messages")

@@ -1,5 +1,6 @@
 """Compaction of a segment that a few live messages pin: they are copied, with their offsets, into a shorter file that
-takes its place. Knows segments and files; when it is worth it is decided by `is_worth_it`, when to look by others."""
+takes its place. Knows segments and files; when it is worth it is decided by `is_worth_compacting`, when to look by
+others."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import logging
 from contextlib import suppress
 
 from trimq.errors import ColdRead, DamagedSegment, Refusal
-from trimq.formats.amqp_content.content import FOOTER, NO_BLOB, check, encode_footer, encode_references
+from trimq.formats.amqp_content.content import FOOTER, NO_BLOB, check_record, encode_footer, encode_references
 from trimq.offload import Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.flusher import Dirty
@@ -15,7 +16,7 @@ from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.group_commit.segment import segment_name
 from trimq.storage.io.atomic_file import TEMPORARY
 from trimq.storage.io.files import File, Files
-from trimq.storage.queue_log.body_references import References
+from trimq.storage.queue_log.body_references import BodyReferences
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.reader import read_window
 from trimq.storage.queue_log.segment import CONTENTS, QueueSegment
@@ -25,9 +26,9 @@ log = logging.getLogger(__name__)
 _LIVE_PERCENT = 25
 
 
-def is_worth_it(segment: QueueSegment) -> bool:
+def is_worth_compacting(segment: QueueSegment) -> bool:
     """It is sealed, that is on disk, and little of it is live."""
-    return segment.is_marked and 0 < segment.live * 100 < segment.records * _LIVE_PERCENT
+    return segment.is_seal_durable and 0 < segment.live * 100 < segment.records * _LIVE_PERCENT
 
 
 class SegmentCompaction:
@@ -57,8 +58,8 @@ class SegmentCompaction:
         self._records = 0
         self._transient = 0
         self._body_bytes = 0
-        self._references = References()
-        self.is_over = False
+        self._references = BodyReferences()
+        self.is_finished = False
 
     def start(self) -> None:
         try:
@@ -67,7 +68,7 @@ class SegmentCompaction:
         except OSError as error:
             self._give_up(str(error))
         else:
-            self._passes.soon(self._copy)
+            self._passes.call_soon(self._copy)
 
     def _copy(self) -> None:
         if self._is_gone():
@@ -82,12 +83,12 @@ class SegmentCompaction:
             self._give_up(str(error))
             return
         self._may_wait = False
-        if self.is_over:
+        if self.is_finished:
             return
         if is_end:
-            self._passes.when_on_disk(self._passes.join(self), self._copied)
+            self._passes.on_synced(self._passes.join(self), self._copied)
         else:
-            self._passes.soon(self._copy)
+            self._passes.call_soon(self._copy)
 
     def _copy_window(self) -> bool:
         """Whether it was the last."""
@@ -95,7 +96,7 @@ class SegmentCompaction:
         data = read_window(self._segment, self._read, self._may_wait)
         parts: list[bytes] = []
         at = 0
-        while (head := check(data, at)) is not None and not head.flags & FOOTER:
+        while (head := check_record(data, at)) is not None and not head.flags & FOOTER:
             if self._segment.is_live(head.offset):
                 parts.append(data[at : head.end])
                 self._records += 1
@@ -129,13 +130,13 @@ class SegmentCompaction:
     def _copied(self, ticket: Ticket) -> None:
         if ticket.refusal is not None or self._is_gone():
             return
-        self._segment.is_marked = False
+        self._segment.is_seal_durable = False
         forgotten = self._checkpoints.forget_marks(self._queue.folder, [self._segment.base])
-        self._passes.when_on_disk(forgotten, self._forgotten)
+        self._passes.on_synced(forgotten, self._forgotten)
 
     def _forgotten(self, ticket: Ticket) -> None:
         if ticket.refusal is not None:
-            self._segment.is_marked = True
+            self._segment.is_seal_durable = True
             self._give_up(str(ticket.refusal))
         elif not self._is_gone():
             self._swap()
@@ -151,23 +152,23 @@ class SegmentCompaction:
             file = self._files.open(self._name)
             before = self._segment.segment.size
             self._segment.references = self._references
-            self._queue.take_copy(self._segment, file, self._written, self._records, self._body_bytes)
+            self._queue.swap_in_copy(self._segment, file, self._written, self._records, self._body_bytes)
             log.info("%s was compacted from %d to %d bytes", self._name, before, self._written)
-            self.is_over = True
-        self._queue.mark_when_on_disk(self._segment)
+            self.is_finished = True
+        self._queue.mark_sealed_when_synced(self._segment)
 
     def _is_gone(self) -> bool:
         """Everything in it was settled meanwhile, or its queue was deleted."""
-        if not self.is_over and (self._queue.is_removed or self._segment not in self._queue.segments):
+        if not self.is_finished and (self._queue.is_removed or self._segment not in self._queue.segments):
             self._remove_copy()
-        return self.is_over
+        return self.is_finished
 
     def _give_up(self, reason: str) -> None:
         log.warning("%s is not compacted: %s", self._name, reason)
         self._remove_copy()
 
     def _remove_copy(self) -> None:
-        self.is_over = True
+        self.is_finished = True
         if self._file is not None:
             self._file.close()
         with suppress(OSError):  # a start removes it
@@ -176,11 +177,11 @@ class SegmentCompaction:
     # -- the pass that makes the copy durable
 
     def write_pass(self, dirty: Dirty) -> None:
-        if self._file is not None and not self.is_over:
+        if self._file is not None and not self.is_finished:
             dirty.files.add(self._file)
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         """Nothing was collected that could be refused."""
 
-    def settle_pass(self, number: int) -> None:
+    def mark_pass_durable(self, number: int) -> None:
         """The ticket tells."""

@@ -12,10 +12,10 @@ from trimq.formats.amqp_content.content import (
     HEAD_BYTES,
     SHARED,
     Content,
-    Head,
-    Stored,
-    check,
-    iterate,
+    RecordHead,
+    StoredContent,
+    check_record,
+    iterate_heads,
     read_head,
     read_stored,
     record_bytes,
@@ -31,7 +31,7 @@ _WINDOW_BYTES = 128 * 1024
 _WARM_BYTES = 1024 * 1024
 
 
-class Budget:
+class MemoryBudget:
     """How many bytes of contents may be kept in memory, over all queues, for readers that keep up."""
 
     __slots__ = ("left",)
@@ -44,10 +44,10 @@ class Budget:
 OBJECT_BYTES = 300
 
 
-class Recents(dict[int, Stored]):
+class RecentContents(dict[int, StoredContent]):
     """Contents of one log that are kept in memory, by their offsets. Whoever adds one takes it from the budget."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
 
     def keep(self, offset: int, flags: int, expires_ms: int, contents: Sequence[Content], size: int) -> None:
@@ -56,10 +56,10 @@ class Recents(dict[int, Stored]):
         if self._budget.left > size:
             self._budget.left -= size
             for content in contents:
-                self[offset] = _new_tuple(Stored, (offset, flags, expires_ms, content))
+                self[offset] = _new_tuple(StoredContent, (offset, flags, expires_ms, content))
                 offset += 1
 
-    def take(self, offset: int) -> Stored | None:
+    def take(self, offset: int) -> StoredContent | None:
         """It need not be kept any longer."""
         stored = self.pop(offset, None)
         if stored is not None:
@@ -68,19 +68,19 @@ class Recents(dict[int, Stored]):
             self._budget.left += size + OBJECT_BYTES
         return stored
 
-    def take_run(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[Stored]:
-        run = _take_run(self, first, end, most_bytes, now_ms, 0)
-        self._give_back(run)
-        return run
+    def take_batch(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
+        batch = _take_batch(self, first, end, most_bytes, now_ms, 0)
+        self._refund_budget(batch)
+        return batch
 
-    def take_expired(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[Stored]:
-        run = _take_expired(self, first, end, most_bytes, now_ms, 0)
-        self._give_back(run)
-        return run
+    def take_expired(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
+        batch = _take_expired(self, first, end, most_bytes, now_ms, 0)
+        self._refund_budget(batch)
+        return batch
 
-    def _give_back(self, run: Sequence[Stored]) -> None:
-        size = (HEAD_BYTES + OBJECT_BYTES) * len(run)
-        for stored in run:
+    def _refund_budget(self, batch: Sequence[StoredContent]) -> None:
+        size = (HEAD_BYTES + OBJECT_BYTES) * len(batch)
+        for stored in batch:
             exchange, key, header, body, _ = stored[3]
             size += len(exchange) + len(key) + len(header) + len(body)
         self._budget.left += size
@@ -90,12 +90,12 @@ class Recents(dict[int, Stored]):
             self.take(offset)
 
 
-def _take_run(
-    source: dict[int, Stored], first: int, end: int, most_bytes: int, now_ms: int, unwanted_flags: int
-) -> list[Stored]:
+def _take_batch(
+    source: dict[int, StoredContent], first: int, end: int, most_bytes: int, now_ms: int, unwanted_flags: int
+) -> list[StoredContent]:
     """Take out those that lie there one after the other: up to the first that is expired or has such flags, or until
     they are so long together."""
-    run: list[Stored] = []
+    batch: list[StoredContent] = []
     size = 0
     for offset in range(first, end):
         stored = source.get(offset)
@@ -106,15 +106,15 @@ def _take_run(
             break
         del source[offset]
         size += len(content[3])
-        run.append(stored)
-    return run
+        batch.append(stored)
+    return batch
 
 
 def _take_expired(
-    source: dict[int, Stored], first: int, end: int, most_bytes: int, now_ms: int, unwanted_flags: int
-) -> list[Stored]:
-    """As `_take_run`, up to the first that is not expired."""
-    run: list[Stored] = []
+    source: dict[int, StoredContent], first: int, end: int, most_bytes: int, now_ms: int, unwanted_flags: int
+) -> list[StoredContent]:
+    """As `_take_batch`, up to the first that is not expired."""
+    batch: list[StoredContent] = []
     size = 0
     for offset in range(first, end):
         stored = source.get(offset)
@@ -124,17 +124,17 @@ def _take_expired(
             break
         del source[offset]
         size += len(stored[3].body)
-        run.append(stored)
-    return run
+        batch.append(stored)
+    return batch
 
 
-class Window:
+class ReadWindow:
     """Contents that lie beside the one that was asked for last: most readers go on from there."""
 
     __slots__ = ("_next_offset", "_next_position", "_segment", "_stored")
 
     def __init__(self) -> None:
-        self._stored: dict[int, Stored] = {}
+        self._stored: dict[int, StoredContent] = {}
         self._segment: QueueSegment | None = None
         self._next_offset = -1
         self._next_position = 0
@@ -144,7 +144,7 @@ class Window:
         self._stored = {}
         self._segment = None
 
-    def read(self, segment: QueueSegment, offset: int, may_wait: bool = True) -> Stored:
+    def read(self, segment: QueueSegment, offset: int, may_wait: bool = True) -> StoredContent:
         """DamagedSegment: its bytes are not what was written. ColdRead: they are on disk only, and the caller may not
         wait."""
         stored = self._stored.get(offset)
@@ -155,11 +155,11 @@ class Window:
                 raise DamagedSegment(segment.segment.file.name, position)
         return stored
 
-    def take_run(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[Stored]:
+    def take_batch(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
         """What was read already, but for contents whose bodies are elsewhere."""
-        return _take_run(self._stored, first, end, most_bytes, now_ms, SHARED)
+        return _take_batch(self._stored, first, end, most_bytes, now_ms, SHARED)
 
-    def take_expired(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[Stored]:
+    def take_expired(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
         return _take_expired(self._stored, first, end, most_bytes, now_ms, SHARED)
 
     def forget(self, offset: int) -> None:
@@ -223,7 +223,7 @@ def find_position(segment: QueueSegment, offset: int, may_wait: bool = True) -> 
     while known < offset:
         data = read_window(segment, position, may_wait)
         at = 0
-        head: Head | None = None
+        head: RecordHead | None = None
         while (following := read_head(data, at)) is not None and following.offset < offset:
             head, at = following, following.end
         if following is not None and following.offset >= offset:
@@ -257,10 +257,10 @@ def read_expiries(segment: QueueSegment, first: int, end: int) -> Iterator[tuple
         position += at
 
 
-def scan(segment: QueueSegment) -> list[tuple[int, Head]]:
+def scan(segment: QueueSegment) -> list[tuple[int, RecordHead]]:
     """Positions and heads of all whole records: of the messages, not of the footer."""
     data = segment.segment.view(0, segment.segment.size)
-    return [(position, head) for position, head in iterate(data) if not head.flags & FOOTER]
+    return [(position, head) for position, head in iterate_heads(data) if not head.flags & FOOTER]
 
 
 def count_live_bytes(segment: QueueSegment) -> int:
@@ -273,7 +273,7 @@ def first_damage(segment: QueueSegment) -> int | None:
     data = segment.segment.view(0, size)
     position = 0
     while position < size:
-        head = check(data, position)
+        head = check_record(data, position)
         if head is None:
             return position
         position = head.end

@@ -11,13 +11,13 @@ from trimq.formats.amqp_content.content import (
     FOOTER,
     FOOTER_BYTES,
     TRANSIENT,
-    iterate,
+    iterate_heads,
     read_footer,
     read_references,
     references_bytes,
 )
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
-from trimq.storage.group_commit.segment import Segment, base_of, is_room, segment_name
+from trimq.storage.group_commit.segment import Segment, base_of, is_zero_filled, segment_name
 from trimq.storage.io.atomic_file import TEMPORARY, replace_file
 from trimq.storage.io.files import Files
 from trimq.storage.queue_log.acks import encode_attempts, encode_bitmap, replay
@@ -39,16 +39,16 @@ def open_queue_log(files: Files, opened: QueueLog, checkpoints: Checkpoints, nam
     for segment in found:
         _read_acks(files, opened, segment, names)
     _remove_stray_acks(files, opened, names)
-    undurable = next((segment for segment in found if not segment.is_marked), found[-1])
+    undurable = next((segment for segment in found if not segment.is_seal_durable), found[-1])
     opened.resume(found, undurable)
     opened.recover_references()
     if found[-1].is_sealed:  # a crash kept the footer, and lost the name of the segment after it
-        opened.begin_tail()
+        opened.begin_segment()
     for segment in found:
-        if segment.is_marked:
-            opened.drop_if_dead(segment)
+        if segment.is_seal_durable:
+            opened.remove_if_all_acked(segment)
         elif segment.is_sealed:
-            opened.mark_when_on_disk(segment)
+            opened.mark_sealed_when_synced(segment)
 
 
 def _require_marked(opened: QueueLog, checkpoints: Checkpoints) -> None:
@@ -72,7 +72,7 @@ def _find_segments(opened: QueueLog, checkpoints: Checkpoints) -> list[QueueSegm
             raise Damage(f"{segment.file.name} has {segment.size} bytes instead of {mark.size}: {_REMEDY}")
         # A footer may be on disk and not all that stands before it, unless its mark is there too.
         if (mark is not None or first_damage(entry) is None) and _take_footer(segment, entry):
-            entry.is_marked = mark is not None
+            entry.is_seal_durable = mark is not None
         elif mark is not None or any(base > segment.base for base in checkpoints.marked(opened.folder)):
             raise Damage(f"{segment.file.name} is damaged at byte {segment.size - FOOTER_BYTES}: {_REMEDY}")
         else:
@@ -98,7 +98,7 @@ def _take_footer(segment: Segment, entry: QueueSegment) -> bool:
         if references is None:
             raise Damage(f"{segment.file.name} is damaged at byte {segment.size - FOOTER_BYTES - length}: {_REMEDY}")
         for message, blob in references:
-            entry.refer(entry.base + message, blob)
+            entry.add_reference(entry.base + message, blob)
     if footer.transient or footer.records != footer.last + 1 - footer.first:
         flags = bytearray(b"\1" * (footer.last + 1 - segment.base))
         for _, head in scan(entry):
@@ -110,18 +110,18 @@ def _take_footer(segment: Segment, entry: QueueSegment) -> bool:
 def _scan_tail(opened: QueueLog, entry: QueueSegment) -> None:
     segment = entry.segment
     size = 0
-    for position, head in iterate(segment.view(0, segment.size)):
+    for position, head in iterate_heads(segment.view(0, segment.size)):
         if head.flags & FOOTER or head.offset < entry.end:
             break
         entry.note_found(head, position)
         if head.flags & TRANSIENT:
             entry.transient += 1
-            entry.take_out(head.offset, head.offset + 1)
+            entry.mark_removed(head.offset, head.offset + 1)
             entry.live -= 1
         size = head.end
     is_last = segment is opened.journal.segments[-1]
     if size < segment.size or not is_last:
-        if not is_last or not is_room(segment.view(size, segment.size - size)):
+        if not is_last or not is_zero_filled(segment.view(size, segment.size - size)):
             log.warning("%s: the last %d bytes are torn and cut off", segment.file.name, segment.size - size)
         opened.journal.truncate(segment, size, (ACKS,))
 
@@ -140,7 +140,7 @@ def _read_acks(files: Files, opened: QueueLog, segment: QueueSegment, names: lis
     segment.acks_bytes = found.size
     segment.attempts = found.attempts
     segment.take_flags(bytearray(found.flags))
-    if found.beyond:
+    if found.has_unknown_messages:
         # Messages that a crash took were settled. Those that get their offsets must not be taken for them.
         record = encode_bitmap(found.flags) + (encode_attempts(found.attempts) if found.attempts else b"")
         segment.close_acks()

@@ -8,10 +8,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from trimq.formats.amqp_content.content import NEVER, NO_BLOB, Footer, Head
+from trimq.formats.amqp_content.content import NEVER, NO_BLOB, Footer, RecordHead
 from trimq.storage.group_commit.segment import Segment
 from trimq.storage.io.files import File
-from trimq.storage.queue_log.body_references import References
+from trimq.storage.queue_log.body_references import BodyReferences
 
 CONTENTS = ".contents"
 ACKS = ".acks"
@@ -19,7 +19,7 @@ ACKS = ".acks"
 # Between two entries of the index at least so many bytes of contents are.
 _INDEX_EVERY_BYTES = 32 * 1024
 
-TailMark = tuple[int, int, int, int, int, int, int, int, int, int]
+SegmentRollbackPoint = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 class QueueSegment:
@@ -36,7 +36,7 @@ class QueueSegment:
         "end",
         "flags",
         "indexed_to",
-        "is_marked",
+        "is_seal_durable",
         "is_sealed",
         "live",
         "newest_ms",
@@ -64,8 +64,8 @@ class QueueSegment:
         self.acks_bytes = 0
         self.acks_file: File | None = None
         self.is_sealed = False
-        self.is_marked = False  # its sealing is on disk
-        self.references: References | None = None  # most have none
+        self.is_seal_durable = False  # its sealing is on disk
+        self.references: BodyReferences | None = None  # most have none
         self.indexed_to = 0
         self._entry_offsets = array("q")
         self._entry_positions = array("q")
@@ -98,21 +98,21 @@ class QueueSegment:
         self._entry_positions.append(position)
         self.indexed_to = position + _INDEX_EVERY_BYTES
 
-    def note_found(self, head: Head, position: int) -> None:
+    def note_found(self, head: RecordHead, position: int) -> None:
         """A message that a restart found."""
         gap_from = self.end
         self.note(head.offset, position, head.body_bytes, head.expires_ms, head.published_ms)
         if head.blob != NO_BLOB:
-            self.refer(head.offset, head.blob)
+            self.add_reference(head.offset, head.blob)
         if head.offset > gap_from:
-            self.take_out(gap_from, head.offset)
+            self.mark_removed(gap_from, head.offset)
 
-    def take_out(self, first: int, end: int) -> None:
+    def mark_removed(self, first: int, end: int) -> None:
         """There are no messages from `first` on up to `end`: compaction took them out."""
         flags = self._flags_up_to(end - self.base)
         flags[first - self.base : end - self.base] = b"\1" * (end - first)
 
-    def mark(self) -> TailMark:
+    def mark(self) -> SegmentRollbackPoint:
         """To go back to when a pass is undone."""
         return (
             self.end,
@@ -127,14 +127,14 @@ class QueueSegment:
             self.shared,
         )
 
-    def back_to(self, mark: TailMark) -> None:
+    def roll_back_to(self, mark: SegmentRollbackPoint) -> None:
         """Messages of a pass that is undone were never readable, so none of them was settled."""
-        settled = self.records - self.live
+        acked = self.records - self.live
         self.end, self.records, _, self.transient, self.body_bytes = mark[:5]
         self.earliest_expiry_ms, self.oldest_ms, self.newest_ms, entries, references = mark[5:]
         if self.references is not None:
             self.references.cut(references)
-        self.live = self.records - settled
+        self.live = self.records - acked
         del self._entry_offsets[entries:], self._entry_positions[entries:]
         self.indexed_to = self._entry_positions[-1] + _INDEX_EVERY_BYTES if entries else 0
         self.is_sealed = False
@@ -166,10 +166,10 @@ class QueueSegment:
         """How many of its messages have their bodies elsewhere."""
         return 0 if self.references is None else len(self.references)
 
-    def refer(self, offset: int, blob: int) -> None:
+    def add_reference(self, offset: int, blob: int) -> None:
         """The body of a message is in a blob."""
         if self.references is None:
-            self.references = References()
+            self.references = BodyReferences()
         self.references.add(offset - self.base, blob)
 
     def live_blobs(self) -> list[tuple[int, int]]:
@@ -179,7 +179,7 @@ class QueueSegment:
 
     # -- settling
 
-    def settle(self, offset: int) -> bool:
+    def ack(self, offset: int) -> bool:
         """False: it was settled already."""
         message = offset - self.base
         flags = self.flags
@@ -194,7 +194,7 @@ class QueueSegment:
             self.attempts.pop(message, None)
         return True
 
-    def settle_each(self, offsets: Sequence[int], last: int) -> int:
+    def ack_each(self, offsets: Sequence[int], last: int) -> int:
         """As `settle` of each, the highest of which is `last`. How many were not settled before."""
         base, unwritten = self.segment.base, self.unwritten
         flags = self._flags_up_to(last - base + 1)
@@ -206,23 +206,23 @@ class QueueSegment:
                 unwritten.append(message)
         for message in unwritten[before:] if self.attempts else ():
             self.attempts.pop(message, None)
-        settled = len(unwritten) - before
-        self.live -= settled
-        return settled
+        acked = len(unwritten) - before
+        self.live -= acked
+        return acked
 
-    def settle_range(self, first: int, end: int, but: AbstractSet[int]) -> int:
+    def ack_range(self, first: int, end: int, but: AbstractSet[int]) -> int:
         """As `settle` of each from `first` up to `end`, but for some. How many that were."""
         low, high = first - self.base, end - self.base
         flags = self._flags_up_to(high)
         kept = [offset - self.base for offset in but if first <= offset < end and not flags[offset - self.base]]
-        settled = flags.count(0, low, high) - len(kept)
+        acked = flags.count(0, low, high) - len(kept)
         flags[low:high] = b"\1" * (high - low)
         for message in kept:
             flags[message] = 0
-        self.live -= settled
-        if self.live or not self.is_marked:  # else it goes as a whole
+        self.live -= acked
+        if self.live or not self.is_seal_durable:  # else it goes as a whole
             self.unwritten += [message for message in range(low, high) if flags[message]] if kept else range(low, high)
-        return settled
+        return acked
 
     def close_acks(self) -> None:
         if self.acks_file is not None:
@@ -258,7 +258,7 @@ class QueueSegment:
         found = flags.find(0, offset - self.base)
         return self.base + (len(flags) if found < 0 else found)
 
-    def next_settled(self, offset: int) -> int:
+    def next_acked(self, offset: int) -> int:
         """The first from `offset` on that is settled; `end`, if there is none."""
         flags = self.flags
         found = -1 if flags is None else flags.find(1, offset - self.base)

@@ -17,24 +17,24 @@ class QueueSegments:
         self.end = 0
         self.readable_end = 0
         self._tail: QueueSegment
-        self._near: QueueSegment
+        self._last_used: QueueSegment
 
-    def _aim(self, segment: QueueSegment) -> None:
+    def _add_tail(self, segment: QueueSegment) -> None:
         self.segments.append(segment)
-        self._tail = self._near = segment
+        self._tail = self._last_used = segment
 
     def _take_from_list(self, segment: QueueSegment) -> None:
         self.segments.remove(segment)
-        if self._near is segment:
-            self._near = self._tail
+        if self._last_used is segment:
+            self._last_used = self._tail
 
     def next_live(self, offset: int) -> int | None:
         """The first live message from `offset` on that is readable."""
-        segment = self._near
+        segment = self._last_used
         if not segment.base <= offset < segment.end:
             if offset >= self.readable_end:
                 return None
-            segment = self._near = self._segment_from(offset)
+            segment = self._last_used = self._segment_from(offset)
             offset = max(offset, segment.base)
         while True:
             found = segment.next_live(offset)
@@ -42,7 +42,7 @@ class QueueSegments:
                 return found if found < self.readable_end else None
             if segment is self._tail:
                 return None
-            segment = self._near = self._segment_from(segment.end)
+            segment = self._last_used = self._segment_from(segment.end)
             offset = segment.base
 
     def _segment_from(self, offset: int) -> QueueSegment:

@@ -8,33 +8,33 @@ from collections.abc import Iterable, Sequence
 from trimq.formats.amqp_content.content import NO_BLOB
 from trimq.storage.group_commit.journal import Journal
 from trimq.storage.group_commit.passes import Ticket
-from trimq.storage.queue_log.reader import Recents
-from trimq.storage.queue_log.segment import ACKS, QueueSegment, TailMark
+from trimq.storage.queue_log.reader import RecentContents
+from trimq.storage.queue_log.segment import ACKS, QueueSegment, SegmentRollbackPoint
 from trimq.storage.queue_log.segments import QueueSegments
-from trimq.storage.queue_log.shared import QueueParts
+from trimq.storage.queue_log.shared import QueueLogServices
 
-PassMark = tuple[int, QueueSegment, TailMark]
+QueueRollbackPoint = tuple[int, QueueSegment, SegmentRollbackPoint]
 
 
-class SettledSegments(QueueSegments):
+class AckableSegments(QueueSegments):
     """What was settled is seen at once and written soon; a crash may undo it."""
 
     folder: str
     is_volatile: bool
     is_removed: bool
     journal: Journal
-    _parts: QueueParts
-    _recent: Recents
-    _mark: PassMark | None
+    _parts: QueueLogServices
+    _recent: RecentContents
+    _mark: QueueRollbackPoint | None
 
-    def settle(self, offset: int) -> None:
+    def ack(self, offset: int) -> None:
         """The message is done with. That is seen at once and written soon; a crash may undo it."""
-        segment = self._near
+        segment = self._last_used
         if not segment.base <= offset < segment.end:
             segment = self._segment_from(offset)
             if not segment.base <= offset < segment.end:
                 return  # of a segment that is gone
-        if not segment.settle(offset):
+        if not segment.ack(offset):
             return
         self.live -= 1
         if offset in self._recent:
@@ -42,41 +42,41 @@ class SettledSegments(QueueSegments):
         if segment.references is not None and (blob := segment.references.blob_of(offset - segment.base)) != NO_BLOB:
             self._release((blob,))
         if not self.is_volatile:
-            self._parts.acks.touch(self)
+            self._parts.acks.schedule_write(self)
         elif segment.is_sealed and not segment.live:
-            self.drop_if_dead(segment)
+            self.remove_if_all_acked(segment)
 
-    def settle_each(self, offsets: Sequence[int]) -> None:
+    def ack_each(self, offsets: Sequence[int]) -> None:
         """As `settle` of each, at least one: cheaper where they are of one segment, and nothing else is to be done."""
         first, last = min(offsets), max(offsets)
-        segment = self._near
+        segment = self._last_used
         if not segment.base <= first < segment.end:
             segment = self._segment_from(first)
         is_plain = segment.base <= first and last < segment.end and segment.references is None
         if not is_plain or not self._recent.keys().isdisjoint(offsets):
             for offset in offsets:
-                self.settle(offset)
+                self.ack(offset)
             return
-        self.live -= segment.settle_each(offsets, last)
+        self.live -= segment.ack_each(offsets, last)
         if not self.is_volatile:
-            self._parts.acks.touch(self)
+            self._parts.acks.schedule_write(self)
         elif segment.is_sealed and not segment.live:
-            self.drop_if_dead(segment)
+            self.remove_if_all_acked(segment)
 
-    def settle_all(self, first: int, end: int, but: Iterable[int] = ()) -> int:
+    def ack_range(self, first: int, end: int, but: Iterable[int] = ()) -> int:
         """Settle every live message from `first` up to `end` but for some. How many that were."""
         kept = set(but)
-        settled = 0
+        acked = 0
         for segment in [segment for segment in self.segments if segment.base < end and segment.end > first]:
             self._release(blob for offset, blob in segment.live_blobs() if first <= offset < end and offset not in kept)
-            settled += segment.settle_range(max(first, segment.base), min(end, segment.end), kept)
+            acked += segment.ack_range(max(first, segment.base), min(end, segment.end), kept)
             if segment.is_sealed and not segment.live:
-                self.drop_if_dead(segment)
-        self.live -= settled
+                self.remove_if_all_acked(segment)
+        self.live -= acked
         self._recent.forget(first, end, kept)
-        if settled and not self.is_volatile:
-            self._parts.acks.touch(self)
-        return settled
+        if acked and not self.is_volatile:
+            self._parts.acks.schedule_write(self)
+        return acked
 
     def _release(self, blobs: Iterable[int]) -> None:
         bodies = self._parts.bodies
@@ -89,30 +89,30 @@ class SettledSegments(QueueSegments):
         bodies = self._parts.bodies
         for segment in self.segments:
             for offset, blob in segment.live_blobs():
-                if bodies is not None and not bodies.recover(blob) and segment.settle(offset):
+                if bodies is not None and not bodies.recover(blob) and segment.ack(offset):
                     self.live -= 1
-                    self._parts.acks.touch(self)
+                    self._parts.acks.schedule_write(self)
 
     def note_attempts(self, offset: int, attempts: int) -> None:
         """Keep how often a message was tried, for a limit that holds after a restart too."""
         segment = self._segment_of(offset)
         segment.attempts[offset - segment.base] = segment.unwritten_attempts[offset - segment.base] = attempts
         if not self.is_volatile:
-            self._parts.acks.touch(self)
+            self._parts.acks.schedule_write(self)
 
-    def drop_if_dead(self, segment: QueueSegment) -> None:
+    def remove_if_all_acked(self, segment: QueueSegment) -> None:
         """Unlink a sealed segment with nothing live. A restart must not expect it by then."""
         if segment.live or not segment.is_sealed or segment not in self.segments or segment is self._tail:
             return
         if self.is_volatile and self._mark is not None and self._mark[1] is segment:
-            self._parts.passes.soon(lambda: self.drop_if_dead(segment))  # this pass may be undone
+            self._parts.passes.call_soon(lambda: self.remove_if_all_acked(segment))  # this pass may be undone
         elif self.is_volatile:
             self._take_from_list(segment)
             self._remove(segment)
-        elif segment.is_marked:
+        elif segment.is_seal_durable:
             self._take_from_list(segment)
             forgotten = self._parts.checkpoints.forget_marks(self.folder, [segment.base])
-            self._parts.passes.when_on_disk(forgotten, lambda ticket: self._unlink(segment, ticket))
+            self._parts.passes.on_synced(forgotten, lambda ticket: self._unlink(segment, ticket))
 
     def _unlink(self, segment: QueueSegment, ticket: Ticket) -> None:
         if self.is_removed:

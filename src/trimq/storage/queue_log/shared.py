@@ -6,16 +6,16 @@ from typing import NamedTuple, Protocol
 
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Passes
-from trimq.storage.guards.damages import Damages
+from trimq.storage.guards.damages import DamageReports
 from trimq.storage.io.files import Files
-from trimq.storage.queue_log.ack_writer import AckWriting
-from trimq.storage.queue_log.reader import Budget
+from trimq.storage.queue_log.ack_writer import AckWriter
+from trimq.storage.queue_log.reader import MemoryBudget
 
 
-class Bodies(Protocol):
+class BodyStore(Protocol):
     """What keeps the bodies that several logs refer to."""
 
-    undone_in: int
+    failed_pass: int
 
     def hold(self, blob: int) -> None: ...
 
@@ -26,15 +26,15 @@ class Bodies(Protocol):
     def read(self, blob: int, may_wait: bool) -> bytes: ...
 
 
-class QueueParts(NamedTuple):
+class QueueLogServices(NamedTuple):
     """What every queue log of a broker shares. `budget`: of contents that are kept for readers that keep up. `bodies`
     None: this is where they are kept, which is written before what refers to them."""
 
     files: Files
     passes: Passes
     checkpoints: Checkpoints
-    acks: AckWriting
-    budget: Budget
+    acks: AckWriter
+    budget: MemoryBudget
     segment_bytes: int
-    bodies: Bodies | None
-    damages: Damages
+    bodies: BodyStore | None
+    damages: DamageReports

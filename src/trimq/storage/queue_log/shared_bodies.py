@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable
 
 from trimq.errors import DamagedSegment, WriteFailed
-from trimq.formats.amqp_content.content import NO_BLOB, Content, seal
+from trimq.formats.amqp_content.content import NO_BLOB, Content, encode_content
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.queue_log.log import QueueLog
 
@@ -27,7 +27,7 @@ _CHUNK = 256
 _CHUNK_BITS = 8
 
 
-class Counts:
+class ReferenceCounts:
     """How many hold each blob: four bytes for each, in chunks that go when nothing in them is held."""
 
     def __init__(self) -> None:
@@ -65,14 +65,14 @@ class Counts:
         return left
 
 
-class _Shelf:
+class _BodyLog:
     """Blobs of one durability. `log` None: there are none yet."""
 
     def __init__(self) -> None:
         self.log: QueueLog | None = None
-        self.counts = Counts()
+        self.counts = ReferenceCounts()
         self.is_ready = False
-        self.is_asked_for = False
+        self.is_roll_pending = False
 
     def take_log(self, taken: QueueLog, undone: Callable[[], None]) -> None:
         self.log = taken
@@ -85,26 +85,26 @@ class _Shelf:
             blob = segment.next_live(segment.base)
             while blob < segment.end:
                 if not self.counts[blob] and self.log is not None:
-                    self.log.settle(blob)
+                    self.log.ack(blob)
                     swept += 1
                 blob = segment.next_live(blob + 1)
         return swept
 
 
-class Blobs:
+class SharedBodyStore:
     """`make_log(is_volatile)` gives the log of either kind, which is made when it is first needed."""
 
     def __init__(self, passes: Passes, make_log: Callable[[bool], QueueLog]) -> None:
         self._passes = passes
         self._make_log = make_log
-        self._lasting = _Shelf()
-        self._passing = _Shelf()
-        self.undone_in = 0
+        self._lasting = _BodyLog()
+        self._passing = _BodyLog()
+        self.failed_pass = 0
         """The last pass whose blobs could not be written: what refers to them must not be kept either."""
 
     @property
     def logs(self) -> list[QueueLog]:
-        return [shelf.log for shelf in (self._lasting, self._passing) if shelf.log is not None]
+        return [body_log.log for body_log in (self._lasting, self._passing) if body_log.log is not None]
 
     def __len__(self) -> int:
         """How many are held."""
@@ -117,10 +117,10 @@ class Blobs:
 
     def recover(self, blob: int) -> bool:
         """A queue was found to refer to it. False: it is not there, and the message is not to be either."""
-        shelf = self._lasting
-        if blob & VOLATILE or shelf.log is None or not shelf.log.is_live(blob):
+        body_log = self._lasting
+        if blob & VOLATILE or body_log.log is None or not body_log.log.is_live(blob):
             return False
-        shelf.counts.add(blob)
+        body_log.counts.add(blob)
         return True
 
     def sweep(self) -> None:
@@ -133,39 +133,39 @@ class Blobs:
 
     def put(self, body: bytes, is_volatile: bool, now_ms: int) -> int:
         """Keep a body, which somebody must `hold` in this pass. NO_BLOB: it cannot be shared now."""
-        shelf = self._passing if is_volatile else self._lasting
+        body_log = self._passing if is_volatile else self._lasting
         try:
-            if not shelf.is_ready:
-                self._prepare(shelf, is_volatile)
-            if not shelf.is_ready or shelf.log is None:
+            if not body_log.is_ready:
+                self._prepare(body_log, is_volatile)
+            if not body_log.is_ready or body_log.log is None:
                 return NO_BLOB
-            blob = shelf.log.end
-            shelf.log.append(seal(Content(b"", b"", b"", body, now_ms)))
+            blob = body_log.log.end
+            body_log.log.append(encode_content(Content(b"", b"", b"", body, now_ms)))
         except WriteFailed as error:
             log.warning("a body is copied into every queue instead of shared: %s", error)
             return NO_BLOB
         return blob | VOLATILE if is_volatile else blob
 
-    def _prepare(self, shelf: _Shelf, is_volatile: bool) -> None:
-        if shelf.is_asked_for:
+    def _prepare(self, body_log: _BodyLog, is_volatile: bool) -> None:
+        if body_log.is_roll_pending:
             return
-        if shelf.log is None:
-            shelf.take_log(self._make_log(is_volatile), self._undone)
+        if body_log.log is None:
+            body_log.take_log(self._make_log(is_volatile), self._undone)
         if is_volatile:
-            shelf.is_ready = True
+            body_log.is_ready = True
             return
-        assert shelf.log is not None
-        shelf.log.roll(((shelf.log.end >> _LIFE_BITS) + 1) << _LIFE_BITS)
-        shelf.is_asked_for = True
+        assert body_log.log is not None
+        body_log.log.roll(((body_log.log.end >> _LIFE_BITS) + 1) << _LIFE_BITS)
+        body_log.is_roll_pending = True
 
         def on_disk(ticket: Ticket) -> None:
-            shelf.is_ready = ticket.refusal is None
-            shelf.is_asked_for = shelf.is_ready
+            body_log.is_ready = ticket.refusal is None
+            body_log.is_roll_pending = body_log.is_ready
 
-        self._passes.when_on_disk(shelf.log.latest_ticket(), on_disk)
+        self._passes.on_synced(body_log.log.latest_ticket(), on_disk)
 
     def _undone(self) -> None:
-        self.undone_in = self._passes.current - 1
+        self.failed_pass = self._passes.current - 1
 
     # -- holding
 
@@ -174,32 +174,32 @@ class Blobs:
 
     def release(self, blob: int) -> None:
         """One who held it does not any more."""
-        shelf = self._shelf(blob)
+        body_log = self._shelf(blob)
         number = blob & ~VOLATILE
-        if not shelf.counts.take(number) and shelf.log is not None:
-            shelf.log.settle(number)
+        if not body_log.counts.take(number) and body_log.log is not None:
+            body_log.log.ack(number)
 
-    def drop_unheld(self, blob: int) -> None:
+    def drop_unreferenced(self, blob: int) -> None:
         """If nobody held it after all, it goes: once it is written, since another may get its number if it is not."""
-        shelf = self._shelf(blob)
+        body_log = self._shelf(blob)
         number = blob & ~VOLATILE
-        unheld = shelf.log
-        if unheld is None or shelf.counts[number]:
+        unheld = body_log.log
+        if unheld is None or body_log.counts[number]:
             return
 
         def written(ticket: Ticket) -> None:
             if ticket.refusal is None:
-                unheld.settle(number)
+                unheld.ack(number)
 
-        self._passes.afterwards(unheld.latest_ticket(), written)
+        self._passes.on_durable(unheld.latest_ticket(), written)
 
     def read(self, blob: int, may_wait: bool = True) -> bytes:
         """DamagedSegment: its bytes are not what was written. ColdRead: they are on disk only."""
-        shelf = self._shelf(blob)
+        body_log = self._shelf(blob)
         number = blob & ~VOLATILE
-        if shelf.log is None or not shelf.log.is_live(number):
+        if body_log.log is None or not body_log.log.is_live(number):
             raise DamagedSegment("shared bodies", number)
-        return shelf.log.peek(number, may_wait).content.body
+        return body_log.log.peek(number, may_wait).content.body
 
-    def _shelf(self, blob: int) -> _Shelf:
+    def _shelf(self, blob: int) -> _BodyLog:
         return self._passing if blob & VOLATILE else self._lasting

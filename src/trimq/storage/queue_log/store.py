@@ -12,15 +12,15 @@ from trimq.errors import Damage, Refusal, WriteFailed
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.passes import Passes, Ticket
-from trimq.storage.guards.damages import Damages
-from trimq.storage.guards.quarantine import any_set_aside, is_set_aside, set_aside
+from trimq.storage.guards.damages import DamageReports
+from trimq.storage.guards.quarantine import any_quarantined, is_quarantined, quarantine
 from trimq.storage.io.files import Files
-from trimq.storage.queue_log.ack_writer import AckWriting
+from trimq.storage.queue_log.ack_writer import AckWriter
 from trimq.storage.queue_log.log import QueueLog
-from trimq.storage.queue_log.reader import Budget
+from trimq.storage.queue_log.reader import MemoryBudget
 from trimq.storage.queue_log.recovery import open_queue_log
-from trimq.storage.queue_log.shared import QueueParts
-from trimq.storage.queue_log.shared_bodies import Blobs
+from trimq.storage.queue_log.shared import QueueLogServices
+from trimq.storage.queue_log.shared_bodies import SharedBodyStore
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ BLOBS = "shared"
 
 # So many folders are removed in one turn of the loop: a client that ends may leave thousands of queues behind, and to
 # unlink their files takes the others' time.
-_REMOVED_PER_TURN = 32
+_MAX_REMOVALS_PER_TURN = 32
 
 
 class QueueStore:
@@ -43,32 +43,32 @@ class QueueStore:
         checkpoints: Checkpoints,
         segment_bytes: int,
         memory_bytes: int,
-        damages: Damages | None = None,
+        damages: DamageReports | None = None,
     ) -> None:
         """`damages`: where readers tell what they find damaged."""
         self._files = files
         self._passes = passes
         self._checkpoints = checkpoints
-        acks = AckWriting(files, passes)
-        self._blob_parts = QueueParts(
-            files, passes, checkpoints, acks, Budget(0), segment_bytes, None, damages or Damages()
+        acks = AckWriter(files, passes)
+        self._blob_parts = QueueLogServices(
+            files, passes, checkpoints, acks, MemoryBudget(0), segment_bytes, None, damages or DamageReports()
         )
-        self.blobs = Blobs(passes, lambda is_volatile: self._make(self._blob_parts, BLOBS, is_volatile))
-        self._parts = self._blob_parts._replace(budget=Budget(memory_bytes), bodies=self.blobs)
+        self.blobs = SharedBodyStore(passes, lambda is_volatile: self._make(self._blob_parts, BLOBS, is_volatile))
+        self._parts = self._blob_parts._replace(budget=MemoryBudget(memory_bytes), bodies=self.blobs)
         self._ticket: Ticket | None = None
-        self._doomed: deque[str] = deque()
+        self._folders_to_remove: deque[str] = deque()
         self._is_removing = False
 
-    def open(self, known: Collection[str], sets_aside: bool = False) -> None:
+    def open(self, known: Collection[str], quarantines_unknown: bool = False) -> None:
         """To be called once, at the start: what is left of logs that are not known goes, and all volatile ones.
-        `sets_aside`: nobody is certain what is known, so that it is kept under another name."""
+        `quarantines_unknown`: nobody is certain what is known, so that it is kept under another name."""
         for name in self._files.names(VOLATILE_ROOT):
             self._remove_folder(f"{VOLATILE_ROOT}/{name}")
         for name in self.names():
             if name in known:
                 continue
-            if sets_aside:
-                set_aside(self._files, f"{ROOT}/{name}")
+            if quarantines_unknown:
+                quarantine(self._files, f"{ROOT}/{name}")
             else:
                 self._forget(f"{ROOT}/{name}")
                 self._remove_folder(f"{ROOT}/{name}")
@@ -82,7 +82,7 @@ class QueueStore:
         """A new log, durable with the pass that this takes part in."""
         return self._make(self._parts, name, is_volatile)
 
-    def _make(self, parts: QueueParts, name: str, is_volatile: bool) -> QueueLog:
+    def _make(self, parts: QueueLogServices, name: str, is_volatile: bool) -> QueueLog:
         folder = f"{VOLATILE_ROOT if is_volatile else ROOT}/{name}"
         made = QueueLog(parts, folder, is_volatile)
         try:
@@ -99,7 +99,7 @@ class QueueStore:
         """A log that should be there. Damage: it is not what a crash may have left."""
         return self._recover(self._parts, name)
 
-    def _recover(self, parts: QueueParts, name: str) -> QueueLog:
+    def _recover(self, parts: QueueLogServices, name: str) -> QueueLog:
         folder = f"{ROOT}/{name}"
         names = self._files.names(folder)
         if not names and self._checkpoints.marked(folder):
@@ -113,11 +113,11 @@ class QueueStore:
     def sweep(self) -> None:
         """To be called once, when every known log was recovered: shared bodies that none of them has go. They all stay
         as long as a log is set aside, which may have them."""
-        if not any_set_aside(self._files.names(ROOT)):
+        if not any_quarantined(self._files.names(ROOT)):
             self.blobs.sweep()
 
     def names(self) -> list[str]:
-        return [name for name in self._files.names(ROOT) if name != BLOBS and not is_set_aside(name)]
+        return [name for name in self._files.names(ROOT) if name != BLOBS and not is_quarantined(name)]
 
     def remove(self, logs: Iterable[QueueLog]) -> None:
         """Their folders go. It must be on disk that nobody knows them any more, or a restart misses them."""
@@ -125,20 +125,20 @@ class QueueStore:
             removed.abandon()
             if not removed.is_volatile:
                 self._forget(removed.folder)
-            self._doomed.append(removed.folder)
+            self._folders_to_remove.append(removed.folder)
         if not self._is_removing:
             self._is_removing = True
             self._remove_some()
 
     def _remove_some(self) -> None:
         """What a stop leaves of them goes with the next start."""
-        for _ in range(min(_REMOVED_PER_TURN, len(self._doomed))):
-            self._remove_folder(self._doomed.popleft())
+        for _ in range(min(_MAX_REMOVALS_PER_TURN, len(self._folders_to_remove))):
+            self._remove_folder(self._folders_to_remove.popleft())
         self._sync_root()
-        self._passes.soon(self._remove_more)
+        self._passes.call_soon(self._remove_more)
 
     def _remove_more(self) -> None:
-        if self._doomed:
+        if self._folders_to_remove:
             self._remove_some()
         else:
             self._is_removing = False
@@ -169,5 +169,5 @@ class QueueStore:
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
         """Nothing was collected that could be refused."""
 
-    def settle_pass(self, number: int) -> None:
+    def mark_pass_durable(self, number: int) -> None:
         """Nobody waits for it."""

@@ -32,7 +32,7 @@ _LEAST_LENGTH = len(_LANDMARK) + 1
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Frame(NamedTuple):
+class RecordFrame(NamedTuple):
     """One whole record, whose checksum holds."""
 
     position: int
@@ -54,7 +54,7 @@ def encode_records(kind: int, keys: Iterable[str], second: object) -> list[bytes
     return [_PREFIX.pack(len(body), crc32c(body)) + body for body in bodies]
 
 
-def read_frame(data: memoryview, position: int) -> Frame | None:
+def read_frame(data: memoryview, position: int) -> RecordFrame | None:
     """The record at `position`. None: there is no whole one."""
     start = position + _PREFIX.size
     if start > len(data):
@@ -66,10 +66,10 @@ def read_frame(data: memoryview, position: int) -> Frame | None:
     body = data[start:end]
     if crc32c(body) != checksum:
         return None
-    return Frame(position, end, body[0], body[1:])
+    return RecordFrame(position, end, body[0], body[1:])
 
 
-def iterate_frames(data: Buffer) -> Iterator[Frame]:
+def iterate_frames(data: Buffer) -> Iterator[RecordFrame]:
     """The whole records from the beginning on; ends at the first bytes that are none."""
     view = memoryview(data)
     position = 0
@@ -78,7 +78,7 @@ def iterate_frames(data: Buffer) -> Iterator[Frame]:
         position = frame.end
 
 
-def frames_after(data: bytes, position: int) -> Iterator[Frame]:
+def frames_after(data: bytes, position: int) -> Iterator[RecordFrame]:
     """Whole records that start anywhere behind `position`, where there is none."""
     view = memoryview(data)
     at = data.find(_LANDMARK, position + 1 + _PREFIX.size)

@@ -11,9 +11,19 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from trimq.errors import Damage, StartMistake
+from trimq.errors import Damage, StartupError
 from trimq.storage.io.files import Files
-from trimq.storage.tables.records import DELETE, END, HEADER, PUT, SYNCED, VERSION, Frame, frames_after, iterate_frames
+from trimq.storage.tables.records import (
+    DELETE,
+    END,
+    HEADER,
+    PUT,
+    SYNCED,
+    VERSION,
+    RecordFrame,
+    frames_after,
+    iterate_frames,
+)
 from trimq.storage.tables.snapshot import snapshot_path, unfinished_path
 
 log = logging.getLogger(__name__)
@@ -52,7 +62,7 @@ class LogEnd(NamedTuple):
 
 
 @dataclass(slots=True)
-class Recovered(Generic[V]):
+class RecoveredTable(Generic[V]):
     """What the files say: the entries, the newest log, and older ones that the snapshot has not taken in yet. So many
     bytes behind the last whole record were cut."""
 
@@ -64,7 +74,7 @@ class Recovered(Generic[V]):
     cut_bytes: int = 0
 
 
-class Recovery(Generic[V]):
+class TableRecovery(Generic[V]):
     def __init__(self, files: Files, folder: str, name: str, value_type: type[V], is_copy: bool = False) -> None:
         """`is_copy`: nobody has to hear what is done to the files."""
         self._is_copy = is_copy
@@ -73,9 +83,9 @@ class Recovery(Generic[V]):
         self._name = name
         self._decode_put = msgspec.msgpack.Decoder(tuple[int, str, value_type]).decode  # type: ignore[valid-type]
         self._decode = msgspec.msgpack.Decoder(tuple[int, Any, Any]).decode
-        self._found: Recovered[V] = Recovered()
+        self._found: RecoveredTable[V] = RecoveredTable()
 
-    def run(self) -> Recovered[V]:
+    def run(self) -> RecoveredTable[V]:
         """Read, then tidy: no file is changed before all that counts was found sound."""
         names = set(self._files.names(self._folder))
         first = self._read_snapshot() if _last(snapshot_path(self._folder, self._name)) in names else 0
@@ -176,7 +186,7 @@ class Recovery(Generic[V]):
         frames = itertools.chain(iterate_frames(data), frames_after(data, size))
         return max((self._marked_bytes(path, frame) for frame in frames), default=0)
 
-    def _marked_bytes(self, path: str, frame: Frame) -> int:
+    def _marked_bytes(self, path: str, frame: RecordFrame) -> int:
         """How much of its log was on disk by the word of this record."""
         return int(self._fields(path, frame)[1]) if frame.payload[1] == SYNCED else 0
 
@@ -189,7 +199,7 @@ class Recovery(Generic[V]):
                     self._log_path(before.generation), before.size, f"what follows is missing, which {path} continues"
                 )
 
-    def _previous_size(self, path: str, frame: Frame, generation: int) -> int:
+    def _previous_size(self, path: str, frame: RecordFrame, generation: int) -> int:
         kind, own, previous_size = self._fields(path, frame)
         if kind != HEADER or own != generation:
             raise _damage(path, 0, "it is not the log that its name says")
@@ -200,7 +210,7 @@ class Recovery(Generic[V]):
             raise _damage(path, 0, "the log before it went on after this one began")
         return previous_size == self._found.log.size
 
-    def _replay(self, path: str, data: bytes, frame: Frame) -> None:
+    def _replay(self, path: str, data: bytes, frame: RecordFrame) -> None:
         kind = frame.payload[1]
         if kind == PUT:
             self._put(path, data, frame)
@@ -211,7 +221,7 @@ class Recovery(Generic[V]):
         elif kind != SYNCED:
             raise _damage(path, frame.position, "a record is out of place")
 
-    def _put(self, path: str, data: bytes, frame: Frame) -> None:
+    def _put(self, path: str, data: bytes, frame: RecordFrame) -> None:
         try:
             _, key, value = self._decode_put(frame.payload)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -263,16 +273,16 @@ class Recovery(Generic[V]):
         file.close()
         return data
 
-    def _frames(self, path: str, data: bytes) -> Iterator[Frame]:
+    def _frames(self, path: str, data: bytes) -> Iterator[RecordFrame]:
         for frame in iterate_frames(data):
             if frame.version > VERSION:
-                raise StartMistake(
+                raise StartupError(
                     f"{path} was written by a newer version (format {frame.version}, this one reads up to {VERSION}):"
                     " start that version, or restore an older backup"
                 )
             yield frame
 
-    def _fields(self, path: str, frame: Frame) -> tuple[int, Any, Any]:
+    def _fields(self, path: str, frame: RecordFrame) -> tuple[int, Any, Any]:
         try:
             return self._decode(frame.payload)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

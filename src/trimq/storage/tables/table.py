@@ -14,7 +14,7 @@ from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.io.files import File, Files
 from trimq.storage.tables.records import DELETE, HEADER, PUT, SYNCED, encode_record, encode_records
-from trimq.storage.tables.recovery import LogEnd, Recovered, Recovery, folders_of, log_path
+from trimq.storage.tables.recovery import LogEnd, RecoveredTable, TableRecovery, folders_of, log_path
 from trimq.storage.tables.snapshot import SnapshotWriter
 
 V = TypeVar("V")
@@ -22,7 +22,7 @@ V = TypeVar("V")
 SNAPSHOT_ABOVE_BYTES = 64 * 1024
 
 
-class _Log:
+class _TableLog:
     """The log that is written now. It is created when it is first written to."""
 
     def __init__(self, files: Files, folder: str, name: str, end: LogEnd) -> None:
@@ -36,11 +36,11 @@ class _Log:
         self.size = end.size
         self._previous_size = end.previous_size
         self._synced_bytes = end.size  # a start syncs what it finds
-        self._told_bytes = 0
+        self._recorded_synced_bytes = 0
         self._follows_synced = end.generation > 0
         self._is_marked = end.is_marked
 
-    def wants_mark(self, has_older: bool) -> bool:
+    def needs_synced_record(self, has_older: bool) -> bool:
         """All of it, or the older logs that it continues, are on disk, and nothing behind its last record says so."""
         if self.size == 0:
             return has_older and self._follows_synced
@@ -54,10 +54,10 @@ class _Log:
         if self.size == 0:
             told = [encode_record(SYNCED, 0, None)] if self._follows_synced else []
             parts = [encode_record(HEADER, self.generation, self._previous_size), *parts, *told]
-        elif self._synced_bytes > self._told_bytes:
+        elif self._synced_bytes > self._recorded_synced_bytes:
             # By this a restart knows damage from a hole that a power cut left in what was not synced yet.
             parts = [*parts, encode_record(SYNCED, self._synced_bytes, None)]
-            self._told_bytes = self._synced_bytes
+            self._recorded_synced_bytes = self._synced_bytes
         data = b"".join(parts)
         file.write(self.size, [data])
         self.size += len(data)
@@ -81,7 +81,7 @@ class _Log:
             self._follows_synced = True
 
     def cut_back(self, dirty: Dirty) -> None:
-        self._told_bytes = 0
+        self._recorded_synced_bytes = 0
         if self._file is not None:
             self._file.resize(self.size)
             dirty.files.add(self._file)
@@ -92,7 +92,7 @@ class _Log:
         self.generation += 1
         self._previous_size = self.size
         self._follows_synced = self._synced_bytes > 0
-        self.size = self._synced_bytes = self._told_bytes = 0
+        self.size = self._synced_bytes = self._recorded_synced_bytes = 0
         self._file = None
         self._exists = self._is_marked = False
 
@@ -115,7 +115,7 @@ class Table(Generic[V]):
         name: str,
         passes: Passes,
         offload: Offload,
-        found: Recovered[V],
+        found: RecoveredTable[V],
         snapshot_above_bytes: int,
     ) -> None:
         self._files = files
@@ -127,7 +127,7 @@ class Table(Generic[V]):
         self._values = found.values
         self._records = found.records  # as they stand in the log, so that a snapshot need not encode them again
         self._live_bytes = sum(map(len, found.records.values()))
-        self._log = _Log(files, folder, name, found.log)
+        self._log = _TableLog(files, folder, name, found.log)
         self._older_logs = found.older_logs
         self._logged_bytes = found.logged_bytes
         self._snapshot: SnapshotWriter | None = None
@@ -135,7 +135,7 @@ class Table(Generic[V]):
         self._parts: list[bytes] = []
         self._before: dict[str, tuple[V, bytes] | None] = {}
         self._is_marking = False
-        self.was_cut = found.cut_bytes > 0
+        self.was_truncated = found.cut_bytes > 0
         """What was written last was not whole when the table was opened: a crash left it so, or damage that cannot be
         told from one."""
         self._undone_listeners: list[Callable[[Collection[str]], None]] = []
@@ -211,7 +211,7 @@ class Table(Generic[V]):
     def mark_synced(self) -> bool:
         """Say behind the last record that all is on disk, if it is and nothing says so: without that a restart takes
         damage there for what a crash left. Gives back whether there was anything to say."""
-        if self._ticket is not None or not self._log.wants_mark(bool(self._older_logs)):
+        if self._ticket is not None or not self._log.needs_synced_record(bool(self._older_logs)):
             return False
         self._join()
         self._is_marking = True
@@ -231,7 +231,7 @@ class Table(Generic[V]):
         if (self._parts or self._is_marking) and self._ticket is not None:
             self._logged_bytes += self._log.append(self._parts, dirty)
             synced = partial(self._log.note_synced, self._log.generation, self._log.size)
-            self._passes.when_on_disk(self._ticket, lambda _: synced())
+            self._passes.on_synced(self._ticket, lambda _: synced())
         self._forget_pass()
         if self._snapshot is None and self._logged_bytes > max(self._snapshot_above_bytes, 2 * self._live_bytes):
             self._prepare_snapshot()
@@ -241,13 +241,13 @@ class Table(Generic[V]):
             self._ticket.refusal = refusal
         before = self._before
         for key, entry in before.items():
-            self._put_back(key, entry)
+            self._restore(key, entry)
         self._forget_pass()
         for listener in self._undone_listeners:
             listener(before.keys())
         self._log.cut_back(dirty)
 
-    def _put_back(self, key: str, entry: tuple[V, bytes] | None) -> None:
+    def _restore(self, key: str, entry: tuple[V, bytes] | None) -> None:
         self._live_bytes -= len(self._records.pop(key, b""))
         self._values.pop(key, None)
         if entry is not None:
@@ -260,7 +260,7 @@ class Table(Generic[V]):
         self._parts = []
         self._before = {}
 
-    def settle_pass(self, number: int) -> None:
+    def mark_pass_durable(self, number: int) -> None:
         if self._snapshot is not None:
             self._snapshot.start()
 
@@ -312,5 +312,5 @@ def open_table(
 ) -> Table[V]:
     """The table as it was acknowledged last. Damage or StartMistake: its files cannot be taken as they are."""
     files.make_folder(folder)
-    found = Recovery(files, folder, name, value_type).run()
+    found = TableRecovery(files, folder, name, value_type).run()
     return Table(files, folder, name, passes, offload, found, snapshot_above_bytes)

@@ -244,17 +244,17 @@ def delete(broker: Broker, queue: str) -> None:
 
 
 def test_garbage_in_any_state_ends_one_connection(broker: Broker) -> None:
-    chance = random.Random(7)
+    rng = random.Random(7)
     host, _, port = broker.address.rpartition(":")
     with costing_less_than(8 * MIB, broker):
         for number in range(60):
             if number % 2:
                 with broker.peer() as peer:
-                    peer.socket.sendall(chance.randbytes(2000))
+                    peer.socket.sendall(rng.randbytes(2000))
                     ended = receive_to_the_end(peer.socket)
             else:
                 with socket.create_connection((host, int(port)), PATIENCE_S) as raw:
-                    raw.sendall(chance.randbytes(200))
+                    raw.sendall(rng.randbytes(200))
                     ended = receive_to_the_end(raw)
             assert ended
 

@@ -8,7 +8,7 @@ from protocols.amqp.wires import command, events, header_frame, publish, running
 from trimq.errors import ProtocolError
 from trimq.formats.amqp_content.property_list import EMPTY, write_properties
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, Dropped, WrongProtocol
+from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, SilentClose, WrongProtocol
 from trimq.protocols.amqp.wire.connection import AmqpConnection, Phase
 from trimq.protocols.amqp.wire.events import Acks, Command, Greeting, Oversized, Publish
 from trimq.protocols.amqp.wire.frames import BODY, HEARTBEAT_FRAME, frame
@@ -198,7 +198,7 @@ def test_a_message_that_begins_as_the_last_one_is_still_checked(place: str) -> N
 def test_what_has_no_name_is_dropped(sent: bytes) -> None:
     connection = running(1)
     connection.receive(sent)
-    with pytest.raises(Dropped):
+    with pytest.raises(SilentClose):
         connection.next_event()
 
 
@@ -231,7 +231,7 @@ def test_before_it_is_open_a_connection_takes_only_what_it_expects(phase: Phase)
     connection = AmqpConnection()
     connection.phase = phase
     connection.receive(command(1, methods.ChannelOpen()))
-    with pytest.raises(Dropped):
+    with pytest.raises(SilentClose):
         connection.next_event()
 
 

@@ -197,5 +197,5 @@ def test_a_message_without_a_route_closes_nothing() -> None:
 
 def test_what_ends_by_the_brokers_will_is_told_so() -> None:
     client = Desk().client(1)
-    (close,) = client.farewell()
+    (close,) = client.closing_parts()
     assert (close.reply_code, close.class_id, close.method_id) == (320, 0, 0)

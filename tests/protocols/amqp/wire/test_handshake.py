@@ -6,7 +6,7 @@ import pytest
 
 from trimq.formats.amqp_content.field_tables import write_table
 from trimq.protocols.amqp.methods import ConnectionTune, ConnectionTuneOk
-from trimq.protocols.amqp.wire.codes import Dropped
+from trimq.protocols.amqp.wire.codes import SilentClose
 from trimq.protocols.amqp.wire.handshake import (
     CAPABILITIES,
     check_tuning,
@@ -38,7 +38,7 @@ def test_a_login_is_read(mechanism: str, response: bytes) -> None:
     ],
 )
 def test_an_answer_that_is_none_drops_the_connection(mechanism: str, response: bytes) -> None:
-    with pytest.raises(Dropped):
+    with pytest.raises(SilentClose):
         read_login(mechanism, response)
 
 
@@ -52,7 +52,7 @@ def test_a_client_may_ask_for_less(chosen: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("chosen", [(0, 131_072, 0), (65535, 131_072, 0), (9, 0, 0), (9, 131_073, 0), (9, 4095, 0)])
 def test_a_client_that_asks_for_more_is_dropped(chosen: tuple[int, int, int]) -> None:
-    with pytest.raises(Dropped):
+    with pytest.raises(SilentClose):
         check_tuning(OFFER, ConnectionTuneOk(*chosen))
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from protocols.kafka.desk import Desk
 
-from trimq.model import Home, TopicName
+from trimq.model import Layout, TopicName
 from trimq.protocols.kafka.messages.metadata import (
     Cursor,
     DescribeClusterRequest,
@@ -284,7 +284,7 @@ def test_ids_are_found_since_version_12_and_names_beside_them_do_not_count(desk:
 
 
 def test_topics_of_other_homes_are_not_listed(desk: Desk) -> None:
-    desk.core.broker.create_topic(desk.caller, "queue", Home.QUEUE_LOG, 1, {})
+    desk.core.broker.create_topic(desk.caller, "queue", Layout.QUEUE_LOG, 1, {})
     desk.runner.settle()
     assert names(desk) == set()
     (result,) = metadata(desk, by_name("queue"))

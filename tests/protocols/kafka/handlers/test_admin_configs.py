@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from protocols.kafka.desk import NOW_MS, Desk
 
-from trimq.errors import StartMistake
+from trimq.errors import StartupError
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.compression import Codec
-from trimq.formats.kafka_batch.header import check, seal
+from trimq.formats.kafka_batch.header import build_batch, check
 from trimq.model import Record
 from trimq.protocols.kafka.messages.configs import (
     AlterConfigsAlterableConfig,
@@ -173,7 +173,7 @@ def test_a_broker_that_can_no_longer_keep_what_a_topic_was_promised_does_not_sta
     assert desk.create("t", flush_messages="1").error_code == Code.NONE
     desk.core.close()
     desk.runner.settle()
-    with pytest.raises(StartMistake, match="topic t "):
+    with pytest.raises(StartupError, match="topic t "):
         Desk(desk.files, flush="async")
     assert Desk(desk.files).configs("t") == {"flush.messages": "1"}
 
@@ -294,7 +294,7 @@ def test_only_the_header_is_checked_where_that_is_wanted_and_no_rule_asks_for_mo
     desk = Desk(kafka={"record_validation": "header"})
     desk.create("t")
     desk.create("keyed", cleanup_policy="compact")
-    broken = seal(check(batch()), b"\xff\xff\xff")
+    broken = build_batch(check(batch()), b"\xff\xff\xff")
     assert desk.produce("t", bytes(broken)).error_code == Code.NONE
     assert desk.produce("keyed", bytes(broken)).error_code == Code.INVALID_RECORD
     assert desk.produce("t", batch(NOW_MS + 2 * HOUR_MS)).error_code == Code.INVALID_TIMESTAMP

@@ -39,20 +39,20 @@ class Complaints(logging.Handler):
         self.texts.append(self.format(record))
 
 
-def converse(sent: list[bytes]) -> None:
+def open_conversation(sent: list[bytes]) -> None:
     """Give these bytes to one connection; whatever it does, another one is answered, and nothing unexpected is said."""
 
     async def main() -> None:
         desk = Desk()
         desk.create("t", 2)
         clock = Clock(desk.message_time, desk.liveness)
-        front_end = KafkaFrontEnd(desk.core.broker, desk.core.logins, clock, CountsOfAll(Metrics()).of("kafka"))
+        front_end = KafkaFrontEnd(desk.core.broker, desk.core.authenticator, clock, CountsOfAll(Metrics()).of("kafka"))
         bad, good = Peer(front_end=front_end), Peer(front_end=front_end)
         for data in sent:
             give(bad, data)
             desk.runner.settle()
             for peer in (bad, good):
-                peer.progress.moved(desk.runner.passes.written, desk.runner.passes.durable)
+                peer.progress.advance(desk.runner.passes.written, desk.runner.passes.durable)
             await asyncio.sleep(0)
         give(good, HELLO)
         await good.settle()
@@ -84,14 +84,14 @@ def give(peer: Peer, data: bytes) -> None:
 @examples(60)
 @given(st.lists(st.binary(max_size=200), max_size=4))
 def test_any_bytes(sent: list[bytes]) -> None:
-    converse(sent)
+    open_conversation(sent)
 
 
 @examples(60)
 @given(st.sampled_from([*HANDLERS, 99]), st.integers(-1, 20), st.binary(max_size=120))
 def test_any_body_behind_a_proper_header(api_key: int, version: int, body: bytes) -> None:
     header = api_key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + b"\0\0\0\7\0\1c"
-    converse([framed(header + body), HELLO])
+    open_conversation([framed(header + body), HELLO])
 
 
 @examples(80)
@@ -109,7 +109,7 @@ def test_a_request_with_bytes_changed_cut_or_added(draw: st.DataObject) -> None:
             del frame[place : place + 4]
         else:
             frame[place:place] = draw.draw(st.binary(max_size=4))
-    converse([framed(bytes(frame[4:])), HELLO])
+    open_conversation([framed(bytes(frame[4:])), HELLO])
 
 
 @examples(60)
@@ -121,7 +121,7 @@ def test_a_batch_with_bytes_changed(draw: st.DataObject) -> None:
         batch[draw.draw(st.integers(0, len(batch) - 1))] = draw.draw(st.integers(0, 255))
     acks = draw.draw(st.sampled_from([-1, 0, 1]))
     topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=bytes(batch))])
-    converse([request_frame(ProduceRequest(acks=acks, timeout_ms=1, topic_data=[topic]), 9), HELLO])
+    open_conversation([request_frame(ProduceRequest(acks=acks, timeout_ms=1, topic_data=[topic]), 9), HELLO])
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,4 @@ def test_a_batch_with_bytes_changed(draw: st.DataObject) -> None:
     ],
 )
 def test_another_protocol(sent: bytes) -> None:
-    converse([HELLO + sent])
+    open_conversation([HELLO + sent])

@@ -102,13 +102,13 @@ def test_a_waiting_reader_is_answered_when_what_came_is_durable(desk: Desk) -> N
 
 def test_what_comes_to_another_partition_wakes_nobody(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    read = fetch._Attempt.read
+    read = fetch._FetchAttempt.read
 
     def counted(attempt: Any) -> FetchResponse:
         looks.append(1)
         return read(attempt)
 
-    monkeypatch.setattr(fetch._Attempt, "read", counted)
+    monkeypatch.setattr(fetch._FetchAttempt, "read", counted)
     desk.create("other")
     polls = [Poll(desk, request(asked())) for _ in range(50)]
     assert len(looks) == 50
@@ -178,8 +178,8 @@ def test_a_reader_that_is_given_up_leaves_nothing(desk: Desk) -> None:
 def test_a_reader_that_is_hurried_gets_what_there_is(desk: Desk) -> None:
     poll = Poll(desk, request(asked(), min_bytes=1 << 20))
     desk.produce("t", batch())
-    assert poll.reply.hurry is not None
-    poll.reply.hurry()
+    assert poll.reply.resolve_now is not None
+    poll.reply.resolve_now()
     assert poll.found() == [(0, 0, len(batch()))]
     assert waiting(desk) == watchers(desk) == 0
 
@@ -200,7 +200,7 @@ def test_a_bug_while_somebody_waits_is_heard_of_instead_of_hanging(
     def fail(*_: object) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(fetch._Attempt, "read", fail)
+    monkeypatch.setattr(fetch._FetchAttempt, "read", fail)
     if wakes == "growth":
         desk.produce("t", batch())
     else:

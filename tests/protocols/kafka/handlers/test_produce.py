@@ -198,5 +198,5 @@ def test_nothing_is_kept_of_a_request_but_its_answer(desk: Desk) -> None:
     sent = [Sent(desk, -1, batch(b"x" * 500)) for _ in range(50)]
     desk.runner.end_pass()
     received = desk._conversation._connection._received
-    assert received._is_unseen()
+    assert received._has_no_views()
     assert all(each.reply is not None for each in sent)

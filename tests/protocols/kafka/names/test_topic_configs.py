@@ -10,20 +10,20 @@ from trimq.core.metadata.cluster import Address, Node
 from trimq.core.partitions.topic_settings import check_topic_settings, log_settings, message_limit, stream_rules
 from trimq.errors import InvalidSetting
 from trimq.protocols.kafka.names.broker_configs import describe_broker
-from trimq.protocols.kafka.names.codes import Code, Failure
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
 from trimq.protocols.kafka.names.topic_configs import (
     CONFIGS,
-    Source,
-    current,
+    ConfigSource,
+    current_value,
     describe,
-    in_kafka_words,
     to_configs,
     to_settings,
+    with_kafka_name,
 )
 
 BROKER = Settings()
-ENFORCED = [config for config in CONFIGS if config.ours]
-FIXED = [config for config in CONFIGS if not config.ours]
+ENFORCED = [config for config in CONFIGS if config.setting]
+FIXED = [config for config in CONFIGS if not config.setting]
 
 
 @pytest.mark.parametrize("config", ENFORCED, ids=lambda config: config.name)
@@ -32,7 +32,7 @@ def test_the_default_of_a_setting_is_what_holds_without_it(config) -> None:
     check_topic_settings(settings, BROKER)
     assert log_settings(settings, BROKER) == log_settings({}, BROKER)
     assert message_limit(settings, BROKER) == message_limit({}, BROKER)
-    assert stream_rules(settings)._replace(has_own_window=False) == stream_rules({})
+    assert stream_rules(settings)._replace(has_timestamp_window=False) == stream_rules({})
     assert to_configs(settings) == {config.name: config.default}
 
 
@@ -40,7 +40,7 @@ def test_the_default_of_a_setting_is_what_holds_without_it(config) -> None:
 def test_what_is_not_enforced_takes_its_default_only(config) -> None:
     assert to_settings({config.name: config.default}) == {}
     other = {"false": "true", "": "x", "-2": "5"}.get(config.default, "12345")
-    with pytest.raises(Failure) as refused:
+    with pytest.raises(KafkaRefusal) as refused:
         to_settings({config.name: other})
     assert refused.value.code == Code.INVALID_CONFIG
     assert str(refused.value).startswith(f"{config.name}: ")
@@ -64,7 +64,7 @@ def test_a_value_is_told_as_kafka_prints_it(name: str, text: str, value: str) ->
     settings = to_settings({name: text})
     check_topic_settings(settings, BROKER)
     assert to_configs(settings) == {name: value}
-    assert current(name, settings, BROKER) == value
+    assert current_value(name, settings, BROKER) == value
 
 
 @pytest.mark.parametrize(
@@ -81,22 +81,22 @@ def test_a_value_is_told_as_kafka_prints_it(name: str, text: str, value: str) ->
     ],
 )
 def test_what_is_no_value_is_refused_under_kafkas_name(name: str, text: str) -> None:
-    with pytest.raises((InvalidSetting, Failure)) as refused:
+    with pytest.raises((InvalidSetting, KafkaRefusal)) as refused:
         check_topic_settings(to_settings({name: text}), BROKER)
     refusal = refused.value
-    assert str(in_kafka_words(refusal) if isinstance(refusal, InvalidSetting) else refusal).startswith(f"{name}: ")
+    assert str(with_kafka_name(refusal) if isinstance(refusal, InvalidSetting) else refusal).startswith(f"{name}: ")
 
 
 def test_a_value_comes_from_the_topic_the_broker_or_nobody() -> None:
     broker = Settings(storage=Storage(segment_bytes=5_000_000))
     found = {each.name: each for each in describe({"retention_ms": "5"}, broker)}
-    assert (found["retention.ms"].value, found["retention.ms"].source) == ("5", Source.TOPIC)
-    assert (found["segment.bytes"].value, found["segment.bytes"].source) == ("5000000", Source.BROKER)
-    assert (found["segment.ms"].value, found["segment.ms"].source) == ("604800000", Source.DEFAULT)
+    assert (found["retention.ms"].value, found["retention.ms"].source) == ("5", ConfigSource.TOPIC)
+    assert (found["segment.bytes"].value, found["segment.bytes"].source) == ("5000000", ConfigSource.BROKER)
+    assert (found["segment.ms"].value, found["segment.ms"].source) == ("604800000", ConfigSource.DEFAULT)
     own = {each.name: each for each in describe({"segment_bytes": "6000000"}, broker)}["segment.bytes"]
     assert [(each.name, each.value, each.source) for each in own.synonyms] == [
-        ("segment.bytes", "6000000", Source.TOPIC),
-        ("log.segment.bytes", "5000000", Source.BROKER),
+        ("segment.bytes", "6000000", ConfigSource.TOPIC),
+        ("log.segment.bytes", "5000000", ConfigSource.BROKER),
     ]
 
 
@@ -111,9 +111,9 @@ def test_the_broker_tells_its_settings_under_kafkas_names() -> None:
     assert found["advertised.listeners"].value == "PLAINTEXT://example.org:1234"
     assert found["listeners"].value == "PLAINTEXT://[::1]:5"
     assert found["num.partitions"].value == "3"
-    assert found["num.partitions"].source is Source.BROKER
+    assert found["num.partitions"].source is ConfigSource.BROKER
     assert found["log.retention.ms"].value == "7"
-    assert found["log.segment.bytes"].source is Source.DEFAULT
+    assert found["log.segment.bytes"].source is ConfigSource.DEFAULT
     assert found["node.id"].value == str(settings.node_id)
     assert all(each.is_read_only and each.documentation for each in found.values())
     assert [each.value for each in found.values() if each.is_sensitive] == [None] * 3

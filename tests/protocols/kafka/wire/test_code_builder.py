@@ -3,11 +3,11 @@ from __future__ import annotations
 import struct
 import traceback
 
-from trimq.protocols.kafka.wire.code_builder import Source
+from trimq.protocols.kafka.wire.code_builder import CodeBuilder
 
 
 def test_blocks_are_indented_and_compiled() -> None:
-    source = Source({"LIMIT": 3})
+    source = CodeBuilder({"LIMIT": 3})
     with source.block("def below(number):"):
         with source.block("if number < LIMIT:"):
             source.add("return True")
@@ -17,7 +17,7 @@ def test_blocks_are_indented_and_compiled() -> None:
 
 
 def test_a_struct_is_made_once_and_called_by_name() -> None:
-    source = Source({})
+    source = CodeBuilder({})
     name = source.name_of_struct("pack", "h?")
     assert name == source.name_of_struct("pack", "h?")
     assert name.isidentifier()
@@ -25,7 +25,7 @@ def test_a_struct_is_made_once_and_called_by_name() -> None:
 
 
 def test_a_traceback_shows_the_line() -> None:
-    source = Source({})
+    source = CodeBuilder({})
     with source.block("def divide(number):"):
         source.add("return 1 / number")
     try:

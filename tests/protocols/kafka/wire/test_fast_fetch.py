@@ -10,7 +10,7 @@ from trimq.protocols.kafka.messages.fetch import (
     PartitionData,
 )
 from trimq.protocols.kafka.wire.codec import encode
-from trimq.protocols.kafka.wire.fast_fetch import WORTH_A_BUFFER, gather, write_fetch_response
+from trimq.protocols.kafka.wire.fast_fetch import MIN_UNCOPIED_BYTES, gather, write_fetch_response
 
 
 def response_of(*partitions: PartitionData) -> FetchResponse:
@@ -20,7 +20,7 @@ def response_of(*partitions: PartitionData) -> FetchResponse:
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 18])
 def test_large_batches_are_passed_on_and_small_ones_copied(version: int) -> None:
-    large, small = memoryview(bytes(WORTH_A_BUFFER)), memoryview(bytes(WORTH_A_BUFFER - 1))
+    large, small = memoryview(bytes(MIN_UNCOPIED_BYTES)), memoryview(bytes(MIN_UNCOPIED_BYTES - 1))
     response = response_of(PartitionData(records=small), PartitionData(records=large), PartitionData(records=large))
     buffers = write_fetch_response(response, version)
     assert [buffer is large for buffer in buffers] == [False, True, False, True, False]
@@ -41,10 +41,10 @@ def test_many_empty_partitions_do_not_make_many_buffers() -> None:
     response = response_of(*[PartitionData(partition_index=number, records=b"") for number in range(1000)])
     buffers = write_fetch_response(response, 12)
     assert b"".join(buffers) == encode(response, 12)
-    assert len(buffers) < 1000 * 50 / WORTH_A_BUFFER
+    assert len(buffers) < 1000 * 50 / MIN_UNCOPIED_BYTES
 
 
 def test_small_pieces_are_joined_and_large_ones_left_alone() -> None:
-    large = bytes(WORTH_A_BUFFER)
+    large = bytes(MIN_UNCOPIED_BYTES)
     assert gather([b"a", b"b", large, large, b"c"]) == [b"ab", large, b"", large, b"c"]
     assert gather([]) == [b""]

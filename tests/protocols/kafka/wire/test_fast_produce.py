@@ -13,7 +13,7 @@ from trimq.protocols.kafka.messages.produce import (
     TopicProduceResponse,
 )
 from trimq.protocols.kafka.wire.codec import encode
-from trimq.protocols.kafka.wire.fast_produce import ProduceRequests, write_one_appended, write_produce_response
+from trimq.protocols.kafka.wire.fast_produce import ProduceRequestReader, write_produce_response, write_single_append
 from trimq.protocols.kafka.wire.primitives import MalformedMessage
 
 TOPIC_ID = bytes(range(16))
@@ -27,7 +27,7 @@ def sent(version: int, *topics: str, acks: int = -1) -> bytearray:
     return bytearray(b"\x00\x02id" + (b"\0" if version >= 9 else b"") + body)
 
 
-def read(requests: ProduceRequests, data: bytearray, version: int) -> ProduceRequest:
+def read(requests: ProduceRequestReader, data: bytearray, version: int) -> ProduceRequest:
     client_id, message = requests.read(data, 0, len(data), version)
     assert client_id == "id"
     return message
@@ -36,7 +36,7 @@ def read(requests: ProduceRequests, data: bytearray, version: int) -> ProduceReq
 @pytest.mark.parametrize("version", [3, 7, 8, 9, 12, 13])
 @pytest.mark.parametrize("topics", [(), ("one",), ("one", "two")])
 def test_every_topic_and_partition_is_read_the_first_time_and_the_next(version: int, topics: tuple[str, ...]) -> None:
-    requests = ProduceRequests()
+    requests = ProduceRequestReader()
     for _ in range(2):
         message = read(requests, sent(version, *topics), version)
         assert (message.acks, message.timeout_ms, len(message.topic_data)) == (-1, 30, len(topics))
@@ -47,7 +47,7 @@ def test_every_topic_and_partition_is_read_the_first_time_and_the_next(version: 
 
 
 def test_a_request_that_differs_is_read_anew() -> None:
-    requests = ProduceRequests()
+    requests = ProduceRequestReader()
     assert read(requests, sent(9, "one"), 9).topic_data[0].name == "one"
     assert read(requests, sent(9, "two"), 9).topic_data[0].name == "two"
     assert read(requests, sent(9, "two", acks=1), 9).acks == 1
@@ -61,7 +61,7 @@ def test_a_request_cut_anywhere_is_refused_whatever_follows_it(version: int, see
     body = encode(ProduceRequest(acks=1, topic_data=data), version)
     whole = bytearray(b"\x00\x02id" + (b"\0" if version >= 9 else b"") + body)
     for end in range(len(whole)):
-        requests = ProduceRequests()
+        requests = ProduceRequestReader()
         if seen_before:
             read(requests, whole, version)
         for rest in (whole[end:], bytes(100)):
@@ -86,7 +86,7 @@ def test_the_frame_for_one_appended_batch_is_that_of_the_codec(version: int, nam
     topic = TopicProduceResponse(name=name, topic_id=TOPIC_ID, partition_responses=[partition])
     body = encode(ProduceResponse(responses=[topic], throttle_time_ms=4), version)
     frame = struct.pack(">iix", len(body) + 5, 99) + body
-    assert write_one_appended(99, version, name, TOPIC_ID, 1, 2**40, 7, 3, 4) == frame
+    assert write_single_append(99, version, name, TOPIC_ID, 1, 2**40, 7, 3, 4) == frame
 
 
 @pytest.mark.parametrize("version", [8, 9, 13])

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from trimq.errors import ProtocolError
-from trimq.protocols.contract import HeldBytes
+from trimq.protocols.contract import ReceiveMemory
 from trimq.protocols.kafka.wire.frames import SHRINK_AFTER, START_SIZE, InvalidFrame, ReceiveBuffer
 
 LIMIT = 100 * 1024 * 1024
@@ -146,7 +146,7 @@ def test_an_idle_connection_can_give_its_memory_back() -> None:
     buffer = ReceiveBuffer(LIMIT)
     put(buffer, frame(b"held"))
     view = take(buffer)
-    assert buffer.shrink()
+    assert buffer.release_buffer()
     assert len(buffer.data) == 0
     put(buffer, frame(b"again"))
     assert take(buffer) == b"again"
@@ -156,50 +156,50 @@ def test_an_idle_connection_can_give_its_memory_back() -> None:
 def test_half_a_frame_is_not_given_back() -> None:
     buffer = ReceiveBuffer(LIMIT)
     put(buffer, frame(b"whole")[:6])
-    assert not buffer.shrink()
+    assert not buffer.release_buffer()
     put(buffer, frame(b"whole")[6:])
     assert take(buffer) == b"whole"
 
 
 def test_buffers_together_hold_no_more_than_their_limit() -> None:
-    together = HeldBytes(10_000)
-    buffers = [ReceiveBuffer(LIMIT, 1000, together) for _ in range(50)]
+    receive_memory = ReceiveMemory(10_000)
+    buffers = [ReceiveBuffer(LIMIT, 1000, receive_memory) for _ in range(50)]
     half = frame(bytes(10_000))[:6000]
     refused = 0
     for buffer in buffers:
         put(buffer, half)
-        if together.is_exceeded:
+        if receive_memory.is_exceeded:
             refused += 1
             with pytest.raises(InvalidFrame, match="10000"):
                 buffer.next_frame()
         else:
             assert buffer.next_frame() is None
-        assert together.count <= 10_000 + 12_000
+        assert receive_memory.count <= 10_000 + 12_000
     assert 45 <= refused < 50
-    whole = ReceiveBuffer(LIMIT, 1000, together)
+    whole = ReceiveBuffer(LIMIT, 1000, receive_memory)
     put(whole, frame(b"small"))
     assert take(whole) == b"small"
     for buffer in buffers:
         buffer.drop()
-    assert together.count == 0
+    assert receive_memory.count == 0
     put(buffers[0], frame(bytes(10_000)))
     assert take(buffers[0]) == bytes(10_000)
 
 
 def test_what_a_buffer_holds_is_counted_through_growth_and_rest() -> None:
-    together = HeldBytes(LIMIT)
-    buffer = ReceiveBuffer(LIMIT, 1000, together)
+    receive_memory = ReceiveMemory(LIMIT)
+    buffer = ReceiveBuffer(LIMIT, 1000, receive_memory)
     for size in (10, 5000, 100_000, 10, 10):
         put(buffer, frame(bytes(size)))
         view = take(buffer)
         assert view == bytes(size)
-        assert together.count == max(len(buffer.data) - 1000, 0)
+        assert receive_memory.count == max(len(buffer.data) - 1000, 0)
         view.release()
     for _ in range(20 * SHRINK_AFTER):
         put(buffer, frame(b"x"))
         assert take(buffer) == b"x"
-        assert together.count == max(len(buffer.data) - 1000, 0)
+        assert receive_memory.count == max(len(buffer.data) - 1000, 0)
     put(buffer, frame(bytes(50_000)))
     assert take(buffer) == bytes(50_000)
-    assert buffer.shrink()
-    assert together.count == 0
+    assert buffer.release_buffer()
+    assert receive_memory.count == 0

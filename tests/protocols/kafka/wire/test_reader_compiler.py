@@ -16,7 +16,7 @@ from trimq.protocols.kafka.messages.schema import (
     string,
     struct,
 )
-from trimq.protocols.kafka.wire.reader_compiler import compile_reader, holds_records, minimal_size, reader_source
+from trimq.protocols.kafka.wire.reader_compiler import build_reader_source, compile_reader, holds_records, minimal_size
 
 
 @pytest.mark.parametrize(
@@ -72,5 +72,5 @@ def test_fields_named_like_the_words_of_the_reader_are_read() -> None:
 
 
 def test_numbers_in_a_row_are_unpacked_at_once() -> None:
-    lines = "\n".join(reader_source(FetchRequest, 17, True).lines)
+    lines = "\n".join(build_reader_source(FetchRequest, 17, True).lines)
     assert "unpack_from_iiqiqiB" in lines

@@ -6,7 +6,7 @@ import pytest
 
 from trimq.clock import ManualTime
 from trimq.protocols.rocketmq.clients.queue_locks import FORGOTTEN_AT_ONCE, LOCK_MS, LockLimits, QueueLocks, QueueName
-from trimq.protocols.rocketmq.wire.codes import Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal
 
 
 def queues(count: int, first: int = 0) -> list[QueueName]:
@@ -53,9 +53,9 @@ def test_too_many_locks_are_refused_and_none_of_them_is_made() -> None:
     locks = QueueLocks(ManualTime(0), LockLimits(3, 5))
     assert locks.lock("g", "a", queues(3)) == queues(3)
     assert locks.lock("g", "a", queues(3)) == queues(3)
-    with pytest.raises(Failure, match=r"one group may lock 3 queues, see rocketmq\.group_locks"):
+    with pytest.raises(RemotingRefusal, match=r"one group may lock 3 queues, see rocketmq\.group_locks"):
         locks.lock("g", "a", queues(4))
-    with pytest.raises(Failure, match=r"all groups together may lock 5 queues, see rocketmq\.queue_locks"):
+    with pytest.raises(RemotingRefusal, match=r"all groups together may lock 5 queues, see rocketmq\.queue_locks"):
         locks.lock("h", "a", queues(3))
     assert len(locks) == 3
     assert locks.lock("h", "a", queues(2)) == queues(2)

@@ -8,7 +8,7 @@ from typing import Any
 from protocols.rocketmq.rocketmq_desk import Desk
 
 from trimq.core.metadata.cluster import Address
-from trimq.protocols.contract import CallerFacts, Parts, Reply
+from trimq.protocols.contract import CallInfo, Parts, Reply
 from trimq.protocols.rocketmq.grpc.clients.message_view import set_ms
 from trimq.protocols.rocketmq.grpc.front_end import METHODS, GrpcFrontEnd
 from trimq.protocols.rocketmq.grpc.handlers.telemetry import Telemetry
@@ -64,11 +64,11 @@ class Phone:
     def heard(self) -> list[Any]:
         return self.line.heard
 
-    def facts(self, remaining_ms: int | None = 30_000) -> CallerFacts:
-        return CallerFacts("10.0.0.9:5009", self.metadata, remaining_ms)
+    def call_info(self, remaining_ms: int | None = 30_000) -> CallInfo:
+        return CallInfo("10.0.0.9:5009", self.metadata, remaining_ms)
 
     def begin(self, method: str, request: Any, remaining_ms: int | None = 30_000) -> Reply:
-        return self._desk.front_end.call(method, self.facts(remaining_ms), request.SerializeToString())
+        return self._desk.front_end.call(method, self.call_info(remaining_ms), request.SerializeToString())
 
     def call(self, method: str, **fields: Any) -> Any:
         """The answer, once what it waits for is durable."""
@@ -100,8 +100,8 @@ class Phone:
         """What there is now."""
         reply = self.begin("ReceiveMessage", self.receiving(topic, group, count, **fields))
         if not self._desk.desk.is_ready(reply):
-            assert reply.hurry is not None
-            reply.hurry()
+            assert reply.resolve_now is not None
+            reply.resolve_now()
         return messages_of(self.take("ReceiveMessage", reply))
 
     def ack(self, topic: str, *received: Any, group: str = "g") -> Any:
@@ -129,7 +129,7 @@ class Phone:
 
     def tell(self, settings: Any) -> Any:
         """Open a stream and say what this client is; what it was answered."""
-        self.stream = self._desk.front_end.open("Telemetry", self.facts(), self.line)
+        self.stream = self._desk.front_end.open("Telemetry", self.call_info(), self.line)
         self.line(self.stream.receive(wire.TelemetryCommand(settings=settings).SerializeToString()))
         return self.heard[-1]
 

@@ -7,10 +7,10 @@ from typing import Any
 from protocols.grpc.http2_peer import Http2Peer, call
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk
 
-from trimq.protocols.grpc.connection import Limits
+from trimq.protocols.grpc.connection import Http2Limits
 from trimq.protocols.rocketmq.grpc.front_end import METHODS, GrpcFrontEnd
 
-LIMITS = Limits(streams=500, header_bytes=8192, message_bytes=1 << 20, idle_frames=1000, unsent_bytes=1 << 20)
+LIMITS = Http2Limits(streams=500, header_bytes=8192, message_bytes=1 << 20, idle_frames=1000, unsent_bytes=1 << 20)
 
 
 class Line:
@@ -21,7 +21,7 @@ class Line:
         self._method = method
         self.peer = Http2Peer(LIMITS, desk.desk.liveness, front_end=desk.front_end).greet()
         if is_alone:
-            self.peer.conversation._runs = {}
+            self.peer.conversation._call_batches = {}
         self._last = -1
 
     def frames(self, raw: bytes, **metadata: str) -> bytes:

@@ -69,8 +69,8 @@ CODES = sorted({*BROKER, *NAME_SERVER, 0, -1, 3, 999_999})
 
 def hurried(reply: Reply | None) -> None:
     """Nobody waits for an answer that has to wait."""
-    if reply is not None and reply.hurry is not None:
-        reply.hurry()
+    if reply is not None and reply.resolve_now is not None:
+        reply.resolve_now()
 
 
 @settings(max_examples=150, deadline=None)

@@ -6,7 +6,7 @@ import errno
 
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
 
-from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.stream import MessageQueue
 from trimq.model import SYSTEM
 
 BODIES = [b"%d" % number for number in range(40)]
@@ -24,9 +24,9 @@ def cold_desk() -> Desk:
     return desk
 
 
-def stream_of(desk: Desk) -> SharedStream:
-    assert desk.core.shared_log is not None
-    return desk.core.shared_log.sharing.topic(SYSTEM, "t").stream(0)
+def stream_of(desk: Desk) -> MessageQueue:
+    assert desk.core.commit_log_service is not None
+    return desk.core.commit_log_service.commit_log_api.topic(SYSTEM, "t").stream(0)
 
 
 def test_a_pull_is_answered_from_the_disk_off_the_loop() -> None:

@@ -160,7 +160,7 @@ class CountedWay(Way):
 def test_to_leave_many_groups_takes_as_many_steps() -> None:
     desk = Desk()
     way = CountedWay()
-    peer = Peer(desk, desk.doors.broker().converse("10.0.0.1:5000", way), way)
+    peer = Peer(desk, desk.doors.broker().open_conversation("10.0.0.1:5000", way), way)
     for who, client in ((desk.broker, "other"), (peer, "own")):
         groups = [{"groupName": f"{client}{number}"} for number in range(500)]
         assert who.ask(34, body={"clientID": client, "producerDataSet": groups}).code == 0
@@ -172,7 +172,7 @@ def test_to_leave_many_groups_takes_as_many_steps() -> None:
 
 def test_a_client_that_changes_its_id_is_found_by_the_last_one_alone() -> None:
     desk = Desk()
-    clients = desk.doors._shared.clients
+    clients = desk.doors._services.clients
     for number in range(3):
         desk.broker.ask(34, body={"clientID": f"c{number}", "producerDataSet": [{"groupName": "g"}]})
     assert [clients.producer(f"c{number}") is not None for number in range(3)] == [False, False, True]

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
 from trimq.core.failures.ledger import Failure, Reason
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.formats.rocketmq_unit.schedule import WHEEL_TOPIC
-from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, Draft
+from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, UnitDraft
 from trimq.model import SYSTEM
 from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC
 
@@ -27,14 +27,16 @@ def filled(size: int, properties: str = "") -> str:
     return f"{properties}k\x01{'x' * (size - len(properties) - 3)}\x02"
 
 
-def sharing_of(desk: Desk) -> Sharing:
-    assert desk.core.shared_log is not None
-    return desk.core.shared_log.sharing
+def sharing_of(desk: Desk) -> CommitLogApi:
+    assert desk.core.commit_log_service is not None
+    return desk.core.commit_log_service.commit_log_api
 
 
-def topic_of(desk: Desk, name: str) -> SharedTopic:
-    sharing = sharing_of(desk)
-    topic = sharing.find(SYSTEM, name) or sharing.create(SYSTEM, SharedDefinition("", name, 2, 2))[0]
+def topic_of(desk: Desk, name: str) -> CommitLogTopic:
+    commit_log_api = sharing_of(desk)
+    topic = (
+        commit_log_api.find(SYSTEM, name) or commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", name, 2, 2))[0]
+    )
     desk.runner.settle()
     return topic
 
@@ -42,14 +44,14 @@ def topic_of(desk: Desk, name: str) -> SharedTopic:
 def store(desk: Desk, name: str, properties: str, body: bytes = b"long", code: int = 0) -> int:
     """A message as another broker, or an earlier version, may have stored it. Gives back where it stands."""
     topic = topic_of(desk, name)
-    draft = Draft(topic.raw_name, 0, body, properties.encode(), 0, 0, 77, HOST)
+    draft = UnitDraft(topic.raw_name, 0, body, properties.encode(), 0, 0, 77, HOST)
     placed = sharing_of(desk).append(SYSTEM, topic, topic.stream(0), draft, code, HOST)
     desk.runner.settle()
     return placed.position
 
 
 def failures(desk: Desk) -> list[Failure]:
-    return list(desk.core.broker.queueing.failures(SYSTEM))
+    return list(desk.core.broker.queue_api.failures(SYSTEM))
 
 
 def pop(desk: Desk, **changes: Any) -> Any:

@@ -212,8 +212,8 @@ def test_one_who_is_turned_away_hears_that_too_many_wait() -> None:
     desk = made()
     popping, asking = begin(desk.broker), begin(desk.broker, NOTIFY)
     for reply in (popping, asking):
-        assert reply.turn_away is not None
-        reply.turn_away()
+        assert reply.reject_over_limit is not None
+        reply.reject_over_limit()
     answered, told = desk.take(popping), desk.take(asking)
     assert (answered.code, answered.remark, answered.body) == (209, "POLLING_FULL", b"")
     assert (told.code, told.fields["hasMsg"], told.fields["pollingFull"]) == (0, "false", "true")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
 
-from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.stream import MessageQueue
 from trimq.protocols.contract import Reply
 
 WAITS = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
@@ -147,8 +147,8 @@ def test_it_is_answered_when_its_time_is_over() -> None:
 def test_it_is_answered_when_the_broker_stops() -> None:
     desk = desk_with("")
     reply = held(desk)
-    assert reply.hurry is not None
-    reply.hurry()
+    assert reply.resolve_now is not None
+    reply.resolve_now()
     assert desk.take(reply).code == 19
 
 
@@ -214,8 +214,8 @@ def test_one_who_waits_hears_at_once_that_the_topic_is_gone() -> None:
 def test_one_who_is_turned_away_hears_that_there_is_nothing() -> None:
     desk = desk_with("")
     reply = waiting_pull(desk, 1)
-    assert reply.turn_away is not None
-    reply.turn_away()
+    assert reply.reject_over_limit is not None
+    reply.reject_over_limit()
     assert ends(desk.take(reply)) == (19, "1", "0", "1")
 
 
@@ -231,8 +231,8 @@ def test_a_pull_that_waits_and_cannot_be_answered_does_not_wait_for_ever(
     def fails(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(SharedStream, "read", fails)
-    monkeypatch.setattr(SharedStream, "has_wanted", fails)
+    monkeypatch.setattr(MessageQueue, "read", fails)
+    monkeypatch.setattr(MessageQueue, "has_match", fails)
     desk.broker.send("t", b"new", properties="TAGS\x01B\x02")
     assert desk.is_ready(reply)
     with pytest.raises(OSError, match="Too many open files"):
@@ -249,7 +249,7 @@ def test_a_pop_that_waits_and_cannot_be_answered_does_not_wait_for_ever(monkeypa
     def fails(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(SharedStream, "entries", fails)
+    monkeypatch.setattr(MessageQueue, "entries", fails)
     desk.broker.send("t", b"new", queue=1)
     assert desk.is_ready(reply)
     with pytest.raises(OSError, match="Too many open files"):

@@ -18,7 +18,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
     for number in range(60):
         desk.broker.send("t", b"%d" % number, properties="KEYS\x01k\x02")
         desk.advance(1000)
-    monkeypatch.setattr(key_index, "LOOKED_AT_AT_ONCE", 5)
+    monkeypatch.setattr(key_index, "MAX_ENTRIES_PER_STEP", 5)
     return desk.restart()
 
 
@@ -74,7 +74,7 @@ def test_a_search_that_finds_nothing_says_so(desk: Desk) -> None:
 
 
 def test_a_search_ends_with_its_connection(desk: Desk) -> None:
-    searches = desk.doors._shared.searches
+    searches = desk.doors._services.searches
     reply, other = begun(desk.broker), begun(desk.connect())
     assert len(searches) == 2
     assert reply.abandon is not None

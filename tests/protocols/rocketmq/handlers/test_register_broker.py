@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocols.rocketmq.rocketmq_desk import Desk, Peer
 
 from trimq.config import RocketMQ
-from trimq.protocols.rocketmq.wire.registrations import BadRegistration, Queues, read_registration
+from trimq.protocols.rocketmq.wire.registrations import BadRegistration, QueueData, read_registration
 from trimq.protocols.rocketmq.wire.remoting import Command
 
 TOPICS = {"only": (3, 6), "both": (2, 6)}
@@ -314,4 +314,4 @@ def test_garbage_is_refused(data: bytes, is_packed: bool) -> None:
         found = read_registration(data, is_packed, 1000)
     except BadRegistration:
         return
-    assert all(isinstance(queues, Queues) for queues in found.topics.values())
+    assert all(isinstance(queues, QueueData) for queues in found.topics.values())

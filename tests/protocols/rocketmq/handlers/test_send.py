@@ -9,10 +9,10 @@ import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, units_of
 
 from trimq.errors import OtherHome
-from trimq.formats.rocketmq_unit.batch_body import Batched, write_batch
+from trimq.formats.rocketmq_unit.batch_body import BatchEntry, write_batch
 from trimq.formats.rocketmq_unit.hosts import read_message_id, unpack_host
 from trimq.formats.rocketmq_unit.properties import read_properties
-from trimq.model import SYSTEM, Home
+from trimq.model import SYSTEM, Layout
 
 
 def test_a_message_is_stored_as_it_was_sent_and_answered_with_its_place() -> None:
@@ -108,11 +108,11 @@ REFUSED = [
     ({}, b"x" * (4 * 1024 * 1024 + 1), 13),
     ({"i": "a\x01" + "b" * 32_767}, b"x", 13),
     ({"i": "a\x01b\x00c\x02"}, b"x", 13),
-    ({"i": "DELAY\x013\x02", "m": True}, write_batch([Batched(0, b"x", b"")]), 13),
-    ({"i": "TRAN_MSG\x01true\x02", "m": True}, write_batch([Batched(0, b"x", b"")]), 13),
+    ({"i": "DELAY\x013\x02", "m": True}, write_batch([BatchEntry(0, b"x", b"")]), 13),
+    ({"i": "TRAN_MSG\x01true\x02", "m": True}, write_batch([BatchEntry(0, b"x", b"")]), 13),
     ({"m": True}, b"not a batch", 13),
     ({"m": True}, b"", 13),
-    ({"m": True, "b": "%RETRY%g"}, write_batch([Batched(0, b"x", b"")]), 13),
+    ({"m": True, "b": "%RETRY%g"}, write_batch([BatchEntry(0, b"x", b"")]), 13),
 ]
 
 
@@ -141,7 +141,9 @@ def test_topics_are_not_made_where_that_is_off() -> None:
 
 def test_a_batch_becomes_separate_messages() -> None:
     desk = Desk()
-    body = write_batch([Batched(0, b"a", b"TAGS\x01A\x02"), Batched(3, b"bb", b""), Batched(0, b"c", b"KEYS\x01k\x02")])
+    body = write_batch(
+        [BatchEntry(0, b"a", b"TAGS\x01A\x02"), BatchEntry(3, b"bb", b""), BatchEntry(0, b"c", b"KEYS\x01k\x02")]
+    )
     answer = desk.broker.send("t", body, m=True)
     ids = answer.fields["msgId"].split(",")
     units = units_of(desk.broker.pull("t"))
@@ -160,12 +162,12 @@ def test_flags_that_tell_of_hosts_are_the_brokers() -> None:
 
 def test_a_topic_of_kafka_is_not_touched() -> None:
     desk = Desk()
-    desk.core.broker.create_topic(SYSTEM, "theirs", Home.PARTITION_LOG, 1, {})
+    desk.core.broker.create_topic(SYSTEM, "theirs", Layout.PARTITION_LOG, 1, {})
     answer = desk.broker.send("theirs")
     assert (answer.code, "partition-log" in (answer.remark or "")) == (16, True)
     desk.broker.send("ours")
     with pytest.raises(OtherHome, match="commit-log"):
-        desk.core.broker.create_topic(SYSTEM, "ours", Home.PARTITION_LOG, 1, {})
+        desk.core.broker.create_topic(SYSTEM, "ours", Layout.PARTITION_LOG, 1, {})
 
 
 def test_messages_outlive_a_restart() -> None:

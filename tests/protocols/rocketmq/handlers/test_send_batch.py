@@ -17,7 +17,7 @@ from trimq.formats.rocketmq_unit.batch_body import write_batch
 from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.model import DEFAULT_NAMESPACE
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.handlers.send_batch import SendRuns
+from trimq.protocols.rocketmq.handlers.send_batch import SendBatcher
 from trimq.protocols.rocketmq.wire.remoting import Command, RemotingConnection
 
 TOPICS = ("t", "u")
@@ -41,7 +41,7 @@ def receive(peer: Peer, data: bytes) -> list[tuple[int, Reply | None]]:
     made = []
     for _ in arriving(peer.conversation, data):
         while (event := peer.conversation.next_event()) is not None:
-            taken = len(event.asked) if isinstance(event, SendRuns) else 0
+            taken = len(event.asked) if isinstance(event, SendBatcher) else 0
             made.append((taken, peer.conversation.handle(event)))
     return made
 
@@ -101,7 +101,7 @@ def test_messages_that_come_together_are_taken_together_and_answered_each() -> N
     assert [(each.opaque, each.code, each.flag) for each in found] == [(number, 0, 1) for number in range(5)]
     assert [each.fields["queueOffset"] for each in found] == ["1", "0", "2", "1", "3"]
     assert [bytes(unit.body) for unit in units_of(desk.broker.pull("t"))] == [b"first", b"0", b"2", b"4"]
-    sums = desk.doors._shared.traffic.sent("t")
+    sums = desk.doors._services.traffic.sent("t")
     assert sums is not None
     assert sums.total() == (6, 10)
 
@@ -215,7 +215,7 @@ def test_delayed_messages_that_come_together_are_taken_together_and_may_be_recal
     got = [each.fields for each in commands(reply.take())]
     assert ["recallHandle" in fields for fields in got] == [True, False, False, True]
     for topic, count in (("t", 3), ("u", 3)):  # with the first of each
-        sums = desk.doors._shared.traffic.sent(topic)
+        sums = desk.doors._services.traffic.sent(topic)
         assert sums is not None
         assert sums.total()[0] == count
     assert desk.broker.ask(370, {"topic": "t", "recallHandle": got[0]["recallHandle"]}).code == 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from protocols.rocketmq.rocketmq_desk import Desk
 
-from trimq.core.commit_log.topics import SharedDefinition
+from trimq.core.commit_log.topics import CommitLogTopicDefinition
 from trimq.model import SYSTEM
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.handlers.topic_creation import when_made
+from trimq.protocols.rocketmq.handlers.topic_creation import after_topic_creation
 
 
 def test_a_command_that_stumbles_after_it_has_waited_ends_its_connection_and_nothing_else(
@@ -16,12 +16,12 @@ def test_a_command_that_stumbles_after_it_has_waited_ends_its_connection_and_not
 ) -> None:
     desk = Desk()
     context = desk.broker.conversation._context
-    topic, _ = context.sharing.create(SYSTEM, SharedDefinition("", "new", 1, 1))
+    topic, _ = context.commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", "new", 1, 1))
 
     def stumble() -> Reply:
         raise ZeroDivisionError
 
-    reply = when_made(context, topic, stumble, lambda refusal: Reply.now(()))
+    reply = after_topic_creation(context, topic, stumble, lambda refusal: Reply.now(()))
     assert reply is not None
     assert not reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable)
     assert desk.is_ready(reply)

@@ -15,9 +15,9 @@ from trimq.errors import ReadOnly
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.formats.rocketmq_unit.schedule import WHEEL_TOPIC
-from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, Draft, Unit
+from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, Unit, UnitDraft
 from trimq.model import SYSTEM, Buffer
-from trimq.protocols.rocketmq.schedule.scheduler import Delays
+from trimq.protocols.rocketmq.schedule.scheduler import DelayScheduler
 from trimq.storage.commit_log.consume_queue import ConsumeQueue
 
 SECOND = 1000
@@ -35,13 +35,13 @@ def send(desk: Desk, number: int, more: str = "", topic: str = "t", queue: int =
 def store(desk: Desk, properties: str, body: bytes, filled: bool = False) -> None:
     """A message that waits, as another broker or an earlier version may have stored it. `filled`: its last property is
     so long that there is no room even for what ends it."""
-    assert desk.core.shared_log is not None
-    sharing = desk.core.shared_log.sharing
-    topic = sharing.topic(SYSTEM, WHEEL_TOPIC)
+    assert desk.core.commit_log_service is not None
+    commit_log_api = desk.core.commit_log_service.commit_log_api
+    topic = commit_log_api.topic(SYSTEM, WHEEL_TOPIC)
     told = f"REAL_TOPIC\x01t\x02REAL_QID\x011\x02TIMER_OUT_MS\x01{DUE_MS}\x02{properties}"
     written = told.encode().ljust(LONGEST_PROPERTIES if filled else 0, b"x")
-    draft = Draft(topic.raw_name, 0, body, written, 0, 0, 77, HOST)
-    sharing.append(SYSTEM, topic, topic.stream(0), draft, DUE_MS, HOST)
+    draft = UnitDraft(topic.raw_name, 0, body, written, 0, 0, 77, HOST)
+    commit_log_api.append(SYSTEM, topic, topic.stream(0), draft, DUE_MS, HOST)
     desk.runner.settle()
 
 
@@ -60,7 +60,7 @@ def numbers(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def fire_alone(self: Delays, row: list[TimerEntry], begin: int) -> int:
+def fire_alone(self: DelayScheduler, row: list[TimerEntry], begin: int) -> int:
     return 0
 
 
@@ -102,15 +102,15 @@ def test_each_message_of_a_row_ends_as_it_would_alone(monkeypatch: pytest.Monkey
     assert b"1" not in came, "it was recalled"
     assert b"too long" not in came
     assert {b"100", b"nearly too long", b"without an end", b"without a key", bytes(20_000)} < {*came}
-    told = list(desk.core.broker.queueing.failures(SYSTEM))
+    told = list(desk.core.broker.queue_api.failures(SYSTEM))
     assert [failure.entry.reason for failure in told] == [Reason.EXPIRED]
-    monkeypatch.setattr(Delays, "_fire_row", fire_alone)
+    monkeypatch.setattr(DelayScheduler, "_fire_batch", fire_alone)
     alone = Desk()
     send_all_kinds(alone)
     alone.advance(10 * SECOND)
     assert found(alone) == kept
     assert found(alone, queue=0) == found(desk, queue=0)
-    assert len(list(alone.core.broker.queueing.failures(SYSTEM))) == 1
+    assert len(list(alone.core.broker.queue_api.failures(SYSTEM))) == 1
 
 
 def test_messages_of_a_row_keep_what_they_were_sent_with() -> None:
@@ -123,10 +123,10 @@ def test_messages_of_a_row_keep_what_they_were_sent_with() -> None:
     told = read_properties(first.properties)
     assert (told["TIMER_ENQUEUE_MS"], told["TIMER_DEQUEUE_MS"]) == (str(NOW_MS), str(DUE_MS))
     assert units_of(desk.broker.pull("t", queue=1, subscription="A")) == [first]
-    assert desk.core.shared_log is not None
-    sharing = desk.core.shared_log.sharing
+    assert desk.core.commit_log_service is not None
+    commit_log_api = desk.core.commit_log_service.commit_log_api
     for key, unit in (("order-1", first), ("K1", first), ("K2", second)):
-        assert list(sharing.find_key(SYSTEM, "t", key, DUE_MS, DUE_MS)) == [unit]
+        assert list(commit_log_api.find_key(SYSTEM, "t", key, DUE_MS, DUE_MS)) == [unit]
 
 
 def test_rows_of_several_levels_and_times_keep_the_order_in_which_they_are_due() -> None:

@@ -10,26 +10,26 @@ from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk
 
 from trimq.formats.rocketmq_unit.schedule import WHEEL_TOPIC
 from trimq.model import SYSTEM
-from trimq.protocols.rocketmq.schedule.offset_set import OffsetMarks
-from trimq.protocols.rocketmq.schedule.progress import Progress
+from trimq.protocols.rocketmq.schedule.offset_set import OffsetSet
+from trimq.protocols.rocketmq.schedule.progress import ScheduleProgress
 
 SECOND = 1000
 LOG_END = 10_000
 
 
-def waiting(desk: Desk, dues_s: Sequence[int], offset: int = 0, text: str = "") -> Progress:
+def waiting(desk: Desk, dues_s: Sequence[int], offset: int = 0, text: str = "") -> ScheduleProgress:
     """The queue of messages that wait for these times; none is timed yet."""
     for number, due_s in enumerate(dues_s):
         properties = f"UNIQ_KEY\x01K{number}\x02TIMER_DELIVER_MS\x01{NOW_MS + due_s * SECOND}\x02"
         assert desk.broker.send("t", b"x", 0, properties).code == 0
-    assert desk.core.shared_log is not None
-    topic = desk.core.shared_log.sharing.topic(SYSTEM, WHEEL_TOPIC)
-    return Progress(topic, topic.stream(0), 0, offset, text)
+    assert desk.core.commit_log_service is not None
+    topic = desk.core.commit_log_service.commit_log_api.topic(SYSTEM, WHEEL_TOPIC)
+    return ScheduleProgress(topic, topic.stream(0), 0, offset, text)
 
 
-def left(queue: Progress) -> list[int]:
+def left(queue: ScheduleProgress) -> list[int]:
     """What a next run takes for waiting, after the note that this one writes now."""
-    again = Progress(queue.topic, queue.stream, 0, queue.next_offset, queue.write_note())
+    again = ScheduleProgress(queue.topic, queue.stream, 0, queue.next_offset, queue.write_checkpoint())
     return [offset for offset, due_ms in again.stream.codes(again.next_offset) if again.find(offset, due_ms, 0, 0)]
 
 
@@ -59,10 +59,10 @@ def test_what_is_tried_again_is_not_taken_for_done_because_later_ones_are() -> N
     queue.fail(first)
     queue.finish(second)
     assert left(queue) == [0, 1, 2, 3]
-    assert queue.note.log_position == 0
+    assert queue.checkpoint.log_position == 0
     queue.finish(queue.begin([1], LOG_END + 2))
     assert left(queue) == [0, 3]
-    assert queue.note.log_position == LOG_END + 2
+    assert queue.checkpoint.log_position == LOG_END + 2
 
 
 def test_what_was_fired_later_is_noted_when_all_before_it_are_done_with() -> None:
@@ -80,34 +80,34 @@ def test_the_log_is_looked_at_again_until_all_that_may_have_come_is_done_with() 
     for offset, due_ms in queue.stream.codes(0):
         assert queue.find(offset, due_ms, NOW_MS + 20 * SECOND, NOW_MS)
     queue.indexed_to = 3
-    assert len(queue.doubtful) == 2
+    assert len(queue.maybe_delivered) == 2
     queue.finish(queue.begin([1], LOG_END))
-    assert queue.note.log_position == 0
+    assert queue.checkpoint.log_position == 0
     queue.finish(queue.begin([2], LOG_END + 1))
-    assert queue.note.log_position == LOG_END + 1
+    assert queue.checkpoint.log_position == LOG_END + 1
 
 
 def test_a_word_that_takes_another_back_is_looked_for_until_it_is_noted_that_both_are_done_with() -> None:
     queue = waiting(Desk(), [50, 10, 10])
     queue.indexed_to = 3
-    queue.found_words([])
-    queue.add_word(NOW_MS + 10 * SECOND, 2)
+    queue.set_recalls([])
+    queue.add_recall(NOW_MS + 10 * SECOND, 2)
     refused = queue.begin([1], LOG_END)
     queue.finish(queue.begin([2], LOG_END))
     queue.fail(refused)
-    queue.write_note()
-    assert queue.note.words_from == 2
+    queue.write_checkpoint()
+    assert queue.checkpoint.recalls_from == 2
     queue.finish(queue.begin([1], LOG_END))
-    queue.write_note()
-    assert queue.note.words_from == 3
+    queue.write_checkpoint()
+    assert queue.checkpoint.recalls_from == 3
 
 
 def test_a_note_of_more_than_there_is_is_not_believed() -> None:
     queue = waiting(Desk(), [50, 10], text="99999999999999 1 3 0 0 0")
-    assert queue.forget_note(LOG_END)
+    assert queue.discard_checkpoint(LOG_END)
     assert left(queue) == [0, 1]
     other = waiting(Desk(), [50, 10], 7, f"99999999999999 1 2 {LOG_END + 1} 0 0")
-    assert other.forget_note(LOG_END)
+    assert other.discard_checkpoint(LOG_END)
     assert other.next_offset == 2
 
 
@@ -118,7 +118,7 @@ def test_what_is_no_note_is_passed_over() -> None:
 
 @given(st.lists(st.integers(0, 300)), st.integers(0, 300), st.integers(0, 300))
 def test_marks_are_a_set_of_offsets(offsets: list[int], begin: int, end: int) -> None:
-    marks = OffsetMarks(10)
+    marks = OffsetSet(10)
     for offset in offsets:
         marks.add(10 + offset)
     assert len(marks) == len({*offsets})
@@ -131,7 +131,7 @@ def test_marks_are_a_set_of_offsets(offsets: list[int], begin: int, end: int) ->
 
 
 def test_marks_forget_a_long_head() -> None:
-    marks = OffsetMarks(0)
+    marks = OffsetSet(0)
     marks.add(100_000)
     marks.forget_before(70_000)
     assert 100_000 in marks

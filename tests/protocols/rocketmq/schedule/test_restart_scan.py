@@ -10,7 +10,7 @@ import pytest
 from protocols.rocketmq.rocketmq_desk import Desk
 from protocols.rocketmq.schedule.test_batch_delivery import DUE_MS, SECOND, bodies, numbers, send
 
-from trimq.core.api.commit_log import Sharing
+from trimq.core.api.commit_log import CommitLogApi
 from trimq.core.scheduling.timers import FIRES_PER_TURN
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
@@ -26,19 +26,19 @@ RECALL = 370
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys that the key index was asked for."""
     keys: list[str] = []
-    find_key = Sharing.find_key
+    find_key = CommitLogApi.find_key
 
-    def find(sharing: Sharing, caller: Any, topic: str, key: str, *times: int) -> Iterator[Any]:
+    def find(commit_log_api: CommitLogApi, caller: Any, topic: str, key: str, *times: int) -> Iterator[Any]:
         keys.append(key)
-        return find_key(sharing, caller, topic, key, *times)
+        return find_key(commit_log_api, caller, topic, key, *times)
 
-    monkeypatch.setattr(Sharing, "find_key", find)
+    monkeypatch.setattr(CommitLogApi, "find_key", find)
     return keys
 
 
-def sharing_of(desk: Desk) -> Sharing:
-    assert desk.core.shared_log is not None
-    return desk.core.shared_log.sharing
+def sharing_of(desk: Desk) -> CommitLogApi:
+    assert desk.core.commit_log_service is not None
+    return desk.core.commit_log_service.commit_log_api
 
 
 def send_by_level(desk: Desk, number: int, level: int = 4) -> None:
@@ -50,18 +50,18 @@ def recall(desk: Desk, handle: str) -> None:
     assert desk.broker.ask(RECALL, {"producerGroup": "pg", "topic": "t", "recallHandle": handle}).code == 0
 
 
-def no_units(sharing: Sharing, caller: Any, position: int) -> Iterator[Any]:
+def no_units(commit_log_api: CommitLogApi, caller: Any, position: int) -> Iterator[Any]:
     raise OffsetOutOfRange(position, 0, 0)
 
 
 def forget_notes(desk: Desk) -> None:
     """As if an earlier version had written the folder."""
-    sharing = sharing_of(desk)
+    commit_log_api = sharing_of(desk)
     for name in (SCHEDULE_TOPIC, WHEEL_TOPIC):
-        topic = sharing.topic(SYSTEM, name)
+        topic = commit_log_api.topic(SYSTEM, name)
         for stream in topic.streams():
-            known = sharing.cursor(SYSTEM, GROUP, topic, stream.id.number)
-            sharing.commit(SYSTEM, GROUP, topic, stream.id.number, known.offset if known else 0)
+            known = commit_log_api.cursor(SYSTEM, GROUP, topic, stream.id.number)
+            commit_log_api.commit(SYSTEM, GROUP, topic, stream.id.number, known.offset if known else 0)
     desk.runner.settle()
 
 
@@ -147,10 +147,10 @@ def test_no_note_speaks_of_a_place_in_the_log_that_another_message_may_get() -> 
     desk.broker.begin(310, pending, b"not durable yet")
     while desk.message_time.step(DUE_MS):
         pass
-    sharing = sharing_of(desk)
-    known = sharing.cursor(SYSTEM, GROUP, sharing.topic(SYSTEM, WHEEL_TOPIC), 0)
+    commit_log_api = sharing_of(desk)
+    known = commit_log_api.cursor(SYSTEM, GROUP, commit_log_api.topic(SYSTEM, WHEEL_TOPIC), 0)
     assert known is not None
-    _, durable_end, end = sharing.log_ends()
+    _, durable_end, end = commit_log_api.log_ends()
     assert int(known.metadata.split(" ")[3]) <= durable_end < end
 
 
@@ -178,7 +178,7 @@ def test_a_log_that_cannot_be_looked_at_makes_them_come_one_by_one(
     assert desk.message_time.step(DUE_MS)
     desk.runner.end_pass()
     if damaged:
-        monkeypatch.setattr(Sharing, "units_from", no_units)
+        monkeypatch.setattr(CommitLogApi, "units_from", no_units)
     else:
         monkeypatch.setattr(restart_scan, "_MOST_BYTES", 0)
     desk = desk.kill()
@@ -221,12 +221,12 @@ def test_the_log_is_walked_over_the_ends_of_its_files_and_no_further_than_what_i
     sent = [b"%d" % number + bytes(1500) for number in range(40)]
     for body in sent:
         desk.broker.send("t", body, 1)
-    sharing = sharing_of(desk)
-    units = list(sharing.units_from(SYSTEM, 0))
+    commit_log_api = sharing_of(desk)
+    units = list(commit_log_api.units_from(SYSTEM, 0))
     assert [bytes(unit.body) for unit in units] == sent
-    assert list(sharing.units_from(SYSTEM, units[20].position)) == units[20:]
+    assert list(commit_log_api.units_from(SYSTEM, units[20].position)) == units[20:]
     with pytest.raises(OffsetOutOfRange):
-        list(sharing.units_from(SYSTEM, units[20].position + 1))
+        list(commit_log_api.units_from(SYSTEM, units[20].position + 1))
 
 
 def test_nobody_is_suspected_any_more_when_all_that_was_found_is_done_with() -> None:
@@ -239,7 +239,7 @@ def test_nobody_is_suspected_any_more_when_all_that_was_found_is_done_with() -> 
         send_by_level(desk, number, 2)
     desk = desk.kill()
     desk.advance(60 * SECOND)
-    assert desk.doors._shared.delays._earlier.suspects == set()
+    assert desk.doors._services.delays._restart_scan.suspect_keys == set()
     assert sorted(bodies(desk)) == sorted(numbers(900))
 
 
@@ -249,13 +249,13 @@ def test_a_step_of_the_look_is_bounded_by_what_it_reads(monkeypatch: pytest.Monk
     for number in range(20):
         desk.broker.send("t", body, 1, f"UNIQ_KEY\x01K{number}\x02TIMER_DELIVER_MS\x01{DUE_MS}\x02")
     steps: list[int] = []
-    go_on = restart_scan.EarlierRuns._go_on
+    go_on = restart_scan.RestartScan._run_step
 
-    def count(earlier: restart_scan.EarlierRuns) -> None:
+    def count(earlier: restart_scan.RestartScan) -> None:
         steps.append(1)
         go_on(earlier)
 
-    monkeypatch.setattr(restart_scan.EarlierRuns, "_go_on", count)
+    monkeypatch.setattr(restart_scan.RestartScan, "_run_step", count)
     desk = desk.kill()
     desk.advance(0)
     assert len(steps) >= 5  # of 5 MB

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
-from trimq.core.commit_log.stream import Entry, SharedStream
+from trimq.core.commit_log.stream import MessageQueue, QueueEntry
 from trimq.errors import DamagedSegment
 from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.formats.rocketmq_unit.schedule import WHEEL_TOPIC
@@ -159,15 +159,15 @@ def test_a_message_of_a_topic_that_is_gone_is_dropped() -> None:
 
 def fail_looking(patch: pytest.MonkeyPatch, times: int, error: Exception) -> list[int]:
     """So often; the list holds the number of times that are left."""
-    whole, left = SharedStream.entries, [times]
+    whole, left = MessageQueue.entries, [times]
 
-    def fails(stream: SharedStream, offset: int, count: int) -> Iterator[Entry]:
+    def fails(stream: MessageQueue, offset: int, count: int) -> Iterator[QueueEntry]:
         if left[0] and stream.queue.topic == WHEEL_TOPIC:
             left[0] -= 1
             raise error
         return whole(stream, offset, count)
 
-    patch.setattr(SharedStream, "entries", fails)
+    patch.setattr(MessageQueue, "entries", fails)
     return left
 
 
@@ -206,7 +206,7 @@ def test_one_look_is_under_way_however_often_it_fails_and_none_after_the_stop(mo
     assert left == [90]
     desk.advance(1000)
     assert left == [89]
-    desk.doors._shared.delays.stop()
+    desk.doors._services.delays.stop()
     desk.advance(10_000)
     assert left == [89]
 
@@ -229,14 +229,14 @@ def test_a_recalled_message_does_not_come() -> None:
 
 def fail_reading(patch: pytest.MonkeyPatch, *offsets: int) -> None:
     """Messages that wait at these offsets are in a file that cannot be opened now."""
-    whole = SharedStream.unit
+    whole = MessageQueue.unit
 
-    def fails(stream: SharedStream, offset: int) -> Unit:
+    def fails(stream: MessageQueue, offset: int) -> Unit:
         if offset in offsets and stream.queue.topic == WHEEL_TOPIC:
             raise OSError(EMFILE, "too many open files")
         return whole(stream, offset)
 
-    patch.setattr(SharedStream, "unit", fails)
+    patch.setattr(MessageQueue, "unit", fails)
 
 
 @pytest.mark.parametrize("unreadable", [(0,), (0, 1), (0, 2), (3,)])
@@ -256,14 +256,14 @@ def test_a_recalled_message_that_cannot_be_read_when_it_is_due_does_not_come_lat
         desk = desk.kill()
     desk.advance(5000)
     assert found(desk) == [b"again"]
-    assert desk.doors._shared.delays.count_waiting() == 0
+    assert desk.doors._services.delays.count_waiting() == 0
 
 
 def test_words_that_took_messages_back_are_forgotten_when_nothing_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = Desk()
-    recalled = desk.doors._shared.delays._recalled
+    recalled = desk.doors._services.delays._recalled
 
     def recall(name: str) -> None:
         handle = delayed(desk, f"TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01{name}\x02").fields["recallHandle"]
@@ -273,10 +273,10 @@ def test_words_that_took_messages_back_are_forgotten_when_nothing_is_tried_again
     with monkeypatch.context() as patch:
         fail_reading(patch, 0)
         desk.advance(12_000)
-    assert list(recalled.words) == ["t+U1"]
+    assert list(recalled.markers) == ["t+U1"]
     recall("U2")
     desk.advance(12_000)
-    assert recalled.words == {}
+    assert recalled.markers == {}
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "v2 t broker-a 9999999999999 U", "v1 u broker-a 9999999999999 U"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of
 
-from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.stream import MessageQueue
 
 SECOND = 1000
 HOUR = 3600 * SECOND
@@ -96,14 +96,14 @@ def test_what_could_not_be_read_when_it_was_due_comes_with_the_next_start(monkey
     send_for(desk, b"late", NOW_MS + HOUR)
     send(desk, b"unread", f"TIMER_DELIVER_MS\x01{NOW_MS + 10 * SECOND}\x02TIMER_ENQUEUE_MS\x011\x02")
     send_for(desk, b"read", NOW_MS + 10 * SECOND + 500)
-    unit_of = SharedStream.unit
+    unit_of = MessageQueue.unit
 
-    def fails(stream: SharedStream, offset: int) -> object:
+    def fails(stream: MessageQueue, offset: int) -> object:
         if offset == 1:
             raise OSError(24, "too many open files")
         return unit_of(stream, offset)
 
-    monkeypatch.setattr(SharedStream, "unit", fails)
+    monkeypatch.setattr(MessageQueue, "unit", fails)
     desk.advance(10 * SECOND + 600)
     monkeypatch.undo()
     desk = desk.kill()

@@ -35,15 +35,15 @@ def found(desk: Desk) -> list[bytes]:
 
 
 def failures(desk: Desk) -> list[Failure]:
-    return list(desk.core.broker.queueing.failures(SYSTEM))
+    return list(desk.core.broker.queue_api.failures(SYSTEM))
 
 
 def press(desk: Desk, size: int = FILE_BYTES) -> None:
     """The disk is fuller than it may be, at the next look."""
-    assert desk.core.shared_log is not None
-    desk.core.shared_log._pressure = lambda: size
+    assert desk.core.commit_log_service is not None
+    desk.core.commit_log_service._pressure = lambda: size
     desk.advance(desk.settings.storage.retention_check_ms)
-    desk.core.shared_log._pressure = lambda: 0
+    desk.core.commit_log_service._pressure = lambda: 0
 
 
 def half(desk: Desk, body: bytes, unique: str, more: str = "") -> dict[str, Any]:
@@ -117,7 +117,7 @@ def test_what_a_full_disk_has_ended_can_be_sent_again() -> None:
     desk = desk.restart()
     press(desk)
     (failure,) = failures(desk)
-    desk.core.broker.queueing.redrive_failure(SYSTEM, failure.id)
+    desk.core.broker.queue_api.redrive_failure(SYSTEM, failure.id)
     desk.runner.settle()
     assert bodies_of(desk.broker.pull("t", queue=1, subscription="A")) == [b"late"]
     assert failures(desk)[0].is_redriven

@@ -10,8 +10,8 @@ import pytest
 from trimq.clock import ManualTime
 from trimq.errors import NotRunning, Refusal
 from trimq.protocols.contract import Parts
-from trimq.protocols.rocketmq.state.incremental_search import Searches
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.state.incremental_search import IncrementalSearches
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 
 def refuse(refusal: Refusal) -> Parts:
@@ -28,12 +28,12 @@ def steps(count: int, error: Exception | None = None) -> Iterator[Parts | None]:
 
 def test_an_answer_of_the_first_step_is_ready() -> None:
     time = ManualTime(0)
-    reply = Searches(time).begin(steps(0), refuse)
+    reply = IncrementalSearches(time).begin(steps(0), refuse)
     assert (reply.take(), time.next_due_ms()) == ([b"found"], None)
 
 
 def test_a_refusal_of_the_first_step_is_the_callers() -> None:
-    searches = Searches(ManualTime(0))
+    searches = IncrementalSearches(ManualTime(0))
     with pytest.raises(NotRunning):
         searches.begin(steps(0, NotRunning()), refuse)
     assert len(searches) == 0
@@ -42,13 +42,13 @@ def test_a_refusal_of_the_first_step_is_the_callers() -> None:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (Failure(Code.SYSTEM_ERROR, "no"), b"no"),
+        (RemotingRefusal(ResponseCode.SYSTEM_ERROR, "no"), b"no"),
         (OSError(errno.EIO, "the disk gives nothing"), b"could not be read: [Errno 5] the disk gives nothing"),
     ],
 )
 def test_what_goes_wrong_later_is_told_and_the_others_go_on(error: Exception, told: bytes) -> None:
     time = ManualTime(0)
-    searches = Searches(time)
+    searches = IncrementalSearches(time)
     wrong, right = searches.begin(steps(2, error), refuse), searches.begin(steps(5), refuse)
     while time.step(0):
         pass
@@ -59,7 +59,7 @@ def test_what_goes_wrong_later_is_told_and_the_others_go_on(error: Exception, to
 
 def test_a_search_that_is_given_up_is_looked_at_no_more() -> None:
     time = ManualTime(0)
-    searches = Searches(time)
+    searches = IncrementalSearches(time)
     taken = steps(5)
     searches.begin(taken, refuse).cancel()
     assert (len(searches), time.next_due_ms()) == (0, None)
@@ -68,7 +68,7 @@ def test_a_search_that_is_given_up_is_looked_at_no_more() -> None:
 
 def test_nothing_goes_on_after_a_stop() -> None:
     time = ManualTime(0)
-    searches = Searches(time)
+    searches = IncrementalSearches(time)
     reply = searches.begin(steps(5), refuse)
     searches.stop()
     assert (reply.take(), time.next_due_ms()) == (refuse(NotRunning()), None)

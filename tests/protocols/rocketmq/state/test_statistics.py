@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from trimq.protocols.rocketmq.state.statistics import Flow, Sum, Traffic, Windows
+from trimq.protocols.rocketmq.state.statistics import Traffic, TrafficCounter, TrafficSum, TrafficWindows
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 MIDNIGHT = 19_000 * DAY
 
 
 def test_windows_hold_what_passed_in_them() -> None:
-    flow = Flow()
+    flow = TrafficCounter()
     flow.add(MIDNIGHT, 1, 10)
     flow.add(MIDNIGHT + 30 * MINUTE, 2, 20)
     now_ms = MIDNIGHT + 45 * MINUTE
     flow.add(now_ms - 30_000, 4, 40)
     flow.add(now_ms, 8, 80)
-    assert flow.windows(now_ms) == Windows(Sum(12, 120), Sum(15, 150), Sum(15, 150))
+    assert flow.windows(now_ms) == TrafficWindows(TrafficSum(12, 120), TrafficSum(15, 150), TrafficSum(15, 150))
     later_ms = now_ms + 2 * HOUR
-    assert flow.windows(later_ms) == Windows(Sum(), Sum(), Sum(15, 150))
-    assert flow.windows(later_ms + DAY) == Windows(Sum(), Sum(), Sum())
-    assert flow.total() == Sum(15, 150)
+    assert flow.windows(later_ms) == TrafficWindows(TrafficSum(), TrafficSum(), TrafficSum(15, 150))
+    assert flow.windows(later_ms + DAY) == TrafficWindows(TrafficSum(), TrafficSum(), TrafficSum())
+    assert flow.total() == TrafficSum(15, 150)
 
 
 def test_it_is_known_what_there_was_when_a_day_began() -> None:
-    flow = Flow()
+    flow = TrafficCounter()
     flow.add(MIDNIGHT - DAY - 1, 1, 0)
     flow.add(MIDNIGHT - DAY, 2, 0)
     flow.add(MIDNIGHT - 1, 4, 0)
@@ -33,11 +33,11 @@ def test_it_is_known_what_there_was_when_a_day_began() -> None:
 
 
 def test_long_life_takes_no_more_memory() -> None:
-    flow = Flow()
+    flow = TrafficCounter()
     for step in range(5000):
         flow.add(MIDNIGHT + step * 600_000, 1, 1)
     assert sum(map(len, flow._kept)) <= 60 + 6 + 49
-    assert flow.total() == Sum(5000, 5000)
+    assert flow.total() == TrafficSum(5000, 5000)
 
 
 def test_what_is_forgotten_counts_for_the_broker() -> None:
@@ -48,7 +48,7 @@ def test_what_is_forgotten_counts_for_the_broker() -> None:
     traffic.count_returned("a", "g", MIDNIGHT)
     traffic.forget_topic("a")
     assert (traffic.sent("a"), traffic.read("a", "g"), traffic.returned("a", "g")) == (None, None, None)
-    assert (traffic.all_sent().total(), traffic.all_read().total()) == (Sum(2, 12), Sum(3, 30))
+    assert (traffic.all_sent().total(), traffic.all_read().total()) == (TrafficSum(2, 12), TrafficSum(3, 30))
     traffic.count_read("b", "g", MIDNIGHT, 1, 10)
     traffic.forget_group("g")
-    assert (traffic.read("b", "g"), traffic.all_read().total()) == (None, Sum(4, 40))
+    assert (traffic.read("b", "g"), traffic.all_read().total()) == (None, TrafficSum(4, 40))

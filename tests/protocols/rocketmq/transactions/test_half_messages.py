@@ -23,7 +23,7 @@ from protocols.rocketmq.transaction_desk import (
     words_stored,
 )
 
-from trimq.core.commit_log.stream import SharedStream
+from trimq.core.commit_log.stream import MessageQueue
 from trimq.errors import DamagedSegment
 from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.formats.rocketmq_unit.unit import Unit
@@ -38,8 +38,8 @@ FAR_BEHIND = 100
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes thousands of transactions takes a hundred."""
-    monkeypatch.setattr(half_messages, "FAR_BEHIND", FAR_BEHIND)
-    monkeypatch.setattr(half_messages, "NOTED_EVERY", 10)
+    monkeypatch.setattr(half_messages, "STRAGGLER_DISTANCE", FAR_BEHIND)
+    monkeypatch.setattr(half_messages, "CHECKPOINT_INTERVAL", 10)
 
 
 def begins_at(desk: Desk, topic: str) -> int:
@@ -221,13 +221,13 @@ def test_a_half_that_was_moved_when_the_power_failed_counts_once() -> None:
 def test_a_half_that_could_not_be_looked_at_is_asked_about_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     produce(desk)
-    read = SharedStream.unit
+    read = MessageQueue.unit
 
-    def fails_once(stream: SharedStream, offset: int) -> Unit:
-        monkeypatch.setattr(SharedStream, "unit", read)
+    def fails_once(stream: MessageQueue, offset: int) -> Unit:
+        monkeypatch.setattr(MessageQueue, "unit", read)
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(SharedStream, "unit", fails_once)
+    monkeypatch.setattr(MessageQueue, "unit", fails_once)
     half(desk)
     desk.advance(120_000)
     assert len(heard(desk)) >= 1
@@ -236,14 +236,14 @@ def test_a_half_that_could_not_be_looked_at_is_asked_about_all_the_same(monkeypa
 def test_a_half_that_cannot_be_read_keeps_nobody_from_being_asked_about_others(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     produce(desk)
-    read = SharedStream.unit
+    read = MessageQueue.unit
 
-    def damaged(stream: SharedStream, offset: int) -> Unit:
+    def damaged(stream: MessageQueue, offset: int) -> Unit:
         if offset == 0:
             raise DamagedSegment("store/commitlog/0", 7)
         return read(stream, offset)
 
-    monkeypatch.setattr(SharedStream, "unit", damaged)
+    monkeypatch.setattr(MessageQueue, "unit", damaged)
     half(desk)
     half(desk)
     desk.advance(120_000)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimq.formats.rocketmq_unit.properties import KEYS, TAGS, UNIQUE_KEY, VALUE_ENDS, read_plain_properties, tags_code
-from trimq.protocols.rocketmq.wire.fast_properties import PlainProperties, PropertyShapes
+from trimq.protocols.rocketmq.wire.fast_properties import PlainProperties, PropertyTemplates
 from trimq.protocols.rocketmq.wire.responses import is_quotable
 
 ADDED = "CLUSTER\x01c\x02"
@@ -37,14 +37,14 @@ CUT = st.tuples(TEXTS, st.sampled_from(["", "\x02", "\x01", "UNIQ_KEY\x01z"]), s
 
 @given(st.lists(CUT, min_size=1, max_size=8))
 def test_each_text_is_read_as_if_none_had_come_before_it(texts: list[str]) -> None:
-    shapes = PropertyShapes(ADDED, SPECIAL)
+    shapes = PropertyTemplates(ADDED, SPECIAL)
     for text in texts:
         found, expected = shapes.read(text), looked_at_closely(text)
         assert found == expected or (found is None and "MY_UNIQ_KEY" in text)  # a closer look is always right
 
 
 def test_a_shape_that_is_met_again_gives_the_new_key() -> None:
-    shapes = PropertyShapes(ADDED, SPECIAL)
+    shapes = PropertyTemplates(ADDED, SPECIAL)
     for unique in ("7F01", "7F02"):
         found = shapes.read(f"TAGS\x01A\x02UNIQ_KEY\x01{unique}\x02WAIT\x01true")
         written = f"TAGS\x01A\x02UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02{ADDED}".encode()
@@ -52,9 +52,9 @@ def test_a_shape_that_is_met_again_gives_the_new_key() -> None:
 
 
 def test_many_shapes_do_not_stay() -> None:
-    shapes = PropertyShapes(ADDED, SPECIAL)
+    shapes = PropertyTemplates(ADDED, SPECIAL)
     for number in range(5000):
         assert shapes.read(f"UNIQ_KEY\x01k\x02x\x01{number}\x02") is not None
-    assert len(shapes._shapes) <= 1024
+    assert len(shapes._templates) <= 1024
     assert shapes.read(f"UNIQ_KEY\x01k\x02x\x01{'y' * 2000}\x02") is not None
-    assert all(len(before) + len(after) <= 1100 for before, after, _ in shapes._shapes.values())
+    assert all(len(before) + len(after) <= 1100 for before, after, _ in shapes._templates.values())

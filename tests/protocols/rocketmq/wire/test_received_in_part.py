@@ -48,7 +48,7 @@ def test_grpc_shares_the_room_with_remoting(desk: Desk) -> None:
     for peer in peers:
         feed(peer, HALF)
     desk.doors.held_bytes.change(MIB)
-    other = Http2Peer(SMALL._replace(message_bytes=MIB), together=desk.doors.held_bytes).greet()
+    other = Http2Peer(SMALL._replace(message_bytes=MIB), receive_memory=desk.doors.held_bytes).greet()
     other.say(call(1, bytes(200_000)) + call(3, b"short"))
     assert (other.answers[1].status, other.answers[3].status) == ("8", "0")
     desk.doors.held_bytes.change(-MIB)

@@ -8,7 +8,7 @@ import struct
 import msgspec
 import pytest
 
-from trimq.protocols.rocketmq.wire.headers import OfQueue, QueryOffset, SendV2
+from trimq.protocols.rocketmq.wire.headers import QueryOffsetHeader, QueueHeader, SendV2Header
 from trimq.protocols.rocketmq.wire.remoting import (
     LARGEST_SIZE,
     START_SIZE,
@@ -60,20 +60,20 @@ def test_a_json_header_is_read() -> None:
     assert (command.code, command.opaque, command.version, command.language) == (310, 7, 63, "CPP")
     assert (command.body, command.is_one_way, command.is_response) == (b"body", True, False)
     assert command.fields == {"b": "t", "e": "3"}
-    assert (command.read(SendV2).topic, command.read(SendV2).queueId) == ("t", 3)
+    assert (command.read(SendV2Header).topic, command.read(SendV2Header).queueId) == ("t", 3)
 
 
 def test_a_binary_header_is_read() -> None:
     command = one(framed(binary(31, {"topic": "t", "queueId": "2"}, remark=b"why"), b"body", kind=1))
     assert (command.code, command.opaque, command.version, command.language) == (31, 77, 401, "CPP")
     assert (command.remark, command.body, command.is_one_way) == ("why", b"body", True)
-    assert command.read(OfQueue) == OfQueue("t", 2)
+    assert command.read(QueueHeader) == QueueHeader("t", 2)
 
 
 def test_numbers_and_booleans_among_the_fields_are_as_good_as_text() -> None:
     header = b'{"code":14,"extFields":{"consumerGroup":5,"topic":"t","queueId":3,"setZeroIfNotFound":false,"x":null}}'
     command = one(framed(header))
-    assert command.read(QueryOffset) == QueryOffset("5", "t", 3, False)
+    assert command.read(QueryOffsetHeader) == QueryOffsetHeader("5", "t", 3, False)
     assert command.fields == {"consumerGroup": "5", "topic": "t", "queueId": "3", "setZeroIfNotFound": "false"}
 
 
@@ -81,7 +81,7 @@ def test_numbers_and_booleans_among_the_fields_are_as_good_as_text() -> None:
 def test_booleans_are_read_in_any_case(value: str) -> None:
     fields = {"consumerGroup": "g", "topic": "t", "queueId": "3", "setZeroIfNotFound": value}
     command = one(framed(json.dumps({"code": 14, "extFields": fields}).encode()))
-    assert command.read(QueryOffset).setZeroIfNotFound is (value.lower() == "true")
+    assert command.read(QueryOffsetHeader).setZeroIfNotFound is (value.lower() == "true")
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_connection_at_rest_holds_no_memory_unless_a_command_has_come_in_part(
 def test_a_missing_or_wrong_field_is_told(fields: dict[str, str]) -> None:
     for data in (framed(json.dumps({"code": 30, "extFields": fields}).encode()), framed(binary(30, fields), kind=1)):
         with pytest.raises(BadHeader, match=r"queueId|int"):
-            one(data).read(OfQueue)
+            one(data).read(QueueHeader)
 
 
 def test_fields_that_are_not_an_object_are_told() -> None:
@@ -211,7 +211,7 @@ def test_commands_that_are_alike_are_read_together_and_the_rest_one_by_one(piece
     for at in range(0, len(data), piece):
         connection.receive(data[at : at + piece])
         while True:
-            connection.read_run(begins, msgspec.json.Decoder(dict[str, int]).decode, take)
+            connection.read_matching(begins, msgspec.json.Decoder(dict[str, int]).decode, take)
             if (command := connection.next_event()) is None:
                 break
             alone.append(command.code)
@@ -223,7 +223,7 @@ def test_commands_that_are_alike_are_read_together_and_the_rest_one_by_one(piece
 def test_a_command_that_is_not_taken_stays_for_the_next_event() -> None:
     connection = RemotingConnection()
     connection.receive(framed(b'{"code":310,"opaque":1}', b"body"))
-    connection.read_run((b"{",), msgspec.json.decode, lambda found, body: False)
+    connection.read_matching((b"{",), msgspec.json.decode, lambda found, body: False)
     command = connection.next_event()
     assert command is not None
     assert (command.code, command.opaque, command.body) == (310, 1, b"body")
@@ -237,7 +237,7 @@ def test_a_command_that_is_not_taken_stays_for_the_next_event() -> None:
 def test_a_broken_frame_is_left_to_whoever_ends_the_connection(data: bytes) -> None:
     connection = RemotingConnection(frame_limit=1_000_000)
     connection.receive(data)
-    connection.read_run((b"{",), msgspec.json.decode, lambda found, body: True)
+    connection.read_matching((b"{",), msgspec.json.decode, lambda found, body: True)
     with pytest.raises(BrokenFrame):
         connection.next_event()
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import base64
 
 from trimq.core.queues.consumers import Subscription
-from trimq.formats.amqp_content.field_tables import Table
+from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.channel import Channel, Settlement
+from trimq.protocols.amqp.channel import Acknowledgement, Channel
 from trimq.protocols.amqp.deliveries import Subscriber
 from trimq.protocols.amqp.handlers import direct_replies
 from trimq.protocols.amqp.handlers.context import Context
-from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.contents import write_command, write_content, write_get_ok
 from trimq.protocols.amqp.wire.events import Acks
 from trimq.protocols.contract import Parts, Reply
@@ -25,9 +25,9 @@ def qos(context: Context, channel: Channel, method: methods.BasicQos) -> Reply:
     """As RabbitMQ 4.3, `global` or not: for the consumers that come. Where channels have limits of their own, as they
     had before 4.3, `global` is about that of the channel."""
     if method.prefetch_size:
-        raise Failure(Code.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
+        raise AmqpRefusal(Code.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
     if method.is_global and context.settings.channel_prefetch:
-        context.queueing.allow(channel.allowance, method.prefetch_count)
+        context.queue_api.set_shared_prefetch(channel.shared_prefetch, method.prefetch_count)
     else:
         channel.prefetch = method.prefetch_count
     return context.answer(channel, methods.BasicQosOk())
@@ -36,11 +36,11 @@ def qos(context: Context, channel: Channel, method: methods.BasicQos) -> Reply:
 def consume(context: Context, channel: Channel, method: methods.BasicConsume) -> Reply:
     tag = method.consumer_tag or _make_tag(context)
     if tag in channel.consumers or (channel.reply_address and channel.reply_tag == tag):
-        raise Failure(Code.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+        raise AmqpRefusal(Code.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     name = channel.queue_name(method.queue)
     if name == direct_replies.REPLY_TO:
         return direct_replies.consume(context, channel, method, tag)
-    queue = context.queueing.readable_queue(context.caller, name, context.owner)
+    queue = context.queue_api.readable_queue(context.caller, name, context.owner)
     subscriber = Subscriber(
         channel,
         tag,
@@ -48,9 +48,9 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
         context.outlet,
         context.connection.frame_max,
         context.settings.unacked_bytes,
-        context.is_told_of_cancel,
-        context.deliver_again,
-        context.give_up,
+        context.wants_cancel_notify,
+        context.resume_delivery,
+        context.close_with_refusal,
     )
     channel.consumers[tag] = subscriber
     subscription = Subscription(
@@ -61,25 +61,25 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
         method.is_exclusive,
         _priority(method.arguments),
         method.arguments,
-        channel.allowance if context.settings.channel_prefetch else None,
+        channel.shared_prefetch if context.settings.channel_prefetch else None,
     )
 
     def act() -> Parts:
         if channel.consumers.get(tag) is subscriber:  # else it was cancelled meanwhile
-            subscriber.consumer = context.queueing.subscribe(context.caller, name, context.owner, subscription)
+            subscriber.consumer = context.queue_api.subscribe(context.caller, name, context.owner, subscription)
         return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
 
-    return context.take_turn(channel, method, queue.unreadable(), act)
+    return context.run_in_order(channel, method, queue.pending_pass(), act)
 
 
 def _make_tag(context: Context) -> str:
-    return "amq.ctag-" + base64.urlsafe_b64encode(context.chance.randbytes(_TAG_BYTES)).decode().rstrip("=")
+    return "amq.ctag-" + base64.urlsafe_b64encode(context.rng.randbytes(_TAG_BYTES)).decode().rstrip("=")
 
 
-def _priority(arguments: Table) -> int:
+def _priority(arguments: FieldTable) -> int:
     priority = arguments.get("x-priority", 0)
     if not isinstance(priority, int) or isinstance(priority, bool):
-        raise Failure(Code.PRECONDITION_FAILED, f"invalid arg 'x-priority': expected integer, got {priority!r}")
+        raise AmqpRefusal(Code.PRECONDITION_FAILED, f"invalid arg 'x-priority': expected integer, got {priority!r}")
     return priority
 
 
@@ -88,7 +88,7 @@ def cancel(context: Context, channel: Channel, method: methods.BasicCancel) -> R
     tag = method.consumer_tag
     subscriber = channel.consumers.pop(tag, None)
     if subscriber is not None and subscriber.consumer is not None:
-        context.queueing.unsubscribe(subscriber.consumer)
+        context.queue_api.unsubscribe(subscriber.consumer)
     elif subscriber is None:
         direct_replies.cancel(context, channel, tag)
     return None if method.no_wait else context.answer(channel, methods.BasicCancelOk(tag))
@@ -100,26 +100,26 @@ def cancel_ok(context: Context, channel: Channel, method: methods.BasicCancelOk)
 
 def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
     name = channel.queue_name(method.queue)
-    queue = context.queueing.readable_queue(context.caller, name, context.owner)
-    wait = queue.unreadable()
+    queue = context.queue_api.readable_queue(context.caller, name, context.owner)
+    wait = queue.pending_pass()
 
     def act() -> Parts:
-        got = context.queueing.get(context.caller, name, context.owner, method.no_ack)
+        got = context.queue_api.get(context.caller, name, context.owner, method.no_ack)
         delivery = got.delivery
         if delivery is None:
             return [write_command(channel.number, methods.BasicGetEmpty())]
         message = delivery.message
         tags = channel.next_tags(1)
         if not method.no_ack:
-            channel.remember(tags, [delivery], len(message.body))
+            channel.add_unacked(tags, [delivery], len(message.body))
         is_again = delivery.redelivered
         start = write_get_ok(channel.number, tags[0], is_again, message.exchange, message.key, got.ready_count)
         return [start, *write_content(channel.number, delivery.header, message.body, context.connection.frame_max)]
 
     cold = queue.cold_head() if wait is None else None
     if cold is not None:
-        return context.ask_when_warm(channel, method, cold, act)
-    return context.ask_when(channel, method, wait, act)
+        return context.run_when_warm(channel, method, cold, act)
+    return context.run_when_readable(channel, method, wait, act)
 
 
 # -- settling
@@ -128,24 +128,24 @@ def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
 def ack(context: Context, channel: Channel, event: Acks) -> None:
     if event.is_multiple or channel.transaction is not None:
         for tag in event.tags:
-            _settle(context, channel, tag, event.is_multiple, Settlement([], False, False, False))
+            _acknowledge(context, channel, tag, event.is_multiple, Acknowledgement([], False, False, False))
         return
     taken, unknown = channel.take(event.tags)
-    context.queueing.ack(taken)
+    context.queue_api.ack(taken)
     if channel.is_full:
-        context.deliver_again(channel)
+        context.resume_delivery(channel)
     if unknown is not None:
-        raise Failure(Code.PRECONDITION_FAILED, f"unknown delivery tag {unknown}")
+        raise AmqpRefusal(Code.PRECONDITION_FAILED, f"unknown delivery tag {unknown}")
 
 
 def nack(context: Context, channel: Channel, method: methods.BasicNack) -> None:
-    settlement = Settlement([], True, method.requeue, False)
-    _settle(context, channel, method.delivery_tag, method.is_multiple, settlement)
+    acknowledgement = Acknowledgement([], True, method.requeue, False)
+    _acknowledge(context, channel, method.delivery_tag, method.is_multiple, acknowledgement)
 
 
 def reject(context: Context, channel: Channel, method: methods.BasicReject) -> None:
     """Unlike a nack, one that puts a message back counts towards its delivery limit."""
-    _settle(context, channel, method.delivery_tag, False, Settlement([], True, method.requeue, True))
+    _acknowledge(context, channel, method.delivery_tag, False, Acknowledgement([], True, method.requeue, True))
 
 
 def recover(context: Context, channel: Channel, method: methods.BasicRecover) -> Reply:
@@ -159,27 +159,29 @@ def recover_async(context: Context, channel: Channel, method: methods.BasicRecov
 
 def _recover(context: Context, channel: Channel, requeue: bool) -> None:
     if not requeue:
-        raise Failure(Code.NOT_IMPLEMENTED, "requeue=false")
-    context.queueing.requeue(channel.take_all(), counts=True)
+        raise AmqpRefusal(Code.NOT_IMPLEMENTED, "requeue=false")
+    context.queue_api.requeue(channel.take_all_unacked(), counts=True)
     if channel.is_full:
-        context.deliver_again(channel)
+        context.resume_delivery(channel)
 
 
-def _settle(context: Context, channel: Channel, tag: int, is_multiple: bool, settlement: Settlement) -> None:
-    settlement.deliveries = channel.settle(tag, is_multiple)
+def _acknowledge(
+    context: Context, channel: Channel, tag: int, is_multiple: bool, acknowledgement: Acknowledgement
+) -> None:
+    acknowledgement.deliveries = channel.take_unacked(tag, is_multiple)
     if channel.transaction is not None:
-        channel.transaction.settlements.append(settlement)
+        channel.transaction.acknowledgements.append(acknowledgement)
     else:
-        apply_settlement(context, settlement)
+        apply_acknowledgement(context, acknowledgement)
     if channel.is_full:
-        context.deliver_again(channel)
+        context.resume_delivery(channel)
 
 
-def apply_settlement(context: Context, settlement: Settlement) -> None:
-    queueing = context.queueing
-    if not settlement.is_rejected:
-        queueing.ack(settlement.deliveries)
-    elif settlement.is_requeued:
-        queueing.requeue(settlement.deliveries, counts=settlement.counts_as_attempt)
+def apply_acknowledgement(context: Context, acknowledgement: Acknowledgement) -> None:
+    queue_api = context.queue_api
+    if not acknowledgement.is_rejected:
+        queue_api.ack(acknowledgement.deliveries)
+    elif acknowledgement.is_requeued:
+        queue_api.requeue(acknowledgement.deliveries, counts=acknowledgement.counts_as_attempt)
     else:
-        queueing.reject(settlement.deliveries)
+        queue_api.reject(acknowledgement.deliveries)

@@ -15,28 +15,28 @@ from trimq.protocols.amqp.wire.handshake import has_capability
 _LOOK_MS = 1000
 
 
-class Blocking:
+class BlockedPublisher:
     """Keeps the one message that found no room, and offers it again."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._postponed: Publish | None = None
         self._held = 0
-        self._is_told = False
+        self._is_notified = False
         self._timer: Timer | None = None
 
     def postpone(self, event: Publish, reason: str) -> None:
         """As RabbitMQ, a client hears of it only when it publishes. ConnectionFault: too much waits already."""
         context = self._context
         self._keep(event)
-        if context.connection.held.must_yield:
+        if context.connection.held.is_over_limit:
             self._keep(None)
             raise ConnectionFault(Code.RESOURCE_ERROR, context.connection.held.reason)
-        context.outlet.hold_intake()
-        self._set_deaf(True)
-        if not self._is_told and has_capability(context.client_properties, "connection.blocked"):
+        context.outlet.hold_reading()
+        self._ignore_silence(True)
+        if not self._is_notified and has_capability(context.client_properties, "connection.blocked"):
             context.outlet.send([write_command(0, methods.ConnectionBlocked(reason))])
-        self._is_told = True
+        self._is_notified = True
         liveness: Timeline = context.clock.liveness
         self._timer = liveness.call_at(liveness.now_ms() + _LOOK_MS, self._look)
 
@@ -47,7 +47,7 @@ class Blocking:
 
     def _look(self) -> None:
         self._timer = None
-        self._context.outlet.resume_intake()
+        self._context.outlet.release_reading()
 
     def take_postponed(self) -> Publish | None:
         """What is to be tried again, if it is time to."""
@@ -58,17 +58,17 @@ class Blocking:
             self._keep(None)
         return event
 
-    def passed(self) -> None:
+    def publish_accepted(self) -> None:
         """A message found room."""
-        if self._is_told:
-            self._is_told = False
-            self._set_deaf(False)
+        if self._is_notified:
+            self._is_notified = False
+            self._ignore_silence(False)
             if has_capability(self._context.client_properties, "connection.blocked"):
                 self._context.outlet.send([write_command(0, methods.ConnectionUnblocked())])
 
-    def _set_deaf(self, is_deaf: bool) -> None:
+    def _ignore_silence(self, ignores_silence: bool) -> None:
         if self._context.heartbeats is not None:
-            self._context.heartbeats.is_deaf = is_deaf
+            self._context.heartbeats.ignores_silence = ignores_silence
 
     def stop(self) -> None:
         if self._timer is not None:

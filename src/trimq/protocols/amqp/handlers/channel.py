@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
 from trimq.protocols.amqp.handlers.context import Context
-from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.contract import Reply
 
@@ -26,7 +26,7 @@ def close_channel(context: Context, number: int) -> Reply:
 
 def flow(context: Context, channel: Channel, method: methods.ChannelFlow) -> Reply:
     if not method.active:
-        raise Failure(Code.NOT_IMPLEMENTED, "active=false")
+        raise AmqpRefusal(Code.NOT_IMPLEMENTED, "active=false")
     return context.answer(channel, methods.ChannelFlowOk(True))
 
 

@@ -42,7 +42,7 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
         else:
             _refuse_login(context, method.mechanism, reply)
 
-    context.logins.check(login.user, login.password, context.caller.address, checked)
+    context.authenticator.check(login.user, login.password, context.caller.address, checked)
     return reply
 
 
@@ -71,7 +71,7 @@ def tune_ok(context: Context, method: methods.ConnectionTuneOk) -> None:
         context.heartbeats = Heartbeats(
             context.clock.liveness,
             method.heartbeat,
-            lambda: connection.receptions,
+            lambda: connection.receive_count,
             lambda: context.outlet.send([HEARTBEAT_FRAME]),
             context.outlet.abort,
         )
@@ -81,14 +81,14 @@ def open_vhost(context: Context, method: methods.ConnectionOpen) -> Reply:
     namespace = namespace_of(method.vhost)
     user = context.caller.principal
     ids = method.class_and_method
-    if namespace not in context.queueing.namespaces or not method.vhost:
+    if namespace not in context.queue_api.namespaces or not method.vhost:
         raise ConnectionFault(Code.NOT_ALLOWED, f"vhost {method.vhost} not found", *ids)
-    if not context.logins.may_enter(user, namespace):
+    if not context.authenticator.may_access_namespace(user, namespace):
         raise ConnectionFault(Code.NOT_ALLOWED, f"access to vhost '{method.vhost}' refused for user '{user}'", *ids)
     caller = context.caller
     context.caller = Caller(user, caller.client_id, caller.address, caller.protocol, namespace)
     context.connection.phase = Phase.RUNNING
-    context.outlet.expect_silence()
+    context.outlet.disable_idle_timeout()
     return Reply.now([write_command(0, methods.ConnectionOpenOk())], _LANE)
 
 

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from trimq.clock import Clock
 from trimq.config import Amqp
-from trimq.core.api.queues import Queueing
-from trimq.core.queues.queue import Wait
-from trimq.core.security.authentication import Logins
+from trimq.core.api.queues import QueueApi
+from trimq.core.queues.queue import PendingPass
+from trimq.core.security.authentication import Authenticator
 from trimq.errors import ColdRead, Refusal
-from trimq.formats.amqp_content.field_tables import Table
+from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel, Transaction
@@ -22,12 +22,12 @@ from trimq.protocols.amqp.heartbeats import Heartbeats
 from trimq.protocols.amqp.wire.codes import CLOSES_CHANNEL, ConnectionFault, code_of, reply_text
 from trimq.protocols.amqp.wire.connection import AmqpConnection
 from trimq.protocols.amqp.wire.contents import write_command
-from trimq.protocols.amqp.wire.error_texts import reason_of
+from trimq.protocols.amqp.wire.error_texts import rabbitmq_text
 from trimq.protocols.amqp.wire.handshake import has_capability
-from trimq.protocols.contract import Outlet, Parts, Reply
+from trimq.protocols.contract import Parts, Reply, SessionControl
 
 
-class Ticket(Protocol):
+class DurableChange(Protocol):
     """What a change waits for."""
 
     number: int
@@ -36,18 +36,18 @@ class Ticket(Protocol):
 
 @dataclass(slots=True)
 class Context:
-    queueing: Queueing
-    logins: Logins
+    queue_api: QueueApi
+    authenticator: Authenticator
     caller: Caller
     clock: Clock
-    outlet: Outlet
+    outlet: SessionControl
     connection: AmqpConnection
     settings: Amqp
-    chance: random.Random
+    rng: random.Random
     replies: ReplyAddresses
     cluster_name: str
     channels: dict[int, Channel] = field(default_factory=dict)
-    client_properties: Table = field(default_factory=dict)
+    client_properties: FieldTable = field(default_factory=dict)
     heartbeats: Heartbeats | None = None
 
     @property
@@ -56,7 +56,7 @@ class Context:
         return self.connection
 
     @property
-    def is_told_of_cancel(self) -> bool:
+    def wants_cancel_notify(self) -> bool:
         return has_capability(self.client_properties, "consumer_cancel_notify")
 
     # -- answers
@@ -64,8 +64,13 @@ class Context:
     def answer(self, channel: Channel, method: methods.Method) -> Reply:
         return Reply.now([write_command(channel.number, method)], lane=channel.number)
 
-    def answer_when(
-        self, channel: Channel, asked: methods.Method, ticket: Ticket | None, answer: methods.Method, no_wait: bool
+    def answer_when_durable(
+        self,
+        channel: Channel,
+        asked: methods.Method,
+        ticket: DurableChange | None,
+        answer: methods.Method,
+        no_wait: bool,
     ) -> Reply | None:
         """Answer when what was changed is durable; nothing, if the client does not want to hear."""
         if no_wait:
@@ -81,34 +86,38 @@ class Context:
 
         return Reply.when_durable(pending.number, self.guard(channel, asked, build), lane=channel.number)
 
-    def ask_when(self, channel: Channel, asked: methods.Method, wait: Wait | None, act: Callable[[], Parts]) -> Reply:
+    def run_when_readable(
+        self, channel: Channel, asked: methods.Method, wait: PendingPass | None, act: Callable[[], Parts]
+    ) -> Reply:
         """Do it now, unless what the connection published is not readable yet: then when it is, and whatever the
         client asks next is not looked at until then."""
         if wait is None:
             return Reply.now(act(), lane=channel.number)
-        return self.take_turn(channel, asked, wait, act)
+        return self.run_in_order(channel, asked, wait, act)
 
-    def take_turn(self, channel: Channel, asked: methods.Method, wait: Wait | None, act: Callable[[], Parts]) -> Reply:
+    def run_in_order(
+        self, channel: Channel, asked: methods.Method, wait: PendingPass | None, act: Callable[[], Parts]
+    ) -> Reply:
         """Do it when it is this reply's turn to leave: for what may send more as soon as it is done."""
-        self.outlet.hold_intake()
+        self.outlet.hold_reading()
         build = self.guard(channel, asked, lambda: act() if channel.is_open else [])
 
-        def go_on() -> Parts:
-            self.outlet.resume_intake()
+        def resume() -> Parts:
+            self.outlet.release_reading()
             return build()
 
         number, needs_sync = (0, False) if wait is None else wait
         when = Reply.when_durable if needs_sync else Reply.when_written
-        return when(number, go_on, lane=channel.number)
+        return when(number, resume, lane=channel.number)
 
-    def ask_when_warm(self, channel: Channel, asked: methods.Method, cold: ColdRead, act: Callable[[], Parts]) -> Reply:
+    def run_when_warm(self, channel: Channel, asked: methods.Method, cold: ColdRead, act: Callable[[], Parts]) -> Reply:
         """Do it when what it needs was read from the disk, which must not keep others waiting."""
-        self.outlet.hold_intake()
+        self.outlet.hold_reading()
         build = self.guard(channel, asked, lambda: act() if channel.is_open else [])
         is_waiting = True
 
-        def go_on() -> Parts:
-            self.outlet.resume_intake()
+        def resume() -> Parts:
+            self.outlet.release_reading()
             return build()
 
         def forget() -> None:
@@ -118,15 +127,15 @@ class Context:
         def answer() -> None:
             if is_waiting:
                 forget()
-                reply.resolve_when_durable(0, go_on)
+                reply.resolve_when_durable(0, resume)
 
-        reply = Reply.later(channel.number, abandon=forget, hurry=answer)
-        self.queueing.warm(cold, answer)
+        reply = Reply.later(channel.number, abandon=forget, resolve_now=answer)
+        self.queue_api.warm(cold, answer)
         return reply
 
     # -- deliveries
 
-    def deliver_again(self, channel: Channel) -> None:
+    def resume_delivery(self, channel: Channel) -> None:
         """The channel has settled something, or the client has read: consumers that were held back may go on."""
         if channel.unacked_bytes >= self.settings.unacked_bytes or self.outlet.is_congested:
             return
@@ -134,7 +143,7 @@ class Context:
         for subscriber in channel.consumers.values():
             if not subscriber.can_take and subscriber.consumer is not None:
                 subscriber.can_take = True
-                self.queueing.wake(subscriber.consumer)
+                self.queue_api.wake(subscriber.consumer)
 
     # -- refusals
 
@@ -160,14 +169,14 @@ class Context:
         code = code_of(refusal)
         class_id, number = method_id >> 16, method_id & 0xFFFF
         if code not in CLOSES_CHANNEL:
-            raise ConnectionFault(code, reason_of(refusal), class_id, number)
+            raise ConnectionFault(code, rabbitmq_text(refusal), class_id, number)
         self.release(channel)
         channel.is_refused = True
         self.connection.refuse_channel(channel.number)
-        text = reply_text(code, reason_of(refusal))
+        text = reply_text(code, rabbitmq_text(refusal))
         return [write_command(channel.number, methods.ChannelClose(code, text, class_id, number))]
 
-    def give_up(self, channel: Channel, refusal: Refusal) -> None:
+    def close_with_refusal(self, channel: Channel, refusal: Refusal) -> None:
         """Close a channel for something that its client did not just ask."""
         self.outlet.send(self.refuse(channel, refusal, 0))
 
@@ -187,23 +196,23 @@ class Context:
             return
         channel.is_open = False
         if channel.confirms is not None:
-            channel.confirms.fall_silent()
+            channel.confirms.stop_confirming()
         for subscriber in list(channel.consumers.values()):
             if subscriber.consumer is not None:
-                self.queueing.unsubscribe(subscriber.consumer)
+                self.queue_api.unsubscribe(subscriber.consumer)
         channel.consumers.clear()
         if channel.transaction is not None:
-            channel.give_back(channel.transaction.taken)
+            channel.restore_unacked(channel.transaction.taken)
             self.begin_transaction(channel)
-        unacked = channel.take_all()
+        unacked = channel.take_all_unacked()
         if unacked:
-            self.queueing.requeue(unacked, counts=True)
+            self.queue_api.requeue(unacked, counts=True)
         self.replies.remove(channel.reply_address)
 
     def release_all(self) -> None:
         for channel in list(self.channels.values()):
             self.release(channel)
-        self.queueing.release_owner(self.owner)
+        self.queue_api.release_owner(self.owner)
 
 
 def write_fault(fault: ConnectionFault) -> Parts:

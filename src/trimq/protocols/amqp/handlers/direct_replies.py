@@ -10,7 +10,7 @@ from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
 from trimq.protocols.amqp.deliveries import ReplyReceiver
 from trimq.protocols.amqp.handlers.context import Context
-from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.amqp.wire.events import Publish
 from trimq.protocols.contract import Parts, Reply
@@ -22,10 +22,10 @@ _TOKEN_BYTES = 16
 
 def consume(context: Context, channel: Channel, method: methods.BasicConsume, tag: str) -> Reply:
     if not method.no_ack:
-        raise Failure(Code.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+        raise AmqpRefusal(Code.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
     if channel.reply_address:
-        raise Failure(Code.PRECONDITION_FAILED, "reply consumer already set")
-    token = base64.urlsafe_b64encode(context.chance.randbytes(_TOKEN_BYTES)).decode().rstrip("=")
+        raise AmqpRefusal(Code.PRECONDITION_FAILED, "reply consumer already set")
+    token = base64.urlsafe_b64encode(context.rng.randbytes(_TOKEN_BYTES)).decode().rstrip("=")
     channel.reply_address = address = ADDRESS + token
     channel.reply_tag = tag
 
@@ -36,7 +36,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume, ta
             context.replies.add(address, receiver)
         return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
 
-    return context.take_turn(channel, method, None, act)
+    return context.run_in_order(channel, method, None, act)
 
 
 def cancel(context: Context, channel: Channel, tag: str) -> None:
@@ -46,23 +46,23 @@ def cancel(context: Context, channel: Channel, tag: str) -> None:
         channel.reply_address = channel.reply_tag = ""
 
 
-def address_question(channel: Channel, header: bytes) -> bytes:
+def set_reply_address(channel: Channel, header: bytes) -> bytes:
     """The properties of a message that asks for a direct reply, with the address at which it is awaited."""
     if read_property(header, "reply_to") != REPLY_TO:
         return header
     if not channel.reply_address:
-        raise Failure(Code.PRECONDITION_FAILED, "fast reply consumer does not exist")
+        raise AmqpRefusal(Code.PRECONDITION_FAILED, "fast reply consumer does not exist")
     return replace(header, reply_to=channel.reply_address)
 
 
-def is_answer(publish: Publish) -> bool:
+def is_direct_reply(publish: Publish) -> bool:
     return publish.key.startswith(ADDRESS) and not publish.exchange
 
 
-def pass_on(context: Context, publish: Publish) -> None:
+def deliver_reply(context: Context, publish: Publish) -> None:
     """Who no longer waits for an answer does not get it. MemoryFull: too much waits for clients that do not read."""
-    context.queueing.require_publishable(context.caller, publish.exchange)
-    context.queueing.check_memory()
+    context.queue_api.require_publishable(context.caller, publish.exchange)
+    context.queue_api.check_memory()
     receiver = context.replies.get(publish.key)
     if receiver is not None:
         receiver.deliver(publish.key, publish.header, publish.body)

@@ -10,11 +10,11 @@ from trimq.errors import MessageTooLong, Refusal
 from trimq.formats.amqp_content.property_list import FLAGS, read_property
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel, Transaction
-from trimq.protocols.amqp.confirms import Confirms, Outcome
+from trimq.protocols.amqp.confirms import Confirms, PublishOutcome
 from trimq.protocols.amqp.handlers import direct_replies
-from trimq.protocols.amqp.handlers.basic import apply_settlement
+from trimq.protocols.amqp.handlers.basic import apply_acknowledgement
 from trimq.protocols.amqp.handlers.context import Context
-from trimq.protocols.amqp.wire.codes import Code, Failure
+from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.contents import write_command, write_content
 from trimq.protocols.amqp.wire.events import Oversized, Publish
 from trimq.protocols.contract import Parts, Reply
@@ -25,7 +25,7 @@ _REPLY_TO = FLAGS["reply_to"] >> 8
 
 
 @dataclass(slots=True)
-class _Answered:
+class _DirectReplyOutcome:
     """A direct reply: it is where it should be, or nobody waits for it."""
 
     is_refused: bool = False
@@ -36,22 +36,22 @@ class _Answered:
         return None
 
 
-_ANSWERED = _Answered()
+_DIRECT_REPLY = _DirectReplyOutcome()
 
 
-def is_plain(channel: Channel, event: Publish) -> bool:
+def is_batchable(channel: Channel, event: Publish) -> bool:
     """Whether nothing but its content has to be looked at: then messages with the same kinds of properties that come
     after it may follow it."""
     special = event.is_immediate or event.header[1] & _USER_ID or event.header[0] & _REPLY_TO
-    return not special and channel.transaction is None and not direct_replies.is_answer(event)
+    return not special and channel.transaction is None and not direct_replies.is_direct_reply(event)
 
 
-def publish_all(context: Context, channel: Channel, event: Publish) -> Iterator[Reply]:
+def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterator[Reply]:
     """A plain message, and those that follow it. What is known of one now is said now: before a pass tells of others,
     since that may mean all up to a tag."""
     contents = [(event.header, event.body), *event.following]
     done = 0
-    for published, count in context.queueing.publish_all(context.caller, event.exchange, event.key, contents):
+    for published, count in context.queue_api.publish_all(context.caller, event.exchange, event.key, contents):
         if event.is_mandatory and not published.is_routed:
             for header, body in contents[done : done + count]:
                 context.outlet.send(_write_return(context, channel, event, header, body))
@@ -65,10 +65,10 @@ def publish_all(context: Context, channel: Channel, event: Publish) -> Iterator[
 
 def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
     if event.is_immediate:
-        raise Failure(Code.NOT_IMPLEMENTED, "immediate=true")
+        raise AmqpRefusal(Code.NOT_IMPLEMENTED, "immediate=true")
     header = event.header
     if header[1] & _USER_ID or header[0] & _REPLY_TO:
-        context.queueing.require_publishable(context.caller, event.exchange)
+        context.queue_api.require_publishable(context.caller, event.exchange)
         _check_properties(context, channel, event)
     if channel.transaction is not None:
         _check(context, event)
@@ -80,23 +80,23 @@ def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
 
 def _check_properties(context: Context, channel: Channel, event: Publish) -> None:
     """What a client may not claim, and where answers to it shall go."""
-    event.header = direct_replies.address_question(channel, event.header)
+    event.header = direct_replies.set_reply_address(channel, event.header)
     claimed = read_property(event.header, "user_id")
     if claimed is not None and claimed != context.caller.principal:
         reason = f"user_id property set to '{claimed}' but authenticated user was '{context.caller.principal}'"
-        raise Failure(Code.PRECONDITION_FAILED, reason)
+        raise AmqpRefusal(Code.PRECONDITION_FAILED, reason)
 
 
 def _check(context: Context, event: Publish) -> None:
-    if not direct_replies.is_answer(event):
-        context.queueing.check_publish(context.caller, event.exchange, event.header)
+    if not direct_replies.is_direct_reply(event):
+        context.queue_api.check_publish(context.caller, event.exchange, event.header)
 
 
-def _send(context: Context, channel: Channel, event: Publish) -> Outcome:
-    if direct_replies.is_answer(event):
-        direct_replies.pass_on(context, event)
-        return _ANSWERED
-    published = context.queueing.publish(context.caller, event.exchange, event.key, event.header, event.body)
+def _send(context: Context, channel: Channel, event: Publish) -> PublishOutcome:
+    if direct_replies.is_direct_reply(event):
+        direct_replies.deliver_reply(context, event)
+        return _DIRECT_REPLY
+    published = context.queue_api.publish(context.caller, event.exchange, event.key, event.header, event.body)
     if event.is_mandatory and not published.is_routed:
         context.outlet.send(_write_return(context, channel, event, event.header, event.body))
     return published
@@ -117,7 +117,7 @@ def refuse_size(context: Context, event: Oversized) -> Refusal:
 
 def select_confirms(context: Context, channel: Channel, method: methods.ConfirmSelect) -> Reply | None:
     if channel.transaction is not None:
-        raise Failure(Code.PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
+        raise AmqpRefusal(Code.PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
     if channel.confirms is None:
         channel.confirms = Confirms(channel.number)
     return None if method.no_wait else context.answer(channel, methods.ConfirmSelectOk())
@@ -128,7 +128,7 @@ def select_confirms(context: Context, channel: Channel, method: methods.ConfirmS
 
 def select_transactions(context: Context, channel: Channel, method: methods.TxSelect) -> Reply:
     if channel.confirms is not None:
-        raise Failure(Code.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
+        raise AmqpRefusal(Code.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
     if channel.transaction is None:
         context.begin_transaction(channel)
     return context.answer(channel, methods.TxSelectOk())
@@ -136,15 +136,15 @@ def select_transactions(context: Context, channel: Channel, method: methods.TxSe
 
 def _transaction_of(channel: Channel) -> Transaction:
     if channel.transaction is None:
-        raise Failure(Code.PRECONDITION_FAILED, "channel is not transactional")
+        raise AmqpRefusal(Code.PRECONDITION_FAILED, "channel is not transactional")
     return channel.transaction
 
 
 def _keep(context: Context, transaction: Transaction, event: Publish) -> None:
     """Until its end. Failure: there is no room for it."""
     held = context.connection.held
-    if held.must_yield:
-        raise Failure(Code.RESOURCE_ERROR, held.reason)
+    if held.is_over_limit:
+        raise AmqpRefusal(Code.RESOURCE_ERROR, held.reason)
     size = event.held
     held.change(size)
     transaction.held += size
@@ -157,13 +157,13 @@ def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Repl
     transaction = _transaction_of(channel)
     for event in transaction.publishes:
         _check(context, event)
-    outcomes: list[Outcome] = [_send(context, channel, event) for event in transaction.publishes]
+    outcomes: list[PublishOutcome] = [_send(context, channel, event) for event in transaction.publishes]
     context.begin_transaction(channel)
-    channel.finish(transaction.taken)
-    for settlement in transaction.settlements:
-        apply_settlement(context, settlement)
+    channel.commit_acknowledged(transaction.taken)
+    for acknowledgement in transaction.acknowledgements:
+        apply_acknowledgement(context, acknowledgement)
     if channel.is_full:
-        context.deliver_again(channel)
+        context.resume_delivery(channel)
     number = max((outcome.number for outcome in outcomes if outcome.needs_sync), default=0)
 
     def build() -> Parts:
@@ -171,7 +171,7 @@ def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Repl
             if (refusal := outcome.refusal()) is not None:
                 raise refusal
         if any(outcome.is_refused for outcome in outcomes):  # by a queue that is full
-            raise Failure(Code.PRECONDITION_FAILED, "partial tx completion")
+            raise AmqpRefusal(Code.PRECONDITION_FAILED, "partial tx completion")
         return [write_command(channel.number, methods.TxCommitOk())]
 
     return Reply.when_durable(number, context.guard(channel, method, build), lane=channel.number)
@@ -181,5 +181,5 @@ def rollback(context: Context, channel: Channel, method: methods.TxRollback) -> 
     """Publishes are forgotten, and what was settled is unsettled again; nothing is delivered anew."""
     transaction = _transaction_of(channel)
     context.begin_transaction(channel)
-    channel.give_back(transaction.taken)
+    channel.restore_unacked(transaction.taken)
     return context.answer(channel, methods.TxRollbackOk())

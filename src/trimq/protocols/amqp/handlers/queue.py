@@ -14,14 +14,14 @@ from trimq.protocols.contract import Parts, Reply
 
 
 def declare(context: Context, channel: Channel, method: methods.QueueDeclare) -> Reply | None:
-    queueing, caller = context.queueing, context.caller
+    queue_api, caller = context.queue_api, context.caller
     name = strip_line_ends(method.queue)
     if name.startswith(REPLY_TO):
         return _declare_reply_address(context, channel, method, name)
     if method.is_passive:
-        queue, ticket = queueing.queue(caller, name, context.owner), None
+        queue, ticket = queue_api.queue(caller, name, context.owner), None
     else:
-        queue, ticket = queueing.declare_queue(
+        queue, ticket = queue_api.declare_queue(
             caller,
             name,
             method.is_durable,
@@ -32,7 +32,7 @@ def declare(context: Context, channel: Channel, method: methods.QueueDeclare) ->
         )
     channel.last_queue = queue.name
     ok = methods.QueueDeclareOk(queue.name, queue.ready_count, queue.consumer_count)
-    return context.answer_when(channel, method, ticket, ok, method.no_wait)
+    return context.answer_when_durable(channel, method, ticket, ok, method.no_wait)
 
 
 def _declare_reply_address(context: Context, channel: Channel, method: methods.QueueDeclare, name: str) -> Reply | None:
@@ -41,41 +41,41 @@ def _declare_reply_address(context: Context, channel: Channel, method: methods.Q
         raise UnknownQueue(name, context.caller.namespace)
     channel.last_queue = name
     ok = methods.QueueDeclareOk(name, 0, 1)
-    return context.answer_when(channel, method, None, ok, method.no_wait)
+    return context.answer_when_durable(channel, method, None, ok, method.no_wait)
 
 
 def bind(context: Context, channel: Channel, method: methods.QueueBind) -> Reply | None:
     name = channel.queue_name(method.queue)
     key = name if not method.queue and not method.routing_key else method.routing_key
-    ticket = context.queueing.bind(
+    ticket = context.queue_api.bind(
         context.caller, Binding(method.exchange, name, True, key, method.arguments), context.owner
     )
-    return context.answer_when(channel, method, ticket, methods.QueueBindOk(), method.no_wait)
+    return context.answer_when_durable(channel, method, ticket, methods.QueueBindOk(), method.no_wait)
 
 
 def unbind(context: Context, channel: Channel, method: methods.QueueUnbind) -> Reply | None:
     name = channel.queue_name(method.queue)
     key = name if not method.queue and not method.routing_key else method.routing_key
-    ticket = context.queueing.unbind(
+    ticket = context.queue_api.unbind(
         context.caller, Binding(method.exchange, name, True, key, method.arguments), context.owner
     )
-    return context.answer_when(channel, method, ticket, methods.QueueUnbindOk(), no_wait=False)
+    return context.answer_when_durable(channel, method, ticket, methods.QueueUnbindOk(), no_wait=False)
 
 
 def purge(context: Context, channel: Channel, method: methods.QueuePurge) -> Reply | None:
     name = channel.queue_name(method.queue)
-    wait = context.queueing.readable_queue(context.caller, name, context.owner).unreadable()
+    wait = context.queue_api.readable_queue(context.caller, name, context.owner).pending_pass()
 
     def act() -> Parts:
-        count = context.queueing.purge_queue(context.caller, name, context.owner)
+        count = context.queue_api.purge_queue(context.caller, name, context.owner)
         return [] if method.no_wait else [write_command(channel.number, methods.QueuePurgeOk(count))]
 
-    return context.ask_when(channel, method, wait, act)
+    return context.run_when_readable(channel, method, wait, act)
 
 
 def delete(context: Context, channel: Channel, method: methods.QueueDelete) -> Reply | None:
     name = channel.queue_name(method.queue)
-    count, ticket = context.queueing.delete_queue(
+    count, ticket = context.queue_api.delete_queue(
         context.caller, name, method.if_unused, method.if_empty, context.owner
     )
-    return context.answer_when(channel, method, ticket, methods.QueueDeleteOk(count), method.no_wait)
+    return context.answer_when_durable(channel, method, ticket, methods.QueueDeleteOk(count), method.no_wait)

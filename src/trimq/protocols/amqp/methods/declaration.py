@@ -7,7 +7,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from trimq.formats.amqp_content.field_tables import Table
+from trimq.formats.amqp_content.field_tables import FieldTable
 
 # The words with which fields are declared: they say how a field is written, and are looked up by name.
 Octet = int
@@ -17,9 +17,9 @@ LongLong = int
 Bit = bool
 ShortString = str
 LongString = bytes
-Arguments = Table
+Arguments = FieldTable
 
-EMPTY: Table = msgspec.field(default_factory=dict)
+EMPTY: FieldTable = msgspec.field(default_factory=dict)
 
 
 class Method(msgspec.Struct):

@@ -47,7 +47,7 @@ _MAX_TEXT_BYTES = 255
 
 
 @dataclass(eq=False)  # exceptions must stay hashable
-class Failure(Refusal):
+class AmqpRefusal(Refusal):
     """A no that only AMQP knows, with its code."""
 
     code: Code
@@ -68,7 +68,7 @@ class ConnectionFault(ProtocolError):
         self.method_id = method_id
 
 
-class Dropped(ProtocolError):
+class SilentClose(ProtocolError):
     """What RabbitMQ answers by closing the socket without a word."""
 
 
@@ -143,7 +143,7 @@ CODES: dict[type[Refusal], Code] = {
 
 
 def code_of(refusal: Refusal) -> Code:
-    if isinstance(refusal, Failure):
+    if isinstance(refusal, AmqpRefusal):
         return refusal.code
     return CODES.get(type(refusal), Code.INTERNAL_ERROR)
 

@@ -10,10 +10,10 @@ from enum import Enum
 from trimq.formats.amqp_content.field_tables import BadField
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
-from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, Dropped, WrongProtocol
+from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, SilentClose, WrongProtocol
 from trimq.protocols.amqp.wire.contents import CONTENT_METHODS, Content, read_content_header
 from trimq.protocols.amqp.wire.events import Acks, Command, Event, Greeting, Oversized, Publish
-from trimq.protocols.amqp.wire.fast_path import Messages, take_acks
+from trimq.protocols.amqp.wire.fast_path import PublishFastPath, take_acks
 from trimq.protocols.amqp.wire.frames import (
     BODY,
     END,
@@ -26,7 +26,7 @@ from trimq.protocols.amqp.wire.frames import (
     unpack_prefix,
 )
 from trimq.protocols.amqp.wire.method_codec import BadMethod, UnknownMethod, method_id, read_method
-from trimq.protocols.contract import HeldBytes, HeldShare
+from trimq.protocols.contract import ConnectionReceiveMemory, ReceiveMemory
 
 SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1, and 0-9, which is served as it
 DEFAULT_FRAME_MAX = 131_072
@@ -74,20 +74,22 @@ class AmqpConnection:
     of messages that wait; call `drop` when the connection is gone.
     """
 
-    def __init__(self, max_message_bytes: int = DEFAULT_MESSAGE_BYTES, together: HeldBytes | None = None) -> None:
-        self.held = HeldShare(together)
+    def __init__(
+        self, max_message_bytes: int = DEFAULT_MESSAGE_BYTES, receive_memory: ReceiveMemory | None = None
+    ) -> None:
+        self.held = ConnectionReceiveMemory(receive_memory)
         self._received = ReceiveBuffer(self.held)
         self._channels: dict[int, _Channel] = {}
         self._max_message_bytes = max_message_bytes
         self._unfinished_bytes = 0
-        self._messages = Messages(self._received, max_message_bytes)
+        self._publish_fast_path = PublishFastPath(self._received, max_message_bytes)
         self._ack_channel, self._ack_prefix = 0, b""  # of the last acknowledgement; 0: there is none
         self.phase = Phase.GREETING
         self.frame_max = DEFAULT_FRAME_MAX
         self.channel_max = 0
         self.get_buffer: Callable[[int], memoryview] = self._received.get_buffer
         self.buffer_updated = self._received.buffer_updated
-        self.shrink = self._received.shrink
+        self.release_buffer = self._received.release_buffer
 
     def receive(self, data: Buffer) -> None:
         """Take bytes from wherever they come, by copying them. For tests and transports without buffers."""
@@ -100,9 +102,9 @@ class AmqpConnection:
             data = data[count:]
 
     @property
-    def receptions(self) -> int:
+    def receive_count(self) -> int:
         """How often bytes came: whoever watches for silence compares it with what it was."""
-        return self._received.receptions
+        return self._received.receive_count
 
     def drop(self) -> None:
         """The connection is gone: nothing of what has come in part is kept."""
@@ -112,10 +114,10 @@ class AmqpConnection:
 
     def _wait(self) -> None:
         """More has to come. ConnectionFault: there is no room for it."""
-        if not self.held.together.is_exceeded:
+        if not self.held.receive_memory.is_exceeded:
             return
-        self._received.tighten()
-        if self.held.must_yield:
+        self._received.shrink_to_start()
+        if self.held.is_over_limit:
             self.drop()
             raise ConnectionFault(Code.RESOURCE_ERROR, self.held.reason)
 
@@ -129,14 +131,14 @@ class AmqpConnection:
     def end_channel(self, number: int) -> None:
         """Both sides have closed it: its number may be used again."""
         self._drop_content(self._channels.pop(number))
-        self._forget_paths()
+        self._reset_fast_paths()
 
     def refuse_channel(self, number: int) -> None:
         """We have closed it: whatever comes on it is ignored until the peer says that it knows."""
         channel = self._channels[number]
         self._drop_content(channel)
         channel.is_open = False
-        self._forget_paths()
+        self._reset_fast_paths()
 
     def _drop_content(self, channel: _Channel) -> None:
         if channel.content is not None:
@@ -144,8 +146,8 @@ class AmqpConnection:
             self.held.change(-channel.content.held)
             channel.content = None
 
-    def _forget_paths(self) -> None:
-        self._messages.channel = self._ack_channel = 0
+    def _reset_fast_paths(self) -> None:
+        self._publish_fast_path.channel = self._ack_channel = 0
 
     # -- events
 
@@ -153,7 +155,7 @@ class AmqpConnection:
         """The next command or message, or None until more bytes arrive."""
         received = self._received
         while True:
-            publish = self._messages.take(self.frame_max)
+            publish = self._publish_fast_path.take(self.frame_max)
             if publish is not None:
                 return publish
             if self._ack_channel and received.data.startswith(self._ack_prefix, received.start):
@@ -169,10 +171,10 @@ class AmqpConnection:
             if event is not None:
                 return event
 
-    def next_alike(self, publish: Publish, most: int) -> list[tuple[bytes, bytes]]:
+    def next_similar(self, publish: Publish, most: int) -> list[tuple[bytes, bytes]]:
         """Properties and bodies of further messages, after the last event, that go the same way and have the same kinds
         of properties."""
-        return self._messages.take_alike(publish.header[:2], most, self.frame_max)
+        return self._publish_fast_path.take_similar(publish.header[:2], most, self.frame_max)
 
     def _take_greeting(self) -> Greeting | None:
         received = self._received
@@ -214,7 +216,7 @@ class AmqpConnection:
         if number == 0:
             return self._take_connection_frame(kind, payload)
         if self.phase is not Phase.RUNNING:
-            raise Dropped(f"a frame on channel {number} before the connection is open")
+            raise SilentClose(f"a frame on channel {number} before the connection is open")
         channel = self._channels.get(number)
         if channel is not None and not channel.is_open:
             return self._take_last_frame(number, kind, payload)
@@ -235,7 +237,7 @@ class AmqpConnection:
         if self.phase in (Phase.RUNNING, Phase.OPENING):
             reason = f"unexpected method in connection state {self.phase.name.lower()}"
             raise ConnectionFault(Code.CHANNEL_ERROR, reason, *method.class_and_method)
-        raise Dropped(f"{method.NAME} where {self.phase.value}")
+        raise SilentClose(f"{method.NAME} where {self.phase.value}")
 
     def _take_last_frame(self, number: int, kind: int, payload: bytes) -> Command | None:
         """On a channel that we have closed."""
@@ -259,7 +261,7 @@ class AmqpConnection:
             raise ConnectionFault(Code.CHANNEL_ERROR, "expected 'channel.open'", *method.class_and_method)
         if isinstance(method, CONTENT_METHODS):
             channel.content = Content(method)
-            self._forget_paths()
+            self._reset_fast_paths()
             return None
         if method.ID >> 16 == _CLASS_CONNECTION:
             raise ConnectionFault(Code.COMMAND_INVALID, "unimplemented method", *method.class_and_method)
@@ -285,12 +287,12 @@ class AmqpConnection:
             return read_method(payload)
         except BadMethod as error:
             if len(payload) < 4:
-                raise Dropped(str(error)) from None
+                raise SilentClose(str(error)) from None
             number = method_id(payload)
             if isinstance(error, UnknownMethod) and all(known >> 16 != number >> 16 for known in methods.METHODS):
-                raise Dropped(str(error)) from None  # RabbitMQ has no words for an unknown class
+                raise SilentClose(str(error)) from None  # RabbitMQ has no words for an unknown class
             if self.phase is not Phase.RUNNING:
-                raise Dropped(str(error)) from None
+                raise SilentClose(str(error)) from None
             raise ConnectionFault(Code.FRAME_ERROR, str(error), number >> 16, number & 0xFFFF) from None
 
     def _take_content_frame(
@@ -321,7 +323,7 @@ class AmqpConnection:
         method = content.method
         if not isinstance(method, methods.BasicPublish):
             raise ConnectionFault(Code.COMMAND_INVALID, "unimplemented method", *method.class_and_method)
-        self._messages.learn(number, method, content.method_frame(number))
+        self._publish_fast_path.learn(number, method, content.method_frame(number))
         return Publish(
             number,
             method.exchange,
@@ -334,6 +336,6 @@ class AmqpConnection:
 
     def _check_properties(self, header: bytes, method: methods.Method) -> None:
         try:
-            self._messages.check_header(header)
+            self._publish_fast_path.check_header(header)
         except BadField as error:
             raise ConnectionFault(Code.FRAME_ERROR, str(error), *method.class_and_method) from None

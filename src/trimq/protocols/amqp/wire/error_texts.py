@@ -49,7 +49,7 @@ def namespace_of(vhost: str) -> str:
     return DEFAULT_NAMESPACE if vhost == ROOT else vhost
 
 
-def reason_of(refusal: Refusal) -> str:
+def rabbitmq_text(refusal: Refusal) -> str:
     kind = type(refusal)
     if kind in _NAMED:
         found: Any = refusal

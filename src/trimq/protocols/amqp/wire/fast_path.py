@@ -6,7 +6,7 @@ from __future__ import annotations
 from struct import Struct
 
 from trimq.formats.amqp_content.field_tables import BadField
-from trimq.formats.amqp_content.property_list import check
+from trimq.formats.amqp_content.property_list import check_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire.events import Acks, Publish
 from trimq.protocols.amqp.wire.frames import BODY, END, HEADER, PREFIX_SIZE, ReceiveBuffer, unpack_prefix
@@ -26,7 +26,7 @@ _Extent = tuple[int, int, int, int]
 """Of a message: where its properties begin and end, where its body begins, and where the last octet is."""
 
 
-class Messages:
+class PublishFastPath:
     """Of the channel that a message came from last: the same publisher hardly ever changes what it says before one."""
 
     __slots__ = ("_head", "_header", "_length", "_max_bytes", "_method", "_method_frame", "_received", "channel")
@@ -52,7 +52,7 @@ class Messages:
     def check_header(self, header: bytes) -> None:
         """BadField: its properties are not what their flags say."""
         if header != self._header:
-            check(header)
+            check_properties(header)
             self._header = header
             self._head = b""
 
@@ -69,7 +69,7 @@ class Messages:
             self.channel, method.exchange, method.routing_key, method.is_mandatory, method.is_immediate, header, body
         )
 
-    def take_alike(self, flags: bytes, most: int, frame_max: int) -> list[tuple[bytes, bytes]]:
+    def take_similar(self, flags: bytes, most: int, frame_max: int) -> list[tuple[bytes, bytes]]:
         """Properties and bodies of the messages that follow the last one at once, if they have the same kinds of
         properties: `flags` is what those begin with."""
         found: list[tuple[bytes, bytes]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from trimq.protocols.contract import HeldShare
+from trimq.protocols.contract import ConnectionReceiveMemory
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 END = 0xCE
@@ -30,15 +30,15 @@ class ReceiveBuffer:
     """`data[start:end]` has been received and not yet been taken. Nobody keeps a view of it: what is taken is
     copied. What it takes beyond `START_SIZE` is counted in `held`."""
 
-    __slots__ = ("_held", "data", "end", "receptions", "start", "view")
+    __slots__ = ("_held", "data", "end", "receive_count", "start", "view")
 
-    def __init__(self, held: HeldShare) -> None:
+    def __init__(self, held: ConnectionReceiveMemory) -> None:
         self._held = held
         self.data = bytearray()
         self.view = memoryview(self.data)
         self.start = 0
         self.end = 0
-        self.receptions = 0
+        self.receive_count = 0
 
     def get_buffer(self, _size_hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty. As `asyncio.BufferedProtocol.get_buffer`."""
@@ -58,9 +58,9 @@ class ReceiveBuffer:
 
     def buffer_updated(self, count: int) -> None:
         self.end += count
-        self.receptions += 1
+        self.receive_count += 1
 
-    def shrink(self) -> bool:
+    def release_buffer(self) -> bool:
         """Give back the memory of an idle connection. False: a frame has come in part."""
         if self.start != self.end:
             return False
@@ -70,14 +70,14 @@ class ReceiveBuffer:
     def drop(self) -> None:
         """The connection is gone, and with it what it sent in part."""
         self.start = self.end = 0
-        self._go_on_in(bytearray())
+        self._switch_to(bytearray())
 
-    def tighten(self) -> None:
+    def shrink_to_start(self) -> None:
         """Give back what a long frame needed, if what is there now does not."""
         if len(self.data) > START_SIZE > self.end - self.start:
             self._replace(START_SIZE)
 
-    def _go_on_in(self, data: bytearray) -> None:
+    def _switch_to(self, data: bytearray) -> None:
         self._held.change(max(len(data), START_SIZE) - max(len(self.data), START_SIZE))
         self.data = data
         self.view = memoryview(data)
@@ -86,5 +86,5 @@ class ReceiveBuffer:
         held = self.end - self.start
         data = bytearray(size)
         data[:held] = self.view[self.start : self.end]
-        self._go_on_in(data)
+        self._switch_to(data)
         self.start, self.end = 0, held

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trimq.formats.amqp_content.field_tables import BadField, Table, Value, read_entries
+from trimq.formats.amqp_content.field_tables import BadField, FieldTable, Value, read_entries
 from trimq.protocols.amqp.methods import ConnectionTune, ConnectionTuneOk
-from trimq.protocols.amqp.wire.codes import Dropped
+from trimq.protocols.amqp.wire.codes import SilentClose
 
 MECHANISMS = b"PLAIN AMQPLAIN"
 LEAST_FRAME_MAX = 4096
@@ -32,7 +32,7 @@ class Login(NamedTuple):
     password: str
 
 
-def server_properties(cluster_name: str) -> Table:
+def server_properties(cluster_name: str) -> FieldTable:
     capabilities: dict[str, Value] = dict.fromkeys(CAPABILITIES, True)
     return {
         "capabilities": capabilities,
@@ -50,25 +50,25 @@ def read_login(mechanism: str, response: bytes) -> Login:
     if mechanism == "PLAIN":
         parts = response.split(b"\0")
         if len(parts) != 3:
-            raise Dropped("an answer that is not PLAIN's")
+            raise SilentClose("an answer that is not PLAIN's")
         return Login(_text(parts[1]), _text(parts[2]))
     if mechanism == "AMQPLAIN":
         try:
             table = read_entries(response, 0, len(response))
         except (BadField, IndexError) as error:
-            raise Dropped(f"an answer that is not AMQPLAIN's: {error}") from None
+            raise SilentClose(f"an answer that is not AMQPLAIN's: {error}") from None
         user, password = table.get("LOGIN"), table.get("PASSWORD")
         if isinstance(user, str) and isinstance(password, str):
             return Login(user, password)
-        raise Dropped("an answer of AMQPLAIN without a login and a password")
-    raise Dropped(f"no mechanism {mechanism!r}")
+        raise SilentClose("an answer of AMQPLAIN without a login and a password")
+    raise SilentClose(f"no mechanism {mechanism!r}")
 
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def has_capability(client_properties: Table, name: str) -> bool:
+def has_capability(client_properties: FieldTable, name: str) -> bool:
     capabilities = client_properties.get("capabilities")
     return isinstance(capabilities, dict) and capabilities.get(name) is True
 
@@ -78,6 +78,6 @@ def check_tuning(offered: ConnectionTune, chosen: ConnectionTuneOk) -> None:
     for name in ("channel_max", "frame_max"):
         offer, choice = getattr(offered, name), getattr(chosen, name)
         if offer and (choice == 0 or choice > offer):
-            raise Dropped(f"{name} of {choice}, where {offer} was offered")
+            raise SilentClose(f"{name} of {choice}, where {offer} was offered")
     if chosen.frame_max < LEAST_FRAME_MAX:
-        raise Dropped(f"frame_max of {chosen.frame_max}, where {LEAST_FRAME_MAX} is the least")
+        raise SilentClose(f"frame_max of {chosen.frame_max}, where {LEAST_FRAME_MAX} is the least")

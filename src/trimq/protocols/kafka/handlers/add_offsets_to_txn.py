@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimq.core.transactions.transaction import Producer
+from trimq.core.transactions.transaction import ProducerIdentity
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -17,7 +17,7 @@ _KNOWS_FENCING_SINCE = 2
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(AddOffsetsToTxnRequest)
-    producer = Producer(message.producer_id, message.producer_epoch)
+    producer = ProducerIdentity(message.producer_id, message.producer_epoch)
     try:
         require_transactional_id(message.transactional_id)
         require_group_id(message.group_id)

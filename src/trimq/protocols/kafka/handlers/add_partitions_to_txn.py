@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trimq.core.transactions.transaction import Producer
+from trimq.core.transactions.transaction import ProducerIdentity
 from trimq.errors import Refusal
 from trimq.model import StreamId
 from trimq.protocols.contract import Parts, Reply
@@ -19,8 +19,8 @@ from trimq.protocols.kafka.messages.transactions import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
-from trimq.protocols.kafka.names.group_codes import Ticket, reply_after
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
+from trimq.protocols.kafka.names.group_codes import GroupTicket, reply_after
 from trimq.protocols.kafka.names.internal_topics import INTERNAL
 from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
@@ -55,15 +55,15 @@ def _find(context: Context, message: AddPartitionsToTxnRequest) -> tuple[list[St
         for index in topic.partitions:
             try:
                 if topic.name in INTERNAL:
-                    raise Failure(Code.TOPIC_AUTHORIZATION_FAILED, f"{topic.name} is an internal topic")
+                    raise KafkaRefusal(Code.TOPIC_AUTHORIZATION_FAILED, f"{topic.name} is an internal topic")
                 streams.append(context.topic(topic.name, b"").stream(index).id)
             except Refusal as refusal:
                 refused[topic.name, index] = code_of(refusal)
     return streams, refused
 
 
-def _add(context: Context, message: AddPartitionsToTxnRequest, streams: list[StreamId]) -> Ticket | None:
-    producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
+def _add(context: Context, message: AddPartitionsToTxnRequest, streams: list[StreamId]) -> GroupTicket | None:
+    producer = ProducerIdentity(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
     name = message.v3_and_below_transactional_id
     return context.broker.transactions.add_streams(context.caller, name, producer, streams)
 

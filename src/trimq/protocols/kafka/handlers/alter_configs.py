@@ -18,7 +18,7 @@ from trimq.errors import InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.describe_configs import refuse_other_broker
-from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.handlers.tickets import ChangeTickets
 from trimq.protocols.kafka.messages.configs import (
     AlterConfigsAlterableConfig,
     AlterConfigsRequest,
@@ -28,18 +28,18 @@ from trimq.protocols.kafka.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.names.config_resources import ResourceType
 from trimq.protocols.kafka.names.group_codes import require_group_id
 from trimq.protocols.kafka.names.group_configs import to_group_configs, to_group_settings
 from trimq.protocols.kafka.names.topic_configs import (
-    current,
-    in_kafka_words,
+    current_value,
+    invalid_config,
     is_list,
-    refused,
+    settings_unknown_to_kafka,
     to_configs,
     to_settings,
-    without_words,
+    with_kafka_name,
 )
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -61,7 +61,7 @@ _Change = Callable[[Topic], dict[str, str]]
 _ChangeGroup = Callable[[dict[str, str]], dict[str, str]]
 
 
-class _Asked(NamedTuple):
+class _ResourceChange(NamedTuple):
     resource: _Resource
     names: Sequence[str]
     change: _Change
@@ -78,7 +78,7 @@ def handle(context: Context, request: Request) -> Reply:
         return lambda before: {config.name: _value(config.name, config.value) for config in configs}
 
     asked = [
-        _Asked(
+        _ResourceChange(
             _Resource(resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
             replacing(resource.configs),
@@ -89,7 +89,7 @@ def handle(context: Context, request: Request) -> Reply:
     results, tickets = _alter(context, asked, message.validate_only)
 
     def answer() -> Parts:
-        return encode_response(request, AlterConfigsResponse(responses=_settle(results, tickets)))
+        return encode_response(request, AlterConfigsResponse(responses=_with_write_results(results, tickets)))
 
     return Reply.when_durable(tickets.number, answer)
 
@@ -101,7 +101,7 @@ def handle_incremental(context: Context, request: Request) -> Reply:
         return lambda topic: _apply(context, topic, configs)
 
     asked = [
-        _Asked(
+        _ResourceChange(
             _Resource(resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
             changing(resource.configs),
@@ -112,15 +112,17 @@ def handle_incremental(context: Context, request: Request) -> Reply:
     results, tickets = _alter(context, asked, message.validate_only)
 
     def answer() -> Parts:
-        return encode_response(request, IncrementalAlterConfigsResponse(responses=_settle(results, tickets)))
+        return encode_response(
+            request, IncrementalAlterConfigsResponse(responses=_with_write_results(results, tickets))
+        )
 
     return Reply.when_durable(tickets.number, answer)
 
 
 def _alter(
-    context: Context, asked: list[_Asked], validate_only: bool
-) -> tuple[list[AlterConfigsResourceResponse], Tickets]:
-    tickets = Tickets()
+    context: Context, asked: list[_ResourceChange], validate_only: bool
+) -> tuple[list[AlterConfigsResourceResponse], ChangeTickets]:
+    tickets = ChangeTickets()
     results = []
     counts = Counter(each.resource for each in asked)
     for each in asked:
@@ -129,17 +131,17 @@ def _alter(
         )
         try:
             if counts[each.resource] > 1:
-                raise Failure(Code.INVALID_REQUEST, "the resource stands in the request more than once")
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the resource stands in the request more than once")
             _alter_one(context, each, validate_only, tickets)
         except InvalidSetting as refusal:
-            result.error_code, result.error_message = Code.INVALID_CONFIG, str(in_kafka_words(refusal))
+            result.error_code, result.error_message = Code.INVALID_CONFIG, str(with_kafka_name(refusal))
         except Refusal as refusal:
             result.error_code, result.error_message = code_of(refusal), str(refusal)
         results.append(result)
     return results, tickets
 
 
-def _alter_one(context: Context, asked: _Asked, validate_only: bool, tickets: Tickets) -> None:
+def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
     if asked.resource.type == ResourceType.GROUP:
         _alter_group(context, asked, validate_only, tickets)
         return
@@ -148,21 +150,21 @@ def _alter_one(context: Context, asked: _Asked, validate_only: bool, tickets: Ti
         return
     topic = context.topic(asked.resource.name, b"")
     if len(set(asked.names)) != len(asked.names):
-        raise Failure(Code.INVALID_REQUEST, "a setting stands in the request more than once")
-    settings = without_words(topic.settings) | to_settings(asked.change(topic))
+        raise KafkaRefusal(Code.INVALID_REQUEST, "a setting stands in the request more than once")
+    settings = settings_unknown_to_kafka(topic.settings) | to_settings(asked.change(topic))
     if validate_only:
         context.broker.check_change(context.caller, topic, settings)
     elif settings != topic.settings:
         tickets.add(asked.resource, context.broker.change_topic(context.caller, topic, settings))
 
 
-def _alter_group(context: Context, asked: _Asked, validate_only: bool, tickets: Tickets) -> None:
+def _alter_group(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
     require_group_id(asked.resource.name)
-    membership = context.broker.membership
-    before = to_group_configs(membership.settings(context.caller, asked.resource.name))
+    group_api = context.broker.group_api
+    before = to_group_configs(group_api.settings(context.caller, asked.resource.name))
     settings = to_group_settings(asked.change_group(before))
     if not validate_only:
-        ticket = membership.change_settings(context.caller, asked.resource.name, settings)
+        ticket = group_api.change_settings(context.caller, asked.resource.name, settings)
         if ticket is not None:
             tickets.add(asked.resource, ticket)
 
@@ -175,21 +177,21 @@ def _apply_to_group(before: dict[str, str], configs: list[IncrementalAlterConfig
         elif config.config_operation == Operation.SET:
             after[config.name] = _value(config.name, config.value)
         else:
-            raise Failure(Code.INVALID_REQUEST, f"{config.name}: a setting of a group is set or deleted")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"{config.name}: a setting of a group is set or deleted")
     return after
 
 
-def _refuse_unless_empty(context: Context, asked: _Asked) -> None:
+def _refuse_unless_empty(context: Context, asked: _ResourceChange) -> None:
     try:
         kind = ResourceType(asked.resource.type)
     except ValueError:
-        raise Failure(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource.type}") from None
+        raise KafkaRefusal(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource.type}") from None
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         refuse_other_broker(context, asked.resource.name)
         if asked.names:
-            raise Failure(Code.INVALID_REQUEST, "the settings of a broker are given when it starts")
+            raise KafkaRefusal(Code.INVALID_REQUEST, "the settings of a broker are given when it starts")
     elif asked.names:
-        raise refused(asked.names[0], f"a {kind.name.lower().replace('_', ' ')} has no settings here")
+        raise invalid_config(asked.names[0], f"a {kind.name.lower().replace('_', ' ')} has no settings here")
 
 
 def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigsAlterableConfig]) -> dict[str, str]:
@@ -199,21 +201,21 @@ def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigs
         try:
             operation = Operation(config.config_operation)
         except ValueError:
-            raise Failure(Code.INVALID_REQUEST, f"there is no operation {config.config_operation}") from None
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"there is no operation {config.config_operation}") from None
         if operation is Operation.DELETE:
             is_list(name)  # refuses what is no setting
             after.pop(name, None)
             continue
         value = _value(name, config.value)
         if operation is not Operation.SET:
-            value = _edit_list(name, operation, value, current(name, topic.settings, context.broker.settings))
+            value = _edit_list(name, operation, value, current_value(name, topic.settings, context.broker.settings))
         after[name] = value
     return after
 
 
 def _edit_list(name: str, operation: Operation, value: str, before: str) -> str:
     if not is_list(name):
-        raise refused(name, "it is not a list, to which something could be added")
+        raise invalid_config(name, "it is not a list, to which something could be added")
     words = [word.strip() for word in value.split(",")]
     kept = before.split(",") if before else []
     if operation is Operation.APPEND:
@@ -223,11 +225,13 @@ def _edit_list(name: str, operation: Operation, value: str, before: str) -> str:
 
 def _value(name: str, value: str | None) -> str:
     if value is None:
-        raise Failure(Code.INVALID_REQUEST, f"{name}: a setting needs a value")
+        raise KafkaRefusal(Code.INVALID_REQUEST, f"{name}: a setting needs a value")
     return value
 
 
-def _settle(results: list[AlterConfigsResourceResponse], tickets: Tickets) -> list[AlterConfigsResourceResponse]:
+def _with_write_results(
+    results: list[AlterConfigsResourceResponse], tickets: ChangeTickets
+) -> list[AlterConfigsResourceResponse]:
     for result in results:
         refusal = tickets.refusal(_Resource(result.resource_type, result.resource_name))
         if refusal is not None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from trimq.core.security.quotas import Direction, Holder, Part, Quota
+from trimq.core.security.quotas import Direction, Quota, QuotaEntity, QuotaEntityName
 from trimq.errors import AccessDenied, InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.handlers.tickets import ChangeTickets
 from trimq.protocols.kafka.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
@@ -27,7 +27,7 @@ from trimq.protocols.kafka.messages.quotas import (
     OpData,
     ValueData,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _USER, _CLIENT, _ADDRESS = "user", "client-id", "ip"
@@ -64,16 +64,16 @@ def _read_components(components: list[ComponentData]) -> dict[str, ComponentData
     for component in components:
         kind = component.entity_type
         if kind not in (_USER, _CLIENT, _ADDRESS):
-            raise Failure(Code.UNSUPPORTED_VERSION, f"{kind[:40]!r} is no kind of entity that has quotas")
+            raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"{kind[:40]!r} is no kind of entity that has quotas")
         if kind in wanted:
-            raise Failure(Code.INVALID_REQUEST, f"{kind} is asked for twice")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"{kind} is asked for twice")
         if component.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
-            raise Failure(Code.INVALID_REQUEST, f"there is no match type {component.match_type}")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"there is no match type {component.match_type}")
         if (component.match_type == _EXACT) != (component.match is not None):
-            raise Failure(Code.INVALID_REQUEST, "a name is given for an exact match, and only then")
+            raise KafkaRefusal(Code.INVALID_REQUEST, "a name is given for an exact match, and only then")
         wanted[kind] = component
     if _ADDRESS in wanted and len(wanted) > 1:
-        raise Failure(Code.INVALID_REQUEST, "an address has no user and no client id")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "an address has no user and no client id")
     return wanted
 
 
@@ -89,12 +89,12 @@ def _is_match(name: str | None, component: ComponentData) -> bool:
     return name == component.match  # for the default both are none
 
 
-def _names(holder: Holder) -> dict[str, str | None]:
+def _names(holder: QuotaEntity) -> dict[str, str | None]:
     parts = {_USER: holder.principal, _CLIENT: holder.client}
     return {kind: part.name for kind, part in parts.items() if part is not None}
 
 
-def _entry(holder: Holder, quota: Quota) -> DescribeClientQuotasEntryData:
+def _entry(holder: QuotaEntity, quota: Quota) -> DescribeClientQuotasEntryData:
     entity = [EntityData(entity_type=kind, entity_name=name) for kind, name in _names(holder).items()]
     values = [ValueData(key=_KEYS[direction], value=float(rate)) for direction, rate in quota.rates.items()]
     return DescribeClientQuotasEntryData(entity=entity, values=values)
@@ -105,14 +105,14 @@ def _entry(holder: Holder, quota: Quota) -> DescribeClientQuotasEntryData:
 
 def handle_alter(context: Context, request: Request) -> Reply:
     message = request.decode(AlterClientQuotasRequest)
-    tickets = Tickets()
+    tickets = ChangeTickets()
     counts = Counter(_key(entry) for entry in message.entries)
     results = []
     for number, entry in enumerate(message.entries):
         result = AlterClientQuotasResponseEntryData(error_message=None, entity=entry.entity)
         try:
             if counts[_key(entry)] > 1:
-                raise Failure(Code.INVALID_REQUEST, "the entity stands in the request more than once")
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the entity stands in the request more than once")
             _alter(context, entry, message.validate_only, number, tickets)
         except Refusal as refusal:
             result.error_code, result.error_message = _code_of(refusal), str(refusal)
@@ -133,7 +133,7 @@ def _key(entry: AlterClientQuotasRequestEntryData) -> frozenset[tuple[str, str |
 
 
 def _alter(
-    context: Context, entry: AlterClientQuotasRequestEntryData, validate_only: bool, number: int, tickets: Tickets
+    context: Context, entry: AlterClientQuotasRequestEntryData, validate_only: bool, number: int, tickets: ChangeTickets
 ) -> None:
     holder = _read_holder(entry.entity)
     before = context.broker.quotas(context.caller).get(holder, Quota())
@@ -152,17 +152,17 @@ def _alter(
         tickets.add(number, ticket)
 
 
-def _read_holder(entity: list[EntityData]) -> Holder:
-    names: dict[str, Part] = {}
+def _read_holder(entity: list[EntityData]) -> QuotaEntity:
+    names: dict[str, QuotaEntityName] = {}
     for part in entity:
         if part.entity_type == _ADDRESS:
-            raise Failure(Code.INVALID_REQUEST, "addresses have no quotas here")
+            raise KafkaRefusal(Code.INVALID_REQUEST, "addresses have no quotas here")
         if part.entity_type not in (_USER, _CLIENT):
-            raise Failure(Code.INVALID_REQUEST, f"{part.entity_type[:40]!r} is no kind of entity that has quotas")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"{part.entity_type[:40]!r} is no kind of entity that has quotas")
         if part.entity_type in names or part.entity_name == "":
-            raise Failure(Code.INVALID_REQUEST, f"the {part.entity_type} is named twice, or its name is empty")
-        names[part.entity_type] = Part(part.entity_name)
-    return Holder(names.get(_USER), names.get(_CLIENT))
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"the {part.entity_type} is named twice, or its name is empty")
+        names[part.entity_type] = QuotaEntityName(part.entity_name)
+    return QuotaEntity(names.get(_USER), names.get(_CLIENT))
 
 
 def _read_key(key: str) -> Direction:
@@ -170,12 +170,12 @@ def _read_key(key: str) -> Direction:
     if direction is not None:
         return direction
     reason = "is not enforced here" if key in _NOT_SERVED else "is no quota"
-    raise Failure(Code.INVALID_REQUEST, f"{key[:40]} {reason}, only {' and '.join(_RATES)} are")
+    raise KafkaRefusal(Code.INVALID_REQUEST, f"{key[:40]} {reason}, only {' and '.join(_RATES)} are")
 
 
 def _read_rate(operation: OpData) -> int:
     if not (0 < operation.value < _MOST and operation.value == int(operation.value)):
-        raise Failure(Code.INVALID_REQUEST, f"{operation.key}: {operation.value} is not a whole, positive number")
+        raise KafkaRefusal(Code.INVALID_REQUEST, f"{operation.key}: {operation.value} is not a whole, positive number")
     return int(operation.value)
 
 

@@ -40,7 +40,7 @@ def handle(context: Context, request: Request) -> Reply:
 def _describe(context: Context, name: str) -> DescribedGroup:
     try:
         require_group_id(name)
-        group = context.broker.membership.describe(context.caller, name)
+        group = context.broker.group_api.describe(context.caller, name)
         if group.kind is not GroupKind.BROKER_ASSIGNED:
             raise UnknownGroup(name)
     except Refusal as refusal:

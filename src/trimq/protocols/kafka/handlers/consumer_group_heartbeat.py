@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from trimq.core.groups.assigned_group import Beat, BeatRequest
-from trimq.core.groups.assigned_member import AWAY_EPOCH, JOINING_EPOCH
+from trimq.core.groups.assigned_group import HeartbeatResult, MemberHeartbeat
+from trimq.core.groups.assigned_member import JOINING_EPOCH, STATIC_LEAVE_EPOCH
 from trimq.core.groups.coordinator import HEARTBEAT_MS
 from trimq.errors import Refusal
 from trimq.model import Caller, StreamId
@@ -23,7 +23,7 @@ from trimq.protocols.kafka.messages.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
 from trimq.protocols.kafka.names.group_codes import group_code, reply_after
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER
@@ -31,21 +31,23 @@ from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(ConsumerGroupHeartbeatRequest)
-    membership, caller, group = context.broker.membership, context.caller, message.group_id
+    group_api, caller, group = context.broker.group_api, context.caller, message.group_id
     try:
         _check(request.api_version, message)
-        asked = _asked(caller, message)
+        asked = _read_request(caller, message)
         if asked.epoch < JOINING_EPOCH:
-            beat, ticket = membership.leave_assigned(caller, group, asked)
+            heartbeat, ticket = group_api.leave_assigned(caller, group, asked)
             interval_ms = 0
         else:
-            beat, ticket = membership.beat_assigned(caller, group, asked)
-            interval_ms = membership.settings(caller, group).heartbeat_ms or HEARTBEAT_MS
+            heartbeat, ticket = group_api.heartbeat_assigned(caller, group, asked)
+            interval_ms = group_api.settings(caller, group).heartbeat_ms or HEARTBEAT_MS
     except Refusal as refusal:
         return Reply.now(_refused(request, refusal))
 
     def build(lost: Refusal | None) -> Parts:
-        return encode_response(request, _told(beat, interval_ms)) if lost is None else _refused(request, lost)
+        return (
+            encode_response(request, _encode_beat(heartbeat, interval_ms)) if lost is None else _refused(request, lost)
+        )
 
     return reply_after(ticket, build)
 
@@ -58,8 +60,8 @@ def _check(version: int, message: ConsumerGroupHeartbeatRequest) -> None:
         (not message.member_id and (version >= 1 or not is_joining), "a member has an id"),
         (message.instance_id == "", "an instance id is not empty"),
         (message.rack_id == "", "a rack id is not empty"),
-        (epoch < AWAY_EPOCH, f"there is no member epoch {epoch}"),
-        (epoch == AWAY_EPOCH and message.instance_id is None, "only a static member leaves for a while"),
+        (epoch < STATIC_LEAVE_EPOCH, f"there is no member epoch {epoch}"),
+        (epoch == STATIC_LEAVE_EPOCH and message.instance_id is None, "only a static member leaves for a while"),
         (is_joining and message.rebalance_timeout_ms == -1, "a joining member has a rebalance timeout"),
         (is_joining and message.topic_partitions != [], "a joining member owns nothing, and says so"),
         (
@@ -69,10 +71,10 @@ def _check(version: int, message: ConsumerGroupHeartbeatRequest) -> None:
     )
     for is_wrong, reason in problems:
         if is_wrong:
-            raise Failure(Code.INVALID_REQUEST, reason)
+            raise KafkaRefusal(Code.INVALID_REQUEST, reason)
 
 
-def _asked(caller: Caller, message: ConsumerGroupHeartbeatRequest) -> BeatRequest:
+def _read_request(caller: Caller, message: ConsumerGroupHeartbeatRequest) -> MemberHeartbeat:
     owned = None
     if message.topic_partitions is not None:
         owned = frozenset(
@@ -81,7 +83,7 @@ def _asked(caller: Caller, message: ConsumerGroupHeartbeatRequest) -> BeatReques
             for index in topic.partitions
         )
     names = message.subscribed_topic_names
-    return BeatRequest(
+    return MemberHeartbeat(
         member=message.member_id,
         epoch=message.member_epoch,
         instance=message.instance_id,
@@ -97,18 +99,21 @@ def _asked(caller: Caller, message: ConsumerGroupHeartbeatRequest) -> BeatReques
     )
 
 
-def _told(beat: Beat, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
+def _encode_beat(heartbeat: HeartbeatResult, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
     assignment = None
-    if beat.streams is not None:
+    if heartbeat.streams is not None:
         topics: dict[bytes, list[int]] = {}
-        for stream in sorted(beat.streams):
+        for stream in sorted(heartbeat.streams):
             topics.setdefault(stream.topic.bytes, []).append(stream.number)
         partitions = [
             ConsumerGroupHeartbeatTopicPartitions(topic_id=id, partitions=numbers) for id, numbers in topics.items()
         ]
         assignment = ConsumerGroupHeartbeatAssignment(topic_partitions=partitions)
     return ConsumerGroupHeartbeatResponse(
-        member_id=beat.member, member_epoch=beat.epoch, heartbeat_interval_ms=interval_ms, assignment=assignment
+        member_id=heartbeat.member,
+        member_epoch=heartbeat.epoch,
+        heartbeat_interval_ms=interval_ms,
+        assignment=assignment,
     )
 
 

@@ -8,14 +8,14 @@ from uuid import UUID
 from trimq.clock import Clock
 from trimq.core.api.broker import Broker
 from trimq.core.partitions.topics import Topic
-from trimq.core.security.authentication import Logins
+from trimq.core.security.authentication import Authenticator
 from trimq.core.security.quotas import Direction
 from trimq.errors import UnknownTopic
-from trimq.model import Caller, Home
+from trimq.model import Caller, Layout
 from trimq.protocols.client_counters import Counts
-from trimq.protocols.contract import Outlet
+from trimq.protocols.contract import SessionControl
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
-from trimq.protocols.kafka.names.codes import Code, Failure
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
 
 
 @dataclass(slots=True)
@@ -23,27 +23,27 @@ class Context:
     broker: Broker
     caller: Caller
     clock: Clock
-    outlet: Outlet
+    outlet: SessionControl
     counts: Counts
     fetch_sessions: FetchSessions
-    logins: Logins
+    authenticator: Authenticator
     is_logging_in: bool = False
 
     def charge(self, direction: Direction, size: int) -> int:
         """`size` bytes of records pass now. How long the client is told to wait; until then it is not read."""
         throttle_ms = self.broker.charge(self.caller, direction, size)
         if throttle_ms:
-            self.outlet.pause_intake(throttle_ms)
+            self.outlet.throttle_reading(throttle_ms)
         return throttle_ms
 
     def topic(self, name: str, id: bytes) -> Topic:
         """The topic that a request names, by its name or in newer versions by its id; a refusal if there is none."""
         if name or not id:
-            return self.broker.topic(self.caller, name, Home.PARTITION_LOG)
+            return self.broker.topic(self.caller, name, Layout.PARTITION_LOG)
         try:
             topic = self.broker.topic_by_id(self.caller, UUID(bytes=id))
         except UnknownTopic as refusal:
-            raise Failure(Code.UNKNOWN_TOPIC_ID, str(refusal)) from None
-        if topic.home is not Home.PARTITION_LOG:
-            raise Failure(Code.UNKNOWN_TOPIC_ID, f"topic {topic.name} is not kept as Kafka's are")
+            raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, str(refusal)) from None
+        if topic.home is not Layout.PARTITION_LOG:
+            raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, f"topic {topic.name} is not kept as Kafka's are")
         return topic

@@ -14,14 +14,14 @@ from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.create_topics import MANY_PARTITIONS, refuse_replicas
-from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.handlers.tickets import ChangeTickets
 from trimq.protocols.kafka.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.names.internal_topics import INTERNAL
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -32,7 +32,9 @@ def handle(context: Context, request: Request) -> Reply:
     if sum(count - len(topic.streams) for topic, count in wanted) <= MANY_PARTITIONS:
         return _grow_all(context, request, message)
     reply = Reply.later()
-    context.broker.prepare_growth(context.caller, wanted, lambda: reply.become(_grow_all(context, request, message)))
+    context.broker.prepare_growth(
+        context.caller, wanted, lambda: reply.resolve_as(_grow_all(context, request, message))
+    )
     return reply
 
 
@@ -47,13 +49,13 @@ def _wanted(context: Context, message: CreatePartitionsRequest) -> Iterator[tupl
 
 
 def _grow_all(context: Context, request: Request, message: CreatePartitionsRequest) -> Reply:
-    tickets = Tickets()
+    tickets = ChangeTickets()
     results = []
     counts = Counter(topic.name for topic in message.topics)
     for name, asked in {topic.name: topic for topic in message.topics}.items():
         try:
             if counts[name] > 1:
-                raise Failure(Code.INVALID_REQUEST, "the topic stands in the request more than once")
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the topic stands in the request more than once")
             _grow(context, asked, message.validate_only, tickets)
             results.append(CreatePartitionsTopicResult(name=name))
         except Refusal as refusal:
@@ -61,7 +63,7 @@ def _grow_all(context: Context, request: Request, message: CreatePartitionsReque
     return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets))
 
 
-def _answer(request: Request, results: list[CreatePartitionsTopicResult], tickets: Tickets) -> Parts:
+def _answer(request: Request, results: list[CreatePartitionsTopicResult], tickets: ChangeTickets) -> Parts:
     for index, result in enumerate(results):
         refusal = tickets.refusal(result.name)
         if refusal is not None:
@@ -69,17 +71,17 @@ def _answer(request: Request, results: list[CreatePartitionsTopicResult], ticket
     return encode_response(request, CreatePartitionsResponse(results=results))
 
 
-def _grow(context: Context, asked: CreatePartitionsTopic, validate_only: bool, tickets: Tickets) -> None:
+def _grow(context: Context, asked: CreatePartitionsTopic, validate_only: bool, tickets: ChangeTickets) -> None:
     if asked.name in INTERNAL:
         if not validate_only:
-            raise Failure(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
+            raise KafkaRefusal(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
         return
     topic = context.topic(asked.name, b"")
     context.broker.check_growth(context.caller, topic, asked.count)
     if asked.assignments is not None:
         if len(asked.assignments) != asked.count - len(topic.streams):
             reason = f"{asked.count - len(topic.streams)} new partitions need as many assignments"
-            raise Failure(Code.INVALID_REPLICA_ASSIGNMENT, reason)
+            raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, reason)
         for assignment in asked.assignments:
             refuse_replicas(context, assignment.broker_ids)
     if not validate_only:

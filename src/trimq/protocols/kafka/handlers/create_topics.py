@@ -13,10 +13,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from trimq.errors import InvalidSetting, Refusal
-from trimq.model import Home
+from trimq.model import Layout
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.handlers.tickets import ChangeTickets
 from trimq.protocols.kafka.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -25,9 +25,9 @@ from trimq.protocols.kafka.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.names.internal_topics import INTERNAL
-from trimq.protocols.kafka.names.topic_configs import describe, in_kafka_words, refused, to_settings
+from trimq.protocols.kafka.names.topic_configs import describe, invalid_config, to_settings, with_kafka_name
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _CHOOSE = -1  # leave the number to the broker
@@ -49,7 +49,7 @@ def handle(context: Context, request: Request) -> Reply:
     context.broker.prepare_topics(
         context.caller,
         list(_wanted(context, message)),
-        lambda: reply.become(_create_all(context, request, message, asked_for)),
+        lambda: reply.resolve_as(_create_all(context, request, message, asked_for)),
     )
     return reply
 
@@ -63,26 +63,28 @@ def _wanted(context: Context, message: CreateTopicsRequest) -> Iterator[tuple[st
 
 
 def _create_all(context: Context, request: Request, message: CreateTopicsRequest, asked_for: int) -> Reply:
-    tickets = Tickets()
+    tickets = ChangeTickets()
     results = []
     counts = Counter(topic.name for topic in message.topics)
     for name, asked in {topic.name: topic for topic in message.topics}.items():
         try:
             if counts[name] > 1:
-                raise Failure(Code.INVALID_REQUEST, "the topic stands in the request more than once")
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the topic stands in the request more than once")
             if message.timeout_ms <= 0:
-                raise Failure(Code.REQUEST_TIMED_OUT, "there is no time to make it")
+                raise KafkaRefusal(Code.REQUEST_TIMED_OUT, "there is no time to make it")
             if asked_for > _MOST_PARTITIONS:
-                raise Failure(Code.POLICY_VIOLATION, f"one request may ask for {_MOST_PARTITIONS} partitions at most")
+                raise KafkaRefusal(
+                    Code.POLICY_VIOLATION, f"one request may ask for {_MOST_PARTITIONS} partitions at most"
+                )
             results.append(_create(context, asked, message.validate_only, tickets))
         except InvalidSetting as refusal:
-            results.append(_failed(name, Code.INVALID_CONFIG, str(in_kafka_words(refusal))))
+            results.append(_failed(name, Code.INVALID_CONFIG, str(with_kafka_name(refusal))))
         except Refusal as refusal:
             results.append(_failed(name, code_of(refusal), str(refusal)))
     return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets))
 
 
-def _answer(request: Request, results: list[CreatableTopicResult], tickets: Tickets) -> Parts:
+def _answer(request: Request, results: list[CreatableTopicResult], tickets: ChangeTickets) -> Parts:
     for index, result in enumerate(results):
         refusal = tickets.refusal(result.name)
         if refusal is not None:
@@ -90,15 +92,17 @@ def _answer(request: Request, results: list[CreatableTopicResult], tickets: Tick
     return encode_response(request, CreateTopicsResponse(topics=results))
 
 
-def _create(context: Context, asked: CreatableTopic, validate_only: bool, tickets: Tickets) -> CreatableTopicResult:
+def _create(
+    context: Context, asked: CreatableTopic, validate_only: bool, tickets: ChangeTickets
+) -> CreatableTopicResult:
     _refuse_existing(context, asked.name)
     context.broker.check_name(asked.name)
-    refuse_alike(context, asked.name)
+    refuse_colliding_name(context, asked.name)
     plan = _plan(context, asked)
     broker, caller = context.broker, context.caller
     if validate_only:
         return _made(context, asked.name, broker.check_topic(caller, asked.name, plan.streams, plan.settings), plan)
-    topic, ticket = broker.create_topic(caller, asked.name, Home.PARTITION_LOG, plan.streams, plan.settings)
+    topic, ticket = broker.create_topic(caller, asked.name, Layout.PARTITION_LOG, plan.streams, plan.settings)
     tickets.add(asked.name, ticket)
     return _made(context, asked.name, topic.id, plan)
 
@@ -110,10 +114,10 @@ def _refuse_existing(context: Context, name: str) -> None:
             context.broker.topic(context.caller, name)
         except Refusal:
             return
-    raise Failure(Code.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+    raise KafkaRefusal(Code.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
 
 
-def refuse_alike(context: Context, name: str) -> None:
+def refuse_colliding_name(context: Context, name: str) -> None:
     """A name that Kafka's metrics could not tell from another one."""
     if "." not in name and "_" not in name:
         return
@@ -121,23 +125,25 @@ def refuse_alike(context: Context, name: str) -> None:
     for topic in context.broker.topics(context.caller):
         other = topic.name.name
         if other != name and other.replace(".", "_") == alike:
-            raise Failure(Code.INVALID_TOPIC, f"{name} collides with the existing topic {other}")
+            raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} collides with the existing topic {other}")
 
 
 def _plan(context: Context, asked: CreatableTopic) -> _Plan:
     configs = {}
     for config in asked.configs:
         if config.value is None:
-            raise refused(config.name, "a topic setting needs a value")
+            raise invalid_config(config.name, "a topic setting needs a value")
         configs[config.name] = config.value
     settings = to_settings(configs)
     if asked.assignments:
         if asked.num_partitions != _CHOOSE or asked.replication_factor != _CHOOSE:
-            raise Failure(Code.INVALID_REQUEST, "an assignment of replicas decides the numbers, which must be -1 then")
+            raise KafkaRefusal(
+                Code.INVALID_REQUEST, "an assignment of replicas decides the numbers, which must be -1 then"
+            )
         return _Plan(_count_assigned(context, asked.assignments), settings)
     if asked.replication_factor not in (_CHOOSE, 1):
         reason = f"{len(context.broker.cluster.nodes())} node cannot hold {asked.replication_factor} replicas"
-        raise Failure(Code.INVALID_REPLICATION_FACTOR, reason)
+        raise KafkaRefusal(Code.INVALID_REPLICATION_FACTOR, reason)
     if asked.num_partitions == _CHOOSE:
         return _Plan(context.broker.settings.kafka.num_partitions, settings)
     return _Plan(asked.num_partitions, settings)
@@ -146,7 +152,7 @@ def _plan(context: Context, asked: CreatableTopic) -> _Plan:
 def _count_assigned(context: Context, assignments: list[CreatableReplicaAssignment]) -> int:
     indexes = sorted(assignment.partition_index for assignment in assignments)
     if indexes != list(range(len(indexes))):
-        raise Failure(Code.INVALID_REPLICA_ASSIGNMENT, "partitions count from 0 without a gap")
+        raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, "partitions count from 0 without a gap")
     for assignment in assignments:
         refuse_replicas(context, assignment.broker_ids)
     return len(indexes)
@@ -156,9 +162,9 @@ def refuse_replicas(context: Context, nodes: list[int]) -> None:
     """Only this node can hold a partition."""
     unknown = [node for node in nodes if context.broker.cluster.node(node) is None]
     if unknown:
-        raise Failure(Code.INVALID_REPLICA_ASSIGNMENT, f"there is no node {unknown[0]}")
+        raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, f"there is no node {unknown[0]}")
     if len(nodes) != 1:
-        raise Failure(Code.INVALID_REPLICA_ASSIGNMENT, "a partition has exactly one replica")
+        raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, "a partition has exactly one replica")
 
 
 def _made(context: Context, name: str, id: UUID, plan: _Plan) -> CreatableTopicResult:

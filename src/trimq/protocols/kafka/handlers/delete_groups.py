@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.handlers.tickets import ChangeTickets
 from trimq.protocols.kafka.messages.classic_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -18,12 +18,12 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DeleteGroupsRequest)
-    tickets = Tickets()
+    tickets = ChangeTickets()
     refused: dict[str, Refusal] = {}
     names = list(dict.fromkeys(message.groups_names))
     for name in names:
         try:
-            ticket = context.broker.membership.delete(context.caller, name)
+            ticket = context.broker.group_api.delete(context.caller, name)
         except Refusal as refusal:
             refused[name] = refusal
         else:

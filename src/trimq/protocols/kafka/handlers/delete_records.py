@@ -9,25 +9,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trimq.core.partitions.stream import Stream
-from trimq.core.partitions.topic_settings import may_lose_head, needs_keys
+from trimq.core.partitions.topic_settings import is_retention_enabled, needs_keys
 from trimq.errors import OffsetOutOfRange, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.handlers.tickets import ChangeTickets
 from trimq.protocols.kafka.messages.logs import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.names.internal_topics import INTERNAL
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _HIGH_WATERMARK = -1
 
 
-class _Cut(NamedTuple):
+class _Truncation(NamedTuple):
     topic: str
     partition: int
     stream: Stream | None
@@ -36,16 +36,18 @@ class _Cut(NamedTuple):
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DeleteRecordsRequest)
-    tickets = Tickets()
+    tickets = ChangeTickets()
     cuts = [
-        [_cut(context, topic.name, asked.partition_index, asked.offset, tickets) for asked in topic.partitions]
+        [_truncate(context, topic.name, asked.partition_index, asked.offset, tickets) for asked in topic.partitions]
         for topic in message.topics
     ]
     names = [topic.name for topic in message.topics]
 
     def answer() -> Parts:
         topics = [
-            DeleteRecordsTopicResult(name=name, partitions=[_tell(cut, tickets) for cut in of_topic])
+            DeleteRecordsTopicResult(
+                name=name, partitions=[_encode_partition(truncation, tickets) for truncation in of_topic]
+            )
             for name, of_topic in zip(names, cuts, strict=True)
         ]
         return encode_response(request, DeleteRecordsResponse(topics=topics))
@@ -53,14 +55,14 @@ def handle(context: Context, request: Request) -> Reply:
     return Reply.when_durable(tickets.number, answer)
 
 
-def _cut(context: Context, name: str, index: int, offset: int, tickets: Tickets) -> _Cut:
+def _truncate(context: Context, name: str, index: int, offset: int, tickets: ChangeTickets) -> _Truncation:
     try:
         if name in INTERNAL:
-            raise Failure(Code.INVALID_TOPIC, f"{name} is an internal topic")
+            raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
         topic = context.topic(name, b"")
         stream = topic.stream(index)
-        if needs_keys(topic.settings) and not may_lose_head(topic.settings):
-            raise Failure(Code.POLICY_VIOLATION, f"{name} is compacted, and its records are not deleted by offset")
+        if needs_keys(topic.settings) and not is_retention_enabled(topic.settings):
+            raise KafkaRefusal(Code.POLICY_VIOLATION, f"{name} is compacted, and its records are not deleted by offset")
         if offset == _HIGH_WATERMARK:
             offset = stream.readable_end
         if offset < 0:
@@ -68,13 +70,13 @@ def _cut(context: Context, name: str, index: int, offset: int, tickets: Tickets)
         if offset > stream.start:
             tickets.add((name, index), context.broker.cut_head(context.caller, topic, index, offset))
     except Refusal as refusal:
-        return _Cut(name, index, None, refusal)
-    return _Cut(name, index, stream, None)
+        return _Truncation(name, index, None, refusal)
+    return _Truncation(name, index, stream, None)
 
 
-def _tell(cut: _Cut, tickets: Tickets) -> DeleteRecordsPartitionResult:
-    refusal = cut.refusal or tickets.refusal((cut.topic, cut.partition))
-    if refusal is not None or cut.stream is None:
+def _encode_partition(truncation: _Truncation, tickets: ChangeTickets) -> DeleteRecordsPartitionResult:
+    refusal = truncation.refusal or tickets.refusal((truncation.topic, truncation.partition))
+    if refusal is not None or truncation.stream is None:
         code = Code.UNKNOWN_SERVER_ERROR if refusal is None else code_of(refusal)
-        return DeleteRecordsPartitionResult(partition_index=cut.partition, low_watermark=-1, error_code=code)
-    return DeleteRecordsPartitionResult(partition_index=cut.partition, low_watermark=cut.stream.start)
+        return DeleteRecordsPartitionResult(partition_index=truncation.partition, low_watermark=-1, error_code=code)
+    return DeleteRecordsPartitionResult(partition_index=truncation.partition, low_watermark=truncation.stream.start)

@@ -10,30 +10,30 @@ from collections import Counter
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.handlers.tickets import ChangeTickets
 from trimq.protocols.kafka.messages.schema import NO_ID
 from trimq.protocols.kafka.messages.topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.names.internal_topics import INTERNAL
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _BY_ID = 6
 
-_Asked = tuple[str | None, bytes]
+_TopicKey = tuple[str | None, bytes]
 
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DeleteTopicsRequest)
     if request.api_version >= _BY_ID:
-        asked: list[_Asked] = [(topic.name, topic.topic_id) for topic in message.topics]
+        asked: list[_TopicKey] = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
         asked = [(name, NO_ID) for name in message.topic_names]
-    tickets = Tickets()
+    tickets = ChangeTickets()
     results = [_delete(context, each, count, tickets) for each, count in Counter(asked).items()]
     return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets))
 
 
-def _answer(request: Request, results: list[DeletableTopicResult], tickets: Tickets) -> Parts:
+def _answer(request: Request, results: list[DeletableTopicResult], tickets: ChangeTickets) -> Parts:
     for result in results:
         refusal = tickets.refusal(result.topic_id)
         if refusal is not None:
@@ -41,7 +41,7 @@ def _answer(request: Request, results: list[DeletableTopicResult], tickets: Tick
     return encode_response(request, DeleteTopicsResponse(responses=results))
 
 
-def _delete(context: Context, asked: _Asked, count: int, tickets: Tickets) -> DeletableTopicResult:
+def _delete(context: Context, asked: _TopicKey, count: int, tickets: ChangeTickets) -> DeletableTopicResult:
     name, id = asked
     try:
         _check(name, id, count)
@@ -54,10 +54,10 @@ def _delete(context: Context, asked: _Asked, count: int, tickets: Tickets) -> De
 
 def _check(name: str | None, id: bytes, count: int) -> None:
     if count > 1:
-        raise Failure(Code.INVALID_REQUEST, "the topic stands in the request more than once")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "the topic stands in the request more than once")
     if (name is None) == (id == NO_ID):
-        raise Failure(Code.INVALID_REQUEST, "a topic is named either by its name or by its id")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "a topic is named either by its name or by its id")
     if name in INTERNAL:
-        raise Failure(Code.INVALID_TOPIC, f"{name} is an internal topic")
+        raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
     if name == "":
-        raise Failure(Code.UNKNOWN_TOPIC_OR_PARTITION, "no topic has an empty name")
+        raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, "no topic has an empty name")

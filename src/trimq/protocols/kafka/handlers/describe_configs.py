@@ -19,10 +19,10 @@ from trimq.protocols.kafka.messages.configs import (
     DescribeConfigsSynonym,
 )
 from trimq.protocols.kafka.names.broker_configs import describe_broker
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.names.config_resources import ResourceType
 from trimq.protocols.kafka.names.group_configs import describe_group
-from trimq.protocols.kafka.names.topic_configs import Described, describe
+from trimq.protocols.kafka.names.topic_configs import DescribedConfig, describe
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _WITHOUT_SETTINGS = (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
@@ -39,7 +39,7 @@ def handle(context: Context, request: Request) -> Reply:
         try:
             found = _describe(context, asked)
             result.configs = [
-                _tell(each, message.include_synonyms, message.include_documentation)
+                _encode_config(each, message.include_synonyms, message.include_documentation)
                 for each in found
                 if not asked.configuration_keys or each.name in asked.configuration_keys
             ]
@@ -49,7 +49,7 @@ def handle(context: Context, request: Request) -> Reply:
     return Reply.now(encode_response(request, DescribeConfigsResponse(results=results)))
 
 
-def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Described]:
+def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[DescribedConfig]:
     if asked.resource_type == ResourceType.TOPIC:
         context.broker.check_name(asked.resource_name)
         topic = context.topic(asked.resource_name, b"")
@@ -60,26 +60,28 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
             return _describe_broker(context)
         return ()  # what is set for all brokers at once: nothing
     if asked.resource_type == ResourceType.GROUP:
-        return describe_group(context.broker.membership.settings(context.caller, asked.resource_name))
+        return describe_group(context.broker.group_api.settings(context.caller, asked.resource_name))
     if asked.resource_type in _WITHOUT_SETTINGS:
         return ()
-    raise Failure(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource_type}")
+    raise KafkaRefusal(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource_type}")
 
 
-def _describe_broker(context: Context) -> Iterable[Described]:
+def _describe_broker(context: Context) -> Iterable[DescribedConfig]:
     try:
         return describe_broker(context.broker.own_settings(context.caller), context.broker.cluster.me)
     except AccessDenied as refusal:
-        raise Failure(Code.CLUSTER_AUTHORIZATION_FAILED, str(refusal)) from None
+        raise KafkaRefusal(Code.CLUSTER_AUTHORIZATION_FAILED, str(refusal)) from None
 
 
 def refuse_other_broker(context: Context, name: str) -> None:
     """An empty name means all brokers."""
     if name and name != str(context.broker.cluster.my_id):
-        raise Failure(Code.INVALID_REQUEST, f"this is broker {context.broker.cluster.my_id}, not {name[:40]!r}")
+        raise KafkaRefusal(Code.INVALID_REQUEST, f"this is broker {context.broker.cluster.my_id}, not {name[:40]!r}")
 
 
-def _tell(found: Described, with_synonyms: bool, with_documentation: bool) -> DescribeConfigsResourceResult:
+def _encode_config(
+    found: DescribedConfig, with_synonyms: bool, with_documentation: bool
+) -> DescribeConfigsResourceResult:
     synonyms = found.synonyms if with_synonyms else ()
     return DescribeConfigsResourceResult(
         name=found.name,

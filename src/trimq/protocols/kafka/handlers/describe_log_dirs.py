@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trimq.core.partitions.topics import Topic
 from trimq.errors import AccessDenied, Refusal
-from trimq.model import Home
+from trimq.model import Layout
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.logs import (
@@ -41,7 +41,7 @@ def handle(context: Context, request: Request) -> Reply:
 def _topics(context: Context, asked: list[DescribableLogDirTopic] | None) -> list[DescribeLogDirsTopic]:
     """What is not there is not mentioned."""
     if asked is None:
-        topics = context.broker.topics(context.caller, Home.PARTITION_LOG)
+        topics = context.broker.topics(context.caller, Layout.PARTITION_LOG)
         return [_measure(topic, set(range(len(topic.streams)))) for topic in topics]
     wanted: dict[str, set[int]] = {}
     for each in asked:

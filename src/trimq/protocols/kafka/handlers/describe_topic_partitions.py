@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trimq.core.partitions.topics import Topic
 from trimq.errors import Refusal
-from trimq.model import Home
+from trimq.model import Layout
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.metadata import (
@@ -52,7 +52,7 @@ def _names(context: Context, message: DescribeTopicPartitionsRequest) -> Iterato
     """In order, each with the partition to begin with; what the cursor has passed is left out."""
     names = {topic.name for topic in message.topics}
     if not names:
-        names = {topic.name.name for topic in context.broker.topics(context.caller, Home.PARTITION_LOG)}
+        names = {topic.name.name for topic in context.broker.topics(context.caller, Layout.PARTITION_LOG)}
     cursor = message.cursor
     for name in sorted(names):
         if cursor is None or name > cursor.topic_name:

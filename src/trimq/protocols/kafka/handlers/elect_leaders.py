@@ -13,7 +13,7 @@ from trimq.protocols.kafka.messages.replicas import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _PREFERRED, _UNCLEAN = 0, 1
@@ -38,7 +38,7 @@ def _answer(context: Context, topic: str, partitions: list[int], is_known: bool)
     for index in partitions:
         try:
             if not is_known:
-                raise Failure(Code.INVALID_REQUEST, "there is no such kind of election")
+                raise KafkaRefusal(Code.INVALID_REQUEST, "there is no such kind of election")
             context.topic(topic, b"").stream(index)
             code, reason = Code.ELECTION_NOT_NEEDED, "the only replica leads already"
         except Refusal as refusal:

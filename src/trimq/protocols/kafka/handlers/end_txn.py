@@ -6,12 +6,12 @@ the answer tells; that is answered once the state, too, is durable, since the pr
 
 from __future__ import annotations
 
-from trimq.core.transactions.transaction import Producer, Transaction
+from trimq.core.transactions.transaction import ProducerIdentity, Transaction
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import EndTxnRequest, EndTxnResponse
-from trimq.protocols.kafka.names.group_codes import Ticket, resolve_after
+from trimq.protocols.kafka.names.group_codes import GroupTicket, resolve_after
 from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -21,18 +21,18 @@ _RAISES_EPOCH_SINCE = 5
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(EndTxnRequest)
-    producer = Producer(message.producer_id, message.producer_epoch)
-    raises_epoch = request.api_version >= _RAISES_EPOCH_SINCE
+    producer = ProducerIdentity(message.producer_id, message.producer_epoch)
+    bumps_epoch = request.api_version >= _RAISES_EPOCH_SINCE
     reply = Reply.later()
 
-    def answer(outcome: Transaction | Refusal, ticket: Ticket | None) -> None:
-        needed = ticket if raises_epoch else None
+    def answer(outcome: Transaction | Refusal, ticket: GroupTicket | None) -> None:
+        needed = ticket if bumps_epoch else None
         resolve_after(reply, needed, lambda lost: _answer(request, outcome if lost is None else lost))
 
     try:
         require_transactional_id(message.transactional_id)
         context.broker.transactions.end(
-            context.caller, message.transactional_id, producer, message.committed, raises_epoch, answer
+            context.caller, message.transactional_id, producer, message.committed, bumps_epoch, answer
         )
     except Refusal as refusal:
         return Reply.now(_answer(request, refusal))

@@ -17,7 +17,7 @@ from trimq.core.security.quotas import Direction
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch
 from trimq.protocols.contract import Build, Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.fetch_sessions import Exchange, Place
+from trimq.protocols.kafka.handlers.fetch_sessions import PartitionKey, SessionFetch
 from trimq.protocols.kafka.handlers.offset_for_leader_epoch import find_end
 from trimq.protocols.kafka.messages.fetch import (
     AbortedTransaction,
@@ -30,7 +30,7 @@ from trimq.protocols.kafka.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _READ_COMMITTED = 1
@@ -44,28 +44,31 @@ _MOST_WARMINGS = 3
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(FetchRequest)
     now_ms = context.clock.liveness.now_ms()
-    exchange = context.fetch_sessions.begin(message, request.api_version >= _BY_ID, now_ms)
+    session_fetch = context.fetch_sessions.begin(message, request.api_version >= _BY_ID, now_ms)
     throttle_ms = context.charge(Direction.OUT, 0)
-    if throttle_ms or exchange.error:
+    if throttle_ms or session_fetch.error:
         told = FetchResponse(
-            throttle_time_ms=throttle_ms, error_code=exchange.error, session_id=exchange.session_id, responses=[]
+            throttle_time_ms=throttle_ms,
+            error_code=session_fetch.error,
+            session_id=session_fetch.session_id,
+            responses=[],
         )
         return Reply.now(encode_response(request, told))
-    attempt = _Attempt(context, request, message, exchange)
+    attempt = _FetchAttempt(context, request, message, session_fetch)
     response = attempt.read()
     if not attempt.cold and (attempt.is_enough(message) or message.max_wait_ms <= 0):
-        return Reply.now(attempt.tell(response))
-    return _Held(context, attempt, message).reply
+        return Reply.now(attempt.encode(response))
+    return _LongPoll(context, attempt, message).reply
 
 
-class _Attempt:
+class _FetchAttempt:
     """One look at everything that a request asks for."""
 
-    def __init__(self, context: Context, request: Request, message: FetchRequest, exchange: Exchange) -> None:
+    def __init__(self, context: Context, request: Request, message: FetchRequest, session_fetch: SessionFetch) -> None:
         self._context = context
         self._request = request
         self._message = message
-        self._exchange = exchange
+        self._session_fetch = session_fetch
         self._found_bytes = self._cold_bytes = 0
         self._found_error = False
         self._found_stale = False
@@ -78,11 +81,11 @@ class _Attempt:
     def is_enough(self, message: FetchRequest) -> bool:
         return self._found_error or self._found_bytes >= min(message.min_bytes, message.max_bytes) or not self.streams
 
-    def tell(self, response: FetchResponse) -> Parts:
+    def encode(self, response: FetchResponse) -> Parts:
         # Whoever gets more than the quota allows waits before the next answer, not with this one.
         self._context.broker.charge(self._context.caller, Direction.OUT, self._found_bytes)
-        if self._exchange.opens or self._exchange.session is not None:
-            self._context.fetch_sessions.finish(self._exchange, response, self._context.clock.liveness.now_ms())
+        if self._session_fetch.opens_session or self._session_fetch.session is not None:
+            self._context.fetch_sessions.finish(self._session_fetch, response, self._context.clock.liveness.now_ms())
         return encode_response(self._request, response)
 
     def read(self) -> FetchResponse:
@@ -91,7 +94,7 @@ class _Attempt:
         self.cold = []
         left = min(self._message.max_bytes, _MOST_BYTES)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
-        for wanted in self._exchange.wanted:
+        for wanted in self._session_fetch.wanted:
             place = wanted.place
             named = place[:2]
             topic = topics.get(named)
@@ -105,7 +108,7 @@ class _Attempt:
             responses=list(topics.values()), node_endpoints=self._endpoints() if self._found_stale else []
         )
 
-    def _read_partition(self, place: Place, asked: FetchPartition, left: int) -> PartitionData:
+    def _read_partition(self, place: PartitionKey, asked: FetchPartition, left: int) -> PartitionData:
         try:
             found = self._context.topic(place.topic, place.topic_id if self._request.api_version >= _BY_ID else b"")
             stream = self._context.broker.readable(self._context.caller, found, asked.partition)
@@ -141,7 +144,7 @@ class _Attempt:
     def _check(self, stream: Stream, asked: FetchPartition) -> None:
         state = self._message.replica_state
         if (self._message.replica_id if state is None else state.replica_id) >= 0:
-            raise Failure(Code.NOT_LEADER_OR_FOLLOWER, "no broker follows this one")
+            raise KafkaRefusal(Code.NOT_LEADER_OR_FOLLOWER, "no broker follows this one")
         if asked.current_leader_epoch >= 0:
             self._context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
 
@@ -207,21 +210,21 @@ def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTr
     ]
 
 
-class _Held:
+class _LongPoll:
     """A request that waits, for bytes to arrive or for those that are on disk only."""
 
-    def __init__(self, context: Context, attempt: _Attempt, message: FetchRequest) -> None:
+    def __init__(self, context: Context, attempt: _FetchAttempt, message: FetchRequest) -> None:
         self._attempt = attempt
         self._message = message
         self._watches: list[Watch] = []
         self._is_warming = False
-        self._warmings = 0
+        self._warm_attempts = 0
         self._is_over = False
         self._is_answered = False
         self._counts = context.counts
         self._counts.held_reads.value += 1
         self._counts.waiting_reads.value += 1
-        self.reply = Reply.later(abandon=self._forget, hurry=self._hurry)
+        self.reply = Reply.later(abandon=self._forget, resolve_now=self._resolve_now)
         liveness = context.clock.liveness
         self._timer = liveness.call_at(liveness.now_ms() + max(message.max_wait_ms, 0), self._time_over)
         self._wait()
@@ -234,8 +237,8 @@ class _Held:
 
     def _warm(self) -> None:
         self._is_warming = True
-        self._warmings += 1
-        self._attempt.may_wait = self._warmings >= _MOST_WARMINGS
+        self._warm_attempts += 1
+        self._attempt.may_wait = self._warm_attempts >= _MOST_WARMINGS
         self._attempt.warm(self._warmed)
 
     def _warmed(self, error: BaseException | None) -> None:
@@ -252,25 +255,25 @@ class _Held:
             response = self._attempt.read()
             is_enough = self._is_over or self._attempt.is_enough(self._message)
         except Exception:
-            self._hurry()  # fails again, where it is heard of: while the answer is made
+            self._resolve_now()  # fails again, where it is heard of: while the answer is made
             raise
         if self._attempt.is_unreadable or (is_enough and not self._attempt.cold):
-            self._answer(partial(self._tell, response))
+            self._answer(partial(self._encode, response))
         else:
             self._wait()
 
     def _time_over(self) -> None:
         self._is_over = True
         if not self._is_warming:
-            self._hurry()
+            self._resolve_now()
 
-    def _hurry(self) -> None:
-        self._answer(lambda: self._tell(self._attempt.read()))
+    def _resolve_now(self) -> None:
+        self._answer(lambda: self._encode(self._attempt.read()))
 
-    def _tell(self, response: FetchResponse) -> Parts:
+    def _encode(self, response: FetchResponse) -> Parts:
         if self._attempt.cold:
             self._attempt.warm(lambda error: None)  # for the next request
-        return self._attempt.tell(response)
+        return self._attempt.encode(response)
 
     def _answer(self, build: Build) -> None:
         self._forget()

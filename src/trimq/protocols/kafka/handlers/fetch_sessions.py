@@ -29,10 +29,10 @@ _OPENS = 0
 _WITHOUT = -1
 _FIRST_EPOCH = 1
 _LAST_EPOCH = _LARGEST_ID = 2**31 - 1
-_UNTOLD = -1
+_NEVER_SENT = -1
 
 
-class Place(NamedTuple):
+class PartitionKey(NamedTuple):
     """A partition as requests name it: the name is empty or the id is zero, as the version has it."""
 
     topic: str
@@ -41,15 +41,15 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Wanted:
+class SessionPartition:
     """One partition that is read, and what the client was told of it last."""
 
-    place: Place
+    place: PartitionKey
     asked: FetchPartition
-    high_watermark: int = _UNTOLD
-    log_start_offset: int = _UNTOLD
+    high_watermark: int = _NEVER_SENT
+    log_start_offset: int = _NEVER_SENT
 
-    def is_news(self, data: PartitionData) -> bool:
+    def has_changed(self, data: PartitionData) -> bool:
         return bool(
             data.records
             or data.error_code
@@ -58,30 +58,30 @@ class Wanted:
             or data.log_start_offset != self.log_start_offset
         )
 
-    def told(self, data: PartitionData) -> None:
+    def mark_sent(self, data: PartitionData) -> None:
         # After an error nothing counts as told, so that the client hears when it is over.
-        self.high_watermark = _UNTOLD if data.error_code else data.high_watermark
+        self.high_watermark = _NEVER_SENT if data.error_code else data.high_watermark
         self.log_start_offset = data.log_start_offset
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class FetchSession:
     id: int
     by_id: bool
     created_ms: int
     used_ms: int
-    wanted: dict[Place, Wanted]
+    wanted: dict[PartitionKey, SessionPartition]
     epoch: int = _FIRST_EPOCH
 
 
 @dataclass(slots=True)
-class Exchange:
+class SessionFetch:
     """One request: what it reads, in this order, and what becomes of its answer."""
 
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[SessionPartition] = field(default_factory=list)
     error: Code = Code.NONE
-    session: Session | None = None
-    opens: bool = False
+    session: FetchSession | None = None
+    opens_session: bool = False
     by_id: bool = False
     epoch: int = 0
 
@@ -92,82 +92,84 @@ class Exchange:
 
 
 class FetchSessions:
-    """Those of all connections: any of them may go on with a session. `chance` draws the ids."""
+    """Those of all connections: any of them may go on with a session. `rng` draws the ids."""
 
     def __init__(
-        self, chance: random.Random, most_sessions: int = MOST_SESSIONS, most_partitions: int = MOST_PARTITIONS
+        self, rng: random.Random, most_sessions: int = MOST_SESSIONS, most_partitions: int = MOST_PARTITIONS
     ) -> None:
-        self._chance = chance
+        self._rng = rng
         self._most_sessions = most_sessions
         self._most_partitions = most_partitions
-        self._sessions: dict[int, Session] = {}  # the one that was not used for longest comes first
+        self._sessions: dict[int, FetchSession] = {}  # the one that was not used for longest comes first
         self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: FetchRequest, by_id: bool, now_ms: int) -> Exchange:
+    def begin(self, request: FetchRequest, by_id: bool, now_ms: int) -> SessionFetch:
         """What the request reads. `by_id`: whether its version names topics by their ids."""
         if request.session_epoch in (_OPENS, _WITHOUT):
             self._remove(request.session_id)
             wanted = list(_wanted(request.topics).values())
-            return Exchange(wanted, opens=request.session_epoch == _OPENS, by_id=by_id)
+            return SessionFetch(wanted, opens_session=request.session_epoch == _OPENS, by_id=by_id)
         session = self._sessions.get(request.session_id)
         if session is None:
-            return Exchange(error=Code.FETCH_SESSION_ID_NOT_FOUND)
+            return SessionFetch(error=Code.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_epoch != session.epoch:
-            return Exchange(error=Code.INVALID_FETCH_SESSION_EPOCH)
+            return SessionFetch(error=Code.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
-            return Exchange(error=Code.FETCH_SESSION_TOPIC_ID_ERROR)
-        return self._go_on(session, request, now_ms)
+            return SessionFetch(error=Code.FETCH_SESSION_TOPIC_ID_ERROR)
+        return self._continue_session(session, request, now_ms)
 
-    def finish(self, exchange: Exchange, response: FetchResponse, now_ms: int) -> None:
+    def finish(self, session_fetch: SessionFetch, response: FetchResponse, now_ms: int) -> None:
         """Make `response`, which tells of everything that the exchange reads, what the client is to get."""
-        session = exchange.session
+        session = session_fetch.session
         if session is None:
-            if exchange.opens:
-                response.session_id = self._open(exchange, response, now_ms)
-        elif session.epoch != exchange.epoch:
+            if session_fetch.opens_session:
+                response.session_id = self._open(session_fetch, response, now_ms)
+        elif session.epoch != session_fetch.epoch:
             # Somebody went on with the session while this request waited; the client could not tell what is new.
             response.error_code = Code.INVALID_FETCH_SESSION_EPOCH
             response.responses = []
         else:
             response.session_id = session.id
-            response.responses = list(_news(session, response.responses))
+            response.responses = list(_changed_partitions(session, response.responses))
 
-    def _go_on(self, session: Session, request: FetchRequest, now_ms: int) -> Exchange:
+    def _continue_session(self, session: FetchSession, request: FetchRequest, now_ms: int) -> SessionFetch:
         self._partitions -= len(session.wanted)
         _change(session, request)
         session.epoch = _FIRST_EPOCH if session.epoch == _LAST_EPOCH else session.epoch + 1
         self._partitions += len(session.wanted)
         if self._partitions > self._most_partitions:
             self._remove(session.id)
-            return Exchange(error=Code.FETCH_SESSION_ID_NOT_FOUND)
+            return SessionFetch(error=Code.FETCH_SESSION_ID_NOT_FOUND)
         if not session.wanted:
             self._remove(session.id)
-            return Exchange()
+            return SessionFetch()
         session.used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
-        return Exchange(list(session.wanted.values()), session=session, epoch=session.epoch)
+        return SessionFetch(list(session.wanted.values()), session=session, epoch=session.epoch)
 
-    def _open(self, exchange: Exchange, response: FetchResponse, now_ms: int) -> int:
+    def _open(self, session_fetch: SessionFetch, response: FetchResponse, now_ms: int) -> int:
         """Id of a new session; that of none if there is no room, after which the client sends full requests."""
-        size = len(exchange.wanted)
+        size = len(session_fetch.wanted)
         if size > self._most_partitions:
             return _NO_SESSION
         while len(self._sessions) >= self._most_sessions or self._partitions + size > self._most_partitions:
             if not self._evict(size, now_ms):
                 return _NO_SESSION
-        session = Session(self._draw_id(), exchange.by_id, now_ms, now_ms, {one.place: one for one in exchange.wanted})
-        for place, data in _told(response.responses):
-            session.wanted[place].told(data)
+        session = FetchSession(
+            self._draw_id(), session_fetch.by_id, now_ms, now_ms, {one.place: one for one in session_fetch.wanted}
+        )
+        for place, data in _sent_partitions(response.responses):
+            session.wanted[place].mark_sent(data)
         self._sessions[session.id] = session
         self._partitions += size
         return session.id
 
     def _draw_id(self) -> int:
         # Not counted from 1: after a restart a client could go on with the session of another.
-        while (id := self._chance.randint(1, _LARGEST_ID)) in self._sessions:
+        while (id := self._rng.randint(1, _LARGEST_ID)) in self._sessions:
             pass
         return id
 
@@ -193,41 +195,43 @@ class FetchSessions:
             self._partitions -= len(session.wanted)
 
 
-def _wanted(topics: list[FetchTopic]) -> dict[Place, Wanted]:
+def _wanted(topics: list[FetchTopic]) -> dict[PartitionKey, SessionPartition]:
     """What is asked for twice is answered once, as it was asked for last."""
     return {
-        (place := Place(topic.topic, topic.topic_id, asked.partition)): Wanted(place, asked)
+        (place := PartitionKey(topic.topic, topic.topic_id, asked.partition)): SessionPartition(place, asked)
         for topic in topics
         for asked in topic.partitions
     }
 
 
-def _change(session: Session, request: FetchRequest) -> None:
+def _change(session: FetchSession, request: FetchRequest) -> None:
     for place, wanted in _wanted(request.topics).items():
         known = session.wanted.setdefault(place, wanted)
         known.asked = wanted.asked
     for topic in request.forgotten_topics_data:
         for partition in topic.partitions:
-            session.wanted.pop(Place(topic.topic, topic.topic_id, partition), None)
+            session.wanted.pop(PartitionKey(topic.topic, topic.topic_id, partition), None)
 
 
-def _told(topics: list[FetchableTopicResponse]) -> Iterator[tuple[Place, PartitionData]]:
+def _sent_partitions(topics: list[FetchableTopicResponse]) -> Iterator[tuple[PartitionKey, PartitionData]]:
     for topic in topics:
         for data in topic.partitions:
-            yield Place(topic.topic, topic.topic_id, data.partition_index), data
+            yield PartitionKey(topic.topic, topic.topic_id, data.partition_index), data
 
 
-def _news(session: Session, topics: list[FetchableTopicResponse]) -> Iterator[FetchableTopicResponse]:
+def _changed_partitions(
+    session: FetchSession, topics: list[FetchableTopicResponse]
+) -> Iterator[FetchableTopicResponse]:
     """Without the partitions of which the client knows everything. Those with records are read last the next time:
     where the answer is full, the others would starve."""
     for topic in topics:
         news = []
         for data in topic.partitions:
-            place = Place(topic.topic, topic.topic_id, data.partition_index)
+            place = PartitionKey(topic.topic, topic.topic_id, data.partition_index)
             wanted = session.wanted[place]
-            if wanted.is_news(data):
+            if wanted.has_changed(data):
                 news.append(data)
-                wanted.told(data)
+                wanted.mark_sent(data)
             if data.records:
                 session.wanted[place] = session.wanted.pop(place)
         if news:

@@ -14,7 +14,7 @@ from trimq.protocols.kafka.messages.classic_groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
 from trimq.protocols.kafka.names.group_codes import group_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -41,11 +41,11 @@ def handle(context: Context, request: Request) -> Reply:
 def _find(context: Context, key: str, key_type: int) -> Coordinator:
     try:
         if key_type not in (_GROUP, _TRANSACTION):
-            raise Failure(Code.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
         node = context.broker.cluster.coordinator(key)
         address = node.addresses.get("kafka")
         if address is None:
-            raise Failure(Code.COORDINATOR_NOT_AVAILABLE, "the coordinator has no address yet")
+            raise KafkaRefusal(Code.COORDINATOR_NOT_AVAILABLE, "the coordinator has no address yet")
     except Refusal as refusal:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=group_code(refusal), error_message=str(refusal))
     return Coordinator(key=key, node_id=node.id, host=address.host, port=address.port, error_message=None)

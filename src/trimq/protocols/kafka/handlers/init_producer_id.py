@@ -7,13 +7,13 @@ Not served: two-phase commit.
 
 from __future__ import annotations
 
-from trimq.core.transactions.transaction import Producer
+from trimq.core.transactions.transaction import ProducerIdentity
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
-from trimq.protocols.kafka.names.codes import Code, Failure
-from trimq.protocols.kafka.names.group_codes import Ticket, reply_after
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
+from trimq.protocols.kafka.names.group_codes import GroupTicket, reply_after
 from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -37,21 +37,21 @@ def handle(context: Context, request: Request) -> Reply:
     return reply_after(ticket, build)
 
 
-def _take(context: Context, message: InitProducerIdRequest) -> tuple[Producer, Ticket | None]:
+def _take(context: Context, message: InitProducerIdRequest) -> tuple[ProducerIdentity, GroupTicket | None]:
     name = message.transactional_id
     transactions = context.broker.transactions
     if name is None:
-        new = transactions.new_producer(context.caller)
-        return Producer(new.id, 0), new.ticket
+        new = transactions.allocate_producer_id(context.caller)
+        return ProducerIdentity(new.id, 0), new.ticket
     require_transactional_id(name)
-    taken, ticket = transactions.take(context.caller, name, _claimed(message), message.transaction_timeout_ms)
+    taken, ticket = transactions.init_producer(context.caller, name, _claimed(message), message.transaction_timeout_ms)
     return taken.producer, ticket
 
 
-def _claimed(message: InitProducerIdRequest) -> Producer | None:
+def _claimed(message: InitProducerIdRequest) -> ProducerIdentity | None:
     if (message.producer_id == _NONE) != (message.producer_epoch == _NONE):
-        raise Failure(Code.INVALID_REQUEST, "a producer id and an epoch come together")
-    return None if message.producer_id == _NONE else Producer(message.producer_id, message.producer_epoch)
+        raise KafkaRefusal(Code.INVALID_REQUEST, "a producer id and an epoch come together")
+    return None if message.producer_id == _NONE else ProducerIdentity(message.producer_id, message.producer_epoch)
 
 
 def _failed(request: Request, refusal: Refusal) -> InitProducerIdResponse:

@@ -8,7 +8,7 @@ Not served: joining, with this protocol, a group that has members of the newer o
 
 from __future__ import annotations
 
-from trimq.core.groups.group import Joined, JoinRequest, Offer, Synced
+from trimq.core.groups.group import JoinRequest, JoinResult, OfferedProtocol, SyncResult
 from trimq.errors import Refusal
 from trimq.errors.groups import MemberNameNeeded
 from trimq.model import Caller
@@ -19,8 +19,8 @@ from trimq.protocols.kafka.messages.classic_groups import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure
-from trimq.protocols.kafka.names.group_codes import Ticket, group_code, require_group_id, resolve_after
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
+from trimq.protocols.kafka.names.group_codes import GroupTicket, group_code, require_group_id, resolve_after
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _LEAST_SESSION_MS, _MOST_SESSION_MS = 6_000, 1_800_000
@@ -30,9 +30,9 @@ def handle(context: Context, request: Request) -> Reply:
     message = request.decode(JoinGroupRequest)
     reply = Reply.later()
 
-    def answer(outcome: Joined | Synced | Refusal, ticket: Ticket | None) -> None:
+    def answer(outcome: JoinResult | SyncResult | Refusal, ticket: GroupTicket | None) -> None:
         def build(lost: Refusal | None) -> Parts:
-            if lost is None and isinstance(outcome, Joined):
+            if lost is None and isinstance(outcome, JoinResult):
                 return encode_response(request, _joined(outcome))
             refusal = lost if lost is not None else outcome
             assert isinstance(refusal, Refusal)
@@ -42,34 +42,34 @@ def handle(context: Context, request: Request) -> Reply:
 
     try:
         require_group_id(message.group_id)
-        asked = _asked(context.caller, request.api_version, message)
-        context.broker.membership.join(context.caller, message.group_id, asked, answer)
+        asked = _read_request(context.caller, request.api_version, message)
+        context.broker.group_api.join(context.caller, message.group_id, asked, answer)
     except Refusal as refusal:
         return Reply.now(_refused(request, message.member_id, refusal))
     return reply
 
 
-def _asked(caller: Caller, version: int, message: JoinGroupRequest) -> JoinRequest:
+def _read_request(caller: Caller, version: int, message: JoinGroupRequest) -> JoinRequest:
     session_ms = message.session_timeout_ms
     if not _LEAST_SESSION_MS <= session_ms <= _MOST_SESSION_MS:
         limits = f"{_LEAST_SESSION_MS} to {_MOST_SESSION_MS} ms"
-        raise Failure(Code.INVALID_SESSION_TIMEOUT, f"a session lasts {limits}, not {session_ms}")
+        raise KafkaRefusal(Code.INVALID_SESSION_TIMEOUT, f"a session lasts {limits}, not {session_ms}")
     return JoinRequest(
         member=message.member_id,
         instance=message.group_instance_id,
         protocol_type=message.protocol_type,
-        offers=tuple(Offer(offered.name, offered.metadata) for offered in message.protocols),
+        offers=tuple(OfferedProtocol(offered.name, offered.metadata) for offered in message.protocols),
         session_ms=session_ms,
         # Version 0 has no time for a rebalance: there, as for one that is no time at all, the session's is used.
         rebalance_ms=message.rebalance_timeout_ms if message.rebalance_timeout_ms > 0 else session_ms,
         client_id=caller.client_id,
         host=caller.address.rpartition(":")[0],
-        must_know_name=version >= 4,
+        requires_member_id=version >= 4,
         may_skip_assignment=version >= 9,
     )
 
 
-def _joined(outcome: Joined) -> JoinGroupResponse:
+def _joined(outcome: JoinResult) -> JoinGroupResponse:
     members = [
         JoinGroupResponseMember(member_id=each.member, group_instance_id=each.instance, metadata=each.metadata)
         for each in outcome.members

@@ -5,7 +5,7 @@ From version 3 on several go in one request, each with its own error; one withou
 
 from __future__ import annotations
 
-from trimq.core.groups.group import Leaver
+from trimq.core.groups.group import LeaveRequest
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -19,12 +19,12 @@ _LIST_SINCE = 3
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(LeaveGroupRequest)
-    leavers = [Leaver(each.member_id, each.group_instance_id) for each in message.members]
+    leavers = [LeaveRequest(each.member_id, each.group_instance_id) for each in message.members]
     if request.api_version < _LIST_SINCE:
-        leavers = [Leaver(message.member_id, None)]
+        leavers = [LeaveRequest(message.member_id, None)]
     try:
         require_group_id(message.group_id)
-        refusals = context.broker.membership.leave(context.caller, message.group_id, leavers)
+        refusals = context.broker.group_api.leave(context.caller, message.group_id, leavers)
     except Refusal as refusal:
         return Reply.now(encode_response(request, LeaveGroupResponse(error_code=group_code(refusal))))
     codes = [Code.NONE if refusal is None else group_code(refusal) for refusal in refusals]

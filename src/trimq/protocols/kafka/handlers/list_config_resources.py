@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimq.model import Home
+from trimq.model import Layout
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.configs import (
@@ -37,9 +37,9 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 def _resources(context: Context) -> Iterator[tuple[ResourceType, str]]:
-    for topic in context.broker.topics(context.caller, Home.PARTITION_LOG):
+    for topic in context.broker.topics(context.caller, Layout.PARTITION_LOG):
         yield ResourceType.TOPIC, topic.name.name
-    for group in context.broker.membership.with_settings(context.caller):
+    for group in context.broker.group_api.with_settings(context.caller):
         yield ResourceType.GROUP, group
     for node in context.broker.cluster.nodes():
         yield ResourceType.BROKER, str(node.id)

@@ -19,7 +19,7 @@ from trimq.protocols.kafka.messages.logs import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -36,7 +36,7 @@ _READ_COMMITTED = 1
 _NOT_CHECKED = -1
 
 
-class _Place(NamedTuple):
+class _FoundOffset(NamedTuple):
     offset: int = -1
     timestamp_ms: int = -1
     epoch: int = -1
@@ -51,9 +51,9 @@ def handle(context: Context, request: Request) -> Reply:
         for asked in {asked.partition_index: asked for asked in topic.partitions}.values():
             try:
                 if counts[asked.partition_index] > 1:
-                    raise Failure(Code.INVALID_REQUEST, "the partition is asked for more than once")
+                    raise KafkaRefusal(Code.INVALID_REQUEST, "the partition is asked for more than once")
                 place = _answer(context, request.api_version, topic.name, asked, message.isolation_level)
-                partitions.append(_tell(asked.partition_index, place))
+                partitions.append(_encode_partition(asked.partition_index, place))
             except Refusal as refusal:
                 index, code = asked.partition_index, code_of(refusal)
                 partitions.append(ListOffsetsPartitionResponse(partition_index=index, error_code=code))
@@ -61,33 +61,33 @@ def handle(context: Context, request: Request) -> Reply:
     return Reply.now(encode_response(request, ListOffsetsResponse(topics=topics)))
 
 
-def _tell(index: int, place: _Place) -> ListOffsetsPartitionResponse:
+def _encode_partition(index: int, place: _FoundOffset) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
         partition_index=index, offset=place.offset, timestamp=place.timestamp_ms, leader_epoch=place.epoch
     )
 
 
-def _answer(context: Context, version: int, name: str, asked: ListOffsetsPartition, isolation: int) -> _Place:
+def _answer(context: Context, version: int, name: str, asked: ListOffsetsPartition, isolation: int) -> _FoundOffset:
     stream = context.broker.readable(context.caller, context.topic(name, b""), asked.partition_index)
     cluster = context.broker.cluster
     if asked.current_leader_epoch != _NOT_CHECKED:
         cluster.require_epoch(stream.id, asked.current_leader_epoch)
     if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
-        raise Failure(Code.UNSUPPORTED_VERSION, f"version {version} has no special time {asked.timestamp}")
+        raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"version {version} has no special time {asked.timestamp}")
     end = stream.stable_end if isolation == _READ_COMMITTED else stream.readable_end
     current = cluster.leader_epoch(stream.id)
     if asked.timestamp == _LATEST:
-        return _Place(end, epoch=current)
+        return _FoundOffset(end, epoch=current)
     if asked.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return _Place(stream.start, epoch=_epoch_at(stream, stream.start, current))
+        return _FoundOffset(stream.start, epoch=_epoch_at(stream, stream.start, current))
     if asked.timestamp in (_LATEST_TIERED, _PENDING_UPLOAD):
-        return _Place()
+        return _FoundOffset()
     limit = context.broker.settings.limits.batch_expansion_bytes
     is_latest = asked.timestamp == _MAX_TIMESTAMP
     found = stream.find_latest(limit) if is_latest else stream.find_time(asked.timestamp, limit, end)
     if found is None:
-        return _Place()
-    return _Place(found.offset, found.timestamp_ms, _epoch_at(stream, found.offset, current))
+        return _FoundOffset()
+    return _FoundOffset(found.offset, found.timestamp_ms, _epoch_at(stream, found.offset, current))
 
 
 def _epoch_at(stream: Stream, offset: int, current: int) -> int:

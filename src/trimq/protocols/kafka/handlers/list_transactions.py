@@ -15,7 +15,7 @@ from trimq.protocols.kafka.messages.transactions import (
     ListTransactionsTransactionState,
 )
 from trimq.protocols.kafka.names.group_codes import group_code
-from trimq.protocols.kafka.names.transaction_states import PASSING_NAMES, STATE_NAMES
+from trimq.protocols.kafka.names.transaction_states import STATE_NAMES, TRANSIENT_STATE_NAMES
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
@@ -25,7 +25,7 @@ def handle(context: Context, request: Request) -> Reply:
         pattern = Pattern(message.transactional_id_pattern) if message.transactional_id_pattern else None
     except Refusal as refusal:
         return Reply.now(encode_response(request, ListTransactionsResponse(error_code=group_code(refusal))))
-    known_names = (*STATE_NAMES.values(), *PASSING_NAMES)
+    known_names = (*STATE_NAMES.values(), *TRANSIENT_STATE_NAMES)
     unknown = [name for name in message.state_filters if name not in known_names]
     now_ms = context.clock.message.now_ms()
     found = []

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from trimq.core.partitions.topics import Topic
 from trimq.errors import InvalidName, NameTooLong, Refusal
-from trimq.model import Home
+from trimq.model import Layout
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.create_topics import refuse_alike
+from trimq.protocols.kafka.handlers.create_topics import refuse_colliding_name
 from trimq.protocols.kafka.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -54,7 +54,7 @@ def _topics(context: Context, version: int, message: MetadataRequest) -> list[Me
     with_operations = message.include_topic_authorized_operations
     asked = message.topics
     if asked is None or (version == 0 and not asked):
-        found = context.broker.topics(context.caller, Home.PARTITION_LOG)
+        found = context.broker.topics(context.caller, Layout.PARTITION_LOG)
         return [_describe(context, topic, with_operations) for topic in found]
     if version < _BY_ID and any(topic.name is None or topic.topic_id != NO_ID for topic in asked):
         return [
@@ -94,9 +94,9 @@ def _create(context: Context, name: str, may_create: bool) -> Code:
     try:
         context.broker.check_name(name)
         if may_create:
-            refuse_alike(context, name)
+            refuse_colliding_name(context, name)
             streams = context.broker.settings.kafka.num_partitions
-            context.broker.create_topic(context.caller, name, Home.PARTITION_LOG, streams, {})
+            context.broker.create_topic(context.caller, name, Layout.PARTITION_LOG, streams, {})
     except (InvalidName, NameTooLong) as refusal:
         return code_of(refusal)
     except Refusal as refusal:

@@ -14,7 +14,7 @@ from trimq.core.groups.group import Claim, CursorChange
 from trimq.errors import Refusal, UnknownGroup, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.tickets import Ticket, Tickets
+from trimq.protocols.kafka.handlers.tickets import ChangeTicket, ChangeTickets
 from trimq.protocols.kafka.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -33,24 +33,24 @@ _EPOCHS_SINCE, _IDS_SINCE = 9, 10
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(OffsetCommitRequest)
-    attempt = _Attempt(context, request.api_version)
+    attempt = _CommitAttempt(context, request.api_version)
     response = OffsetCommitResponse(topics=[attempt.read_topic(topic) for topic in message.topics])
     claim = Claim(
         message.member_id,
         message.generation_id_or_member_epoch,
         message.group_instance_id,
-        speaks_epochs=request.api_version >= _EPOCHS_SINCE,
+        uses_member_epoch=request.api_version >= _EPOCHS_SINCE,
     )
     tickets = attempt.commit(message.group_id, claim)
 
     def build() -> Parts:
-        attempt.settle(tickets)
+        attempt.apply_refusals(tickets)
         return encode_response(request, response)
 
     return Reply.when_durable(tickets.number, build)
 
 
-class _Attempt:
+class _CommitAttempt:
     """What of a request can be committed, and the answers about it."""
 
     def __init__(self, context: Context, version: int) -> None:
@@ -80,22 +80,22 @@ class _Attempt:
         self._answers.append(answer)
         return answer
 
-    def commit(self, group: str, claim: Claim) -> Tickets:
+    def commit(self, group: str, claim: Claim) -> ChangeTickets:
         """The tickets by the number of the change."""
-        tickets = Tickets()
+        tickets = ChangeTickets()
         outcomes: Sequence[object]
         try:
-            outcomes = self._context.broker.membership.commit(self._context.caller, group, claim, self._changes)
+            outcomes = self._context.broker.group_api.commit(self._context.caller, group, claim, self._changes)
         except Refusal as refusal:
             outcomes = [refusal] * len(self._changes)
         for number, outcome in enumerate(outcomes):
             if isinstance(outcome, Refusal):
                 self._answers[number].error_code = self._code(outcome)
             else:
-                tickets.add(number, cast(Ticket, outcome))
+                tickets.add(number, cast(ChangeTicket, outcome))
         return tickets
 
-    def settle(self, tickets: Tickets) -> None:
+    def apply_refusals(self, tickets: ChangeTickets) -> None:
         for number, answer in enumerate(self._answers):
             refusal = tickets.refusal(number)
             if refusal is not None:

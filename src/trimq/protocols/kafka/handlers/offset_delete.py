@@ -9,7 +9,7 @@ from trimq.core.groups.group import GroupDescription, GroupKind, GroupState
 from trimq.errors import GroupNotEmpty, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.handlers.tickets import ChangeTickets
 from trimq.protocols.kafka.messages.group_offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -26,11 +26,11 @@ from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER, read_topi
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(OffsetDeleteRequest)
     try:
-        group = context.broker.membership.describe(context.caller, message.group_id)
+        group = context.broker.group_api.describe(context.caller, message.group_id)
         wanted = _wanted_topics(group)
     except Refusal as refusal:
         return Reply.now(encode_response(request, OffsetDeleteResponse(error_code=group_code(refusal))))
-    tickets = Tickets()
+    tickets = ChangeTickets()
     topics = [_delete(context, message.group_id, topic, wanted, tickets) for topic in message.topics]
 
     def build() -> Parts:
@@ -62,7 +62,7 @@ def _wanted_topics(group: GroupDescription) -> set[str] | None:
 
 
 def _delete(
-    context: Context, group: str, topic: OffsetDeleteRequestTopic, wanted: set[str] | None, tickets: Tickets
+    context: Context, group: str, topic: OffsetDeleteRequestTopic, wanted: set[str] | None, tickets: ChangeTickets
 ) -> OffsetDeleteResponseTopic:
     partitions = []
     for asked in topic.partitions:
@@ -73,7 +73,7 @@ def _delete(
             if wanted is None or topic.name in wanted:
                 code = Code.GROUP_SUBSCRIBED_TO_TOPIC
             else:
-                ticket = context.broker.membership.delete_cursor(context.caller, group, stream.id)
+                ticket = context.broker.group_api.delete_cursor(context.caller, group, stream.id)
                 if ticket is not None:
                     tickets.add((topic.name, index), ticket)
         except Refusal as refusal:

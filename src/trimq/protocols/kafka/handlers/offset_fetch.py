@@ -28,7 +28,7 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchResponseTopics,
 )
 from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import Ticket, group_code, reply_after
+from trimq.protocols.kafka.names.group_codes import GroupTicket, group_code, reply_after
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _GROUPS_SINCE, _IDS_SINCE = 8, 10
@@ -36,7 +36,7 @@ _GROUPS_SINCE, _IDS_SINCE = 8, 10
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(OffsetFetchRequest)
-    attempt = _Attempt(context, request.api_version, message.require_stable)
+    attempt = _CursorReader(context, request.api_version, message.require_stable)
     asked = message.groups if request.api_version >= _GROUPS_SINCE else [_as_group(message)]
     groups = [attempt.read_group(group) for group in asked]
 
@@ -58,18 +58,18 @@ def _as_group(message: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     )
 
 
-class _Attempt:
+class _CursorReader:
     def __init__(self, context: Context, version: int, require_stable: bool) -> None:
         self._context = context
         self._version = version
         self._require_stable = require_stable
-        self.ticket: Ticket | None = None
+        self.ticket: GroupTicket | None = None
 
     def read_group(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        membership = self._context.broker.membership
+        group_api = self._context.broker.group_api
         claim = Claim(asked.member_id or "", asked.member_epoch)
         try:
-            cursors, self.ticket = membership.cursors(self._context.caller, asked.group_id, claim)
+            cursors, self.ticket = group_api.cursors(self._context.caller, asked.group_id, claim)
         except Refusal as refusal:
             return _failed(asked, refusal)
         if asked.topics is None:
@@ -80,8 +80,8 @@ class _Attempt:
 
     def _read_all(self, group: str, cursors: Mapping[StreamId, Cursor]) -> list[OffsetFetchResponseTopics]:
         numbers: dict[UUID, list[int]] = {}
-        undecided = self._context.broker.membership.undecided(group) if self._require_stable else ()
-        for stream in sorted({*cursors, *undecided}):
+        unstable_offsets = self._context.broker.group_api.unstable_offsets(group) if self._require_stable else ()
+        for stream in sorted({*cursors, *unstable_offsets}):
             numbers.setdefault(stream.topic, []).append(stream.number)
         topics = []
         for id, indexes in numbers.items():
@@ -109,7 +109,7 @@ class _Attempt:
         partitions = []
         for index in indexes:
             stream = StreamId(topic.id, index)
-            if self._require_stable and self._context.broker.membership.is_undecided(group, stream):
+            if self._require_stable and self._context.broker.group_api.is_offset_unstable(group, stream):
                 partitions.append(_partition(index, Code.UNSTABLE_OFFSET_COMMIT))
             else:
                 partitions.append(_partition(index, Code.NONE, cursors.get(stream)))

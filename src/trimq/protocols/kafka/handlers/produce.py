@@ -26,10 +26,10 @@ from trimq.protocols.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of, code_of_batch
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of, code_of_batch
 from trimq.protocols.kafka.names.internal_topics import INTERNAL
 from trimq.protocols.kafka.wire.connection import Request, encode_response
-from trimq.protocols.kafka.wire.fast_produce import FLEXIBLE, write_one_appended
+from trimq.protocols.kafka.wire.fast_produce import FLEXIBLE, write_single_append
 
 _ACKS = (-1, 0, 1)
 _ZSTD_SINCE = 7
@@ -39,7 +39,7 @@ _BY_ID = 13
 Outcome = tuple[PartitionProduceResponse, Appended | None]
 
 
-class _NoWrite(Failure):
+class _NoWrite(KafkaRefusal):
     """Nothing was there that could be written: not counted as a refused write."""
 
 
@@ -53,7 +53,7 @@ def handle(context: Context, request: Request) -> Reply | None:
     message = request.decode(ProduceRequest)
     topics = message.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1 and message.acks != 0:
-        return _handle_one(context, request, message, topics[0])
+        return _handle_single_partition(context, request, message, topics[0])
     # The names, not the topics: those hold the batches, and with them the connection's receive buffer.
     outcomes = [_append_topic(context, request, message, topic) for topic in topics if topic.partition_data]
     throttle_ms = context.charge(Direction.IN, _size(message))
@@ -64,7 +64,9 @@ def handle(context: Context, request: Request) -> Reply | None:
     return Reply.when_durable(number, lambda: _answer(context.counts, request, outcomes, throttle_ms))
 
 
-def _handle_one(context: Context, request: Request, message: ProduceRequest, topic: TopicProduceData) -> Reply:
+def _handle_single_partition(
+    context: Context, request: Request, message: ProduceRequest, topic: TopicProduceData
+) -> Reply:
     """A request for one partition, as nearly all are: the same with less ado."""
     sent = topic.partition_data[0]
     name, topic_id, index, records = topic.name, topic.topic_id, sent.index, sent.records
@@ -80,9 +82,9 @@ def _handle_one(context: Context, request: Request, message: ProduceRequest, top
 
     def answer() -> Parts:
         if request.api_version >= FLEXIBLE and appended.refusal is None:
-            return [write_one_appended(request.correlation_id, request.api_version, name, topic_id, index,
+            return [write_single_append(request.correlation_id, request.api_version, name, topic_id, index,
                                        appended.base_offset, appended.append_time_ms, start, throttle_ms)]  # fmt: skip
-        outcome = (_taken(index, appended, start), appended)
+        outcome = (_appended_response(index, appended, start), appended)
         return _answer(context.counts, request, [TopicOutcome(name, topic_id, [outcome])], throttle_ms)
 
     return Reply.when_durable(appended.number, answer)
@@ -112,7 +114,7 @@ def _append(
         stream, appended = _try_append(context, request.api_version, message, asked, index, records)
     except (Refusal, BadBatch) as error:
         return _refuse(context, index, error)
-    return _taken(index, appended, stream.start), appended
+    return _appended_response(index, appended, stream.start), appended
 
 
 def _try_append(
@@ -120,7 +122,7 @@ def _try_append(
 ) -> tuple[Stream, Appended]:
     """A Refusal, or BadBatch: it is not taken."""
     if asked.name in INTERNAL:
-        raise Failure(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
+        raise KafkaRefusal(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
     topic = context.topic(asked.name, asked.topic_id if version >= _BY_ID else b"")
     stream = topic.stream(index)
     if message.acks not in _ACKS:
@@ -129,7 +131,7 @@ def _try_append(
         raise _NoWrite(Code.INVALID_RECORD, "there is no batch")
     header = check_sent(records)
     if version < _ZSTD_SINCE and header.codec == Codec.ZSTD:
-        raise Failure(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_ZSTD_SINCE} of Produce")
+        raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_ZSTD_SINCE} of Produce")
     records = records[: LENGTH_ENDS_AT + header.length]
     if not header.attributes & TRANSACTIONAL_BIT:
         return stream, context.broker.append(context.caller, topic, stream, records, header)
@@ -144,12 +146,12 @@ def _refuse(context: Context, index: int, error: Refusal | BadBatch) -> Outcome:
         context.counts.refused_write(type(error).__name__)
         return _failed(index, code_of_batch(error), str(error))
     if not isinstance(error, _NoWrite):
-        context.counts.refused_write(error.code.name if isinstance(error, Failure) else type(error).__name__)
+        context.counts.refused_write(error.code.name if isinstance(error, KafkaRefusal) else type(error).__name__)
     record = error.index if isinstance(error, MissingKey | UntimelyRecord) else None
     return _failed(index, code_of(error), str(error), record)
 
 
-def _taken(index: int, appended: Appended, start: int) -> PartitionProduceResponse:
+def _appended_response(index: int, appended: Appended, start: int) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         base_offset=appended.base_offset,
@@ -160,7 +162,7 @@ def _taken(index: int, appended: Appended, start: int) -> PartitionProduceRespon
 
 def _name(message: ProduceRequest) -> str:
     if message.transactional_id is None:
-        raise Failure(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch needs a transactional id")
+        raise KafkaRefusal(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch needs a transactional id")
     return message.transactional_id
 
 
@@ -182,12 +184,14 @@ def _answer(counts: Counts, request: Request, outcomes: list[TopicOutcome], thro
     """The pass is over: what could not be written is told now."""
     responses = []
     for topic in outcomes:
-        told = [_settle(counts, response, appended) for response, appended in topic.partitions]
+        told = [_with_write_result(counts, response, appended) for response, appended in topic.partitions]
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=told))
     return encode_response(request, ProduceResponse(responses=responses, throttle_time_ms=throttle_ms))
 
 
-def _settle(counts: Counts, response: PartitionProduceResponse, appended: Appended | None) -> PartitionProduceResponse:
+def _with_write_result(
+    counts: Counts, response: PartitionProduceResponse, appended: Appended | None
+) -> PartitionProduceResponse:
     refusal = None if appended is None else appended.refusal
     if refusal is None:
         return response

@@ -16,7 +16,7 @@ from trimq.protocols.kafka.messages.replicas import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
@@ -40,7 +40,7 @@ def _answer(context: Context, topic: str, asked: ReassignablePartition) -> Reass
     try:
         context.topic(topic, b"").stream(asked.partition_index)
         if asked.replicas is None:
-            raise Failure(Code.NO_REASSIGNMENT_IN_PROGRESS, "there is none to be cancelled")
+            raise KafkaRefusal(Code.NO_REASSIGNMENT_IN_PROGRESS, "there is none to be cancelled")
         refuse_replicas(context, asked.replicas)
     except Refusal as refusal:
         return ReassignablePartitionResponse(

@@ -27,7 +27,7 @@ _FIRST_WITH_REQUESTS = 1
 def handle_handshake(context: Context, request: Request) -> Reply:
     message = request.decode(SaslHandshakeRequest)
     response = SaslHandshakeResponse(mechanisms=[PLAIN])
-    if not context.logins.are_needed:
+    if not context.authenticator.is_login_required:
         response = SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE)
     elif message.mechanism != PLAIN or request.api_version < _FIRST_WITH_REQUESTS:
         response.error_code = Code.UNSUPPORTED_SASL_MECHANISM
@@ -39,7 +39,9 @@ def handle_handshake(context: Context, request: Request) -> Reply:
 def handle_authenticate(context: Context, request: Request) -> Reply:
     message = request.decode(SaslAuthenticateRequest)
     if not context.is_logging_in:
-        told = "a handshake has to come first" if context.logins.are_needed else "nobody has to log in here"
+        told = (
+            "a handshake has to come first" if context.authenticator.is_login_required else "nobody has to log in here"
+        )
         return _refused(request, Code.ILLEGAL_SASL_STATE, told)
     context.is_logging_in = False
     login = read_plain(message.auth_bytes)
@@ -61,7 +63,7 @@ def handle_authenticate(context: Context, request: Request) -> Reply:
         reply.resolve(encode_response(request, wrong))
         context.outlet.close()
 
-    context.logins.check(name, password, context.caller.address, checked)
+    context.authenticator.check(name, password, context.caller.address, checked)
     return reply
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from trimq.core.security.scram_credentials import Credential, derive
+from trimq.core.security.scram_credentials import ScramCredential, derive_credential
 from trimq.errors import AccessDenied, InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.tickets import Tickets
+from trimq.protocols.kafka.handlers.tickets import ChangeTickets
 from trimq.protocols.kafka.messages.credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -25,7 +25,7 @@ from trimq.protocols.kafka.messages.credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
@@ -46,7 +46,9 @@ def handle_describe(context: Context, request: Request) -> Reply:
     )
 
 
-def _describe(user: str, count: int, known: Mapping[str, Sequence[Credential]]) -> DescribeUserScramCredentialsResult:
+def _describe(
+    user: str, count: int, known: Mapping[str, Sequence[ScramCredential]]
+) -> DescribeUserScramCredentialsResult:
     result = DescribeUserScramCredentialsResult(user=user, error_message=None)
     if count > 1:
         result.error_code, result.error_message = Code.DUPLICATE_RESOURCE, "the user is asked for more than once"
@@ -64,13 +66,13 @@ def handle_alter(context: Context, request: Request) -> Reply:
     message = request.decode(AlterUserScramCredentialsRequest)
     asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*message.deletions, *message.upsertions]
     counts = Counter(each.name for each in asked)
-    tickets = Tickets()
+    tickets = ChangeTickets()
     results = []
     for each in {each.name: each for each in asked}.values():
         result = AlterUserScramCredentialsResult(user=each.name, error_message=None)
         try:
             if counts[each.name] > 1:
-                raise Failure(Code.DUPLICATE_RESOURCE, "the user stands in the request more than once")
+                raise KafkaRefusal(Code.DUPLICATE_RESOURCE, "the user stands in the request more than once")
             _alter(context, each, tickets)
         except Refusal as refusal:
             result.error_code, result.error_message = _code_of(refusal), str(refusal)
@@ -86,14 +88,14 @@ def handle_alter(context: Context, request: Request) -> Reply:
     return Reply.when_durable(tickets.number, answer)
 
 
-def _alter(context: Context, asked: ScramCredentialDeletion | ScramCredentialUpsertion, tickets: Tickets) -> None:
+def _alter(context: Context, asked: ScramCredentialDeletion | ScramCredentialUpsertion, tickets: ChangeTickets) -> None:
     mechanism = _MECHANISMS.get(asked.mechanism)
     if mechanism is None:
-        raise Failure(Code.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {asked.mechanism}")
+        raise KafkaRefusal(Code.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {asked.mechanism}")
     if isinstance(asked, ScramCredentialDeletion):
         ticket = context.broker.delete_credential(context.caller, asked.name, mechanism)
     else:
-        derived = derive(asked.name, mechanism, asked.iterations, asked.salt, asked.salted_password)
+        derived = derive_credential(asked.name, mechanism, asked.iterations, asked.salt, asked.salted_password)
         ticket = context.broker.put_credential(context.caller, derived)
     tickets.add(asked.name, ticket)
 

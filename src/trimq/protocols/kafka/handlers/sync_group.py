@@ -6,13 +6,13 @@ From version 5 on the protocol's type and name must be there and right.
 
 from __future__ import annotations
 
-from trimq.core.groups.group import Joined, Synced, SyncRequest
+from trimq.core.groups.group import JoinResult, SyncRequest, SyncResult
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import SyncGroupRequest, SyncGroupResponse
-from trimq.protocols.kafka.names.codes import Code, Failure
-from trimq.protocols.kafka.names.group_codes import Ticket, group_code, require_group_id, resolve_after
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
+from trimq.protocols.kafka.names.group_codes import GroupTicket, group_code, require_group_id, resolve_after
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
@@ -20,9 +20,9 @@ def handle(context: Context, request: Request) -> Reply:
     message = request.decode(SyncGroupRequest)
     reply = Reply.later()
 
-    def answer(outcome: Joined | Synced | Refusal, ticket: Ticket | None) -> None:
+    def answer(outcome: JoinResult | SyncResult | Refusal, ticket: GroupTicket | None) -> None:
         def build(lost: Refusal | None) -> Parts:
-            if lost is None and isinstance(outcome, Synced):
+            if lost is None and isinstance(outcome, SyncResult):
                 return encode_response(request, _synced(outcome))
             refusal = lost if lost is not None else outcome
             assert isinstance(refusal, Refusal)
@@ -32,16 +32,16 @@ def handle(context: Context, request: Request) -> Reply:
 
     try:
         require_group_id(message.group_id)
-        asked = _asked(request.api_version, message)
-        context.broker.membership.sync(context.caller, message.group_id, asked, answer)
+        asked = _read_request(request.api_version, message)
+        context.broker.group_api.sync(context.caller, message.group_id, asked, answer)
     except Refusal as refusal:
         return Reply.now(_refused(request, refusal))
     return reply
 
 
-def _asked(version: int, message: SyncGroupRequest) -> SyncRequest:
+def _read_request(version: int, message: SyncGroupRequest) -> SyncRequest:
     if version >= 5 and (message.protocol_type is None or message.protocol_name is None):
-        raise Failure(Code.INCONSISTENT_GROUP_PROTOCOL, "the protocol's type and name are missing")
+        raise KafkaRefusal(Code.INCONSISTENT_GROUP_PROTOCOL, "the protocol's type and name are missing")
     return SyncRequest(
         member=message.member_id,
         instance=message.group_instance_id,
@@ -52,7 +52,7 @@ def _asked(version: int, message: SyncGroupRequest) -> SyncRequest:
     )
 
 
-def _synced(outcome: Synced) -> SyncGroupResponse:
+def _synced(outcome: SyncResult) -> SyncGroupResponse:
     return SyncGroupResponse(
         protocol_type=outcome.protocol_type, protocol_name=outcome.strategy, assignment=outcome.assignment
     )

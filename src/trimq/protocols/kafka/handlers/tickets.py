@@ -7,7 +7,7 @@ from typing import Protocol
 from trimq.errors import Refusal
 
 
-class Ticket(Protocol):
+class ChangeTicket(Protocol):
     """As a change of the broker gives it out."""
 
     @property
@@ -17,12 +17,12 @@ class Ticket(Protocol):
     def refusal(self) -> Refusal | None: ...
 
 
-class Tickets:
+class ChangeTickets:
     def __init__(self) -> None:
-        self._tickets: dict[object, Ticket] = {}
+        self._tickets: dict[object, ChangeTicket] = {}
         self.number = 0
 
-    def add(self, key: object, ticket: Ticket) -> None:
+    def add(self, key: object, ticket: ChangeTicket) -> None:
         self._tickets[key] = ticket
         self.number = max(self.number, ticket.number)
 

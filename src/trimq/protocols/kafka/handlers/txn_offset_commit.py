@@ -6,7 +6,7 @@ From version 3 on the committing member is checked, from version 5 on the group 
 from __future__ import annotations
 
 from trimq.core.groups.group import Claim
-from trimq.core.transactions.transaction import PendingCursor, Producer
+from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity
 from trimq.errors import Refusal, UnknownGroup
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -18,7 +18,7 @@ from trimq.protocols.kafka.messages.transactions import (
     TxnOffsetCommitResponseTopic,
 )
 from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import Ticket, reply_after, require_group_id
+from trimq.protocols.kafka.names.group_codes import GroupTicket, reply_after, require_group_id
 from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -28,7 +28,7 @@ _JOINS_SINCE = 5
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(TxnOffsetCommitRequest)
-    attempt = _Attempt(context, message)
+    attempt = _TxnCommitAttempt(context, message)
     topics = [
         TxnOffsetCommitResponseTopic(
             name=topic.name, partitions=[attempt.read_partition(topic.name, asked) for asked in topic.partitions]
@@ -45,7 +45,7 @@ def handle(context: Context, request: Request) -> Reply:
     return reply_after(ticket, build)
 
 
-class _Attempt:
+class _TxnCommitAttempt:
     """What of a request can be committed, and the answers about it."""
 
     def __init__(self, context: Context, message: TxnOffsetCommitRequest) -> None:
@@ -79,15 +79,15 @@ class _Attempt:
         self._answers.append(answer)
         return answer
 
-    def commit(self, may_join: bool) -> Ticket | None:
+    def commit(self, may_join: bool) -> GroupTicket | None:
         message, caller = self._message, self._context.caller
         transactions = self._context.broker.transactions
-        producer = Producer(message.producer_id, message.producer_epoch)
+        producer = ProducerIdentity(message.producer_id, message.producer_epoch)
         try:
             require_transactional_id(message.transactional_id)
             require_group_id(message.group_id)
             claim = Claim(message.member_id, message.generation_id, message.group_instance_id)
-            self._context.broker.membership.check_claim(caller, message.group_id, claim)
+            self._context.broker.group_api.check_claim(caller, message.group_id, claim)
             if may_join:
                 transactions.add_group(caller, message.transactional_id, producer, message.group_id)
             return transactions.commit_cursors(

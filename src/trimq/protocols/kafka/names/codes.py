@@ -90,7 +90,7 @@ class Code(IntEnum):
 
 
 @dataclass(eq=False)  # exceptions must stay hashable
-class Failure(Refusal):
+class KafkaRefusal(Refusal):
     """A no that only Kafka knows, with its code."""
 
     code: Code
@@ -146,7 +146,7 @@ CODES: dict[type[Refusal], Code] = {
 
 
 def code_of(refusal: Refusal) -> Code:
-    if isinstance(refusal, Failure):
+    if isinstance(refusal, KafkaRefusal):
         return refusal.code
     if isinstance(refusal, errors.AccessDenied) and refusal.resource.startswith("transaction "):
         return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

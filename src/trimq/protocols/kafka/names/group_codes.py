@@ -9,7 +9,7 @@ from trimq import errors
 from trimq.errors import AccessDenied, Refusal
 from trimq.errors import groups as group_refusals
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.names.codes import Code, Failure, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 
 GROUP_CODES: dict[type[Refusal], Code] = {
     group_refusals.UnknownMember: Code.UNKNOWN_MEMBER_ID,
@@ -33,7 +33,7 @@ GROUP_CODES: dict[type[Refusal], Code] = {
 }
 
 
-class Ticket(Protocol):
+class GroupTicket(Protocol):
     """As a change of the broker gives it out."""
 
     @property
@@ -51,17 +51,17 @@ def group_code(refusal: Refusal) -> Code:
 
 def require_group_id(group: str) -> None:
     if not group:
-        raise Failure(Code.INVALID_GROUP_ID, "a group has a name")
+        raise KafkaRefusal(Code.INVALID_GROUP_ID, "a group has a name")
 
 
-def reply_after(ticket: Ticket | None, build: Callable[[Refusal | None], Parts]) -> Reply:
+def reply_after(ticket: GroupTicket | None, build: Callable[[Refusal | None], Parts]) -> Reply:
     """`build` makes the answer when the ticket's pass is durable, and is told whether that was refused."""
     if ticket is None:
         return Reply.now(build(None))
     return Reply.when_durable(ticket.number, lambda: build(ticket.refusal))
 
 
-def resolve_after(reply: Reply, ticket: Ticket | None, build: Callable[[Refusal | None], Parts]) -> None:
+def resolve_after(reply: Reply, ticket: GroupTicket | None, build: Callable[[Refusal | None], Parts]) -> None:
     """As `reply_after`, for an answer that somebody waits for already."""
     if ticket is None:
         reply.resolve(build(None))

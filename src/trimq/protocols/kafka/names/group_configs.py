@@ -8,12 +8,12 @@ from typing import NamedTuple
 from trimq.core.groups.coordinator import HEARTBEAT_MS, SESSION_MS
 from trimq.core.groups.store import GroupSettings
 from trimq.errors import InvalidSetting
-from trimq.protocols.kafka.names.topic_configs import Described, Kind, Source
+from trimq.protocols.kafka.names.topic_configs import ConfigSource, ConfigType, DescribedConfig
 
 
 class _Config(NamedTuple):
     name: str
-    ours: str
+    setting: str
     default: int
     least: int
     most: int
@@ -41,17 +41,17 @@ _CONFIGS = (
 _BY_NAME = {config.name: config for config in _CONFIGS}
 
 
-def describe_group(settings: GroupSettings) -> Iterator[Described]:
+def describe_group(settings: GroupSettings) -> Iterator[DescribedConfig]:
     own = to_group_configs(settings)
     for config in _CONFIGS:
-        source = Source.GROUP if config.name in own else Source.DEFAULT
+        source = ConfigSource.GROUP if config.name in own else ConfigSource.DEFAULT
         value = own.get(config.name, str(config.default))
-        yield Described(config.name, value, Kind.INT, source, config.documentation)
+        yield DescribedConfig(config.name, value, ConfigType.INT, source, config.documentation)
 
 
 def to_group_configs(settings: GroupSettings) -> dict[str, str]:
     """What was set, in Kafka's words."""
-    values = {config.name: getattr(settings, config.ours) for config in _CONFIGS}
+    values = {config.name: getattr(settings, config.setting) for config in _CONFIGS}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
@@ -65,5 +65,5 @@ def to_group_settings(configs: Mapping[str, str]) -> GroupSettings:
         value = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
         if not config.least <= value <= config.most:
             raise InvalidSetting(name, f"it is a whole number from {config.least} to {config.most}, not {text[:20]!r}")
-        values[config.ours] = value
+        values[config.setting] = value
     return GroupSettings(**values)

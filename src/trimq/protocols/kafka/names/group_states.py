@@ -8,7 +8,7 @@ CLASSIC, CONSUMER = "classic", "consumer"
 DEAD = "Dead"
 
 _TYPES = {GroupKind.MEMBER_ASSIGNED: CLASSIC, GroupKind.BROKER_ASSIGNED: CONSUMER}
-_CLASSIC_STATES = {GroupState.GATHERING: "PreparingRebalance", GroupState.ASSIGNING: "CompletingRebalance"}
+_CLASSIC_STATES = {GroupState.PREPARING_REBALANCE: "PreparingRebalance", GroupState.ASSIGNING: "CompletingRebalance"}
 
 
 def type_name(group: GroupDescription) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimq.errors import Refusal
 from trimq.errors.transactions import ProducerFenced
-from trimq.protocols.kafka.names.codes import Code, Failure
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
 from trimq.protocols.kafka.names.group_codes import group_code
 
 
@@ -17,4 +17,4 @@ def transaction_code(refusal: Refusal, knows_fencing: bool) -> Code:
 
 def require_transactional_id(name: str) -> None:
     if not name:
-        raise Failure(Code.INVALID_REQUEST, "a transaction has a name")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "a transaction has a name")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from trimq.core.transactions.transaction import State
+from trimq.core.transactions.transaction import TransactionState
 
 STATE_NAMES = {
-    State.EMPTY: "Empty",
-    State.ONGOING: "Ongoing",
-    State.PREPARE_COMMIT: "PrepareCommit",
-    State.PREPARE_ABORT: "PrepareAbort",
-    State.COMPLETE_COMMIT: "CompleteCommit",
-    State.COMPLETE_ABORT: "CompleteAbort",
+    TransactionState.EMPTY: "Empty",
+    TransactionState.ONGOING: "Ongoing",
+    TransactionState.PREPARE_COMMIT: "PrepareCommit",
+    TransactionState.PREPARE_ABORT: "PrepareAbort",
+    TransactionState.COMPLETE_COMMIT: "CompleteCommit",
+    TransactionState.COMPLETE_ABORT: "CompleteAbort",
 }
 # Kafka's states that a transaction is never seen in here: who asks for them gets none, and no complaint.
-PASSING_NAMES = ("Dead", "PrepareEpochFence")
+TRANSIENT_STATE_NAMES = ("Dead", "PrepareEpochFence")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Source:
+class CodeBuilder:
     """Lines of one function, and the names it needs."""
 
     def __init__(self, names: dict[str, Any]) -> None:

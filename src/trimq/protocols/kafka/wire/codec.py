@@ -11,14 +11,14 @@ from trimq.model import Buffer
 from trimq.protocols.kafka.messages.schema import Message, Struct
 from trimq.protocols.kafka.wire.apis import APIS, UnsupportedRequest
 from trimq.protocols.kafka.wire.primitives import MalformedMessage
-from trimq.protocols.kafka.wire.reader_compiler import ANY_NUMBER, Reader, compile_reader, holds_records
+from trimq.protocols.kafka.wire.reader_compiler import NO_ELEMENT_LIMIT, Reader, compile_reader, holds_records
 from trimq.protocols.kafka.wire.writer_compiler import Writer, compile_writer
 
 M = TypeVar("M", bound=Message)
 Form = Callable[[Buffer], Buffer]
 
 
-def decode(kind: type[M], version: int, buffer: Buffer, position: int = 0, most_elements: int = ANY_NUMBER) -> M:
+def decode(kind: type[M], version: int, buffer: Buffer, position: int = 0, most_elements: int = NO_ELEMENT_LIMIT) -> M:
     """Read the body of a message that begins at `position` and may end before the buffer does.
 
     Record batches become views of `buffer`; everything else is copied out of it. Raises MalformedMessage if the bytes

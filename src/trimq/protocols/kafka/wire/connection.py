@@ -9,14 +9,14 @@ from typing import TypeVar
 import msgspec
 
 from trimq.model import Buffer
-from trimq.protocols.contract import HeldBytes
+from trimq.protocols.contract import ReceiveMemory
 from trimq.protocols.kafka.messages.fetch import FetchResponse
 from trimq.protocols.kafka.messages.produce import ProduceRequest, ProduceResponse
 from trimq.protocols.kafka.messages.schema import RequestMessage, ResponseMessage
 from trimq.protocols.kafka.wire import codec
 from trimq.protocols.kafka.wire.apis import API_VERSIONS, APIS, Api, UnsupportedRequest
 from trimq.protocols.kafka.wire.fast_fetch import write_fetch_response
-from trimq.protocols.kafka.wire.fast_produce import ProduceRequests, read_legacy_string, write_produce_response
+from trimq.protocols.kafka.wire.fast_produce import ProduceRequestReader, read_legacy_string, write_produce_response
 from trimq.protocols.kafka.wire.frames import START_SIZE, InvalidFrame, ReceiveBuffer
 from trimq.protocols.kafka.wire.primitives import MalformedMessage, skip_tags
 
@@ -81,8 +81,8 @@ class KafkaConnection:
     as long as they are held; dropping them soon lets the buffer be used again.
 
     `command_limit` is for requests without records, and `element_limit` for the arrays of one request together: they
-    become objects, many times as large as their bytes. `together` counts what all connections hold; call `drop` when
-    this one is gone.
+    become objects, many times as large as their bytes. `receive_memory` counts the bytes that all connections hold;
+    call `drop` when this one is closed.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class KafkaConnection:
         buffer_size: int = START_SIZE,
         command_limit: int = DEFAULT_COMMAND_LIMIT,
         element_limit: int = DEFAULT_ELEMENT_LIMIT,
-        together: HeldBytes | None = None,
+        receive_memory: ReceiveMemory | None = None,
     ) -> None:
-        self._received = ReceiveBuffer(frame_limit, buffer_size, together)
+        self._received = ReceiveBuffer(frame_limit, buffer_size, receive_memory)
         self._command_limit = command_limit
         self._element_limit = element_limit
-        self._produce_requests = ProduceRequests(element_limit)
+        self._produce_requests = ProduceRequestReader(element_limit)
         self._client_id: str | None = None
         self._client_id_bytes = b"\xff\xff"  # null
         self.get_buffer = self._received.get_buffer
         self.buffer_updated = self._received.buffer_updated
-        self.shrink = self._received.shrink
+        self.release_buffer = self._received.release_buffer
         self.drop = self._received.drop
 
     def receive(self, data: Buffer) -> None:

@@ -16,7 +16,7 @@ from trimq.protocols.kafka.wire.primitives import VARINTS, varint
 
 FLEXIBLE = 12
 BY_ID = 13
-WORTH_A_BUFFER = 2048  # smaller batches are cheaper copied than sent as a buffer of their own
+MIN_UNCOPIED_BYTES = 2048  # smaller batches are cheaper copied than sent as a buffer of their own
 
 NO_TAGS = VARINTS[0]
 NULL_RECORDS_AND_NO_TAGS = bytes(2)
@@ -69,10 +69,10 @@ def write_partition(buffers: list[Buffer], text: bytes, data: PartitionData, ver
         return text + NULL_RECORDS_AND_NO_TAGS
     size = len(records)
     text += varint(size + 1)
-    if size >= WORTH_A_BUFFER:
+    if size >= MIN_UNCOPIED_BYTES:
         buffers += text, records
         return NO_TAGS
-    if len(text) >= WORTH_A_BUFFER:  # else a thousand small partitions would be copied a thousand times
+    if len(text) >= MIN_UNCOPIED_BYTES:  # else a thousand small partitions would be copied a thousand times
         buffers.append(text)
         text = b""
     return text + records + NO_TAGS
@@ -98,7 +98,7 @@ def gather(pieces: list[Buffer]) -> list[Buffer]:
     buffers: list[Buffer] = []
     small: list[Buffer] = []
     for piece in pieces:
-        if len(piece) < WORTH_A_BUFFER:
+        if len(piece) < MIN_UNCOPIED_BYTES:
             small.append(piece)
         else:
             buffers += b"".join(small), piece

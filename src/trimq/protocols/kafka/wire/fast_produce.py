@@ -26,7 +26,7 @@ from trimq.protocols.kafka.wire.primitives import (
     skip_tags,
     varint,
 )
-from trimq.protocols.kafka.wire.reader_compiler import ANY_NUMBER
+from trimq.protocols.kafka.wire.reader_compiler import NO_ELEMENT_LIMIT
 
 FLEXIBLE = 9  # from this version on: compact lengths, tagged fields
 BY_ID = 13  # from this version on topics are named by their ids
@@ -38,7 +38,7 @@ unpack_acks_and_timeout = Struct(">hi").unpack_from
 unpack_index_and_length = Struct(">iBBB").unpack_from
 
 
-class ProduceRequests:
+class ProduceRequestReader:
     """Reads the produce requests of one connection.
 
     A producer's requests differ in little but their batches. So what precedes the partitions of the first topic (client
@@ -48,7 +48,7 @@ class ProduceRequests:
     __slots__ = ("_acks", "_client_id", "_most_elements", "_name", "_prefix", "_timeout_ms", "_topic_id", "_topics",
                  "_transactional_id", "version")  # fmt: skip
 
-    def __init__(self, most_elements: int = ANY_NUMBER) -> None:
+    def __init__(self, most_elements: int = NO_ELEMENT_LIMIT) -> None:
         self._most_elements = most_elements
         self.version = -1  # of the previous request
         self._prefix = b""
@@ -262,7 +262,7 @@ def write_produce_response(response: ProduceResponse, version: int) -> bytes:
         partition.log_start_offset, 1, 0, 0, 0, response.throttle_time_ms)  # fmt: skip
 
 
-def write_one_appended(
+def write_single_append(
     correlation_id: int,
     version: int,
     name: str,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from struct import Struct
 
 from trimq.errors import ProtocolError
-from trimq.protocols.contract import HeldBytes
+from trimq.protocols.contract import ReceiveMemory
 
 START_SIZE = 64 * 1024
 LENGTH_SIZE = 4
@@ -26,24 +26,26 @@ class ReceiveBuffer:
     `data[start:end]` has been received and not yet been cut. What was cut stays where it is, unchanged, as long as
     anybody holds a view of `data`: room is then found behind it, or in a new bytearray, and the old one lives on in its
     views. A claimed length alone takes no memory: the buffer at most doubles what has arrived. What it takes beyond
-    `start_size` is counted in `together`.
+    `start_size` is counted in `receive_memory`.
     """
 
-    __slots__ = ("_together", "_too_big", "data", "end", "frame_limit", "start", "start_size")
+    __slots__ = ("_receive_memory", "_too_big", "data", "end", "frame_limit", "start", "start_size")
 
-    def __init__(self, frame_limit: int, start_size: int = START_SIZE, together: HeldBytes | None = None) -> None:
+    def __init__(
+        self, frame_limit: int, start_size: int = START_SIZE, receive_memory: ReceiveMemory | None = None
+    ) -> None:
         self.frame_limit = frame_limit
         self.start_size = start_size
         self.data = bytearray()
         self.start = 0
         self.end = 0
         self._too_big = 0
-        self._together = HeldBytes() if together is None else together
+        self._receive_memory = ReceiveMemory() if receive_memory is None else receive_memory
 
     def get_buffer(self, _size_hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty. As `asyncio.BufferedProtocol.get_buffer`."""
         if self.start == self.end:
-            self._begin_anew()
+            self._rewind()
         else:
             self._make_room()
         return memoryview(self.data)[self.end :]
@@ -62,13 +64,13 @@ class ReceiveBuffer:
             raise InvalidFrame(f"a frame of {length} bytes, where 1 to {self.frame_limit} are allowed")
         finish: int = begin + length
         if finish > self.end:
-            if self._together.is_exceeded:
+            if self._receive_memory.is_exceeded:
                 self._refuse_to_grow()
             return None
         self.start = finish
         return begin, finish
 
-    def shrink(self) -> bool:
+    def release_buffer(self) -> bool:
         """Give back the memory of an idle connection. Harmless at any time outside a read. False: a frame has arrived
         in part."""
         if self.start != self.end:
@@ -78,27 +80,29 @@ class ReceiveBuffer:
 
     def drop(self) -> None:
         """The connection is gone, and with it what it sent in part."""
-        self._go_on_in(bytearray())
+        self._switch_to(bytearray())
         self.start = self.end = 0
 
     def _refuse_to_grow(self) -> None:
         """There is no room for everybody's large frames: this one, if it is large, makes room for the others."""
         if len(self.data) > self.start_size:
             self.drop()
-            raise InvalidFrame(f"frames that came in part take more than the {self._together.limit} bytes allowed")
+            raise InvalidFrame(
+                f"frames that came in part take more than the {self._receive_memory.limit} bytes allowed"
+            )
 
-    def _go_on_in(self, data: bytearray) -> None:
+    def _switch_to(self, data: bytearray) -> None:
         grown = max(len(data), self.start_size) - max(len(self.data), self.start_size)
-        self._together.change(grown)
+        self._receive_memory.change(grown)
         self.data = data
 
-    def _begin_anew(self) -> None:
+    def _rewind(self) -> None:
         """Nothing is waiting to be cut: use the buffer from its beginning, if nobody looks at it."""
         room = len(self.data)
         if self.end == 0:
             if room == 0:
-                self._go_on_in(bytearray(self.start_size))
-        elif self._is_unseen():
+                self._switch_to(bytearray(self.start_size))
+        elif self._has_no_views():
             self._shrink_slowly()
             self.start = self.end = 0
         elif room - self.end <= room * LEAST_ROOM:
@@ -113,7 +117,7 @@ class ReceiveBuffer:
             return
         if held == room or needed > room:
             self._replace(max(room, min(needed, 2 * held)) if needed > held else 2 * held)
-        elif self._is_unseen():
+        elif self._has_no_views():
             self.data[:held] = self.data[self.start : self.end]
             self.start, self.end = 0, held
         else:
@@ -130,10 +134,10 @@ class ReceiveBuffer:
         held = self.end - self.start
         data = bytearray(size)
         data[:held] = memoryview(self.data)[self.start : self.end]
-        self._go_on_in(data)
+        self._switch_to(data)
         self.start, self.end = 0, held
 
-    def _is_unseen(self) -> bool:
+    def _has_no_views(self) -> bool:
         """Whether nobody holds a view of the bytes: a bytearray refuses to change its size while anybody does."""
         try:
             last = self.data.pop()
@@ -149,5 +153,5 @@ class ReceiveBuffer:
             return
         self._too_big += 1
         if self._too_big >= SHRINK_AFTER and len(self.data) > self.start_size:
-            self._go_on_in(bytearray(max(self.start_size, len(self.data) // 2)))
+            self._switch_to(bytearray(max(self.start_size, len(self.data) // 2)))
             self._too_big = 0

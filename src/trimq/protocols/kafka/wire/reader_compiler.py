@@ -10,9 +10,9 @@ from typing import Any
 from trimq.model import Buffer
 from trimq.protocols.kafka.messages.schema import NO_ID, Field, Struct, includes
 from trimq.protocols.kafka.wire import primitives
-from trimq.protocols.kafka.wire.code_builder import Source
+from trimq.protocols.kafka.wire.code_builder import CodeBuilder
 
-ANY_NUMBER = 2**31 - 1  # of elements
+NO_ELEMENT_LIMIT = 2**31 - 1  # of elements
 
 # The bytes, the position, and how many elements all arrays may have together.
 Reader = Callable[[Buffer, int, int], tuple[Any, int]]
@@ -20,10 +20,10 @@ Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 
 def compile_reader(message: type[Struct], version: int, flexible: bool) -> Reader:
     """Make the reader of a message. It may raise IndexError and struct.error for bytes that end too early."""
-    return reader_source(message, version, flexible).compile(f"reader of {message.__name__} version {version}")
+    return build_reader_source(message, version, flexible).compile(f"reader of {message.__name__} version {version}")
 
 
-def reader_source(message: type[Struct], version: int, flexible: bool) -> Source:
+def build_reader_source(message: type[Struct], version: int, flexible: bool) -> CodeBuilder:
     names = {
         "NO_ID": NO_ID,
         "long_varint": primitives.long_varint,
@@ -33,7 +33,7 @@ def reader_source(message: type[Struct], version: int, flexible: bool) -> Source
         "skip_tags": primitives.skip_tags,
         "unpack_from": struct.unpack_from,
     }
-    return ReaderSource(Source(names), version, flexible, holds_records(message)).write(message)
+    return ReaderBuilder(CodeBuilder(names), version, flexible, holds_records(message)).write(message)
 
 
 def holds_records(message: type[Struct]) -> bool:
@@ -62,21 +62,21 @@ def minimal_field_size(field: Field, version: int, flexible: bool) -> int:
     return 1 if flexible else 2 if field.kind == "string" else 4
 
 
-class ReaderSource:
+class ReaderBuilder:
     """Writes the source of one reader. Fixed-size fields in a row, and the length that follows them, are unpacked at
-    once: `run` holds those that have been announced but not yet unpacked. The value of field `name` of a struct at
-    depth 1 is in `name_1`; other variables have no underscore before their depth."""
+    once: `pending_fields` holds those that have been announced but not yet unpacked. The value of field `name` of a
+    struct at depth 1 is in `name_1`; other variables have no underscore before their depth."""
 
-    def __init__(self, source: Source, version: int, flexible: bool, views: bool) -> None:
+    def __init__(self, source: CodeBuilder, version: int, flexible: bool, views: bool) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
         # `bytes` decodes faster, but record batches must stay views of what was received
         self.text = 'str({}, "utf-8", "replace")' if views else '{}.decode("utf-8", "replace")'
-        self.run: list[tuple[str, str]] = []
+        self.pending_fields: list[tuple[str, str]] = []
 
-    def write(self, message: type[Struct]) -> Source:
-        with self.source.block(f"def read(buffer, position, most={ANY_NUMBER}):"):
+    def write(self, message: type[Struct]) -> CodeBuilder:
+        with self.source.block(f"def read(buffer, position, most={NO_ELEMENT_LIMIT}):"):
             self.source.add("size = len(buffer)")
             made = self.read_struct(message, 0)
             self.source.add(f"return {made}, position")
@@ -114,7 +114,7 @@ class ReaderSource:
 
     def read_field(self, field: Field, value: str, depth: int) -> None:
         if field.kind in primitives.FORMATS:
-            self.run.append((value, primitives.FORMATS[field.kind]))
+            self.pending_fields.append((value, primitives.FORMATS[field.kind]))
         elif field.kind == "struct":
             self.read_nested(field, value, depth)
         elif field.kind == "array":
@@ -126,22 +126,22 @@ class ReaderSource:
 
     def flush(self) -> None:
         """Unpack what has been announced."""
-        if not self.run:
+        if not self.pending_fields:
             return
-        formats = "".join(code for _, code in self.run)
-        targets = ", ".join(name for name, _ in self.run)
+        formats = "".join(code for _, code in self.pending_fields)
+        targets = ", ".join(name for name, _ in self.pending_fields)
         if formats == "B":
             self.source.add(f"{targets} = buffer[position]")
         else:
-            comma = "," if len(self.run) == 1 else ""
+            comma = "," if len(self.pending_fields) == 1 else ""
             unpack = self.source.name_of_struct("unpack_from", formats)
             self.source.add(f"{targets}{comma} = {unpack}(buffer, position)")
         self.source.add(f"position += {struct.calcsize('>' + formats)}")
-        self.run = []
+        self.pending_fields = []
 
     def read_length(self, field: Field, name: str) -> None:
         """Read a length so that null is below zero, whichever way it is written."""
-        self.run.append((name, "B" if self.flexible else "h" if field.kind == "string" else "i"))
+        self.pending_fields.append((name, "B" if self.flexible else "h" if field.kind == "string" else "i"))
         self.flush()
         if self.flexible:
             with self.source.block(f"if {name} > 127:"):
@@ -205,7 +205,7 @@ class ReaderSource:
             self.flush()
             self.source.add(f"{value} = {self.read_struct(field.element, depth + 1)}")
             return
-        self.run.append(("present", "b"))
+        self.pending_fields.append(("present", "b"))
         self.flush()
         self.source.add(f"{value} = None")
         with self.source.block("if present >= 0:"):
@@ -213,7 +213,7 @@ class ReaderSource:
 
     def read_tags(self, tagged: list[tuple[Field, str]], depth: int) -> None:
         count = f"tags{depth}"
-        self.run.append((count, "B"))
+        self.pending_fields.append((count, "B"))
         self.flush()
         if not tagged:
             with self.source.block(f"if {count}:"):

@@ -11,7 +11,7 @@ from typing import Any
 from trimq.model import Buffer
 from trimq.protocols.kafka.messages.schema import NO_ID, Field, Struct, includes
 from trimq.protocols.kafka.wire import primitives
-from trimq.protocols.kafka.wire.code_builder import Source
+from trimq.protocols.kafka.wire.code_builder import CodeBuilder
 
 Writer = Callable[[Callable[[Buffer], None], Any], None]
 
@@ -20,12 +20,12 @@ SHORT_ARRAY = 16  # arrays of numbers below this length are packed by a ready-ma
 
 def compile_writer(message: type[Struct], version: int, flexible: bool) -> Writer:
     """Make the writer of a message. Values that do not fit their fields raise what Python raises for them."""
-    return writer_source(message, version, flexible).compile(f"writer of {message.__name__} version {version}")
+    return build_writer_source(message, version, flexible).compile(f"writer of {message.__name__} version {version}")
 
 
-def writer_source(message: type[Struct], version: int, flexible: bool) -> Source:
+def build_writer_source(message: type[Struct], version: int, flexible: bool) -> CodeBuilder:
     names = {"NO_ID": NO_ID, "VARINTS": primitives.VARINTS, "varint": primitives.varint, "pack_array": pack_array}
-    return WriterSource(Source(names), version, flexible).write(message)
+    return WriterBuilder(CodeBuilder(names), version, flexible).write(message)
 
 
 @cache
@@ -39,17 +39,17 @@ def pack_array(number: str, values: list[Any]) -> bytes:
     return struct.pack(f">{len(values)}{number}", *values)
 
 
-class WriterSource:
+class WriterBuilder:
     """Writes the source of one writer. Fixed-size fields in a row, and the length that follows them, are packed at
-    once: `run` holds those that are not yet packed."""
+    once: `pending_fields` holds those that are not yet packed."""
 
-    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+    def __init__(self, source: CodeBuilder, version: int, flexible: bool) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
-        self.run: list[tuple[str, str]] = []
+        self.pending_fields: list[tuple[str, str]] = []
 
-    def write(self, message: type[Struct]) -> Source:
+    def write(self, message: type[Struct]) -> CodeBuilder:
         with self.source.block("def write(append, message):"):
             self.write_struct(message, "message", 0)
             if not self.source.lines[1:]:
@@ -69,12 +69,12 @@ class WriterSource:
             self.flush()
             self.write_tags(tagged, value, depth)
         elif self.flexible:
-            self.run.append(("", "x"))  # no tagged fields: their count is a zero byte
+            self.pending_fields.append(("", "x"))  # no tagged fields: their count is a zero byte
         self.flush()
 
     def write_field(self, field: Field, value: str, depth: int) -> None:
         if field.kind in primitives.FORMATS:
-            self.run.append((value, primitives.FORMATS[field.kind]))
+            self.pending_fields.append((value, primitives.FORMATS[field.kind]))
         elif field.kind == "struct":
             self.write_nested(field, value, depth)
         elif field.kind == "array":
@@ -83,29 +83,29 @@ class WriterSource:
             self.write_bytes(field, value)
 
     def flush(self) -> None:
-        if self.run:
-            self.source.add(f"append({self.packed(self.run)})")
-            self.run = []
+        if self.pending_fields:
+            self.source.add(f"append({self.packed(self.pending_fields)})")
+            self.pending_fields = []
 
-    def packed(self, run: list[tuple[str, str]]) -> str:
-        formats = "".join(code for _, code in run)
+    def packed(self, pending_fields: list[tuple[str, str]]) -> str:
+        formats = "".join(code for _, code in pending_fields)
         if not formats.strip("x"):
             return repr(bytes(len(formats)))
-        values = ", ".join(value for value, code in run if code != "x")
+        values = ", ".join(value for value, code in pending_fields if code != "x")
         return f"{self.source.name_of_struct('pack', formats)}({values})"
 
     def write_length(self, field: Field, length: str) -> None:
         """Write a length together with what precedes it. `length` is below zero for null."""
         if not self.flexible:
-            self.run.append((length, "h" if field.kind == "string" else "i"))
+            self.pending_fields.append((length, "h" if field.kind == "string" else "i"))
             self.flush()
             return
         self.source.add(f"length = {length} + 1")
-        if not self.run:
+        if not self.pending_fields:
             self.source.add("append(VARINTS[length] if length < 128 else varint(length))")
             return
         with self.source.block("if length < 128:"):
-            self.source.add(f"append({self.packed([*self.run, ('length', 'B')])})")
+            self.source.add(f"append({self.packed([*self.pending_fields, ('length', 'B')])})")
         with self.source.block("else:"):
             self.flush()
             self.source.add("append(varint(length))")

@@ -7,11 +7,11 @@ from typing import NamedTuple, Protocol
 
 from trimq.model import Buffer
 from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC
-from trimq.protocols.rocketmq.wire.codes import Request
+from trimq.protocols.rocketmq.wire.codes import RequestCode
 from trimq.protocols.rocketmq.wire.remoting import ONE_WAY, encode_command
 
 
-class Question(NamedTuple):
+class TransactionCheck(NamedTuple):
     """Does this half count? `unit` shows it as the message that it will be; `position` and `queue_offset` are those of
     the half itself."""
 
@@ -27,14 +27,14 @@ class Dialect(Protocol):
     def members_changed(self, group: str, opaque: int) -> list[Buffer]:
         """Others share the group now. Empty: such a client need not know."""
 
-    def check_back(self, question: Question, opaque: int) -> list[Buffer]: ...
+    def check_back(self, question: TransactionCheck, opaque: int) -> list[Buffer]: ...
 
 
 class RemotingDialect:
     def members_changed(self, group: str, opaque: int) -> list[Buffer]:
-        return [encode_command(Request.NOTIFY_CONSUMER_IDS_CHANGED, opaque, ONE_WAY, {"consumerGroup": group})]
+        return [encode_command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, opaque, ONE_WAY, {"consumerGroup": group})]
 
-    def check_back(self, question: Question, opaque: int) -> list[Buffer]:
+    def check_back(self, question: TransactionCheck, opaque: int) -> list[Buffer]:
         fields = {
             "bname": question.broker_name,
             "commitLogOffset": str(question.position),
@@ -46,7 +46,7 @@ class RemotingDialect:
         }
         size = len(question.unit)
         return [
-            encode_command(Request.CHECK_TRANSACTION_STATE, opaque, ONE_WAY, fields, size=size),
+            encode_command(RequestCode.CHECK_TRANSACTION_STATE, opaque, ONE_WAY, fields, size=size),
             question.unit,
         ]
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 LOCK_MS = 60_000
 
@@ -56,10 +56,10 @@ class QueueLocks:
         fresh = sum(queue not in held for queue in set(queues))
         if len(held) + fresh > self._limits.of_group:
             reason = f"one group may lock {self._limits.of_group} queues, see rocketmq.group_locks"
-            raise Failure(Code.SYSTEM_ERROR, reason)
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
         if len(self._renewed) + fresh > self._limits.of_all:
             reason = f"all groups together may lock {self._limits.of_all} queues, see rocketmq.queue_locks"
-            raise Failure(Code.SYSTEM_ERROR, reason)
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
 
     def _lock(self, group: str, owner: str, queue: QueueName) -> bool:
         now_ms = self._timeline.now_ms()
@@ -71,7 +71,7 @@ class QueueLocks:
         self._renewed.pop((group, queue), None)
         self._renewed[group, queue] = None
         if self._timer is None:
-            self._timer = self._timeline.call_at(now_ms + LOCK_MS + 1, self._forget_fallen)
+            self._timer = self._timeline.call_at(now_ms + LOCK_MS + 1, self._forget_expired)
         return True
 
     def has_any(self, group: str) -> bool:
@@ -91,14 +91,14 @@ class QueueLocks:
         if not locks:
             del self._locks[group]
 
-    def _forget_fallen(self) -> None:
+    def _forget_expired(self) -> None:
         self._timer = None
         now_ms = self._timeline.now_ms()
         for group, queue in list(islice(self._renewed, FORGOTTEN_AT_ONCE)):
             falls_ms = self._locks[group][queue].renewed_ms + LOCK_MS + 1
             if falls_ms > now_ms:
-                self._timer = self._timeline.call_at(falls_ms, self._forget_fallen)
+                self._timer = self._timeline.call_at(falls_ms, self._forget_expired)
                 return
             self._forget(group, queue)
         if self._renewed:
-            self._timer = self._timeline.call_at(now_ms, self._forget_fallen)
+            self._timer = self._timeline.call_at(now_ms, self._forget_expired)

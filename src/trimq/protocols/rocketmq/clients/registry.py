@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from trimq.clock import Timeline, Timer
-from trimq.protocols.contract import Outlet
+from trimq.protocols.contract import SessionControl
 from trimq.protocols.rocketmq.clients.notifications import REMOTING, Dialect
 from trimq.protocols.rocketmq.clients.subscriptions import Subscription
 
 log = logging.getLogger(__name__)
 
-SILENCE_MS = 120_000
-_LOOK_MS = 10_000
+HEARTBEAT_TIMEOUT_MS = 120_000
+_SCAN_INTERVAL_MS = 10_000
 
 BROADCASTING = "BROADCASTING"
 
@@ -29,14 +29,14 @@ class Client:
     address: str
     language: str
     version: int
-    outlet: Outlet
+    outlet: SessionControl
     seen_ms: int = 0
     dialect: Dialect = REMOTING
     release: str = ""
     """Its version in words, of one that has no number for it."""
 
     @property
-    def told_version(self) -> str:
+    def version_text(self) -> str:
         return self.release or str(self.version)
 
 
@@ -47,28 +47,30 @@ class ConsumerGroup:
     message_model: str = "CLUSTERING"
     consume_from: str = "CONSUME_FROM_LAST_OFFSET"
     is_told_of_members: bool = True
-    members: dict[Outlet, Client] = field(default_factory=dict)
+    members: dict[SessionControl, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    said: dict[Outlet, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    member_subscriptions: dict[SessionControl, frozenset[tuple[str, str]]] = field(default_factory=dict)
     """What each member subscribes to by its own word. All should say the same: the latest of them counts for all."""
 
     @property
-    def is_divided(self) -> bool:
-        return len(set(self.said.values())) > 1
+    def is_inconsistent(self) -> bool:
+        return len(set(self.member_subscriptions.values())) > 1
 
-    def note_word(self, client: Client, subscriptions: Iterable[Subscription]) -> None:
+    def record_subscriptions(self, client: Client, subscriptions: Iterable[Subscription]) -> None:
         """A member that says something else than the others is told of in the log, once for each word."""
-        word = frozenset((each.topic, each.expression) for each in subscriptions)
-        if self.said.get(client.outlet) == word:
+        own_subscriptions = frozenset((each.topic, each.expression) for each in subscriptions)
+        if self.member_subscriptions.get(client.outlet) == own_subscriptions:
             return
-        self.said[client.outlet] = word
-        if self.is_divided:
-            odd = in_words({pair for each in self.said.values() for pair in each ^ word})
+        self.member_subscriptions[client.outlet] = own_subscriptions
+        if self.is_inconsistent:
+            odd = subscription_texts(
+                {pair for each in self.member_subscriptions.values() for pair in each ^ own_subscriptions}
+            )
             log.warning(
                 "group %s: member %s subscribes to %s, not all others do: %s",
                 self.name[:200],
                 client.id[:200],
-                ", ".join(in_words(word))[:500],
+                ", ".join(subscription_texts(own_subscriptions))[:500],
                 ", ".join(odd)[:500],
             )
 
@@ -90,7 +92,7 @@ class ConsumerGroup:
 
 
 @dataclass(slots=True, eq=False)
-class _Presence:
+class _ConnectionGroups:
     """What one connection has said: the groups that it consumes in, and those that it produces in, each under an id."""
 
     consumed: dict[str, None] = field(default_factory=dict)
@@ -98,19 +100,19 @@ class _Presence:
     ids: Counter[str] = field(default_factory=Counter)
 
 
-def in_words(word: Iterable[tuple[str, str]]) -> list[str]:
-    return sorted(f"{topic} {expression}" for topic, expression in word)
+def subscription_texts(own_subscriptions: Iterable[tuple[str, str]]) -> list[str]:
+    return sorted(f"{topic} {expression}" for topic, expression in own_subscriptions)
 
 
-class Clients:
+class ClientRegistry:
     def __init__(self, liveness: Timeline, next_opaque: Callable[[], int]) -> None:
         self._liveness = liveness
         self.next_opaque = next_opaque
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Outlet, Client]] = {}
+        self._producers: dict[str, dict[SessionControl, Client]] = {}
         self._producers_by_id: dict[str, Client] = {}
-        self._present: dict[Outlet, _Presence] = {}
-        self._fingerprints: dict[Outlet, int] = {}
+        self._connections: dict[SessionControl, _ConnectionGroups] = {}
+        self._fingerprints: dict[SessionControl, int] = {}
         self._timer: Timer | None = None
 
     def group(self, name: str) -> ConsumerGroup | None:
@@ -130,12 +132,12 @@ class Clients:
     def producer_groups(self) -> list[str]:
         return list(self._producers)
 
-    def groups_with(self, outlet: Outlet, produced: Set[str], consumed: Set[str]) -> int:
+    def groups_with(self, outlet: SessionControl, produced: Set[str], consumed: Set[str]) -> int:
         """In how many groups a connection is once it is in these, too; one in which it does both counts twice."""
-        known = self._present.get(outlet) or _Presence()
+        known = self._connections.get(outlet) or _ConnectionGroups()
         return len(known.produced.keys() | produced) + len(known.consumed.keys() | consumed)
 
-    def note_fingerprint(self, outlet: Outlet, fingerprint: int, is_without_topics: bool) -> bool:
+    def note_fingerprint(self, outlet: SessionControl, fingerprint: int, is_without_topics: bool) -> bool:
         """Whether a client should send all that it subscribes to: it has no fingerprint, or sends only that and it is
         not the one that is known."""
         if not fingerprint:
@@ -147,54 +149,54 @@ class Clients:
 
     # -- coming
 
-    def produce(self, client: Client, group: str) -> None:
-        self._seen(client)
+    def add_producer(self, client: Client, group: str) -> None:
+        self._touch(client)
         self._forget_id(client.outlet, group)
-        present = self._present.setdefault(client.outlet, _Presence())
+        present = self._connections.setdefault(client.outlet, _ConnectionGroups())
         present.produced[group] = client.id
         present.ids[client.id] += 1
         self._producers.setdefault(group, {})[client.outlet] = client
         self._producers_by_id[client.id] = client
 
-    def consume(self, client: Client, group: ConsumerGroup, subscriptions: Iterable[Subscription] | None) -> bool:
+    def add_consumer(self, client: Client, group: ConsumerGroup, subscriptions: Iterable[Subscription] | None) -> bool:
         """A heartbeat of a member; `group` carries what it says of the group, `subscriptions` is None if it says
         nothing of them. Whether the topics have changed."""
-        self._seen(client)
+        self._touch(client)
         known = self._consumers.setdefault(group.name, group)
         known.consume_type, known.message_model = group.consume_type, group.message_model
         known.consume_from, known.is_told_of_members = group.consume_from, group.is_told_of_members
         is_new = client.outlet not in known.members
-        self._present.setdefault(client.outlet, _Presence()).consumed[group.name] = None
+        self._connections.setdefault(client.outlet, _ConnectionGroups()).consumed[group.name] = None
         known.members[client.outlet] = client
-        told = None if subscriptions is None else list(subscriptions)
-        if told is not None:
-            known.note_word(client, told)
-        is_changed = told is not None and known.subscribe(told)
+        given = None if subscriptions is None else list(subscriptions)
+        if given is not None:
+            known.record_subscriptions(client, given)
+        is_changed = given is not None and known.subscribe(given)
         if is_new or is_changed:
-            self._tell(known)
+            self._notify_members(known)
         return is_changed
 
-    def _seen(self, client: Client) -> None:
+    def _touch(self, client: Client) -> None:
         client.seen_ms = self._liveness.now_ms()
         if self._timer is None:
-            self._timer = self._liveness.call_at(client.seen_ms + _LOOK_MS, self._drop_silent)
+            self._timer = self._liveness.call_at(client.seen_ms + _SCAN_INTERVAL_MS, self._drop_silent)
 
     # -- going
 
-    def leave(self, outlet: Outlet, group: str) -> None:
+    def remove_consumer(self, outlet: SessionControl, group: str) -> None:
         """One group, as a consumer."""
         known = self._consumers.get(group)
         if known is None or known.members.pop(outlet, None) is None:
             return
-        del self._present[outlet].consumed[group]
+        del self._connections[outlet].consumed[group]
         self._forget_if_idle(outlet)
-        known.said.pop(outlet, None)
+        known.member_subscriptions.pop(outlet, None)
         if known.members:
-            self._tell(known)
+            self._notify_members(known)
         else:
             del self._consumers[group]
 
-    def leave_producers(self, outlet: Outlet, group: str) -> None:
+    def remove_producer(self, outlet: SessionControl, group: str) -> None:
         known = self._producers.get(group, {})
         if known.pop(outlet, None) is None:
             return
@@ -203,10 +205,10 @@ class Clients:
         self._forget_id(outlet, group)
         self._forget_if_idle(outlet)
 
-    def _forget_id(self, outlet: Outlet, group: str) -> None:
+    def _forget_id(self, outlet: SessionControl, group: str) -> None:
         """The connection is not in the group under the id that it had there. Nobody is found by an id that has no
         group left."""
-        present = self._present.get(outlet)
+        present = self._connections.get(outlet)
         id = None if present is None else present.produced.pop(group, None)
         if present is None or id is None:
             return
@@ -217,21 +219,21 @@ class Clients:
             if found is not None and found.outlet is outlet:
                 del self._producers_by_id[id]
 
-    def _forget_if_idle(self, outlet: Outlet) -> None:
-        present = self._present[outlet]
+    def _forget_if_idle(self, outlet: SessionControl) -> None:
+        present = self._connections[outlet]
         if not present.consumed and not present.produced:
-            del self._present[outlet]
+            del self._connections[outlet]
 
-    def gone(self, outlet: Outlet) -> None:
+    def connection_closed(self, outlet: SessionControl) -> None:
         """The connection is gone, or nobody has heard of it for long."""
         self._fingerprints.pop(outlet, None)
-        present = self._present.get(outlet)
+        present = self._connections.get(outlet)
         if present is None:
             return
         for group in list(present.consumed):
-            self.leave(outlet, group)
+            self.remove_consumer(outlet, group)
         for group in list(present.produced):
-            self.leave_producers(outlet, group)
+            self.remove_producer(outlet, group)
 
     def _drop_silent(self) -> None:
         self._timer = None
@@ -239,14 +241,14 @@ class Clients:
         known = {client for group in self._consumers.values() for client in group.members.values()}
         known |= {client for producers in self._producers.values() for client in producers.values()}
         for client in known:
-            if now_ms - client.seen_ms > SILENCE_MS:
-                self.gone(client.outlet)
+            if now_ms - client.seen_ms > HEARTBEAT_TIMEOUT_MS:
+                self.connection_closed(client.outlet)
         if known:
-            self._timer = self._liveness.call_at(now_ms + _LOOK_MS, self._drop_silent)
+            self._timer = self._liveness.call_at(now_ms + _SCAN_INTERVAL_MS, self._drop_silent)
 
     # -- telling
 
-    def _tell(self, group: ConsumerGroup) -> None:
+    def _notify_members(self, group: ConsumerGroup) -> None:
         """Members divide the queues among themselves: each hears at once that there are others now."""
         if group.message_model == BROADCASTING or not group.is_told_of_members:
             return

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trimq.core.commit_log.stream import Interest
-from trimq.core.filters.sql_filter import BadSelector, read_selector
+from trimq.core.commit_log.stream import MessageFilter
+from trimq.core.filters.sql_filter import InvalidSqlFilter, compile_sql_filter
 from trimq.formats.rocketmq_unit.properties import read_properties, tags_code
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 ALL = "*"
 TAG = "TAG"
@@ -30,13 +30,13 @@ class Subscription(msgspec.Struct, frozen=True):
     version: int = 0
     expression_type: str = TAG
 
-    def interest(self, limits: FilterLimits) -> Interest | None:
+    def message_filter(self, limits: FilterLimits) -> MessageFilter | None:
         """None: everything. Failure: the consumer's last word was no expression."""
         try:
             return read_interest(self.expression, self.expression_type, limits)
-        except Failure as failure:
-            raise Failure(
-                Code.FILTER_DATA_NOT_EXIST, f"the expression of the subscription is wrong: {failure}"
+        except RemotingRefusal as failure:
+            raise RemotingRefusal(
+                ResponseCode.FILTER_DATA_NOT_EXIST, f"the expression of the subscription is wrong: {failure}"
             ) from None
 
     def described(self) -> dict[str, Any]:
@@ -59,22 +59,26 @@ def split_tags(expression: str) -> list[str]:
     return [tag for part in expression.split("||") if (tag := part.strip())]
 
 
-def read_interest(expression: str | None, expression_type: str | None, limits: FilterLimits) -> Interest | None:
+def read_interest(expression: str | None, expression_type: str | None, limits: FilterLimits) -> MessageFilter | None:
     """None: everything is wanted. Failure: it is no expression of its type."""
     if expression_type == SQL:
         return _read_sql(expression or "", limits)
     if expression_type not in (None, "", TAG):
-        raise Failure(Code.SUBSCRIPTION_PARSE_FAILED, f"expressions of type {expression_type[:40]} are not known")
+        raise RemotingRefusal(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"expressions of type {expression_type[:40]} are not known"
+        )
     tags = split_tags(expression or ALL)
-    return Interest({tags_code(tag) for tag in tags}.__contains__) if tags else None
+    return MessageFilter({tags_code(tag) for tag in tags}.__contains__) if tags else None
 
 
-def _read_sql(expression: str, limits: FilterLimits) -> Interest:
+def _read_sql(expression: str, limits: FilterLimits) -> MessageFilter:
     try:
-        matches = read_selector(expression, *limits)
-    except BadSelector as error:
-        raise Failure(Code.SUBSCRIPTION_PARSE_FAILED, f"no expression over properties: {error}") from None
-    return Interest(properties=lambda raw: matches(read_properties(raw)))
+        matches = compile_sql_filter(expression, *limits)
+    except InvalidSqlFilter as error:
+        raise RemotingRefusal(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"no expression over properties: {error}"
+        ) from None
+    return MessageFilter(properties=lambda raw: matches(read_properties(raw)))
 
 
 def parse_subscription(data: dict[str, Any]) -> Subscription:

@@ -12,25 +12,25 @@ from google.protobuf.message import DecodeError
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.model import Caller
-from trimq.protocols.contract import CallerFacts, CallRun, Parts, Reply, Sink
-from trimq.protocols.rocketmq.grpc.clients.auto_renew import Renewals
-from trimq.protocols.rocketmq.grpc.clients.call import Call, Handler, refused, reply
-from trimq.protocols.rocketmq.grpc.clients.clients import ClientOutlet, KnownClients
+from trimq.protocols.contract import CallBatch, CallInfo, Parts, Reply, Sink
+from trimq.protocols.rocketmq.grpc.clients.auto_renew import AutoRenewals
+from trimq.protocols.rocketmq.grpc.clients.call import Call, Handler, refusal_status, reply
+from trimq.protocols.rocketmq.grpc.clients.clients import GrpcClients, TelemetryOutlet
 from trimq.protocols.rocketmq.grpc.handlers import ack, recall, receive, route, send, telemetry, transactions
-from trimq.protocols.rocketmq.grpc.handlers.ack_batch import AckRuns
-from trimq.protocols.rocketmq.grpc.handlers.send_batch import SendRuns
+from trimq.protocols.rocketmq.grpc.handlers.ack_batch import AckBatcher
+from trimq.protocols.rocketmq.grpc.handlers.send_batch import GrpcSendBatcher
 from trimq.protocols.rocketmq.grpc.wire import wire
-from trimq.protocols.rocketmq.grpc.wire.codes import Denied, Rejected
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal, GrpcStatusError
 from trimq.protocols.rocketmq.grpc.wire.declaration import PACKAGE, SERVICE
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
-from trimq.protocols.rocketmq.handlers.context import Shared
+from trimq.protocols.rocketmq.handlers.context import RocketMQServices
 
 PROTOCOL = "rocketmq-grpc"
 
 _CLIENT_ID, _LANGUAGE, _VERSION = "x-mq-client-id", "x-mq-language", "x-mq-client-version"
 
 _NOWHERE = pack_host("127.0.0.1", 0)
-_NO_WAY_OUT = ClientOutlet()
+_NO_WAY_OUT = TelemetryOutlet()
 
 
 class Method(NamedTuple):
@@ -63,60 +63,63 @@ METHODS: Mapping[str, Method] = {
 class GrpcFrontEnd:
     service = f"{PACKAGE}.{SERVICE}"
     calls: tuple[str, ...] = tuple(METHODS)
-    streamed_answers: tuple[str, ...] = ("ReceiveMessage",)
+    server_streaming_calls: tuple[str, ...] = ("ReceiveMessage",)
     streams: tuple[str, ...] = ("Telemetry",)
-    heeded = frozenset((_CLIENT_ID, _LANGUAGE, _VERSION))
+    used_metadata = frozenset((_CLIENT_ID, _LANGUAGE, _VERSION))
 
-    def __init__(self, shared: Shared, client_limit: int) -> None:
-        self._shared = shared
-        self._known = KnownClients(shared.clock.liveness, shared.clients, client_limit)
-        self._renewals = Renewals(shared.sharing.popping, shared.clock.message)
+    def __init__(self, services: RocketMQServices, client_limit: int) -> None:
+        self._services = services
+        self._known = GrpcClients(services.clock.liveness, services.clients, client_limit)
+        self._renewals = AutoRenewals(services.commit_log_api.pop_service, services.clock.message)
         self._known.on_forgotten(self._renewals.forget)
-        shared.sharing.on_stop(self._renewals.stop)
+        services.commit_log_api.on_stop(self._renewals.stop)
 
-    def call(self, method: str, facts: CallerFacts, raw: bytes) -> Reply:
+    def call(self, method: str, call_info: CallInfo, raw: bytes) -> Reply:
         """Do what is asked, now. Rejected: the bytes are no request."""
         found = METHODS[method]
         try:
             request = found.request.FromString(raw)
         except DecodeError as error:
-            raise Rejected("INVALID_ARGUMENT", f"the request cannot be read: {error}") from None
-        call = self._call(facts)
+            raise GrpcStatusError("INVALID_ARGUMENT", f"the request cannot be read: {error}") from None
+        call = self._call(call_info)
         try:
             if not call.client_id:
-                raise Denied(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+                raise GrpcRefusal(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
             return found.handle(call, request)
         except Refusal as refusal:
-            return reply(found.response(status=refused(refusal)))
+            return reply(found.response(status=refusal_status(refusal)))
 
-    def runs(self) -> Mapping[str, CallRun]:
-        return {"SendMessage": SendRuns(self._call, self._shared.is_synced), "AckMessage": AckRuns(self._call)}
+    def call_batches(self) -> Mapping[str, CallBatch]:
+        return {
+            "SendMessage": GrpcSendBatcher(self._call, self._services.is_synced),
+            "AckMessage": AckBatcher(self._call),
+        }
 
-    def open(self, stream: str, facts: CallerFacts, sink: Sink) -> telemetry.Telemetry:
-        return telemetry.Telemetry(self._call(facts), sink)
+    def open(self, stream: str, call_info: CallInfo, sink: Sink) -> telemetry.Telemetry:
+        return telemetry.Telemetry(self._call(call_info), sink)
 
     def failed(self, method: str) -> Parts:
         """The answer to a call that stumbled over a fault of ours."""
-        trouble = Denied(Code.INTERNAL_SERVER_ERROR, "internal error")
-        return [METHODS[method].response(status=refused(trouble)).SerializeToString()]
+        trouble = GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "internal error")
+        return [METHODS[method].response(status=refusal_status(trouble)).SerializeToString()]
 
-    def _call(self, facts: CallerFacts) -> Call:
-        if facts.meaning is not None:
-            known: Call = facts.meaning
+    def _call(self, call_info: CallInfo) -> Call:
+        if call_info.parsed is not None:
+            known: Call = call_info.parsed
             return known
-        told = facts.metadata
+        told = call_info.metadata
         client_id = told.get(_CLIENT_ID, "")
-        call = facts.meaning = Call(
-            self._shared,
-            Caller("anonymous", client_id, facts.address, PROTOCOL),
+        call = call_info.parsed = Call(
+            self._services,
+            Caller("anonymous", client_id, call_info.address, PROTOCOL),
             _NO_WAY_OUT,
-            _host(facts.address),
+            _host(call_info.address),
             self._known,
             self._renewals,
             client_id,
             told.get(_LANGUAGE, ""),
             told.get(_VERSION, ""),
-            facts.remaining_ms,
+            call_info.remaining_ms,
         )
         return call
 

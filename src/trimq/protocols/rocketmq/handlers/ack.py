@@ -12,21 +12,21 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.pop.receipts import Receipt
 from trimq.errors import Refusal, UnknownTopic
-from trimq.formats.rocketmq_unit.retries import returned_topic
+from trimq.formats.rocketmq_unit.retries import pop_retry_topic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object
 from trimq.protocols.rocketmq.handlers.pop import check_invisible
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
-from trimq.protocols.rocketmq.wire.receipt_text import IN_ORDER_QUEUE, BadReceipt, ReceiptText, read_receipt
+from trimq.protocols.rocketmq.wire.receipt_text import POP_ORDER_REVIVE_QUEUE, BadReceipt, ReceiptHandle, read_receipt
 from trimq.protocols.rocketmq.wire.remoting import Command
-from trimq.protocols.rocketmq.wire.replies import Pending, done_when_durable, refused_parts, reply_refused
+from trimq.protocols.rocketmq.wire.replies import PendingWrite, done_when_durable, refused_parts, reply_refused
 from trimq.protocols.rocketmq.wire.replies import reply_when_durable as when_durable
-from trimq.protocols.rocketmq.wire.responses import answer
+from trimq.protocols.rocketmq.wire.responses import encode_response
 
 _UNCHANGED = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
 _MOST_BITS = 4096  # of one entry of a batch: as many messages may have been popped at a time, and more
@@ -48,7 +48,7 @@ def ack(context: Context, command: Command) -> Reply:
     header = command.read(_Ack)
     topic, text = _find(context, header)
     return done_when_durable(
-        command, context.sharing.popping.ack(context.caller, header.consumerGroup, topic, text.receipt)
+        command, context.commit_log_api.pop_service.ack(context.caller, header.consumerGroup, topic, text.receipt)
     )
 
 
@@ -57,57 +57,59 @@ def change_invisible(context: Context, command: Command) -> Reply:
     try:
         check_invisible(context, header.invisibleTime)
         topic, text = _find(context, header)
-        receipt, ticket = context.sharing.popping.change_invisible(
+        receipt, ticket = context.commit_log_api.pop_service.change_invisible(
             context.caller, header.consumerGroup, topic, text.receipt, header.invisibleTime
         )
     except Refusal as refusal:
         return reply_refused(command, refusal, _UNCHANGED)
     fields = {
-        "popTime": str(receipt.taken_ms),
+        "popTime": str(receipt.pop_time_ms),
         "invisibleTime": str(header.invisibleTime),
-        "reviveQid": str(IN_ORDER_QUEUE if text.is_ordered else 0),
+        "reviveQid": str(POP_ORDER_REVIVE_QUEUE if text.is_ordered else 0),
     }
 
     def build() -> Parts:
         if ticket.refusal is not None:
             return refused_parts(command, ticket.refusal, _UNCHANGED)
-        return answer(command.opaque, Code.SUCCESS, fields)
+        return encode_response(command.opaque, ResponseCode.SUCCESS, fields)
 
     return when_durable(command, ticket, build)
 
 
-def _find(context: Context, header: _Ack) -> tuple[SharedTopic, ReceiptText]:
+def _find(context: Context, header: _Ack) -> tuple[CommitLogTopic, ReceiptHandle]:
     """The topic that was asked for, and what the receipt says; queue and offset are those beside it."""
     try:
         text = read_receipt(header.extraInfo)
     except BadReceipt as error:
-        raise Failure(Code.SYSTEM_ERROR, str(error)) from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
     topic = _topic(context, header.consumerGroup, header.topic)
     text = text._replace(receipt=text.receipt._replace(number=header.queueId, offset=header.offset))
     _check_place(topic, text.receipt)
     return topic, text
 
 
-def _topic(context: Context, group: str, name: str) -> SharedTopic:
+def _topic(context: Context, group: str, name: str) -> CommitLogTopic:
     """Clients name the topic that a message came out of, which for one that came back is not the one they asked for."""
-    name = name.removeprefix(returned_topic(group, ""))
+    name = name.removeprefix(pop_retry_topic(group, ""))
     try:
-        return context.sharing.topic(context.caller, name)
+        return context.commit_log_api.topic(context.caller, name)
     except UnknownTopic:
-        raise Failure(Code.TOPIC_NOT_EXIST, f"topic[{name[:200]}] not exist, apply first please!") from None
+        raise RemotingRefusal(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:200]}] not exist, apply first please!"
+        ) from None
 
 
-def _check_place(topic: SharedTopic, receipt: Receipt) -> None:
+def _check_place(topic: CommitLogTopic, receipt: Receipt) -> None:
     count = topic.definition.read_streams
     if not 0 <= receipt.number < count:
         reason = f"queueId[{receipt.number}] is illegal, topic:[{topic.name.name}] has {count} to read"
-        raise Failure(Code.MESSAGE_ILLEGAL, reason)
-    if receipt.is_returned:
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, reason)
+    if receipt.is_retry:
         return  # it is in another topic, and either out or not
     stream = topic.stream(receipt.number)
     if not stream.start <= receipt.offset < stream.readable_end:
         reason = f"offset is illegal, commit:{receipt.offset}, store:{stream.start}~{stream.readable_end}"
-        raise Failure(Code.NO_MESSAGE, reason)
+        raise RemotingRefusal(ResponseCode.NO_MESSAGE, reason)
 
 
 # -- several
@@ -115,22 +117,22 @@ def _check_place(topic: SharedTopic, receipt: Receipt) -> None:
 
 def ack_batch(context: Context, command: Command) -> Reply:
     """Each entry tells of one queue which of the messages are done with that were popped together."""
-    last: Pending | None = None
+    last: PendingWrite | None = None
     for entry in read_list(read_object(command).get("acks")):
         group, topic = _text(entry, "c"), _text(entry, "t")
         found = _topic(context, group, topic)
         for receipt in _receipts(entry):
-            last = context.sharing.popping.ack(context.caller, group, found, receipt) or last
+            last = context.commit_log_api.pop_service.ack(context.caller, group, found, receipt) or last
     return done_when_durable(command, last)
 
 
 def _receipts(entry: dict[str, Any]) -> Iterator[Receipt]:
-    is_returned = _text(entry, "r") != "0"
-    start, number, taken_ms = (_number(entry, name) for name in ("so", "q", "pt"))
+    is_retry = _text(entry, "r") != "0"
+    start, number, pop_time_ms = (_number(entry, name) for name in ("so", "q", "pt"))
     bits = _bits(entry.get("b"))
     for index in range(bits.bit_length()):
         if bits >> index & 1:
-            yield Receipt(is_returned, number, start + index, taken_ms)
+            yield Receipt(is_retry, number, start + index, pop_time_ms)
 
 
 def _bits(value: object) -> int:
@@ -138,9 +140,9 @@ def _bits(value: object) -> int:
     try:
         raw = base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(_unsigned(value))
     except (TypeError, ValueError, binascii.Error):
-        raise Failure(Code.SYSTEM_ERROR, "a batch of acks without its bits") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "a batch of acks without its bits") from None
     if len(raw) * 8 > _MOST_BITS:
-        raise Failure(Code.INVALID_PARAMETER, f"more than {_MOST_BITS} bits in a batch of acks")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"more than {_MOST_BITS} bits in a batch of acks")
     return int.from_bytes(raw, "little")
 
 
@@ -153,12 +155,12 @@ def _unsigned(value: object) -> list[int]:
 def _text(entry: dict[str, Any], name: str) -> str:
     value = entry.get(name)
     if not isinstance(value, str):
-        raise Failure(Code.SYSTEM_ERROR, f"a batch of acks without {name}")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a batch of acks without {name}")
     return value
 
 
 def _number(entry: dict[str, Any], name: str) -> int:
     value = entry.get(name)
     if not isinstance(value, int):
-        raise Failure(Code.SYSTEM_ERROR, f"a batch of acks without {name}")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a batch of acks without {name}")
     return value

@@ -17,11 +17,11 @@ from trimq.protocols.rocketmq.clients.registry import BROADCASTING
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_object
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply_json
 
-MODES = "TRIMQ_MESSAGE_REQUEST_MODE"
+MODES_NAMESPACE = "TRIMQ_MESSAGE_REQUEST_MODE"
 """The namespace of the texts in which modes are kept."""
 
 _PULL, _POP = "PULL", "POP"
@@ -29,7 +29,7 @@ _ALL_QUEUES = -1
 _EVENLY, _IN_CIRCLES = "AVG", "AVG_BY_CIRCLE"
 
 
-class Mode(msgspec.Struct, frozen=True):
+class RequestMode(msgspec.Struct, frozen=True):
     """How a group reads a topic. `share` is the number of queues that each member pops from; 0: all of them."""
 
     topic: str
@@ -51,26 +51,28 @@ def set_mode(context: Context, command: Command) -> Reply:
     topic, group, mode = (_text(data, name) for name in ("topic", "consumerGroup", "mode"))
     share = data.get("popShareQueueNum", 0)
     if mode not in (_PULL, _POP):
-        raise Failure(Code.INVALID_PARAMETER, f"a group pulls or pops, and does not {mode[:40]}")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"a group pulls or pops, and does not {mode[:40]}")
     if not isinstance(share, int) or not -1 <= share <= 0x7FFFFFFF:
-        raise Failure(Code.INVALID_PARAMETER, f"popShareQueueNum {share!r:.40} is no number of queues")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"popShareQueueNum {share!r:.40} is no number of queues")
     if topic.startswith(RETRY_PREFIX):
-        raise Failure(Code.NO_PERMISSION, "retry topic is not allowed to set mode")
-    text = msgspec.json.encode(Mode(topic, group, mode, max(share, 0))).decode()
-    return done_when_durable(command, context.sharing.put_note(context.caller, MODES, _key(topic, group), text))
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+    text = msgspec.json.encode(RequestMode(topic, group, mode, max(share, 0))).decode()
+    return done_when_durable(
+        command, context.commit_log_api.put_kv_config(context.caller, MODES_NAMESPACE, _key(topic, group), text)
+    )
 
 
 def all_modes(context: Context, command: Command) -> Reply:
     table: dict[str, dict[str, Any]] = {}
-    for text in (context.sharing.notes(context.caller, MODES) or {}).values():
-        mode = msgspec.json.decode(text, type=Mode)
+    for text in (context.commit_log_api.kv_config(context.caller, MODES_NAMESPACE) or {}).values():
+        mode = msgspec.json.decode(text, type=RequestMode)
         table.setdefault(mode.topic, {})[mode.group] = mode.described()
     return reply_json(command, {"messageRequestModeMap": table})
 
 
-def mode_of(context: Context, topic: str, group: str) -> Mode:
-    text = (context.sharing.notes(context.caller, MODES) or {}).get(_key(topic, group))
-    return Mode(topic, group) if text is None else msgspec.json.decode(text, type=Mode)
+def mode_of(context: Context, topic: str, group: str) -> RequestMode:
+    text = (context.commit_log_api.kv_config(context.caller, MODES_NAMESPACE) or {}).get(_key(topic, group))
+    return RequestMode(topic, group) if text is None else msgspec.json.decode(text, type=RequestMode)
 
 
 def _key(topic: str, group: str) -> str:
@@ -83,17 +85,17 @@ def query_assignment(context: Context, command: Command) -> Reply:
     topic, group, client_id = (_text(data, name) for name in ("topic", "consumerGroup", "clientId"))
     strategy, model = data.get("strategyName") or _EVENLY, data.get("messageModel")
     try:
-        count = context.sharing.topic(context.caller, topic).definition.read_streams
+        count = context.commit_log_api.topic(context.caller, topic).definition.read_streams
     except UnknownTopic:
         count = 0
     mode = mode_of(context, topic, group)
     if model == BROADCASTING:
         numbers: Sequence[int] = range(count)
     elif mode.mode == _POP and not topic.startswith(RETRY_PREFIX):
-        numbers = _popped_by(mode, _members(context, group), client_id, count)
+        numbers = _pop_queues(mode, _members(context, group), client_id, count)
     else:
-        numbers = _share(strategy, _members(context, group), client_id, range(count))
-    broker = context.shared.identity.broker_name
+        numbers = _allocate(strategy, _members(context, group), client_id, range(count))
+    broker = context.services.identity.broker_name
     found = [
         {"messageQueue": {"brokerName": broker, "queueId": number, "topic": topic}, "mode": mode.mode}
         for number in numbers
@@ -102,11 +104,11 @@ def query_assignment(context: Context, command: Command) -> Reply:
 
 
 def _members(context: Context, group: str) -> list[str]:
-    known = context.shared.clients.group(group)
+    known = context.services.clients.group(group)
     return [] if known is None else sorted(set(known.client_ids))
 
 
-def _popped_by(mode: Mode, members: Sequence[str], client_id: str, count: int) -> Sequence[int]:
+def _pop_queues(mode: RequestMode, members: Sequence[str], client_id: str, count: int) -> Sequence[int]:
     if client_id not in members or not count:
         return []
     if not 0 < mode.share < len(members) - 1:
@@ -116,10 +118,10 @@ def _popped_by(mode: Mode, members: Sequence[str], client_id: str, count: int) -
         return [place % count]
     # Neighbours share: each pops from what falls to it and to the next ones.
     near = [members[(place + step) % len(members)] for step in range(mode.share + 1)]
-    return [number for member in near for number in _share(_EVENLY, members, member, range(count))]
+    return [number for member in near for number in _allocate(_EVENLY, members, member, range(count))]
 
 
-def _share(strategy: str, members: Sequence[str], client_id: str, queues: Sequence[int]) -> Sequence[int]:
+def _allocate(strategy: str, members: Sequence[str], client_id: str, queues: Sequence[int]) -> Sequence[int]:
     """What falls to one member, as every other member would reckon it."""
     if client_id not in members:
         return []
@@ -127,7 +129,9 @@ def _share(strategy: str, members: Sequence[str], client_id: str, queues: Sequen
     if strategy == _IN_CIRCLES:
         return queues[place::size]
     if strategy != _EVENLY:
-        raise Failure(Code.INVALID_PARAMETER, f"queues are divided by {_EVENLY} or {_IN_CIRCLES}, not {strategy!r:.40}")
+        raise RemotingRefusal(
+            ResponseCode.INVALID_PARAMETER, f"queues are divided by {_EVENLY} or {_IN_CIRCLES}, not {strategy!r:.40}"
+        )
     least, more = divmod(len(queues), size)
     begin = place * least + min(place, more)
     return queues[begin : begin + least + (place < more)]
@@ -136,5 +140,5 @@ def _share(strategy: str, members: Sequence[str], client_id: str, queues: Sequen
 def _text(data: dict[str, Any], name: str) -> str:
     value = data.get(name)
     if not isinstance(value, str) or not value:
-        raise Failure(Code.INVALID_PARAMETER, f"{name} is missing")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"{name} is missing")
     return value

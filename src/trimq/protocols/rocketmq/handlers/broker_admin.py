@@ -11,17 +11,17 @@ _VERSION_NAME = "V5_5_0"  # whose answers these are
 
 
 def runtime_info(context: Context, command: Command) -> Reply:
-    shared = context.shared
-    now_ms = shared.clock.message.now_ms()
-    sent, read = shared.traffic.all_sent(), shared.traffic.all_read()
-    start, durable_end, end = context.sharing.log_ends()
-    space = context.sharing.space()
+    services = context.services
+    now_ms = services.clock.message.now_ms()
+    sent, read = services.traffic.all_sent(), services.traffic.all_read()
+    start, durable_end, end = context.commit_log_api.log_ends()
+    space = context.commit_log_api.space()
     ratio = (space.total_bytes - space.free_bytes) / max(space.total_bytes, 1)
     put_rates = " ".join(f"{sent.since(now_ms, 0, steps).messages / (steps * 10):.3f}" for steps in (1, 6, 60))
     get_rates = " ".join(f"{read.since(now_ms, 0, steps).messages / (steps * 10):.3f}" for steps in (1, 6, 60))
     total = sent.total()
     table = {
-        "bootTimestamp": shared.started_ms,
+        "bootTimestamp": services.started_ms,
         "brokerActive": "true",
         "brokerVersion": VERSION,
         "brokerVersionDesc": _VERSION_NAME,
@@ -30,7 +30,9 @@ def runtime_info(context: Context, command: Command) -> Reply:
         "commitLogMinOffset": start,
         "consumeQueueDiskRatio": round(ratio, 4),
         "dispatchBehindBytes": 0,  # queues are written with the log
-        "earliestMessageTimeStamp": context.sharing.unit_at(context.caller, start).store_ms if end > start else -1,
+        "earliestMessageTimeStamp": context.commit_log_api.unit_at(context.caller, start).store_ms
+        if end > start
+        else -1,
         "getTransferredTps": get_rates,
         "msgGetTotalTodayMorning": read.before_today(now_ms, 0),
         "msgGetTotalTodayNow": read.total().messages,
@@ -44,7 +46,7 @@ def runtime_info(context: Context, command: Command) -> Reply:
         "putMessageTimesTotal": total.messages,
         "putTps": put_rates,
         "remainHowManyDataToFlush": f"{end - durable_end} B",
-        "runtime": _lasted(now_ms - shared.started_ms),
+        "runtime": _lasted(now_ms - services.started_ms),
         "startAcceptSendRequestTimeStamp": 0,
         **_QUEUES,
         **_timers(context),
@@ -62,7 +64,7 @@ _QUEUES = {
 
 def _timers(context: Context) -> dict[str, object]:
     """Messages that wait for their time; each comes at its millisecond, so that nothing is behind."""
-    waiting = context.shared.delays.count_waiting()
+    waiting = context.services.delays.count_waiting()
     return {"timerCongestNum": waiting, "timerOffsetBehind": 0, "timerReadBehind": 0}
 
 
@@ -77,10 +79,10 @@ def _lasted(milliseconds: int) -> str:
 
 def clean_expired(context: Context, command: Command) -> Reply:
     """Files of the log that were kept long enough, and with them their part of the queues."""
-    ticket = context.sharing.expire(context.caller, context.shared.clock.message.now_ms())
+    ticket = context.commit_log_api.expire(context.caller, context.services.clock.message.now_ms())
     return done_when_durable(command, ticket)
 
 
 def clean_unused_topics(context: Context, command: Command) -> Reply:
-    context.sharing.drop_strays(context.caller)
+    context.commit_log_api.drop_strays(context.caller)
     return reply(command)

@@ -15,8 +15,8 @@ from trimq.config import RocketMQ as RocketMQSettings
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_property_lines
-from trimq.protocols.rocketmq.transactions.check_back import patience_of
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.transactions.check_back import check_back_settings
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import reply
 
@@ -24,27 +24,27 @@ _PATHS = frozenset(("brokerConfigPath", "configBlackList", "rocketmqHome", "stor
 _HOUR_MS = 3_600_000
 
 
-class _Live(NamedTuple):
+class _DynamicSetting(NamedTuple):
     """What may change while the broker runs: our setting, and how many of ours one of theirs is."""
 
     setting: str
     unit: int = 1
 
 
-_LIVE = {
-    "autoCreateTopicEnable": _Live("auto_create_topics"),
-    "deleteWhen": _Live("delete_when"),
-    "fileReservedTime": _Live("retention_ms", _HOUR_MS),
-    "maxMessageSize": _Live("message_bytes"),
-    "transactionCheckInterval": _Live("transaction_check_interval_ms"),
-    "transactionCheckMax": _Live("transaction_check_max"),
-    "transactionTimeOut": _Live("transaction_timeout_ms"),
+_DYNAMIC_SETTINGS = {
+    "autoCreateTopicEnable": _DynamicSetting("auto_create_topics"),
+    "deleteWhen": _DynamicSetting("delete_when"),
+    "fileReservedTime": _DynamicSetting("retention_ms", _HOUR_MS),
+    "maxMessageSize": _DynamicSetting("message_bytes"),
+    "transactionCheckInterval": _DynamicSetting("transaction_check_interval_ms"),
+    "transactionCheckMax": _DynamicSetting("transaction_check_max"),
+    "transactionTimeOut": _DynamicSetting("transaction_timeout_ms"),
 }
 
 
 def _config(context: Context) -> dict[str, str]:
-    settings, identity = context.shared.settings, context.shared.identity
-    live = {name: _shown(getattr(settings, each.setting), each.unit) for name, each in _LIVE.items()}
+    settings, identity = context.services.settings, context.services.identity
+    live = {name: _shown(getattr(settings, each.setting), each.unit) for name, each in _DYNAMIC_SETTINGS.items()}
     return {
         **live,
         "autoCreateSubscriptionGroup": "true",
@@ -56,7 +56,7 @@ def _config(context: Context) -> dict[str, str]:
         "brokerRole": "ASYNC_MASTER",
         "defaultTopicQueueNums": str(settings.default_queues),
         "enablePropertyFilter": "true",
-        "flushDiskType": "SYNC_FLUSH" if context.shared.is_synced else "ASYNC_FLUSH",
+        "flushDiskType": "SYNC_FLUSH" if context.services.is_synced else "ASYNC_FLUSH",
         "listenPort": identity.address.rpartition(":")[2],
         "longPollingEnable": "true",
         "mappedFileSizeCommitLog": str(settings.commit_file_bytes),
@@ -76,38 +76,38 @@ def _shown(value: bool | int | str, unit: int) -> str:
 
 def get_config(context: Context, command: Command) -> Reply:
     text = "".join(f"{name}={value}\n" for name, value in sorted(_config(context).items()))
-    changes, changed_ms = context.shared.config_changes
-    version = {"counter": changes, "stateVersion": 0, "timestamp": changed_ms or context.shared.started_ms}
+    changes, changed_ms = context.services.config_changes
+    version = {"counter": changes, "stateVersion": 0, "timestamp": changed_ms or context.services.started_ms}
     return reply(command, fields={"version": msgspec.json.encode(version).decode()}, body=text.encode())
 
 
 def update_config(context: Context, command: Command) -> Reply:
-    context.sharing.require_administrator(context.caller)
+    context.commit_log_api.require_administrator(context.caller)
     known = _config(context)
     changes: dict[str, Any] = {}
     for name, value in read_property_lines(command).items():
         if name in _PATHS:
-            raise Failure(Code.NO_PERMISSION, "Can not update config in black list.")
+            raise RemotingRefusal(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         if known.get(name) == value:
             continue
-        live = _LIVE.get(name)
+        live = _DYNAMIC_SETTINGS.get(name)
         if live is None:
             reason = f"{name[:100]} cannot be set to {value[:100]!r} while the broker runs"
-            raise Failure(Code.INVALID_PARAMETER, reason)
+            raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
         changes[live.setting] = _read(name, live, value)
     if changes:
         _apply(context, changes)
     return reply(command)
 
 
-def _read(name: str, live: _Live, text: str) -> bool | int | str:
+def _read(name: str, live: _DynamicSetting, text: str) -> bool | int | str:
     """As the setting is declared, with its limits."""
     kind = _kinds()[live.setting]
     try:
         value = msgspec.convert(text, kind, strict=False)
         return value if isinstance(value, str | bool) else msgspec.convert(value * live.unit, kind)
     except msgspec.ValidationError as error:
-        raise Failure(Code.INVALID_PARAMETER, f"{name} cannot be {text[:100]!r}: {error}") from None
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"{name} cannot be {text[:100]!r}: {error}") from None
 
 
 @cache
@@ -116,9 +116,9 @@ def _kinds() -> dict[str, Any]:
 
 
 def _apply(context: Context, changes: dict[str, Any]) -> None:
-    shared, now_ms = context.shared, context.shared.clock.message.now_ms()
-    settings = shared.settings = msgspec.structs.replace(shared.settings, **changes)
-    context.sharing.message_bytes = settings.message_bytes
-    context.sharing.set_retention(context.caller, settings.retention_ms, settings.delete_when)
-    shared.transactions.be_patient(patience_of(settings))
-    shared.config_changes = (shared.config_changes[0] + 1, now_ms)
+    services, now_ms = context.services, context.services.clock.message.now_ms()
+    settings = services.settings = msgspec.structs.replace(services.settings, **changes)
+    context.commit_log_api.message_bytes = settings.message_bytes
+    context.commit_log_api.set_retention(context.caller, settings.retention_ms, settings.delete_when)
+    services.transactions.update_check_settings(check_back_settings(settings))
+    services.config_changes = (services.config_changes[0] + 1, now_ms)

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.core.commit_log.topics import READABLE
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import reply_json, reply_when_durable
-from trimq.protocols.rocketmq.wire.responses import answer
+from trimq.protocols.rocketmq.wire.responses import encode_response
 
 SETTING = "forbidden"
 """Its name among the settings of a group: the topics, with commas between, which no name holds."""
@@ -31,41 +31,41 @@ def update_forbidden(context: Context, command: Command) -> Reply:
     header = command.read(_Forbidden)
     shown = {"group": header.group, "readable": True, "topic": header.topic}
     if header.readable is None:
-        group = context.sharing.group(context.caller, header.group)
+        group = context.commit_log_api.group(context.caller, header.group)
         shown["readable"] = group is None or not is_forbidden(group, header.topic)
         return reply_json(command, shown)
-    context.sharing.require_administrator(context.caller)
-    context.sharing.check_name(header.topic)
-    group = context.known_group(header.group)
+    context.commit_log_api.require_administrator(context.caller)
+    context.commit_log_api.check_name(header.topic)
+    group = context.get_or_create_group(header.group)
     topics = set(forbidden_topics(group)) - {header.topic} | (set() if header.readable else {header.topic})
-    ticket = context.sharing.define_group(context.caller, with_forbidden(group, topics))
+    ticket = context.commit_log_api.define_group(context.caller, with_forbidden(group, topics))
     body = msgspec.json.encode({**shown, "readable": header.readable})
-    return reply_when_durable(command, ticket, lambda: answer(command.opaque, Code.SUCCESS, body=body))
+    return reply_when_durable(command, ticket, lambda: encode_response(command.opaque, ResponseCode.SUCCESS, body=body))
 
 
-def forbidden_topics(group: SharedGroup) -> list[str]:
+def forbidden_topics(group: CommitLogGroup) -> list[str]:
     kept = group.settings.get(SETTING)
     return kept.split(",") if kept else []
 
 
-def is_forbidden(group: SharedGroup, topic: str) -> bool:
+def is_forbidden(group: CommitLogGroup, topic: str) -> bool:
     return SETTING in group.settings and topic in forbidden_topics(group)
 
 
-def refuse_forbidden(group: SharedGroup, topic: str) -> None:
+def refuse_forbidden(group: CommitLogGroup, topic: str) -> None:
     if is_forbidden(group, topic):
         reason = f"the consumer group[{group.name}] is forbidden for topic[{topic}]"
-        raise Failure(Code.NO_PERMISSION, reason, {"forbiddenType": "5"})
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, reason, {"forbiddenType": "5"})
 
 
-def with_forbidden(group: SharedGroup, topics: Iterable[str]) -> SharedGroup:
+def with_forbidden(group: CommitLogGroup, topics: Iterable[str]) -> CommitLogGroup:
     settings = {name: value for name, value in group.settings.items() if name != SETTING}
     if kept := ",".join(sorted(topics)):
         settings[SETTING] = kept
     return msgspec.structs.replace(group, settings=settings)
 
 
-def forbidden_table(groups: Iterable[SharedGroup]) -> dict[str, dict[str, int]]:
+def forbidden_table(groups: Iterable[CommitLogGroup]) -> dict[str, dict[str, int]]:
     """As a genuine broker writes it: the bit of what is forbidden, by group and topic."""
     tables = {group.name: dict.fromkeys(forbidden_topics(group), READABLE) for group in groups}
     return {name: table for name, table in tables.items() if table}

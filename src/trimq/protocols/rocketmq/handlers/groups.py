@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.model import Caller
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.clients import retry_policies
-from trimq.protocols.rocketmq.clients.registry import Client, ConsumerGroup, in_words
+from trimq.protocols.rocketmq.clients.registry import Client, ConsumerGroup, subscription_texts
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.forbidden_topics import forbidden_table, forbidden_topics, with_forbidden
 from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32
 from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
 from trimq.protocols.rocketmq.wire.remoting import Command
@@ -67,38 +67,42 @@ def update_groups(context: Context, command: Command) -> Reply:
 def _define(context: Context, data: dict[str, Any]) -> Any:
     name = data.get("groupName")
     if not isinstance(name, str) or not name or not LEGAL_IN_GROUPS.issuperset(name) or len(name) > LONGEST_GROUP:
-        raise Failure(Code.INVALID_PARAMETER, f"The specified group: {str(name)[:200]}, is no name of a group")
+        raise RemotingRefusal(
+            ResponseCode.INVALID_PARAMETER, f"The specified group: {str(name)[:200]}, is no name of a group"
+        )
     for field, kept in FIXED.items():
         if data.get(field, kept) != kept:
-            raise Failure(Code.INVALID_PARAMETER, f"{field} cannot be {data[field]!r:.40}: only {kept!r} is served")
+            raise RemotingRefusal(
+                ResponseCode.INVALID_PARAMETER, f"{field} cannot be {data[field]!r:.40}: only {kept!r} is served"
+            )
     try:
         group = read_group(name, data)
     except msgspec.ValidationError as error:
-        raise Failure(Code.INVALID_PARAMETER, str(error)) from None
-    known = context.sharing.group(context.caller, name)
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
+    known = context.commit_log_api.group(context.caller, name)
     if known is not None:
         group = with_forbidden(group, forbidden_topics(known))
-    return context.sharing.define_group(context.caller, group)
+    return context.commit_log_api.define_group(context.caller, group)
 
 
-def read_group(name: str, data: dict[str, Any]) -> SharedGroup:
+def read_group(name: str, data: dict[str, Any]) -> CommitLogGroup:
     """msgspec.ValidationError: something cannot be set so."""
     msgspec.convert(data, _Numbers)
     given = {known: data[field] for field, known in FIELDS.items() if field in data}
     settings = {retry_policies.SETTING: retry_policies.read_policy(data[_POLICY])} if data.get(_POLICY) else {}
-    return msgspec.convert({"name": name, **given, "settings": settings}, SharedGroup)
+    return msgspec.convert({"name": name, **given, "settings": settings}, CommitLogGroup)
 
 
 def group_config(context: Context, command: Command) -> Reply:
     """One that is not there is shown as it would be made."""
     name = command.fields.get("group", "")
-    return reply_json(command, described(context.sharing.group(context.caller, name) or SharedGroup(name)))
+    return reply_json(command, described(context.commit_log_api.group(context.caller, name) or CommitLogGroup(name)))
 
 
 def all_group_configs(context: Context, command: Command) -> Reply:
-    groups = context.sharing.groups(context.caller)
+    groups = context.commit_log_api.groups(context.caller)
     table, forbidden = {group.name: described(group) for group in groups}, forbidden_table(groups)
-    version = {"counter": len(table), "stateVersion": 0, "timestamp": context.shared.clock.message.now_ms()}
+    version = {"counter": len(table), "stateVersion": 0, "timestamp": context.services.clock.message.now_ms()}
     return reply_json(command, {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": table})
 
 
@@ -106,12 +110,12 @@ def delete_group(context: Context, command: Command) -> Reply:
     fields = command.fields
     name = fields.get("groupName", "")
     forgets = fields.get("cleanOffset", fields.get("removeOffset", "false")).lower() == "true"
-    context.shared.traffic.forget_group(name)
-    context.shared.resets.forget_group(name)
-    return done_when_durable(command, context.sharing.delete_group(context.caller, name, forgets))
+    context.services.traffic.forget_group(name)
+    context.services.resets.forget_group(name)
+    return done_when_durable(command, context.commit_log_api.delete_group(context.caller, name, forgets))
 
 
-def described(group: SharedGroup) -> dict[str, Any]:
+def described(group: CommitLogGroup) -> dict[str, Any]:
     return {
         "attributes": {},
         **FIXED,
@@ -132,33 +136,36 @@ def described(group: SharedGroup) -> dict[str, Any]:
 
 def consumer_connections(context: Context, command: Command) -> Reply:
     name = command.fields.get("consumerGroup", "")
-    group = context.shared.clients.group(name)
+    group = context.services.clients.group(name)
     if group is None:
-        raise Failure(Code.CONSUMER_NOT_ONLINE, f"the consumer group[{name[:200]}] not online")
+        raise RemotingRefusal(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name[:200]}] not online")
     table = {topic: subscription.described() for topic, subscription in group.subscriptions.items()}
     shown = {
         "connectionSet": [_connection(member) for member in group.members.values()],
         "consumeFromWhere": group.consume_from,
         "consumeType": group.consume_type,
-        "memberSubscriptions": _own_words(group),
+        "memberSubscriptions": _member_subscriptions(group),
         "messageModel": group.message_model,
         "subscriptionTable": table,
     }
     return reply_json(command, {name: value for name, value in shown.items() if value is not None})
 
 
-def _own_words(group: ConsumerGroup) -> dict[str, list[str]] | None:
+def _member_subscriptions(group: ConsumerGroup) -> dict[str, list[str]] | None:
     """What each member subscribes to, where not all say the same. Tools that do not know of it pass it over."""
-    if not group.is_divided:
+    if not group.is_inconsistent:
         return None
-    return {member.id: in_words(group.said.get(member.outlet, ())) for member in group.members.values()}
+    return {
+        member.id: subscription_texts(group.member_subscriptions.get(member.outlet, ()))
+        for member in group.members.values()
+    }
 
 
 def producer_connections(context: Context, command: Command) -> Reply:
     name = command.fields.get("producerGroup", "")
-    producers = context.shared.clients.producers(name)
+    producers = context.services.clients.producers(name)
     if not producers:
-        raise Failure(Code.SYSTEM_ERROR, f"the producer group[{name[:200]}] not exist")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"the producer group[{name[:200]}] not exist")
     return reply_json(command, {"connectionSet": [_connection(producer) for producer in producers]})
 
 
@@ -168,13 +175,13 @@ def all_producers(context: Context, command: Command) -> Reply:
             {
                 "clientId": client.id,
                 "language": client.language,
-                "lastUpdateTimestamp": context.shared.clock.message.now_ms(),
+                "lastUpdateTimestamp": context.services.clock.message.now_ms(),
                 "remoteIP": client.address.rpartition(":")[0],
                 "version": client.version,
             }
-            for client in context.shared.clients.producers(group)
+            for client in context.services.clients.producers(group)
         ]
-        for group in context.shared.clients.producer_groups()
+        for group in context.services.clients.producer_groups()
     }
     return reply_json(command, {"data": table})
 
@@ -192,20 +199,22 @@ def _connection(client: Client) -> dict[str, Any]:
 
 
 def all_offsets(context: Context, command: Command) -> Reply:
-    return reply(command, body=encode_offsets(context.sharing, context.caller))
+    return reply(command, body=encode_offsets(context.commit_log_api, context.caller))
 
 
-def encode_offsets(sharing: Sharing, caller: Caller, unlisted: frozenset[str] = frozenset()) -> bytes:
+def encode_offsets(commit_log_api: CommitLogApi, caller: Caller, unlisted: frozenset[str] = frozenset()) -> bytes:
     """How far all groups have read but for those that are unlisted."""
-    return join_offsets(encode_each_offset(sharing, caller, unlisted))
+    return join_offsets(encode_each_offset(commit_log_api, caller, unlisted))
 
 
-def encode_each_offset(sharing: Sharing, caller: Caller, unlisted: frozenset[str] = frozenset()) -> Iterator[bytes]:
+def encode_each_offset(
+    commit_log_api: CommitLogApi, caller: Caller, unlisted: frozenset[str] = frozenset()
+) -> Iterator[bytes]:
     """The same in pieces, one for each group and topic, each as it is when it is asked for."""
-    topics = {topic.id: topic.name.name for topic in sharing.topics(caller)}
-    for group in sharing.cursor_groups(caller):
+    topics = {topic.id: topic.name.name for topic in commit_log_api.topics(caller)}
+    for group in commit_log_api.cursor_groups(caller):
         tables: dict[str, dict[int, int]] = {}
-        for stream, cursor in sharing.cursors(caller, group).items():
+        for stream, cursor in commit_log_api.cursors(caller, group).items():
             if stream.topic in topics and group not in unlisted:
                 tables.setdefault(f"{topics[stream.topic]}@{group}", {})[stream.number] = cursor.offset
         for name, table in tables.items():

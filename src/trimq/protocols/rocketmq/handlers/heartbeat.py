@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimq.core.commit_log.groups import SharedGroup
-from trimq.core.commit_log.topics import SharedDefinition
+from trimq.core.commit_log.groups import CommitLogGroup
+from trimq.core.commit_log.topics import CommitLogTopicDefinition
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.clients.queue_locks import QueueName
@@ -15,14 +15,14 @@ from trimq.protocols.rocketmq.clients.subscriptions import parse_subscription, r
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import reply, reply_json
 
 # Some clients write the number of a word instead of the word.
 _CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 _MODELS = ("BROADCASTING", "CLUSTERING")
-_BEGINNINGS = (
+_CONSUME_FROM_WHERE = (
     "CONSUME_FROM_LAST_OFFSET",
     "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
     "CONSUME_FROM_MIN_OFFSET",
@@ -36,20 +36,20 @@ def heartbeat(context: Context, command: Command) -> Reply:
     data = read_object(command)
     id = data.get("clientID")
     if not isinstance(id, str):
-        raise Failure(Code.SYSTEM_ERROR, "a heartbeat names its client")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "a heartbeat names its client")
     address = context.caller.address
     client = Client(id, address, command.language, command.version, context.outlet)
     fingerprint = _number(data.get("heartbeatFingerprint"))
-    is_changed = context.shared.clients.note_fingerprint(context.outlet, fingerprint, bool(data.get("isWithoutSub")))
+    is_changed = context.services.clients.note_fingerprint(context.outlet, fingerprint, bool(data.get("isWithoutSub")))
     producers, consumers = read_list(data.get("producerDataSet")), read_list(data.get("consumerDataSet"))
     try:
         _check_counts(context, producers, consumers)
         for producer in producers:
-            context.shared.clients.produce(client, _name(producer.get("groupName")))
+            context.services.clients.add_producer(client, _name(producer.get("groupName")))
         for consumer in consumers:
             _consume(context, client, consumer, bool(data.get("isWithoutSub")))
     except (TypeError, ValueError) as error:
-        raise Failure(Code.SYSTEM_ERROR, f"a heartbeat that cannot be read: {error}") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a heartbeat that cannot be read: {error}") from None
     return reply(
         command, fields={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if is_changed else "false"}
     )
@@ -57,37 +57,37 @@ def heartbeat(context: Context, command: Command) -> Reply:
 
 def _check_counts(context: Context, producers: list[dict[str, Any]], consumers: list[dict[str, Any]]) -> None:
     """Everybody else waits while it is done what a heartbeat says, and when its connection is gone."""
-    settings = context.shared.settings
+    settings = context.services.settings
     produced, consumed = ({_name(each.get("groupName")) for each in data} for data in (producers, consumers))
-    if context.shared.clients.groups_with(context.outlet, produced, consumed) > settings.client_groups:
+    if context.services.clients.groups_with(context.outlet, produced, consumed) > settings.client_groups:
         reason = f"one client may be in {settings.client_groups} groups, see rocketmq.client_groups"
-        raise Failure(Code.SYSTEM_ERROR, reason)
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
     if sum(len(read_list(each.get("subscriptionDataSet"))) for each in consumers) > settings.client_subscriptions:
         reason = f"one client may subscribe {settings.client_subscriptions} times, see rocketmq.client_subscriptions"
-        raise Failure(Code.SYSTEM_ERROR, reason)
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
 
 
 def _consume(context: Context, client: Client, data: dict[str, Any], is_without_topics: bool) -> None:
     name = _name(data.get("groupName"))
-    known = context.known_group(name) if name else SharedGroup(name)
+    known = context.get_or_create_group(name) if name else CommitLogGroup(name)
     _make_retry_topic(context, known)
     group = ConsumerGroup(
         name,
-        _word(data.get("consumeType"), _CONSUME_TYPES),
-        _word(data.get("messageModel"), _MODELS) or "CLUSTERING",
-        _word(data.get("consumeFromWhere"), _BEGINNINGS) or _BEGINNINGS[0],
+        _enum_name(data.get("consumeType"), _CONSUME_TYPES),
+        _enum_name(data.get("messageModel"), _MODELS) or "CLUSTERING",
+        _enum_name(data.get("consumeFromWhere"), _CONSUME_FROM_WHERE) or _CONSUME_FROM_WHERE[0],
         known.is_told_of_members,
     )
     subscriptions = [parse_subscription(each) for each in read_list(data.get("subscriptionDataSet"))]
-    context.shared.clients.consume(client, group, None if is_without_topics else subscriptions)
+    context.services.clients.add_consumer(client, group, None if is_without_topics else subscriptions)
 
 
-def _make_retry_topic(context: Context, group: SharedGroup) -> None:
+def _make_retry_topic(context: Context, group: CommitLogGroup) -> None:
     name = f"{RETRY_PREFIX}{group.name}"
-    if context.sharing.find(context.caller, name) is None:
-        definition = SharedDefinition(context.caller.namespace, name, group.retry_streams, group.retry_streams)
+    if context.commit_log_api.find(context.caller, name) is None:
+        definition = CommitLogTopicDefinition(context.caller.namespace, name, group.retry_streams, group.retry_streams)
         try:
-            context.sharing.create(context.caller, definition)
+            context.commit_log_api.create(context.caller, definition)
         except Refusal:
             return  # a group whose name no topic can have consumes without it
 
@@ -95,16 +95,16 @@ def _make_retry_topic(context: Context, group: SharedGroup) -> None:
 def unregister(context: Context, command: Command) -> Reply:
     fields = command.fields
     if group := fields.get("producerGroup"):
-        context.shared.clients.leave_producers(context.outlet, group)
+        context.services.clients.remove_producer(context.outlet, group)
     if group := fields.get("consumerGroup"):
-        context.shared.clients.leave(context.outlet, group)
+        context.services.clients.remove_consumer(context.outlet, group)
     return reply(command)
 
 
 def check_client_config(context: Context, command: Command) -> Reply:
     data = read_object(command).get("subscriptionData")
     if not isinstance(data, dict):
-        raise Failure(Code.SYSTEM_ERROR, "no subscription to check")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "no subscription to check")
     expression, kind = data.get("subString"), data.get("expressionType")
     read_interest(str(expression or ""), str(kind or ""), context.filter_limits)
     return reply(command)
@@ -112,15 +112,15 @@ def check_client_config(context: Context, command: Command) -> Reply:
 
 def consumer_list(context: Context, command: Command) -> Reply:
     name = command.fields.get("consumerGroup", "")
-    group = context.shared.clients.group(name)
+    group = context.services.clients.group(name)
     if group is None:
-        raise Failure(Code.SYSTEM_ERROR, f"no consumer for this group, {name[:200]}")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name[:200]}")
     return reply_json(command, {"consumerIdList": group.client_ids})
 
 
 def lock_queues(context: Context, command: Command) -> Reply:
     group, client, queues = _lock_request(command)
-    locked = context.shared.locks.lock(group, client, queues)
+    locked = context.services.locks.lock(group, client, queues)
     shown = [{"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.queue_id} for queue in locked]
     return reply_json(command, {"lockOKMQSet": shown})
 
@@ -128,7 +128,7 @@ def lock_queues(context: Context, command: Command) -> Reply:
 def unlock_queues(context: Context, command: Command) -> Reply:
     group, client, queues = _lock_request(command)
     for queue in queues:
-        context.shared.locks.unlock(group, client, queue)
+        context.services.locks.unlock(group, client, queue)
     return reply(command)
 
 
@@ -141,7 +141,7 @@ def _lock_request(command: Command) -> tuple[str, str, list[QueueName]]:
         ]
         return str(data["consumerGroup"]), str(data["clientId"]), queues
     except (KeyError, TypeError, ValueError) as error:
-        raise Failure(Code.SYSTEM_ERROR, f"a lock request that cannot be read: {error}") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a lock request that cannot be read: {error}") from None
 
 
 def _name(value: object) -> str:
@@ -154,7 +154,7 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _word(value: object, words: tuple[str, ...]) -> str | None:
+def _enum_name(value: object, words: tuple[str, ...]) -> str | None:
     if isinstance(value, int) and 0 <= value < len(words):
         return words[value]
     return value if isinstance(value, str) and value in words else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json
 from trimq.protocols.rocketmq.wire.remoting import Command
 
@@ -13,9 +13,9 @@ def read_object(command: Command) -> dict[str, Any]:
     try:
         data = read_json(command.body)
     except BadJson as error:
-        raise Failure(Code.SYSTEM_ERROR, f"a body that is not JSON: {error}") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a body that is not JSON: {error}") from None
     if not isinstance(data, dict):
-        raise Failure(Code.SYSTEM_ERROR, "a body that is no JSON object")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "a body that is no JSON object")
     return data
 
 
@@ -24,7 +24,7 @@ def read_property_lines(command: Command) -> dict[str, str]:
     try:
         lines = command.body.decode().splitlines()
     except UnicodeDecodeError:
-        raise Failure(Code.SYSTEM_ERROR, "a body that is no text") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "a body that is no text") from None
     pairs = [line.partition("=") for line in map(str.strip, lines) if line and line[0] not in "#!"]
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -34,5 +34,5 @@ def read_list(value: object) -> list[dict[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise Failure(Code.SYSTEM_ERROR, "not a list of objects")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "not a list of objects")
     return value

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
-from trimq.formats.rocketmq_unit.ttl import LIMITS, TTL_MS, read_limit
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
+from trimq.formats.rocketmq_unit.ttl import EXPIRY_PROPERTIES, TTL_MS, parse_milliseconds
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 ATTRIBUTE = "trimq.ttl.ms"
 """Of a topic: how long its messages are of use that do not say so themselves."""
 
 
-def limits_all(definition: SharedDefinition) -> bool:
+def has_default_ttl(definition: CommitLogTopicDefinition) -> bool:
     return ATTRIBUTE in definition.attributes
 
 
-def limit_life(context: Context, topic: SharedTopic, properties: dict[str, str]) -> None:
+def apply_ttl(context: Context, topic: CommitLogTopic, properties: dict[str, str]) -> None:
     """Before it is stored, now or later, for `topic`. What is too old is passed over by those who read it."""
-    if LIMITS.isdisjoint(properties):
-        if not limits_all(topic.definition):
+    if EXPIRY_PROPERTIES.isdisjoint(properties):
+        if not has_default_ttl(topic.definition):
             return
         properties[TTL_MS] = topic.definition.attributes[ATTRIBUTE]
     try:
-        for name in LIMITS & properties.keys():
-            read_limit(properties[name])
+        for name in EXPIRY_PROPERTIES & properties.keys():
+            parse_milliseconds(properties[name])
     except ValueError as error:
-        raise Failure(Code.MESSAGE_ILLEGAL, f"the message is illegal: {name} is {error}") from None
-    context.sharing.let_expire(topic)
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {name} is {error}") from None
+    context.commit_log_api.enable_ttl(topic)

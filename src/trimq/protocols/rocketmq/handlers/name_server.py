@@ -10,11 +10,11 @@ import msgspec
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object
-from trimq.protocols.rocketmq.handlers.kv_config import ORDERS, is_on
-from trimq.protocols.rocketmq.name_server.broker_registry import Brokers
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.handlers.kv_config import ORDER_CONFIG_NAMESPACE, is_on
+from trimq.protocols.rocketmq.name_server.broker_registry import BrokerData
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
-from trimq.protocols.rocketmq.wire.registrations import Queues, read_queues
+from trimq.protocols.rocketmq.wire.registrations import QueueData, read_queue_data
 from trimq.protocols.rocketmq.wire.remoting import STRICT_JSON_FROM, Command
 from trimq.protocols.rocketmq.wire.replies import reply, reply_json
 
@@ -27,7 +27,9 @@ def route(context: Context, command: Command) -> Reply:
     brokers = [found for found in (_broker(context, each) for each in queues) if found is not None]
     if name is None or not brokers:
         shown = "null" if name is None else name[:200]
-        raise Failure(Code.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {shown}")
+        raise RemotingRefusal(
+            ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {shown}"
+        )
     is_strict = command.version >= STRICT_JSON_FROM or command.fields.get("acceptStandardJsonOnly") == "true"
     data: dict[str, Any] = {
         "brokerDatas": [_broker_data(broker, is_strict) for broker in brokers],
@@ -35,30 +37,30 @@ def route(context: Context, command: Command) -> Reply:
         "queueDatas": [_queue_data(broker, each) for broker, each in queues.items()],
     }
     if is_on(context, "orderMessageEnable"):
-        order = (context.sharing.notes(context.caller, ORDERS) or {}).get(name)
+        order = (context.commit_log_api.kv_config(context.caller, ORDER_CONFIG_NAMESPACE) or {}).get(name)
         data |= {} if order is None else {"orderTopicConf": order}
     return reply_json(command, data)
 
 
-def _queues(context: Context, name: str) -> dict[str, Queues]:
+def _queues(context: Context, name: str) -> dict[str, QueueData]:
     """By the name of each broker that has the topic."""
-    own = context.shared.own_routes.topic(context.caller, name)
-    ours = {} if own is None else {context.shared.identity.broker_name: own}
-    return {**context.shared.registry.topic(name), **ours}
+    own = context.services.own_routes.topic(context.caller, name)
+    ours = {} if own is None else {context.services.identity.broker_name: own}
+    return {**context.services.registry.topic(name), **ours}
 
 
-def _broker(context: Context, name: str) -> Brokers | None:
-    own = context.shared.own_routes.broker
-    return own if own is not None and own.name == name else context.shared.registry.broker(name)
+def _broker(context: Context, name: str) -> BrokerData | None:
+    own = context.services.own_routes.broker
+    return own if own is not None and own.name == name else context.services.registry.broker(name)
 
 
-def _brokers(context: Context) -> list[Brokers]:
-    own = context.shared.own_routes.broker
+def _brokers(context: Context) -> list[BrokerData]:
+    own = context.services.own_routes.broker
     ours = [] if own is None else [own]
-    return ours + [broker for broker in context.shared.registry.brokers() if own is None or broker.name != own.name]
+    return ours + [broker for broker in context.services.registry.brokers() if own is None or broker.name != own.name]
 
 
-def _queue_data(broker: str, queues: Queues) -> dict[str, Any]:
+def _queue_data(broker: str, queues: QueueData) -> dict[str, Any]:
     return {
         "brokerName": broker,
         "perm": queues.permissions,
@@ -68,7 +70,7 @@ def _queue_data(broker: str, queues: Queues) -> dict[str, Any]:
     }
 
 
-def _broker_data(broker: Brokers, is_strict: bool) -> dict[str, Any]:
+def _broker_data(broker: BrokerData, is_strict: bool) -> dict[str, Any]:
     """Old clients were given numbers that are no texts."""
     addresses = broker.addresses
     return {
@@ -91,10 +93,10 @@ def cluster_info(context: Context, command: Command) -> Reply:
 # -- lists of topics
 
 
-def _topics(context: Context) -> dict[str, dict[str, Queues]]:
-    found = {name: dict(brokers) for name, brokers in context.shared.registry.topics()}
-    for name, queues in context.shared.own_routes.topics(context.caller):
-        found.setdefault(name, {})[context.shared.identity.broker_name] = queues
+def _topics(context: Context) -> dict[str, dict[str, QueueData]]:
+    found = {name: dict(brokers) for name, brokers in context.services.registry.topics()}
+    for name, queues in context.services.own_routes.topics(context.caller):
+        found.setdefault(name, {})[context.services.identity.broker_name] = queues
     return found
 
 
@@ -148,32 +150,32 @@ def add_write_permission(context: Context, command: Command) -> Reply:
 
 
 def _set_writable(context: Context, command: Command, is_writable: bool) -> int:
-    context.sharing.require_administrator(context.caller)
+    context.commit_log_api.require_administrator(context.caller)
     name = command.fields.get("brokerName", "")
-    own = context.shared.own_routes.broker
+    own = context.services.own_routes.broker
     if own is not None and own.name == name:
-        return context.shared.own_routes.set_writable(context.caller, is_writable)
-    return context.shared.registry.set_writable(name, is_writable)
+        return context.services.own_routes.set_writable(context.caller, is_writable)
+    return context.services.registry.set_writable(name, is_writable)
 
 
 def register_topic(context: Context, command: Command) -> Reply:
-    context.sharing.require_administrator(context.caller)
+    context.commit_log_api.require_administrator(context.caller)
     name = command.fields.get("topic", "")
     if not name:
-        raise Failure(Code.SYSTEM_ERROR, "a topic has a name")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "a topic has a name")
     try:
         rows = read_list(read_object(command).get("queueDatas"))
-        told = {str(row["brokerName"]): read_queues(row) for row in rows}
+        queue_data = {str(row["brokerName"]): read_queue_data(row) for row in rows}
     except (KeyError, msgspec.MsgspecError) as error:
-        raise Failure(Code.SYSTEM_ERROR, f"a route that cannot be read: {error}") from None
-    context.shared.registry.put_topic(
-        name, {broker: queues for broker, queues in told.items() if _broker(context, broker)}
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a route that cannot be read: {error}") from None
+    context.services.registry.put_topic(
+        name, {broker: queues for broker, queues in queue_data.items() if _broker(context, broker)}
     )
     return reply(command)
 
 
 def delete_topic(context: Context, command: Command) -> Reply:
     """One that the broker in this process has stays known: it is told of as long as it is there."""
-    context.sharing.require_administrator(context.caller)
-    context.shared.registry.delete_topic(command.fields.get("topic", ""), command.fields.get("clusterName") or None)
+    context.commit_log_api.require_administrator(context.caller)
+    context.services.registry.delete_topic(command.fields.get("topic", ""), command.fields.get("clusterName") or None)
     return reply(command)

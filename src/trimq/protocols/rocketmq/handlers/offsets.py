@@ -2,61 +2,69 @@
 
 from __future__ import annotations
 
-from trimq.core.commit_log.stream import SharedStream
-from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.commit_log.stream import MessageQueue
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.errors import OffsetOutOfRange, UnknownStream
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
-from trimq.protocols.rocketmq.wire.headers import OfQueue, QueryOffset, SearchOffset, UpdateOffset
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
+from trimq.protocols.rocketmq.wire.headers import QueryOffsetHeader, QueueHeader, SearchOffsetHeader, UpdateOffsetHeader
 from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply
 
 
 def query_offset(context: Context, command: Command) -> Reply:
-    header = command.read(QueryOffset)
-    topic = context.sharing.find(context.caller, header.topic)
+    header = command.read(QueryOffsetHeader)
+    topic = context.commit_log_api.find(context.caller, header.topic)
     found = None
     if topic is not None:
-        found = context.sharing.cursor(context.caller, header.consumerGroup, topic, header.queueId)
+        found = context.commit_log_api.cursor(context.caller, header.consumerGroup, topic, header.queueId)
     if found is not None and found.offset >= 0:
         return reply(command, fields={"offset": str(found.offset)})
     if not header.setZeroIfNotFound:
-        raise Failure(Code.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
+        raise RemotingRefusal(
+            ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
+        )
     stream = _find(topic, header.queueId)
     if stream is None or stream.start > 0 or not stream.readable_end:
-        raise Failure(Code.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+        raise RemotingRefusal(
+            ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+        )
     return reply(command, fields={"offset": "0"})  # all of a young queue is for a new group
 
 
 def update_offset(context: Context, command: Command) -> Reply:
     try:
-        header = command.read(UpdateOffset)
+        header = command.read(UpdateOffsetHeader)
     except BadHeader as error:
-        raise Failure(Code.INVALID_PARAMETER, str(error)) from None
-    if context.sharing.group(context.caller, header.consumerGroup) is None:
-        raise Failure(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumerGroup[:200]} not exist!")
-    topic = context.sharing.find(context.caller, header.topic)
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
+    if context.commit_log_api.group(context.caller, header.consumerGroup) is None:
+        raise RemotingRefusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumerGroup[:200]} not exist!"
+        )
+    topic = context.commit_log_api.find(context.caller, header.topic)
     if topic is None:
-        raise Failure(Code.TOPIC_NOT_EXIST, f"Topic {header.topic[:200]} not exist!")
-    if context.shared.resets.is_moved(header.consumerGroup, topic.id, header.queueId):
+        raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic[:200]} not exist!")
+    if context.services.resets.is_pending(header.consumerGroup, topic.id, header.queueId):
         return reply(command, remark="Offset has been previously reset")
-    ticket = context.sharing.commit(context.caller, header.consumerGroup, topic, header.queueId, header.commitOffset)
+    ticket = context.commit_log_api.commit(
+        context.caller, header.consumerGroup, topic, header.queueId, header.commitOffset
+    )
     return done_when_durable(command, ticket)
 
 
 def max_offset(context: Context, command: Command) -> Reply:
-    stream = _asked(context, command)
+    stream = _requested_queue(context, command)
     return reply(command, fields={"offset": str(stream.readable_end if stream else 0)})
 
 
 def min_offset(context: Context, command: Command) -> Reply:
-    stream = _asked(context, command)
+    stream = _requested_queue(context, command)
     return reply(command, fields={"offset": str(stream.start if stream else 0)})
 
 
 def earliest_time(context: Context, command: Command) -> Reply:
-    stream = _asked(context, command)
+    stream = _requested_queue(context, command)
     time_ms = -1
     if stream is not None and stream.start < stream.readable_end:
         time_ms = stream.unit(stream.start).store_ms
@@ -64,25 +72,25 @@ def earliest_time(context: Context, command: Command) -> Reply:
 
 
 def search_offset(context: Context, command: Command) -> Reply:
-    header = command.read(SearchOffset)
-    stream = _find(context.sharing.find(context.caller, header.topic), header.queueId)
+    header = command.read(SearchOffsetHeader)
+    stream = _find(context.commit_log_api.find(context.caller, header.topic), header.queueId)
     offset = 0 if stream is None else _search(stream, header.timestamp, header.boundaryType.upper() == "UPPER")
     return reply(command, fields={"offset": str(offset)})
 
 
-def _search(stream: SharedStream, time_ms: int, is_upper: bool) -> int:
+def _search(stream: MessageQueue, time_ms: int, is_upper: bool) -> int:
     """The first that is not older; with the upper bound the last that is not younger."""
     if not is_upper:
         return stream.find_time(time_ms)
     return max(stream.find_time(time_ms + 1) - 1, stream.start)
 
 
-def _asked(context: Context, command: Command) -> SharedStream | None:
-    header = command.read(OfQueue)
-    return _find(context.sharing.find(context.caller, header.topic), header.queueId)
+def _requested_queue(context: Context, command: Command) -> MessageQueue | None:
+    header = command.read(QueueHeader)
+    return _find(context.commit_log_api.find(context.caller, header.topic), header.queueId)
 
 
-def _find(topic: SharedTopic | None, number: int) -> SharedStream | None:
+def _find(topic: CommitLogTopic | None, number: int) -> MessageQueue | None:
     """None: there is no such queue, which is as good as an empty one."""
     if topic is None:
         return None

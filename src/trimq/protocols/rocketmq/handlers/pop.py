@@ -11,39 +11,39 @@ from collections.abc import Sequence
 
 import msgspec
 
-from trimq.core.commit_log.topics import READABLE, SharedTopic
-from trimq.core.pop.receipts import Popped, Received, Wish
+from trimq.core.commit_log.topics import READABLE, CommitLogTopic
+from trimq.core.pop.receipts import PoppedMessage, PopRequest, PopResult
 from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.rocketmq_unit.copies import copied_properties
 from trimq.formats.rocketmq_unit.properties import read_properties
-from trimq.formats.rocketmq_unit.retries import OPTIONAL_IN_RETURNED, RECEIPT, can_come_back
-from trimq.formats.rocketmq_unit.unit import Draft, encode_unit
+from trimq.formats.rocketmq_unit.retries import OPTIONAL_IN_RETRY, RECEIPT, can_be_retried
+from trimq.formats.rocketmq_unit.unit import UnitDraft, encode_unit
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.clients.subscriptions import read_interest
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.forbidden_topics import refuse_forbidden
 from trimq.protocols.rocketmq.handlers.groups import LEGAL_IN_GROUPS
-from trimq.protocols.rocketmq.waiting.pop_requests import Outcome, Poll, Taker
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.waiting.pop_requests import LongPoll, PollResult, PopOperation
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.receipt_text import (
-    IN_ORDER_QUEUE,
-    starts,
+    POP_ORDER_REVIVE_QUEUE,
+    first_offsets,
+    write_first_offsets,
     write_offsets,
+    write_order_counts,
     write_receipt,
-    write_starts,
-    write_tries,
 )
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts, reply, reply_refused
-from trimq.protocols.rocketmq.wire.responses import answer_parts
+from trimq.protocols.rocketmq.wire.responses import encode_response_parts
 
 _MOST_MESSAGES = 32
 _FROM_END = 1
 _ANY_QUEUE = -1
 
-_NOTHING = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
+_EMPTY_FIELDS = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
 _NOT_TOLD = {"hasMsg": "false", "pollingFull": "false"}
 
 
@@ -84,17 +84,17 @@ class _PollingInfo(msgspec.Struct):
 def pop(context: Context, command: Command) -> Reply:
     header = command.read(_Pop)
     try:
-        return _taker(context, command, header).take(header.pollTime)
+        return _pop_operation(context, command, header).take(header.pollTime)
     except Refusal as refusal:
-        return reply_refused(command, refusal, _NOTHING)
+        return reply_refused(command, refusal, _EMPTY_FIELDS)
 
 
-def _taker(context: Context, command: Command, header: _Pop) -> Taker:
+def _pop_operation(context: Context, command: Command, header: _Pop) -> PopOperation:
     check_count(header.maxMsgNums)
     check_invisible(context, header.invisibleTime)
     topic = find_topic(context, header.consumerGroup, header.topic)
-    wish = Wish(
-        find_numbers(context, topic, header.queueId),
+    pop_request = PopRequest(
+        queues_to_read(context, topic, header.queueId),
         max(header.maxMsgNums, 1),
         header.invisibleTime,
         read_interest(header.exp, header.expType, context.filter_limits),
@@ -103,96 +103,104 @@ def _taker(context: Context, command: Command, header: _Pop) -> Taker:
         header.attemptId or "",
     )
 
-    def build(received: Received | Refusal) -> Parts:
+    def build(received: PopResult | Refusal) -> Parts:
         return _answer(context, command, header, received)
 
-    return Taker(context.shared.pop, context.caller, header.consumerGroup, topic, wish, header.queueId, build)
+    return PopOperation(
+        context.services.pop, context.caller, header.consumerGroup, topic, pop_request, header.queueId, build
+    )
 
 
 def check_count(count: int) -> None:
     if count > _MOST_MESSAGES:
-        raise Failure(Code.INVALID_PARAMETER, f"pop message's num is greater than {_MOST_MESSAGES}")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"pop message's num is greater than {_MOST_MESSAGES}")
 
 
 def check_invisible(context: Context, invisible_ms: int) -> None:
-    limit_ms = context.shared.settings.pop_invisible_limit_ms
+    limit_ms = context.services.settings.pop_invisible_limit_ms
     if not 0 <= invisible_ms <= limit_ms:
-        raise Failure(Code.INVALID_PARAMETER, f"invisibleTime {invisible_ms} is not between 0 and {limit_ms}")
+        raise RemotingRefusal(
+            ResponseCode.INVALID_PARAMETER, f"invisibleTime {invisible_ms} is not between 0 and {limit_ms}"
+        )
 
 
-def find_topic(context: Context, group: str, name: str) -> SharedTopic:
+def find_topic(context: Context, group: str, name: str) -> CommitLogTopic:
     """The topic, for a group that may read it."""
     if not group or not LEGAL_IN_GROUPS.issuperset(group):
-        raise Failure(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group[:200]}] does not exist")
-    known = context.known_group(group)
+        raise RemotingRefusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group[:200]}] does not exist"
+        )
+    known = context.get_or_create_group(group)
     if not known.may_consume:
-        raise Failure(Code.NO_PERMISSION, f"subscription group no permission, {group}")
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
     refuse_forbidden(known, name)
     try:
-        topic = context.sharing.topic(context.caller, name)
+        topic = context.commit_log_api.topic(context.caller, name)
     except UnknownTopic:
-        raise Failure(Code.TOPIC_NOT_EXIST, f"topic[{name[:200]}] not exist, apply first please!") from None
+        raise RemotingRefusal(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:200]}] not exist, apply first please!"
+        ) from None
     if not topic.definition.permissions & READABLE:
-        raise Failure(Code.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden")
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden")
     return topic
 
 
-def find_numbers(context: Context, topic: SharedTopic, queue_id: int) -> Sequence[int]:
+def queues_to_read(context: Context, topic: CommitLogTopic, queue_id: int) -> Sequence[int]:
     """The queues to look into; of all of them any comes first, so that none starves."""
     count = topic.definition.read_streams
     if queue_id == _ANY_QUEUE:
-        first = context.shared.chance.randrange(max(count, 1))
+        first = context.services.rng.randrange(max(count, 1))
         return [*range(first, count), *range(first)]
     if not 0 <= queue_id < count:
         reason = f"queueId[{queue_id}] is illegal, topic:[{topic.name.name}] has {count} to read"
-        raise Failure(Code.INVALID_PARAMETER, reason)
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
     return [queue_id]
 
 
-def _answer(context: Context, command: Command, header: _Pop, received: Received | Refusal) -> Parts:
+def _answer(context: Context, command: Command, header: _Pop, received: PopResult | Refusal) -> Parts:
     if isinstance(received, Refusal):
-        return refused_parts(command, received, _NOTHING)
+        return refused_parts(command, received, _EMPTY_FIELDS)
     messages = [popped for popped in received.messages if _can_be_shown(popped)]
-    begins = starts(messages)
-    now_ms = messages[0].receipt.taken_ms if messages else context.shared.clock.message.now_ms()
+    begins = first_offsets(messages)
+    now_ms = messages[0].receipt.pop_time_ms if messages else context.services.clock.message.now_ms()
     fields = {
         "popTime": str(now_ms),
         "invisibleTime": str(header.invisibleTime),
-        "reviveQid": str(IN_ORDER_QUEUE if header.order else 0),
+        "reviveQid": str(POP_ORDER_REVIVE_QUEUE if header.order else 0),
         "restNum": str(received.rest if messages else 0),
-        "startOffsetInfo": write_starts(begins),
+        "startOffsetInfo": write_first_offsets(begins),
         "msgOffsetInfo": write_offsets(messages),
     }
     if header.order:
-        fields["orderCountInfo"] = write_tries(messages)
+        fields["orderCountInfo"] = write_order_counts(messages)
     if not messages:
-        return answer_parts(command.opaque, Code.POLLING_TIMEOUT, fields, "NO_MESSAGE_IN_QUEUE")
-    broker = context.shared.identity.broker_name
+        return encode_response_parts(command.opaque, ResponseCode.POLLING_TIMEOUT, fields, "NO_MESSAGE_IN_QUEUE")
+    broker = context.services.identity.broker_name
     units = [
-        _shown(popped, header, broker, begins[True, popped.receipt.number])
-        if popped.receipt.is_returned
+        _as_topic_message(popped, header, broker, begins[True, popped.receipt.number])
+        if popped.receipt.is_retry
         else popped.data
         for popped in messages
     ]
-    return answer_parts(command.opaque, Code.SUCCESS, fields, "FOUND", units)
+    return encode_response_parts(command.opaque, ResponseCode.SUCCESS, fields, "FOUND", units)
 
 
-def _can_be_shown(popped: Popped) -> bool:
+def _can_be_shown(popped: PoppedMessage) -> bool:
     """What came back and has no room for its receipt is left out; it is out all the same, and goes to the dead letters
     when its time is over."""
-    return not popped.receipt.is_returned or can_come_back(popped.unit())
+    return not popped.receipt.is_retry or can_be_retried(popped.unit())
 
 
-def _shown(popped: Popped, header: _Pop, broker: str, start: int) -> Buffer:
+def _as_topic_message(popped: PoppedMessage, header: _Pop, broker: str, start: int) -> Buffer:
     """What came back, as a message of the topic that was asked for."""
     unit = popped.unit()
     properties = read_properties(unit.properties)
     properties[RECEIPT] = write_receipt(popped.receipt, header.invisibleTime, broker, header.order, start)
-    draft = Draft(
+    draft = UnitDraft(
         header.topic.encode(),
         unit.queue_id,
         unit.body,
-        copied_properties(properties, OPTIONAL_IN_RETURNED),
+        copied_properties(properties, OPTIONAL_IN_RETRY),
         unit.flag,
         unit.sys_flag,
         unit.born_ms,
@@ -211,57 +219,61 @@ def peek(context: Context, command: Command) -> Reply:
     try:
         check_count(header.maxMsgNums)
         topic = find_topic(context, header.consumerGroup, header.topic)
-        numbers = find_numbers(context, topic, header.queueId)
+        numbers = queues_to_read(context, topic, header.queueId)
         count = max(header.maxMsgNums, 1)
-        found = context.sharing.popping.peek(context.caller, header.consumerGroup, topic, numbers, count)
+        found = context.commit_log_api.pop_service.peek(context.caller, header.consumerGroup, topic, numbers, count)
     except Refusal as refusal:
-        return reply_refused(command, refusal, _NOTHING)
-    now_ms = context.shared.clock.message.now_ms()
+        return reply_refused(command, refusal, _EMPTY_FIELDS)
+    now_ms = context.services.clock.message.now_ms()
     # What is shown is still there, and counts.
-    fields = {**_NOTHING, "popTime": str(now_ms), "restNum": str(found.rest + len(found.messages))}
+    fields = {**_EMPTY_FIELDS, "popTime": str(now_ms), "restNum": str(found.rest + len(found.messages))}
     if not found.messages:
-        return reply(command, Code.PULL_NOT_FOUND, fields, "NO_MESSAGE_IN_QUEUE")
+        return reply(command, ResponseCode.PULL_NOT_FOUND, fields, "NO_MESSAGE_IN_QUEUE")
     units = [popped.data for popped in found.messages]
-    return Reply.now(answer_parts(command.opaque, Code.SUCCESS, fields, "FOUND", units), UNORDERED)
+    return Reply.now(encode_response_parts(command.opaque, ResponseCode.SUCCESS, fields, "FOUND", units), UNORDERED)
 
 
 def notify(context: Context, command: Command) -> Reply:
     """Whether there is anything, or comes within the time that the client waits."""
     header = command.read(_Notification)
-    popping, caller, group = context.sharing.popping, context.caller, header.consumerGroup
+    pop_service, caller, group = context.commit_log_api.pop_service, context.caller, header.consumerGroup
     try:
         topic = find_topic(context, group, header.topic)
-        numbers = find_numbers(context, topic, header.queueId)
-        has_any = popping.has_any(caller, group, topic, numbers)
+        numbers = queues_to_read(context, topic, header.queueId)
+        has_any = pop_service.has_any(caller, group, topic, numbers)
     except Refusal as refusal:
         return reply_refused(command, refusal, _NOT_TOLD)
     if has_any or header.pollTime <= 0:
-        return Reply.now(_told(command, has_any), UNORDERED)
+        return Reply.now(_notification(command, has_any), UNORDERED)
 
-    def attempt() -> Outcome | None:
+    def attempt() -> PollResult | None:
         try:
-            return Outcome(lambda: _told(command, True)) if popping.has_any(caller, group, topic, numbers) else None
+            return (
+                PollResult(lambda: _notification(command, True))
+                if pop_service.has_any(caller, group, topic, numbers)
+                else None
+            )
         except Refusal as refusal:
             parts = refused_parts(command, refusal, _NOT_TOLD)
-        return Outcome(lambda: parts)
+        return PollResult(lambda: parts)
 
-    poll = Poll(
-        context.shared.pop,
+    poll = LongPoll(
+        context.services.pop,
         (header.topic, group, header.queueId),
-        lambda callback: popping.watch(group, topic, numbers, callback).cancel,
+        lambda callback: pop_service.watch(group, topic, numbers, callback).cancel,
         attempt,
-        lambda: _told(command, False),
-        lambda: _told(command, False, is_full=True),
+        lambda: _notification(command, False),
+        lambda: _notification(command, False, is_full=True),
     )
     return poll.hold(header.pollTime)
 
 
-def _told(command: Command, has_any: bool, is_full: bool = False) -> Parts:
+def _notification(command: Command, has_any: bool, is_full: bool = False) -> Parts:
     fields = {"hasMsg": "true" if has_any else "false", "pollingFull": "true" if is_full else "false"}
-    return answer_parts(command.opaque, Code.SUCCESS, fields)
+    return encode_response_parts(command.opaque, ResponseCode.SUCCESS, fields)
 
 
 def polling_info(context: Context, command: Command) -> Reply:
     header = command.read(_PollingInfo)
-    count = context.shared.pop.polls.count((header.topic, header.consumerGroup, header.queueId))
+    count = context.services.pop.poll_counts.count((header.topic, header.consumerGroup, header.queueId))
     return reply(command, fields={"pollingNum": str(count)})

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.rocketmq_unit.unit import Draft, Unit, encode_unit
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft, encode_unit
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.reset_offset import known_topic
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import refused_parts, reply, reply_json
-from trimq.protocols.rocketmq.wire.responses import answer
+from trimq.protocols.rocketmq.wire.responses import encode_response
 
 _MOST_FOUND = 64
 _MOST_ENTRIES = 1000
@@ -38,9 +38,11 @@ class _Query(msgspec.Struct):
 def view_message(context: Context, command: Command) -> Reply:
     header = command.read(_View)
     try:
-        unit = context.sharing.unit_at(context.caller, header.offset)
+        unit = context.commit_log_api.unit_at(context.caller, header.offset)
     except OffsetOutOfRange:
-        raise Failure(Code.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}") from None
+        raise RemotingRefusal(
+            ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
+        ) from None
     return reply(command, body=encoded_unit(unit))
 
 
@@ -48,13 +50,13 @@ def query_message(context: Context, command: Command) -> Reply:
     """The newest that were asked for, oldest first. Many may have the key, and be too new: a search may go on for some
     turns of the loop."""
     found = _find(context, command.opaque, command.read(_Query))
-    return context.shared.searches.begin(found, partial(refused_parts, command))
+    return context.services.searches.begin(found, partial(refused_parts, command))
 
 
 def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | None]:
     """None after each step, then the answer."""
     most, units = min(max(header.maxNum, 1), _MOST_FOUND), []
-    for unit in context.sharing.search_key(
+    for unit in context.commit_log_api.search_key(
         context.caller, header.topic, header.key, header.beginTimestamp, header.endTimestamp
     ):
         if unit is None:
@@ -68,12 +70,16 @@ def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | Non
         "indexLastUpdatePhyoffset": str(units[0].position if units else 0),
     }
     if not units:
-        raise Failure(Code.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", fields)
-    yield answer(opaque, Code.SUCCESS, fields, body=b"".join(encoded_unit(unit) for unit in reversed(units)))
+        raise RemotingRefusal(
+            ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", fields
+        )
+    yield encode_response(
+        opaque, ResponseCode.SUCCESS, fields, body=b"".join(encoded_unit(unit) for unit in reversed(units))
+    )
 
 
 def encoded_unit(unit: Unit) -> bytes:
-    draft = Draft(
+    draft = UnitDraft(
         unit.topic,
         unit.queue_id,
         unit.body,
@@ -104,20 +110,22 @@ def query_queue(context: Context, command: Command) -> Reply:
     header = command.read(_Queue)
     topic = known_topic(context, header.topic)
     if not 0 <= header.queueId < max(topic.definition.read_streams, topic.definition.write_streams):
-        raise Failure(Code.SYSTEM_ERROR, f"consume queue not exist. topic={header.topic} queueId={header.queueId}")
+        raise RemotingRefusal(
+            ResponseCode.SYSTEM_ERROR, f"consume queue not exist. topic={header.topic} queueId={header.queueId}"
+        )
     stream = topic.stream(header.queueId)
     shown: dict[str, Any] = {"maxQueueIndex": stream.readable_end, "minQueueIndex": stream.start, "filterData": ""}
-    interest, is_judged = None, False
-    group = context.shared.clients.group(header.consumerGroup)
+    message_filter, is_judged = None, False
+    group = context.services.clients.group(header.consumerGroup)
     subscription = None if group is None else group.subscriptions.get(header.topic)
     if subscription is not None:
-        interest, is_judged = subscription.interest(context.filter_limits), True
+        message_filter, is_judged = subscription.message_filter(context.filter_limits), True
         shown |= {"subscriptionData": subscription.described(), "filterData": subscription.expression}
     elif header.consumerGroup:
         shown["filterData"] = f"{header.consumerGroup}@{header.topic} is not online!"
     shown["queueData"] = [
         {
-            "eval": is_judged and stream.is_wanted(entry, interest),
+            "eval": is_judged and stream.matches_filter(entry, message_filter),
             "physicOffset": entry.position,
             "physicSize": entry.size,
             "tagsCode": entry.code,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from trimq.errors import Refusal, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import reply_refused, reply_when_durable
-from trimq.protocols.rocketmq.wire.responses import REGION, answer
+from trimq.protocols.rocketmq.wire.responses import REGION, encode_response
 
 _FIELDS = {"MSG_REGION": REGION}
 
@@ -16,14 +16,14 @@ _FIELDS = {"MSG_REGION": REGION}
 def recall(context: Context, command: Command) -> Reply:
     fields = command.fields
     try:
-        topic = context.sharing.topic(context.caller, fields.get("topic", ""))
-        unique, placed = context.shared.delays.recall(topic, fields.get("recallHandle", ""))
+        topic = context.commit_log_api.topic(context.caller, fields.get("topic", ""))
+        unique, placed = context.services.delays.recall(topic, fields.get("recallHandle", ""))
     except UnknownTopic as refusal:
-        return reply_refused(command, Failure(Code.TOPIC_NOT_EXIST, str(refusal)), _FIELDS)
+        return reply_refused(command, RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, str(refusal)), _FIELDS)
     except Refusal as refusal:
         return reply_refused(command, refusal, _FIELDS)
 
     def build() -> Parts:
-        return answer(command.opaque, Code.SUCCESS, {**_FIELDS, "msgId": unique})
+        return encode_response(command.opaque, ResponseCode.SUCCESS, {**_FIELDS, "msgId": unique})
 
     return reply_when_durable(command, placed.ticket, build)

@@ -10,9 +10,9 @@ import msgspec
 
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.kv_config import ORDERS, is_on
-from trimq.protocols.rocketmq.name_server.broker_registry import MASTER, SILENCE_MS, Place
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.handlers.kv_config import ORDER_CONFIG_NAMESPACE, is_on
+from trimq.protocols.rocketmq.name_server.broker_registry import HEARTBEAT_TIMEOUT_MS, MASTER, RegisteredBroker
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.registrations import BadRegistration, read_registration, read_version
 from trimq.protocols.rocketmq.wire.remoting import NO_FIELDS, Command
@@ -35,44 +35,44 @@ class _Register(_Broker):
 
 
 def register(context: Context, command: Command) -> Reply:
-    context.sharing.require_administrator(context.caller)
+    context.commit_log_api.require_administrator(context.caller)
     header = command.read(_Register)
     if header.bodyCrc32 and zlib.crc32(command.body) & 0x7FFFFFFF != header.bodyCrc32:
-        raise Failure(Code.SYSTEM_ERROR, "crc32 not match")
-    own = context.shared.own_routes.broker
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    own = context.services.own_routes.broker
     if own is not None and header.brokerName == own.name:
         reason = f"{own.name} is the broker in this process: take another brokerName, or set rocketmq.broker_name here"
-        raise Failure(Code.SYSTEM_ERROR, reason)
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
     try:
-        told = read_registration(command.body, header.compressed, context.shared.settings.frame_bytes)
+        registration = read_registration(command.body, header.compressed, context.services.settings.frame_bytes)
     except BadRegistration as error:
-        raise Failure(Code.SYSTEM_ERROR, str(error)) from None
-    place = Place(header.clusterName, header.brokerName, header.brokerAddr, header.brokerId)
-    registry = context.shared.registry
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    registrant = RegisteredBroker(header.clusterName, header.brokerName, header.brokerAddr, header.brokerId)
+    registry = context.services.registry
     registry.register(
-        place,
+        registrant,
         context.outlet,
         header.haServerAddr,
-        told,
-        header.heartbeatTimeoutMillis or SILENCE_MS,
+        registration,
+        header.heartbeatTimeoutMillis or HEARTBEAT_TIMEOUT_MS,
         bool(header.enableActingMaster),
     )
     master = registry.master(header.brokerName) if header.brokerId != MASTER else None
     fields = NO_FIELDS if master is None else {"masterAddr": master[0], "haServerAddr": master[1]}
-    return reply(command, fields=fields, body=_orders(context))
+    return reply(command, fields=fields, body=_order_config(context))
 
 
-def _orders(context: Context) -> bytes:
-    found = context.sharing.notes(context.caller, ORDERS)
+def _order_config(context: Context) -> bytes:
+    found = context.commit_log_api.kv_config(context.caller, ORDER_CONFIG_NAMESPACE)
     if found is None or not is_on(context, "returnOrderTopicConfigToBroker"):
         return b""
     return msgspec.json.encode({"table": dict(found)})
 
 
 def unregister(context: Context, command: Command) -> Reply:
-    context.sharing.require_administrator(context.caller)
+    context.commit_log_api.require_administrator(context.caller)
     header = command.read(_Broker)
-    context.shared.registry.unregister(header.clusterName, header.brokerAddr)
+    context.services.registry.unregister(header.clusterName, header.brokerAddr)
     return reply(command)
 
 
@@ -80,29 +80,29 @@ def query_version(context: Context, command: Command) -> Reply:
     """A sign of life too, if nothing has changed."""
     header = command.read(_Broker)
     try:
-        told = read_version(command.body)
+        registration = read_version(command.body)
     except BadRegistration as error:
-        raise Failure(Code.SYSTEM_ERROR, str(error)) from None
-    known = context.shared.registry.version(header.clusterName, header.brokerAddr)
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    known = context.services.registry.version(header.clusterName, header.brokerAddr)
     if known is None:
         return reply(command, fields={"changed": "true"})
-    if known == told:
-        context.shared.registry.seen(header.clusterName, header.brokerAddr)
-    fields = {"changed": "false" if known == told else "true"}
+    if known == registration:
+        context.services.registry.record_heartbeat(header.clusterName, header.brokerAddr)
+    fields = {"changed": "false" if known == registration else "true"}
     return reply(command, fields=fields, body=msgspec.json.encode(known))
 
 
 def heartbeat(context: Context, command: Command) -> Reply:
     header = command.read(_Broker)
-    context.shared.registry.seen(header.clusterName, header.brokerAddr)
+    context.services.registry.record_heartbeat(header.clusterName, header.brokerAddr)
     return reply(command)
 
 
 def member_group(context: Context, command: Command) -> Reply:
     fields = command.fields
     cluster, name = fields.get("clusterName", ""), fields.get("brokerName", "")
-    own = context.shared.own_routes.broker
-    found = own if own is not None and own.name == name else context.shared.registry.broker(name)
+    own = context.services.own_routes.broker
+    found = own if own is not None and own.name == name else context.services.registry.broker(name)
     members: dict[str, Any] = {"brokerAddrs": {}, "brokerName": name, "cluster": cluster}
     if found is not None and found.cluster == cluster:
         members["brokerAddrs"] = found.addresses

@@ -13,17 +13,17 @@ from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.clients.notifications import REMOTING
 from trimq.protocols.rocketmq.clients.registry import Client
-from trimq.protocols.rocketmq.clients.requests_to_clients import Waiting
+from trimq.protocols.rocketmq.clients.requests_to_clients import OneShotCallback
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.query import encoded_unit
 from trimq.protocols.rocketmq.handlers.reset_offset import known_topic
-from trimq.protocols.rocketmq.wire.codes import Code, Failure, Request
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, RequestCode, ResponseCode
 from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
-from trimq.protocols.rocketmq.wire.responses import answer
+from trimq.protocols.rocketmq.wire.responses import encode_response
 
-PATIENCE_MS = 10_000
+CLIENT_TIMEOUT_MS = 10_000
 
 
 class _Member(msgspec.Struct):
@@ -35,54 +35,56 @@ class _Member(msgspec.Struct):
 
 def running_info(context: Context, command: Command) -> Reply:
     header = command.read(_Member)
-    client = _member(context, header)
+    client = _find_member(context, header)
     fields = {
         "consumerGroup": header.consumerGroup,
         "clientId": client.id,
         "jstackEnable": "true" if header.jstackEnable else "false",
     }
-    return _relayed(context, command, client, Request.GET_CONSUMER_RUNNING_INFO, fields, b"")
+    return _relay(context, command, client, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, b"")
 
 
 def consume_directly(context: Context, command: Command) -> Reply:
     header = command.read(_Member)
-    client = _member(context, header)
+    client = _find_member(context, header)
     try:
-        unit = context.sharing.unit_at(context.caller, read_message_id(header.msgId).position)
+        unit = context.commit_log_api.unit_at(context.caller, read_message_id(header.msgId).position)
     except (BadMessageId, OffsetOutOfRange) as error:
-        raise Failure(Code.SYSTEM_ERROR, f"no message has the id {header.msgId[:100]}: {error}") from None
+        raise RemotingRefusal(
+            ResponseCode.SYSTEM_ERROR, f"no message has the id {header.msgId[:100]}: {error}"
+        ) from None
     fields = {
         "consumerGroup": header.consumerGroup,
         "clientId": client.id,
         "msgId": header.msgId,
-        "brokerName": context.shared.identity.broker_name,
+        "brokerName": context.services.identity.broker_name,
         "groupSysFlag": "0",
     }
-    return _relayed(context, command, client, Request.CONSUME_MESSAGE_DIRECTLY, fields, encoded_unit(unit))
+    return _relay(context, command, client, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, encoded_unit(unit))
 
 
-def _member(context: Context, header: _Member) -> Client:
+def _find_member(context: Context, header: _Member) -> Client:
     """The one that was named; any, if none was."""
-    group = context.shared.clients.group(header.consumerGroup)
+    group = context.services.clients.group(header.consumerGroup)
     for client in () if group is None else group.members.values():
         if client.dialect is REMOTING and header.clientId in ("", client.id):
             return client
     reason = f"The Consumer <{header.consumerGroup[:200]}> <{header.clientId[:200]}> not online"
-    raise Failure(Code.SYSTEM_ERROR, reason)
+    raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
 
 
-def _relayed(
-    context: Context, command: Command, client: Client, code: Request, fields: Mapping[str, str], body: Buffer
+def _relay(
+    context: Context, command: Command, client: Client, code: RequestCode, fields: Mapping[str, str], body: Buffer
 ) -> Reply:
     def build(found: Command | None) -> Parts:
         if found is None:
             reason = f"consumer <{client.id[:200]}> does not answer"
-            return answer(command.opaque, Code.CONSUME_MSG_TIMEOUT, remark=reason)
-        return answer(command.opaque, found.code, found.fields, found.remark, found.body)
+            return encode_response(command.opaque, ResponseCode.CONSUME_MSG_TIMEOUT, remark=reason)
+        return encode_response(command.opaque, found.code, found.fields, found.remark, found.body)
 
-    waiting: Waiting[Command | None] = Waiting(lambda found: reply.resolve(build(found)))
-    reply = Reply.later(UNORDERED, abandon=waiting.end, hurry=lambda: waiting.settle(None))
-    context.shared.calls.ask(client.outlet, code, fields, body, PATIENCE_MS, waiting.settle)
+    waiting: OneShotCallback[Command | None] = OneShotCallback(lambda found: reply.resolve(build(found)))
+    reply = Reply.later(UNORDERED, abandon=waiting.end, resolve_now=lambda: waiting.invoke(None))
+    context.services.calls.send_request(client.outlet, code, fields, body, CLIENT_TIMEOUT_MS, waiting.invoke)
     return reply
 
 
@@ -99,34 +101,41 @@ def consumer_status(context: Context, command: Command) -> Reply:
     """Of the named member, or of all: what each says, by its name."""
     header = command.read(_Status)
     known_topic(context, header.topic)
-    group = context.shared.clients.group(header.group)
+    group = context.services.clients.group(header.group)
     members = [] if group is None else [each for each in group.members.values() if each.dialect is REMOTING]
     if not members:
-        raise Failure(Code.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group[:200]}]")
+        raise RemotingRefusal(
+            ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group[:200]}]"
+        )
     chosen = [each for each in members if header.clientAddr in ("", each.id)]
-    found = _Gathered(len(chosen), lambda bodies: reply.resolve(_status(command, bodies)))
-    reply = Reply.later(UNORDERED, abandon=found.end, hurry=found.finish)
+    found = _ClientResponses(len(chosen), lambda bodies: reply.resolve(_status(command, bodies)))
+    reply = Reply.later(UNORDERED, abandon=found.end, resolve_now=found.finish)
     fields = {"topic": header.topic, "group": header.group}
     for member in chosen:
-        context.shared.calls.ask(
-            member.outlet, Request.GET_CONSUMER_STATUS_FROM_CLIENT, fields, b"", PATIENCE_MS, found.taker(member.id)
+        context.services.calls.send_request(
+            member.outlet,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            fields,
+            b"",
+            CLIENT_TIMEOUT_MS,
+            found.taker(member.id),
         )
     found.finish_if_complete()
     return reply
 
 
-class _Gathered:
+class _ClientResponses:
     """The answers of several clients; those that do not answer are left out."""
 
     def __init__(self, count: int, done: Callable[[dict[str, bytes]], object]) -> None:
         self._missing = count
-        self._waiting: Waiting[dict[str, bytes]] = Waiting(done)
+        self._waiting: OneShotCallback[dict[str, bytes]] = OneShotCallback(done)
         self._bodies: dict[str, bytes] = {}
 
     def taker(self, id: str) -> Callable[[Command | None], None]:
         def take(found: Command | None) -> None:
             self._missing -= 1
-            if found is not None and found.code == Code.SUCCESS:
+            if found is not None and found.code == ResponseCode.SUCCESS:
                 self._bodies[id] = found.body
             self.finish_if_complete()
 
@@ -137,7 +146,7 @@ class _Gathered:
             self.finish()
 
     def finish(self) -> None:
-        self._waiting.settle(self._bodies)
+        self._waiting.invoke(self._bodies)
 
     def end(self) -> None:
         self._waiting.end()
@@ -146,7 +155,7 @@ class _Gathered:
 def _status(command: Command, bodies: Mapping[str, bytes]) -> Parts:
     tables = b",".join(msgspec.json.encode(id) + b":" + _table_in(body) for id, body in bodies.items())
     body = b'{"consumerTable":{%b},"messageQueueTable":{}}' % tables
-    return answer(command.opaque, Code.SUCCESS, body=body)
+    return encode_response(command.opaque, ResponseCode.SUCCESS, body=body)
 
 
 def _table_in(body: bytes) -> bytes:

@@ -9,36 +9,36 @@ from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import TAGS, read_properties, tags_code, write_properties
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.clients.requests_to_clients import Waiting
+from trimq.protocols.rocketmq.clients.requests_to_clients import OneShotCallback
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.send import find_stream, full_properties, make_draft, packed
-from trimq.protocols.rocketmq.wire.codes import Code, Failure, Request
-from trimq.protocols.rocketmq.wire.headers import Send, SendV2
+from trimq.protocols.rocketmq.handlers.send import add_broker_properties, encode_properties, find_stream, make_draft
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, RequestCode, ResponseCode
+from trimq.protocols.rocketmq.wire.headers import SendHeader, SendV2Header
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts, reply_refused
-from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, answer, answer_sent
+from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, encode_response, encode_send_response
 
-ASKER = "REPLY_TO_CLIENT"
-PATIENCE_MS = 10_000
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+CLIENT_TIMEOUT_MS = 10_000
 
 
 def send_reply(context: Context, command: Command) -> Reply:
-    header = command.read(Send) if command.code == Request.SEND_REPLY_MESSAGE else command.read(SendV2)
+    header = command.read(SendHeader) if command.code == RequestCode.SEND_REPLY_MESSAGE else command.read(SendV2Header)
     try:
         return _send_reply(context, command, header)
     except Refusal as refusal:
-        context.shared.counts.refused_write(type(refusal).__name__)
+        context.services.counts.refused_write(type(refusal).__name__)
         return reply_refused(command, refusal, SENT_FIELDS)
 
 
-def _send_reply(context: Context, command: Command, header: Send) -> Reply:
+def _send_reply(context: Context, command: Command, header: SendHeader) -> Reply:
     topic, stream = find_stream(context, header)
     if not command.body:
-        raise Failure(Code.MESSAGE_ILLEGAL, "a message has a body")
-    properties = full_properties(context, read_properties(header.properties))
-    draft = make_draft(context, header, topic, stream, command.body, header.flag, packed(properties))
-    store_host = context.shared.identity.store_host
-    placed = context.sharing.append(
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "a message has a body")
+    properties = add_broker_properties(context, read_properties(header.properties))
+    draft = make_draft(context, header, topic, stream, command.body, header.flag, encode_properties(properties))
+    store_host = context.services.identity.store_host
+    placed = context.commit_log_api.append(
         context.caller, topic, stream, draft, tags_code(properties.get(TAGS, "")), store_host
     )
     queue_id, queue_offset = stream.id.number, placed.queue_offset
@@ -48,39 +48,44 @@ def _send_reply(context: Context, command: Command, header: Send) -> Reply:
         if placed.ticket.refusal is not None:
             return refused_parts(command, placed.ticket.refusal, SENT_FIELDS)
         if not failure:
-            return answer_sent(command.opaque, id, queue_id, queue_offset, "")
+            return encode_send_response(command.opaque, id, queue_id, queue_offset, "")
         kept = {**SENT_FIELDS, "msgId": id, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
-        return answer(command.opaque, Code.SYSTEM_ERROR, kept, failure)
+        return encode_response(command.opaque, ResponseCode.SYSTEM_ERROR, kept, failure)
 
-    waiting: Waiting[str] = Waiting(
+    waiting: OneShotCallback[str] = OneShotCallback(
         lambda failure: reply.resolve_when_durable(placed.ticket.number, lambda: build(failure))
     )
-    reply = Reply.later(UNORDERED, abandon=waiting.end, hurry=lambda: waiting.settle("the broker stops"))
+    reply = Reply.later(UNORDERED, abandon=waiting.end, resolve_now=lambda: waiting.invoke("the broker stops"))
     _push(context, header, command.body, {**properties}, queue_id, waiting)
     return reply
 
 
 def _push(
-    context: Context, header: Send, body: bytes, properties: dict[str, str], queue_id: int, waiting: Waiting[str]
+    context: Context,
+    header: SendHeader,
+    body: bytes,
+    properties: dict[str, str],
+    queue_id: int,
+    waiting: OneShotCallback[str],
 ) -> None:
     """`waiting` is told why the client that asked did not take it; empty: it did."""
-    asker = properties.get(ASKER)
-    client = None if asker is None else context.shared.clients.producer(asker)
+    asker = properties.get(REPLY_TO_CLIENT)
+    client = None if asker is None else context.services.clients.producer(asker)
     if asker is None or client is None:
-        waiting.settle(f"push reply message fail, channel of <{str(asker)[:200]}> not found.")
+        waiting.invoke(f"push reply message fail, channel of <{str(asker)[:200]}> not found.")
         return
 
-    def taken(answer: Command | None) -> None:
-        is_taken = answer is not None and answer.code == Code.SUCCESS
-        waiting.settle("" if is_taken else f"push reply message to {asker[:200]} fail.")
+    def taken(encode_response: Command | None) -> None:
+        is_taken = encode_response is not None and encode_response.code == ResponseCode.SUCCESS
+        waiting.invoke("" if is_taken else f"push reply message to {asker[:200]} fail.")
 
     fields = _fields(context, header, properties, queue_id)
-    code = Request.PUSH_REPLY_MESSAGE_TO_CLIENT
-    context.shared.calls.ask(client.outlet, code, fields, body, PATIENCE_MS, taken)
+    code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+    context.services.calls.send_request(client.outlet, code, fields, body, CLIENT_TIMEOUT_MS, taken)
 
 
-def _fields(context: Context, header: Send, properties: dict[str, str], queue_id: int) -> dict[str, str]:
-    now_ms = context.shared.clock.message.now_ms()
+def _fields(context: Context, header: SendHeader, properties: dict[str, str], queue_id: int) -> dict[str, str]:
+    now_ms = context.services.clock.message.now_ms()
     del properties["CLUSTER"]
     properties["PUSH_REPLY_TIME"] = str(now_ms)
     return {
@@ -93,7 +98,7 @@ def _fields(context: Context, header: Send, properties: dict[str, str], queue_id
         "properties": write_properties(properties).decode(),
         "queueId": str(queue_id),
         "reconsumeTimes": str(header.reconsumeTimes),
-        "storeHost": context.shared.identity.address,
+        "storeHost": context.services.identity.address,
         "storeTimestamp": str(now_ms),
         "sysFlag": str(header.sysFlag),
         "topic": header.topic,

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import msgspec
 
-from trimq.core.commit_log.stream import SharedStream
-from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.commit_log.stream import MessageQueue
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.errors import UnknownTopic
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.clients.registry import BROADCASTING
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
 from trimq.protocols.rocketmq.wire.remoting import Command
-from trimq.protocols.rocketmq.wire.replies import Pending, done_when_durable, reply, reply_when_durable
-from trimq.protocols.rocketmq.wire.responses import answer
+from trimq.protocols.rocketmq.wire.replies import PendingWrite, done_when_durable, reply, reply_when_durable
+from trimq.protocols.rocketmq.wire.responses import encode_response
 
 _ALL = -1
 _TO_THE_END = -1
@@ -39,47 +39,47 @@ def reset(context: Context, command: Command) -> Reply:
     topic = known_topic(context, header.topic)
     count = topic.definition.read_streams
     if header.queueId >= count or header.queueId < _ALL:
-        raise Failure(Code.INVALID_PARAMETER, f"queue {header.queueId} of {count}")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"queue {header.queueId} of {count}")
     numbers = range(count) if header.queueId == _ALL else [header.queueId]
     moved = {number: _target(context, header, topic, number) for number in numbers}
-    ticket: Pending | None = None
+    ticket: PendingWrite | None = None
     for number, offset in moved.items():
-        ticket = context.sharing.commit(context.caller, header.group, topic, number, offset)
-        context.shared.resets.move(header.group, topic.id, number, offset)
+        ticket = context.commit_log_api.commit(context.caller, header.group, topic, number, offset)
+        context.services.resets.move(header.group, topic.id, number, offset)
     rows = [(queue_key(context, header.topic, number), offset) for number, offset in moved.items()]
     body = b'{"offsetTable":%b}' % write_object_keyed(rows)
     if ticket is None:
         return reply(command, body=body)
-    return reply_when_durable(command, ticket, lambda: answer(command.opaque, Code.SUCCESS, body=body))
+    return reply_when_durable(command, ticket, lambda: encode_response(command.opaque, ResponseCode.SUCCESS, body=body))
 
 
-def _target(context: Context, header: _Reset, topic: SharedTopic, number: int) -> int:
+def _target(context: Context, header: _Reset, topic: CommitLogTopic, number: int) -> int:
     stream = topic.stream(number)
     if header.offset is not None and header.queueId != _ALL:
         if not stream.start <= header.offset <= stream.readable_end:
             reason = f"Target offset {header.offset} not in consume queue range [{stream.start}-{stream.readable_end}]"
-            raise Failure(Code.SYSTEM_ERROR, reason)
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
         return header.offset
     offset = stream.readable_end if header.timestamp == _TO_THE_END else _at_time(stream, header.timestamp)
-    known = context.sharing.cursor(context.caller, header.group, topic, number)
+    known = context.commit_log_api.cursor(context.caller, header.group, topic, number)
     if not header.isForce and known is not None and 0 <= known.offset < offset:
         return known.offset  # without force only back
     return offset
 
 
-def _at_time(stream: SharedStream, time_ms: int) -> int:
+def _at_time(stream: MessageQueue, time_ms: int) -> int:
     return stream.find_time(time_ms) if stream.start < stream.readable_end else stream.start
 
 
-def known_topic(context: Context, name: str) -> SharedTopic:
+def known_topic(context: Context, name: str) -> CommitLogTopic:
     try:
-        return context.sharing.topic(context.caller, name)
+        return context.commit_log_api.topic(context.caller, name)
     except UnknownTopic:
-        raise Failure(Code.TOPIC_NOT_EXIST, f"topic[{name[:200]}] not exist") from None
+        raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:200]}] not exist") from None
 
 
 def queue_key(context: Context, topic: str, number: int) -> dict[str, object]:
-    return {"brokerName": context.shared.identity.broker_name, "queueId": number, "topic": topic}
+    return {"brokerName": context.services.identity.broker_name, "queueId": number, "topic": topic}
 
 
 # -- cloning
@@ -94,16 +94,20 @@ class _Clone(msgspec.Struct):
 def clone_offsets(context: Context, command: Command) -> Reply:
     """Of one topic, or of all that the source has read and nobody reads by broadcast."""
     header = command.read(_Clone)
-    source = context.shared.clients.group(header.srcGroup)
+    source = context.services.clients.group(header.srcGroup)
     if source is not None and source.message_model == BROADCASTING:
-        raise Failure(Code.SYSTEM_ERROR, "a group that reads by broadcast keeps its offsets at its members")
-    wanted = [known_topic(context, header.topic)] if header.topic else context.sharing.topics(context.caller)
+        raise RemotingRefusal(
+            ResponseCode.SYSTEM_ERROR, "a group that reads by broadcast keeps its offsets at its members"
+        )
+    wanted = [known_topic(context, header.topic)] if header.topic else context.commit_log_api.topics(context.caller)
     topics = {topic.id: topic for topic in wanted}
-    ticket: Pending | None = None
-    for stream, cursor in list(context.sharing.cursors(context.caller, header.srcGroup).items()):
+    ticket: PendingWrite | None = None
+    for stream, cursor in list(context.commit_log_api.cursors(context.caller, header.srcGroup).items()):
         topic = topics.get(stream.topic)
         if topic is not None:
-            ticket = context.sharing.commit(context.caller, header.destGroup, topic, stream.number, cursor.offset)
+            ticket = context.commit_log_api.commit(
+                context.caller, header.destGroup, topic, stream.number, cursor.offset
+            )
     return done_when_durable(command, ticket)
 
 
@@ -122,14 +126,14 @@ def correction_offsets(context: Context, command: Command) -> Reply:
     topic = known_topic(context, header.topic)
     left_out = set(header.filterGroups.split(",")) | {header.compareGroup}
     least: dict[int, int] = {}
-    for group in context.sharing.cursor_groups(context.caller):
+    for group in context.commit_log_api.cursor_groups(context.caller):
         if group in left_out:
             continue
-        for stream, cursor in context.sharing.cursors(context.caller, group).items():
+        for stream, cursor in context.commit_log_api.cursors(context.caller, group).items():
             if stream.topic == topic.id:
                 least[stream.number] = min(cursor.offset, least.get(stream.number, cursor.offset))
     shown = {}
     for number, offset in least.items():
-        compared = context.sharing.cursor(context.caller, header.compareGroup, topic, number)
+        compared = context.commit_log_api.cursor(context.caller, header.compareGroup, topic, number)
         shown[number] = _NO_LIMIT if compared is not None and compared.offset < offset else offset
     return reply(command, body=b'{"correctionOffsets":%b}' % write_object_keyed(sorted(shown.items())))

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from trimq.core.api.commit_log import Outgoing
-from trimq.core.commit_log.stream import SharedStream
-from trimq.core.commit_log.topics import INHERITABLE, WRITABLE, SharedDefinition, SharedTopic
+from trimq.core.api.commit_log import OutgoingMessage
+from trimq.core.commit_log.stream import MessageQueue
+from trimq.core.commit_log.topics import INHERITABLE, WRITABLE, CommitLogTopic, CommitLogTopicDefinition
 from trimq.core.failures.ledger import Reason
 from trimq.errors import MessageTooLong, OtherHome, PropertiesTooLong, Refusal, UnknownTopic
 from trimq.formats.rocketmq_unit.batch_body import read_batch
@@ -29,7 +29,7 @@ from trimq.formats.rocketmq_unit.properties import (
     write_properties,
 )
 from trimq.formats.rocketmq_unit.schedule import DELAY
-from trimq.formats.rocketmq_unit.ttl import LIMITS
+from trimq.formats.rocketmq_unit.ttl import EXPIRY_PROPERTIES
 from trimq.formats.rocketmq_unit.unit import (
     BORN_HOST_V6,
     LONGEST_PROPERTIES,
@@ -37,22 +37,22 @@ from trimq.formats.rocketmq_unit.unit import (
     STORE_HOST_V6,
     TRANSACTION_BITS,
     BadUnit,
-    Draft,
+    UnitDraft,
 )
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.message_ttl import limit_life, limits_all
-from trimq.protocols.rocketmq.handlers.send_back import dead_letters, is_given_up
-from trimq.protocols.rocketmq.handlers.send_deduplication import answer_repeated, given_id, sort_out
-from trimq.protocols.rocketmq.handlers.topic_creation import when_made
-from trimq.protocols.rocketmq.schedule.scheduler import DELAYING
-from trimq.protocols.rocketmq.state.sent_ids import Sent
-from trimq.protocols.rocketmq.state.system_topics import DLQ_PREFIX, FORBIDDEN, RETRY_PREFIX
-from trimq.protocols.rocketmq.wire.codes import Code, Failure, Request
-from trimq.protocols.rocketmq.wire.headers import Send, SendV2
+from trimq.protocols.rocketmq.handlers.message_ttl import apply_ttl, has_default_ttl
+from trimq.protocols.rocketmq.handlers.send_back import dead_letter_topic, must_dead_letter
+from trimq.protocols.rocketmq.handlers.send_deduplication import find_duplicates, given_id, reply_to_duplicate
+from trimq.protocols.rocketmq.handlers.topic_creation import after_topic_creation
+from trimq.protocols.rocketmq.schedule.scheduler import DELAY_PROPERTIES
+from trimq.protocols.rocketmq.state.sent_ids import SendResult
+from trimq.protocols.rocketmq.state.system_topics import BROKER_ONLY_TOPICS, DLQ_PREFIX, RETRY_PREFIX
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, RequestCode, ResponseCode
+from trimq.protocols.rocketmq.wire.headers import SendHeader, SendV2Header
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts, reply_refused
-from trimq.protocols.rocketmq.wire.responses import REGION, SENT_FIELDS, answer_sent
+from trimq.protocols.rocketmq.wire.responses import REGION, SENT_FIELDS, encode_send_response
 
 LONGEST_TOPIC = 127
 
@@ -61,173 +61,186 @@ _HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
 
 
 def send(context: Context, command: Command) -> Reply:
-    header = command.read(Send) if command.code == Request.SEND_MESSAGE else command.read(SendV2)
+    header = command.read(SendHeader) if command.code == RequestCode.SEND_MESSAGE else command.read(SendV2Header)
     try:
         topic, stream = find_stream(context, header)
-        is_dead = header.topic.startswith(RETRY_PREFIX) and is_given_up(context, command, header)
+        is_dead = header.topic.startswith(RETRY_PREFIX) and must_dead_letter(context, command, header)
         if is_dead:
-            topic = dead_letters(context, header.topic.removeprefix(RETRY_PREFIX))
+            topic = dead_letter_topic(context, header.topic.removeprefix(RETRY_PREFIX))
         if topic.creation is not None and (later := _send_later(context, command, topic)) is not None:
             return later
         if header.batch:
             return _send_batch(context, command, header, topic, stream)
-        if context.shared.repeats.is_on and (known := answer_repeated(context, command, header)) is not None:
+        if context.services.repeats.is_on and (known := reply_to_duplicate(context, command, header)) is not None:
             return known
         if is_dead:
             header.properties += f"\x02{DELAY}\x01-1\x02"
             return _send_one(context, command, header, topic, topic.stream(0))
         return _send_one(context, command, header, topic, stream)
     except Refusal as refusal:
-        context.shared.counts.refused_write(type(refusal).__name__)
+        context.services.counts.refused_write(type(refusal).__name__)
         return reply_refused(command, refusal, SENT_FIELDS)
 
 
-def _send_later(context: Context, command: Command, topic: SharedTopic) -> Reply | None:
+def _send_later(context: Context, command: Command, topic: CommitLogTopic) -> Reply | None:
     def refuse(refusal: Refusal) -> Reply:
-        context.shared.counts.refused_write(type(refusal).__name__)
+        context.services.counts.refused_write(type(refusal).__name__)
         return reply_refused(command, refusal, SENT_FIELDS)
 
-    return when_made(context, topic, lambda: send(context, command), refuse)
+    return after_topic_creation(context, topic, lambda: send(context, command), refuse)
 
 
-def _send_one(context: Context, command: Command, header: Send, topic: SharedTopic, stream: SharedStream) -> Reply:
+def _send_one(
+    context: Context, command: Command, header: SendHeader, topic: CommitLogTopic, stream: MessageQueue
+) -> Reply:
     if not command.body:
-        raise Failure(Code.MESSAGE_ILLEGAL, "a message has a body")
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "a message has a body")
     properties = read_properties(header.properties)
     queue_id = stream.id.number
     handle, code = "", tags_code(properties.get(TAGS, ""))
-    written, home = None, topic
-    if not limits_all(topic.definition):
-        written = _written_as_sent(context, header.properties, properties)
+    written, target = None, topic
+    if not has_default_ttl(topic.definition):
+        written = _encode_plain_properties(context, header.properties, properties)
     if written is None:
-        full_properties(context, properties)
-        limit_life(context, topic, properties)
-        home, stream, code, handle = _stored_where(context, header, topic, stream, code, properties)
+        add_broker_properties(context, properties)
+        apply_ttl(context, topic, properties)
+        target, stream, code, handle = _find_target(context, header, topic, stream, code, properties)
         # What a client sends to be tried again has been on its way before.
         is_again = header.topic.startswith(RETRY_PREFIX)
-        written = packed(properties, LONGEST_PROPERTIES if is_again else LONGEST_SENT_PROPERTIES)
-    draft = make_draft(context, header, home, stream, command.body, header.flag, written)
-    store_host = context.shared.identity.store_host
-    placed = context.sharing.append(context.caller, topic, stream, draft, code, store_host)
+        written = encode_properties(properties, LONGEST_PROPERTIES if is_again else LONGEST_SENT_PROPERTIES)
+    draft = make_draft(context, header, target, stream, command.body, header.flag, written)
+    store_host = context.services.identity.store_host
+    placed = context.commit_log_api.append(context.caller, topic, stream, draft, code, store_host)
     if header.topic.startswith(RETRY_PREFIX) and topic.name.name.startswith(DLQ_PREFIX):
-        context.sharing.failures.note(context.caller, topic, placed, draft, Reason.DELIVERY_LIMIT)
-    context.shared.traffic.count_sent(header.topic, placed.store_ms, len(command.body))
+        context.commit_log_api.failures.record_dead_letter(context.caller, topic, placed, draft, Reason.DELIVERY_LIMIT)
+    context.services.traffic.count_sent(header.topic, placed.store_ms, len(command.body))
     ticket, offset = placed.ticket, placed.queue_offset
     id = offset_message_id(store_host, placed.position)
     unique = properties[UNIQUE_KEY]
-    if context.shared.repeats.is_on and given_id(header) is not None:
-        context.shared.repeats.remember(header.topic, unique, Sent(id, queue_id, offset, handle, ticket))
+    if context.services.repeats.is_on and given_id(header) is not None:
+        context.services.repeats.remember(header.topic, unique, SendResult(id, queue_id, offset, handle, ticket))
 
     def build() -> Parts:
         if ticket.refusal is not None:
             return refused_parts(command, ticket.refusal, SENT_FIELDS)
-        return answer_sent(command.opaque, id, queue_id, offset, unique, handle)
+        return encode_send_response(command.opaque, id, queue_id, offset, unique, handle)
 
     def late() -> Parts:
-        return answer_sent(command.opaque, id, queue_id, offset, unique, handle, Code.FLUSH_DISK_TIMEOUT)
+        return encode_send_response(
+            command.opaque, id, queue_id, offset, unique, handle, ResponseCode.FLUSH_DISK_TIMEOUT
+        )
 
-    return context.shared.flushes.watch(ticket, Reply.when_durable(ticket.number, build, UNORDERED), late)
+    return context.services.flush_timeouts.watch(ticket, Reply.when_durable(ticket.number, build, UNORDERED), late)
 
 
-def _stored_where(
-    context: Context, header: Send, topic: SharedTopic, stream: SharedStream, code: int, properties: dict[str, str]
-) -> tuple[SharedTopic, SharedStream, int, str]:
+def _find_target(
+    context: Context,
+    header: SendHeader,
+    topic: CommitLogTopic,
+    stream: MessageQueue,
+    code: int,
+    properties: dict[str, str],
+) -> tuple[CommitLogTopic, MessageQueue, int, str]:
     """Where a message waits that is a half or that is to come later, which its properties then tell, and the handle by
     which it may be recalled; else where it was sent to."""
     queue_id = stream.id.number
     if properties.get(TRANSACTIONAL, "").lower() == "true" and not header.topic.startswith(RETRY_PREFIX):
-        half_topic, halves = context.shared.transactions.prepare(topic, queue_id, properties)
+        half_topic, halves = context.services.transactions.prepare(topic, queue_id, properties)
         header.sysFlag &= ~TRANSACTION_BITS
         return half_topic, halves, code, ""
-    return context.shared.delays.postpone(topic, queue_id, properties) or (topic, stream, code, "")
+    return context.services.delays.postpone(topic, queue_id, properties) or (topic, stream, code, "")
 
 
-def _send_batch(context: Context, command: Command, header: Send, topic: SharedTopic, stream: SharedStream) -> Reply:
+def _send_batch(
+    context: Context, command: Command, header: SendHeader, topic: CommitLogTopic, stream: MessageQueue
+) -> Reply:
     """All of its messages, or none: what is wrong with one of them is found before the first is appended."""
     if header.topic.startswith(RETRY_PREFIX):
-        raise Failure(Code.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}")
+        raise RemotingRefusal(
+            ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
+        )
     outer = read_properties(header.properties)
     if DELAY in outer or outer.get(TRANSACTIONAL, "").lower() == "true":
-        raise Failure(Code.MESSAGE_ILLEGAL, f"{_ILLEGAL}: a batch is neither delayed nor a half")
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"{_ILLEGAL}: a batch is neither delayed nor a half")
     batched = _read_batch(context, command, header, topic, stream)
     sent = store_batch(context, header.topic, batched)
     ids, queue_id, first = ",".join(each.id for each in sent), sent[0].queue_id, sent[0].queue_offset
     pending = [each.pending for each in sent if each.pending is not None]
 
-    def build(code: int = Code.SUCCESS) -> Parts:
+    def build(code: int = ResponseCode.SUCCESS) -> Parts:
         refusal = next((each.refusal for each in pending if each.refusal is not None), None)
         if refusal is not None:
             return refused_parts(command, refusal, SENT_FIELDS)
-        return answer_sent(command.opaque, ids, queue_id, first, "", code=code)
+        return encode_send_response(command.opaque, ids, queue_id, first, "", code=code)
 
     if not pending:
         return Reply.now(build(), UNORDERED)
     latest = max(pending, key=lambda each: each.number)
     reply = Reply.when_durable(latest.number, build, UNORDERED)
-    return context.shared.flushes.join(latest, reply, partial(build, Code.FLUSH_DISK_TIMEOUT))
+    return context.services.flush_timeouts.join(latest, reply, partial(build, ResponseCode.FLUSH_DISK_TIMEOUT))
 
 
-class Batched(NamedTuple):
-    outgoing: Outgoing
+class BatchEntry(NamedTuple):
+    outgoing: OutgoingMessage
     id: str | None
 
 
-def store_batch(context: Context, name: str, batched: Sequence[Batched]) -> list[Sent]:
+def store_batch(context: Context, name: str, batched: Sequence[BatchEntry]) -> list[SendResult]:
     """All of them, or none. For each message what is answered for it. One that was sent before is not stored again."""
-    shared = context.shared
-    places = sort_out(context, name, [each.id for each in batched])
-    outgoing: list[Outgoing] = []
+    services = context.services
+    places = find_duplicates(context, name, [each.id for each in batched])
+    outgoing: list[OutgoingMessage] = []
     for each, place in zip(batched, places, strict=True):
         if place == len(outgoing):
             outgoing.append(each.outgoing)
-    store_host = shared.identity.store_host
-    placed = context.sharing.append_all(context.caller, outgoing, store_host) if outgoing else []
+    store_host = services.identity.store_host
+    placed = context.commit_log_api.append_all(context.caller, outgoing, store_host) if outgoing else []
     fresh = []
     for new, went in zip(placed, outgoing, strict=True):
-        shared.traffic.count_sent(name, new.store_ms, new.size)
+        services.traffic.count_sent(name, new.store_ms, new.size)
         id = offset_message_id(store_host, new.position)
-        fresh.append(Sent(id, went.stream.id.number, new.queue_offset, "", new.ticket))
+        fresh.append(SendResult(id, went.stream.id.number, new.queue_offset, "", new.ticket))
     if placed:
-        shared.flushes.begin(placed[-1].ticket)
-    sent = [place if isinstance(place, Sent) else fresh[place] for place in places]
-    if shared.repeats.is_on:
+        services.flush_timeouts.begin(placed[-1].ticket)
+    sent = [place if isinstance(place, SendResult) else fresh[place] for place in places]
+    if services.repeats.is_on:
         for each, answered in zip(batched, sent, strict=True):
             if each.id is not None:
-                shared.repeats.remember(name, each.id, answered)
+                services.repeats.remember(name, each.id, answered)
     return sent
 
 
 def _read_batch(
-    context: Context, command: Command, header: Send, topic: SharedTopic, stream: SharedStream
-) -> list[Batched]:
+    context: Context, command: Command, header: SendHeader, topic: CommitLogTopic, stream: MessageQueue
+) -> list[BatchEntry]:
     try:
         batched = list(read_batch(command.body))
     except BadUnit as error:
-        raise Failure(Code.MESSAGE_ILLEGAL, f"{_ILLEGAL}: {error}") from None
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"{_ILLEGAL}: {error}") from None
     if not batched:
-        raise Failure(Code.MESSAGE_ILLEGAL, "a batch holds a message")
-    if len(command.body) > context.shared.settings.message_bytes:
-        raise MessageTooLong(len(command.body), context.shared.settings.message_bytes)
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "a batch holds a message")
+    if len(command.body) > context.services.settings.message_bytes:
+        raise MessageTooLong(len(command.body), context.services.settings.message_bytes)
     read = []
     for flag, body, raw in batched:
         properties = read_properties(raw)
-        limit_life(context, topic, properties)
-        draft = make_draft(context, header, topic, stream, body, flag, packed(properties))
-        outgoing = Outgoing(topic, stream, draft, tags_code(properties.get(TAGS, "")))
-        read.append(Batched(outgoing, properties.get(UNIQUE_KEY)))
+        apply_ttl(context, topic, properties)
+        draft = make_draft(context, header, topic, stream, body, flag, encode_properties(properties))
+        outgoing = OutgoingMessage(topic, stream, draft, tags_code(properties.get(TAGS, "")))
+        read.append(BatchEntry(outgoing, properties.get(UNIQUE_KEY)))
     return read
 
 
 def make_draft(
     context: Context,
-    header: Send,
-    topic: SharedTopic,
-    stream: SharedStream,
+    header: SendHeader,
+    topic: CommitLogTopic,
+    stream: MessageQueue,
     body: bytes | bytearray | memoryview,
     flag: int,
     properties: bytes,
-) -> Draft:
-    return Draft(
+) -> UnitDraft:
+    return UnitDraft(
         topic.raw_name,
         stream.id.number,
         body,
@@ -243,89 +256,89 @@ def make_draft(
 # -- which queue
 
 
-def find_stream(context: Context, header: Send) -> tuple[SharedTopic, SharedStream]:
-    topic = context.sharing.find(context.caller, header.topic)
+def find_stream(context: Context, header: SendHeader) -> tuple[CommitLogTopic, MessageQueue]:
+    topic = context.commit_log_api.find(context.caller, header.topic)
     if topic is None:
         check_topic_name(context, header.topic)
         topic = _create_topic(context, header)
-    if header.topic in FORBIDDEN:
-        raise Failure(Code.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
+    if header.topic in BROKER_ONLY_TOPICS:
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
     queue_id = header.queueId
     definition = topic.definition
     if not definition.permissions & WRITABLE:
-        raise Failure(Code.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden")
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden")
     most = max(definition.read_streams, definition.write_streams)
     if queue_id >= most or not definition.write_streams:
-        raise Failure(Code.INVALID_PARAMETER, f"request queueId[{queue_id}] is illegal, {definition}")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"request queueId[{queue_id}] is illegal, {definition}")
     if queue_id < 0:
-        queue_id = context.shared.chance.randrange(definition.write_streams)
+        queue_id = context.services.rng.randrange(definition.write_streams)
     return topic, topic.stream(queue_id)
 
 
 def check_topic_name(context: Context, name: str) -> None:
     if not name.strip():
-        raise Failure(Code.INVALID_PARAMETER, "The specified topic is blank.")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
     if len(name) > LONGEST_TOPIC:
         reason = f"The specified topic: {name[:200]}, is longer than topic max length {LONGEST_TOPIC}."
-        raise Failure(Code.INVALID_PARAMETER, reason)
-    context.sharing.check_name(name)
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
+    context.commit_log_api.check_name(name)
 
 
-def _create_topic(context: Context, header: Send) -> SharedTopic:
+def _create_topic(context: Context, header: SendHeader) -> CommitLogTopic:
     """As its default topic is, with no more queues than that has. Retry topics need no default."""
     name = header.topic
     if name.startswith(RETRY_PREFIX):
-        definition = SharedDefinition(context.caller.namespace, name, 1, 1)
+        definition = CommitLogTopicDefinition(context.caller.namespace, name, 1, 1)
     else:
-        pattern = context.sharing.find(context.caller, header.defaultTopic)
+        pattern = context.commit_log_api.find(context.caller, header.defaultTopic)
         if (
             pattern is None
             or not pattern.definition.permissions & INHERITABLE
-            or not context.shared.settings.auto_create_topics
+            or not context.services.settings.auto_create_topics
         ):
             _refuse_unknown(context, name)
         assert pattern is not None
         count = max(min(header.defaultTopicQueueNums, pattern.definition.write_streams), 0)
         permissions = pattern.definition.permissions & ~INHERITABLE
-        definition = SharedDefinition(context.caller.namespace, name, count, count, permissions)
-    topic, _ = context.sharing.create(context.caller, definition)
+        definition = CommitLogTopicDefinition(context.caller.namespace, name, count, count, permissions)
+    topic, _ = context.commit_log_api.create(context.caller, definition)
     return topic
 
 
 def _refuse_unknown(context: Context, name: str) -> None:
     try:
-        context.sharing.topic(context.caller, name)
+        context.commit_log_api.topic(context.caller, name)
     except UnknownTopic:
-        raise Failure(Code.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!") from None
+        raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!") from None
     except OtherHome as refusal:
-        raise Failure(Code.NO_PERMISSION, str(refusal)) from None
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, str(refusal)) from None
 
 
 # -- what a message carries
 
 
-def full_properties(context: Context, properties: dict[str, str]) -> dict[str, str]:
+def add_broker_properties(context: Context, properties: dict[str, str]) -> dict[str, str]:
     """What the producer set, and what the broker adds: where the message is, and a key if it has none."""
     properties.pop("POP_CK", None)
     if UNIQUE_KEY not in properties:
         properties[UNIQUE_KEY] = _new_unique_key(context)
     properties.setdefault("MSG_REGION", REGION)
     properties.setdefault("TRACE_ON", "true")
-    properties["CLUSTER"] = context.shared.identity.cluster_name
+    properties["CLUSTER"] = context.services.identity.cluster_name
     return properties
 
 
 _BROKERS_OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK")
-SPECIAL_PROPERTIES = frozenset((*_BROKERS_OWN, TRANSACTIONAL, *DELAYING, *LIMITS))
+SPECIAL_PROPERTIES = frozenset((*_BROKERS_OWN, TRANSACTIONAL, *DELAY_PROPERTIES, *EXPIRY_PROPERTIES))
 
 
-def _written_as_sent(context: Context, text: str, properties: dict[str, str]) -> bytes | None:
+def _encode_plain_properties(context: Context, text: str, properties: dict[str, str]) -> bytes | None:
     """The properties as they are stored, of a message that is like most: nothing in it asks for anything but to be
     stored, so that what the broker adds can be put behind what came. None: it must be looked at more closely."""
     if UNIQUE_KEY not in properties or not SPECIAL_PROPERTIES.isdisjoint(properties) or not is_plain(text, properties):
         return None
     separator = "" if text.endswith(VALUE_ENDS) else VALUE_ENDS
-    written = f"{text}{separator}{added_properties(context.shared.identity.cluster_name)}".encode("utf-8", "replace")
+    written = f"{text}{separator}{added_properties(context.services.identity.cluster_name)}".encode("utf-8", "replace")
     return written if len(written) <= LONGEST_SENT_PROPERTIES else None
 
 
@@ -335,18 +348,18 @@ def added_properties(cluster_name: str) -> str:
     return write_properties({"MSG_REGION": REGION, "TRACE_ON": "true", "CLUSTER": cluster_name}).decode()
 
 
-def packed(properties: dict[str, str], limit: int = LONGEST_SENT_PROPERTIES) -> bytes:
+def encode_properties(properties: dict[str, str], limit: int = LONGEST_SENT_PROPERTIES) -> bytes:
     try:
         written = write_properties(properties)
     except ValueError as error:
-        raise Failure(Code.MESSAGE_ILLEGAL, f"{_ILLEGAL}: {error}") from None
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"{_ILLEGAL}: {error}") from None
     if len(written) > limit:
         raise PropertiesTooLong(len(written), limit)
     return written
 
 
 def _new_unique_key(context: Context) -> str:
-    shared = context.shared
-    chance = shared.chance.getrandbits(64)
-    now_ms = shared.clock.message.now_ms()
-    return unique_key(shared.identity.store_host, chance >> 48, chance, now_ms, chance >> 32)
+    services = context.services
+    rng = services.rng.getrandbits(64)
+    now_ms = services.clock.message.now_ms()
+    return unique_key(services.identity.store_host, rng >> 48, rng, now_ms, rng >> 32)

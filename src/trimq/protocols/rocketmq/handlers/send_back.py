@@ -7,29 +7,29 @@ from __future__ import annotations
 
 import msgspec
 
-from trimq.core.commit_log.groups import SharedGroup
-from trimq.core.commit_log.stream import SharedStream
-from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
+from trimq.core.commit_log.groups import CommitLogGroup
+from trimq.core.commit_log.stream import MessageQueue
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
 from trimq.core.failures.ledger import Reason
 from trimq.errors import OffsetOutOfRange
-from trimq.formats.rocketmq_unit.copies import OF_THE_BROKER, WAIT, copied_properties
+from trimq.formats.rocketmq_unit.copies import BROKER_PROPERTIES, WAIT, copied_properties
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import TAGS, read_properties, tags_code
-from trimq.formats.rocketmq_unit.retries import OPTIONAL_IN_DEAD, ORIGIN_ID, RETRY_TOPIC
+from trimq.formats.rocketmq_unit.retries import OPTIONAL_IN_DEAD_LETTER, ORIGIN_ID, RETRY_TOPIC
 from trimq.formats.rocketmq_unit.schedule import DELAY
 from trimq.formats.rocketmq_unit.ttl import EXPIRES_MS, keep_expiry
-from trimq.formats.rocketmq_unit.unit import Draft, Unit
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.topic_creation import when_made
+from trimq.protocols.rocketmq.handlers.topic_creation import after_topic_creation
 from trimq.protocols.rocketmq.state.system_topics import DLQ_PREFIX, RETRY_PREFIX
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
-from trimq.protocols.rocketmq.wire.headers import Int32, Int64, Send
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
+from trimq.protocols.rocketmq.wire.headers import Int32, Int64, SendHeader
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_refused
 
 _FIRST_LEVEL = 3
-_OPTIONAL = (*OF_THE_BROKER, WAIT, ORIGIN_ID, EXPIRES_MS)
+_OPTIONAL = (*BROKER_PROPERTIES, WAIT, ORIGIN_ID, EXPIRES_MS)
 _KNOWS_OF_LIMITS_FROM = 121  # version of a client that says how often it wants to try
 
 
@@ -42,23 +42,23 @@ class _SendBack(msgspec.Struct):
 
 def send_back(context: Context, command: Command) -> Reply:
     header = command.read(_SendBack)
-    group = context.known_group(header.group)
+    group = context.get_or_create_group(header.group)
     if group.retry_streams <= 0:
         return reply(command)  # this group wants nothing back
     try:
-        unit = context.sharing.unit_at(context.caller, header.offset)
+        unit = context.commit_log_api.unit_at(context.caller, header.offset)
     except OffsetOutOfRange:
-        raise Failure(Code.SYSTEM_ERROR, f"look message by offset failed, {header.offset}") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}") from None
     properties = read_properties(unit.properties)
     keep_expiry(properties, unit.store_ms)
     properties.setdefault(RETRY_TOPIC, unit.topic.decode())
     properties.setdefault(ORIGIN_ID, offset_message_id(unit.store_host, unit.position))
     properties[WAIT] = "false"
-    limit = try_limit(command, header.maxReconsumeTimes, group)
+    limit = max_reconsume_times(command, header.maxReconsumeTimes, group)
     is_dead = header.delayLevel < 0 or unit.reconsume_times >= limit
     if is_dead:
         properties[DELAY] = "0"
-        topic = dead_letters(context, group.name)
+        topic = dead_letter_topic(context, group.name)
         if (later := _send_back_later(context, command, topic)) is not None:
             return later
         stream = topic.stream(0)
@@ -70,63 +70,65 @@ def send_back(context: Context, command: Command) -> Reply:
         if (later := _send_back_later(context, command, retries)) is not None:
             return later
         if EXPIRES_MS in properties:
-            context.sharing.let_expire(retries)
-        waiting = context.shared.delays.postpone(retries, _draw(context, retries), properties)
+            context.commit_log_api.enable_ttl(retries)
+        waiting = context.services.delays.postpone(retries, _draw(context, retries), properties)
         assert waiting is not None, "its level is above 0"
         topic, stream, code = waiting.topic, waiting.stream, waiting.code
-    written = copied_properties(properties, OPTIONAL_IN_DEAD if is_dead else _OPTIONAL)
-    draft = _again(unit, topic, stream, written)
-    placed = context.sharing.append(context.caller, topic, stream, draft, code, context.shared.identity.store_host)
+    written = copied_properties(properties, OPTIONAL_IN_DEAD_LETTER if is_dead else _OPTIONAL)
+    draft = _retry_draft(unit, topic, stream, written)
+    placed = context.commit_log_api.append(
+        context.caller, topic, stream, draft, code, context.services.identity.store_host
+    )
     if is_dead:
         reason = Reason.DELIVERY_LIMIT if unit.reconsume_times >= limit else Reason.REJECTED
-        context.sharing.failures.note(context.caller, topic, placed, draft, reason)
-    context.shared.traffic.count_returned(unit.topic.decode(), group.name, placed.store_ms)
+        context.commit_log_api.failures.record_dead_letter(context.caller, topic, placed, draft, reason)
+    context.services.traffic.count_returned(unit.topic.decode(), group.name, placed.store_ms)
     return done_when_durable(command, placed.ticket)
 
 
-def _send_back_later(context: Context, command: Command, topic: SharedTopic) -> Reply | None:
-    return when_made(
+def _send_back_later(context: Context, command: Command, topic: CommitLogTopic) -> Reply | None:
+    return after_topic_creation(
         context, topic, lambda: send_back(context, command), lambda refusal: reply_refused(command, refusal)
     )
 
 
-def try_limit(command: Command, asked: int | None, group: SharedGroup) -> int:
+def max_reconsume_times(command: Command, asked: int | None, group: CommitLogGroup) -> int:
     if asked is not None and command.version >= _KNOWS_OF_LIMITS_FROM:
         return asked
     return group.retry_limit
 
 
-def dead_letters(context: Context, group: str) -> SharedTopic:
+def dead_letter_topic(context: Context, group: str) -> CommitLogTopic:
     return _group_topic(context, DLQ_PREFIX, group, 1)
 
 
-def is_given_up(context: Context, command: Command, header: Send) -> bool:
+def must_dead_letter(context: Context, command: Command, header: SendHeader) -> bool:
     """Whether what a client sends to a retry topic has been tried often enough, or would come out of order."""
     name = header.topic.removeprefix(RETRY_PREFIX)
-    group = context.sharing.group(context.caller, name) or SharedGroup(name)
-    if context.shared.locks.has_any(name) and header.reconsumeTimes > 0:
+    group = context.commit_log_api.group(context.caller, name) or CommitLogGroup(name)
+    if context.services.locks.has_any(name) and header.reconsumeTimes > 0:
         return True
-    return header.reconsumeTimes > try_limit(command, header.maxReconsumeTimes, group)
+    return header.reconsumeTimes > max_reconsume_times(command, header.maxReconsumeTimes, group)
 
 
-def _group_topic(context: Context, prefix: str, group: str, count: int) -> SharedTopic:
+def _group_topic(context: Context, prefix: str, group: str, count: int) -> CommitLogTopic:
     """The topic of this kind that the group has; it is made when it is first needed."""
     name = f"{prefix}{group}"
-    found = context.sharing.find(context.caller, name)
+    found = context.commit_log_api.find(context.caller, name)
     if found is None:
-        found, _ = context.sharing.create(
-            context.caller, SharedDefinition(context.caller.namespace, name, count, count)
+        found, _ = context.commit_log_api.create(
+            context.caller, CommitLogTopicDefinition(context.caller.namespace, name, count, count)
         )
     return found
 
 
-def _draw(context: Context, topic: SharedTopic) -> int:
-    return context.shared.chance.randrange(max(topic.definition.write_streams, 1))
+def _draw(context: Context, topic: CommitLogTopic) -> int:
+    return context.services.rng.randrange(max(topic.definition.write_streams, 1))
 
 
-def _again(unit: Unit, topic: SharedTopic, stream: SharedStream, properties: bytes) -> Draft:
+def _retry_draft(unit: Unit, topic: CommitLogTopic, stream: MessageQueue, properties: bytes) -> UnitDraft:
     """The same message with one try more."""
-    return Draft(
+    return UnitDraft(
         topic.raw_name,
         stream.id.number,
         unit.body,

@@ -9,69 +9,71 @@ from types import MappingProxyType
 from trimq.formats.rocketmq_unit.dead_letters import REAL_QUEUE, REAL_TOPIC, TRANSACTIONAL
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import UNIQUE_KEY, read_properties
-from trimq.formats.rocketmq_unit.schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
+from trimq.formats.rocketmq_unit.schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, parse_time_ms
 from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.model import SYSTEM
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.schedule.batch_delivery import RECALLED
-from trimq.protocols.rocketmq.schedule.scheduler import DELAYING
-from trimq.protocols.rocketmq.state.sent_ids import Sent
+from trimq.protocols.rocketmq.schedule.scheduler import DELAY_PROPERTIES
+from trimq.protocols.rocketmq.state.sent_ids import SendResult
 from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC, RETRY_PREFIX
-from trimq.protocols.rocketmq.wire.codes import Code
-from trimq.protocols.rocketmq.wire.headers import Send
+from trimq.protocols.rocketmq.wire.codes import ResponseCode
+from trimq.protocols.rocketmq.wire.headers import SendHeader
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts
-from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, answer_sent
+from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, encode_send_response
 
 
-def given_id(header: Send) -> str | None:
+def given_id(header: SendHeader) -> str | None:
     """The id that the producer gave it. What is tried again has that of the first try, and is no repetition."""
     if header.topic.startswith(RETRY_PREFIX):
         return None
     return read_properties(header.properties).get(UNIQUE_KEY)
 
 
-def answer_repeated(context: Context, command: Command, header: Send) -> Reply | None:
+def reply_to_duplicate(context: Context, command: Command, header: SendHeader) -> Reply | None:
     """None: it is new."""
     unique = given_id(header)
-    known = None if unique is None else find_sent(context, header.topic, unique, read_properties(header.properties))
+    known = (
+        None if unique is None else find_earlier_send(context, header.topic, unique, read_properties(header.properties))
+    )
     if unique is None or known is None:
         return None
 
-    def build(code: int = Code.SUCCESS) -> Parts:
+    def build(code: int = ResponseCode.SUCCESS) -> Parts:
         if known.pending is not None and known.pending.refusal is not None:
             return refused_parts(command, known.pending.refusal, SENT_FIELDS)
         id, queue_id, offset, handle, _ = known
-        return answer_sent(command.opaque, id, queue_id, offset, unique, handle, code)
+        return encode_send_response(command.opaque, id, queue_id, offset, unique, handle, code)
 
     if known.pending is None:
         return Reply.when_durable(0, build, UNORDERED)
     reply = Reply.when_durable(known.pending.number, build, UNORDERED)
-    return context.shared.flushes.join(known.pending, reply, partial(build, Code.FLUSH_DISK_TIMEOUT))
+    return context.services.flush_timeouts.join(known.pending, reply, partial(build, ResponseCode.FLUSH_DISK_TIMEOUT))
 
 
-def find_sent(
+def find_earlier_send(
     context: Context, topic: str, unique: str, properties: Mapping[str, str] = MappingProxyType({})
-) -> Sent | None:
+) -> SendResult | None:
     """Among those of this run, and by the key index those of the runs before. The properties tell whether it had to
     wait somewhere else first: that is the place which was answered."""
-    known = context.shared.repeats.find(topic, unique)
+    known = context.services.repeats.find(topic, unique)
     if known is not None:
         return known
-    found = context.sharing.find(context.caller, topic)
+    found = context.commit_log_api.find(context.caller, topic)
     since_ms = 0 if found is None else found.definition.created_ms  # before, it was another topic of this name
-    now_ms = context.shared.clock.message.now_ms()
+    now_ms = context.services.clock.message.now_ms()
     for name in _waiting_places(properties):
-        for unit in context.sharing.find_key(SYSTEM, name, unique, since_ms, now_ms):
+        for unit in context.commit_log_api.find_key(SYSTEM, name, unique, since_ms, now_ms):
             waiting = read_properties(unit.properties)
             is_it = waiting.get(UNIQUE_KEY) == unique and waiting.get(REAL_TOPIC) == topic
             if is_it and RECALLED not in waiting:
                 return _sent_to_wait(context, topic, unit, waiting)
-    for unit in context.sharing.find_key(context.caller, topic, unique, since_ms, now_ms):
+    for unit in context.commit_log_api.find_key(context.caller, topic, unique, since_ms, now_ms):
         if read_properties(unit.properties).get(UNIQUE_KEY) == unique:
             id = offset_message_id(unit.store_host, unit.position)
-            return Sent(id, unit.queue_id, unit.queue_offset, "", None)
+            return SendResult(id, unit.queue_id, unit.queue_offset, "", None)
     return None
 
 
@@ -80,29 +82,29 @@ def _waiting_places(properties: Mapping[str, str]) -> list[str]:
     places = [HALF_TOPIC] if properties.get(TRANSACTIONAL, "").lower() == "true" else []
     if DELAY in properties:
         places.append(SCHEDULE_TOPIC)
-    elif not properties.keys().isdisjoint(DELAYING):
+    elif not properties.keys().isdisjoint(DELAY_PROPERTIES):
         places.append(WHEEL_TOPIC)
     return places
 
 
-def _sent_to_wait(context: Context, topic: str, unit: Unit, properties: Mapping[str, str]) -> Sent:
-    handle, due_ms = "", read_time(properties.get(TIMER_OUT_MS))
+def _sent_to_wait(context: Context, topic: str, unit: Unit, properties: Mapping[str, str]) -> SendResult:
+    handle, due_ms = "", parse_time_ms(properties.get(TIMER_OUT_MS))
     if due_ms:
-        handle = context.shared.delays.handle(topic, due_ms, properties[UNIQUE_KEY])
+        handle = context.services.delays.handle(topic, due_ms, properties[UNIQUE_KEY])
     id = offset_message_id(unit.store_host, unit.position)
-    return Sent(id, read_time(properties.get(REAL_QUEUE)), unit.queue_offset, handle, None)
+    return SendResult(id, parse_time_ms(properties.get(REAL_QUEUE)), unit.queue_offset, handle, None)
 
 
-def sort_out(context: Context, topic: str, ids: Sequence[str | None]) -> list[Sent | int]:
+def find_duplicates(context: Context, topic: str, ids: Sequence[str | None]) -> list[SendResult | int]:
     """For each message of a batch what it was answered before, or else the place among the new ones of the first that
     has its id."""
-    if not context.shared.repeats.is_on:
+    if not context.services.repeats.is_on:
         return list(range(len(ids)))
-    found: list[Sent | int] = []
+    found: list[SendResult | int] = []
     fresh: dict[str, int] = {}
     count = 0
     for unique in ids:
-        known = None if unique is None else fresh.get(unique, find_sent(context, topic, unique))
+        known = None if unique is None else fresh.get(unique, find_earlier_send(context, topic, unique))
         if known is None:
             known, count = count, count + 1
             if unique is not None:

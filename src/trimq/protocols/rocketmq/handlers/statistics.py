@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trimq.core.commit_log.stream import SharedStream
-from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.commit_log.stream import MessageQueue
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.reset_offset import known_topic, queue_key
-from trimq.protocols.rocketmq.state.statistics import Flow, Sum
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.state.statistics import TrafficCounter, TrafficSum
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import reply, reply_json
@@ -30,24 +30,24 @@ def topic_stats(context: Context, command: Command) -> Reply:
     for stream in topic.streams()[: max(topic.definition.read_streams, topic.definition.write_streams)]:
         ends = {"lastUpdateTimestamp": _time(stream, stream.readable_end - 1), "maxOffset": stream.readable_end}
         rows.append((queue_key(context, name, stream.id.number), {**ends, "minOffset": stream.start}))
-    rate = _rate(context, context.shared.traffic.sent(name))
+    rate = _rate(context, context.services.traffic.sent(name))
     return reply(command, body=b'{"offsetTable":%b,"topicPutTps":%.3f}' % (write_object_keyed(rows), rate))
 
 
-def _time(stream: SharedStream, offset: int) -> int:
+def _time(stream: MessageQueue, offset: int) -> int:
     """When the message there was stored; 0 if there is none."""
     return stream.unit(offset).store_ms if stream.start <= offset < stream.readable_end else 0
 
 
-def _rate(context: Context, flow: Flow | None) -> float:
+def _rate(context: Context, flow: TrafficCounter | None) -> float:
     """Messages a second, over the last minute."""
-    return 0.0 if flow is None else flow.windows(context.shared.clock.message.now_ms()).minute.messages / _SECONDS[0]
+    return 0.0 if flow is None else flow.windows(context.services.clock.message.now_ms()).minute.messages / _SECONDS[0]
 
 
 # -- how far groups have read
 
 
-class _Progress(NamedTuple):
+class _ConsumeStats(NamedTuple):
     """Of a group in one topic, as Java clients read it."""
 
     table: list[tuple[Any, Any]]
@@ -58,24 +58,24 @@ class _Progress(NamedTuple):
         return b'{"consumeTps":%.3f,"offsetTable":%b}' % (self.rate, write_object_keyed(self.table))
 
 
-def _progress(context: Context, group: str, topics: Iterable[SharedTopic]) -> _Progress:
+def _consume_stats(context: Context, group: str, topics: Iterable[CommitLogTopic]) -> _ConsumeStats:
     rows, behind, rate = [], 0, 0.0
     for topic in topics:
         name = topic.name.name
-        rate += _rate(context, context.shared.traffic.read(name, group))
+        rate += _rate(context, context.services.traffic.read(name, group))
         for number in range(topic.definition.read_streams):
             stream = topic.stream(number)
-            known = context.sharing.cursor(context.caller, group, topic, number)
+            known = context.commit_log_api.cursor(context.caller, group, topic, number)
             offset = 0 if known is None else max(known.offset, 0)
             row = {"brokerOffset": stream.readable_end, "consumerOffset": offset, "pullOffset": offset}
             rows.append((queue_key(context, name, number), {**row, "lastTimestamp": _time(stream, offset - 1)}))
             behind += max(stream.readable_end - offset, 0)
-    return _Progress(rows, behind, rate)
+    return _ConsumeStats(rows, behind, rate)
 
 
-def _topics_read(context: Context, group: str) -> list[SharedTopic]:
-    read = {stream.topic for stream in context.sharing.cursors(context.caller, group)}
-    return [topic for topic in context.sharing.topics(context.caller) if topic.id in read]
+def _topics_read(context: Context, group: str) -> list[CommitLogTopic]:
+    read = {stream.topic for stream in context.commit_log_api.cursors(context.caller, group)}
+    return [topic for topic in context.commit_log_api.topics(context.caller) if topic.id in read]
 
 
 def consume_stats(context: Context, command: Command) -> Reply:
@@ -83,25 +83,25 @@ def consume_stats(context: Context, command: Command) -> Reply:
     fields = command.fields
     group = fields.get("consumerGroup", "")
     named = [name for name in (fields.get("topic"), *fields.get("topicList", "").split(";")) if name]
-    found = (context.sharing.find(context.caller, name) for name in named)
+    found = (context.commit_log_api.find(context.caller, name) for name in named)
     topics = [topic for topic in found if topic is not None] if named else _topics_read(context, group)
-    return reply(command, body=_progress(context, group, topics).encoded())
+    return reply(command, body=_consume_stats(context, group, topics).encoded())
 
 
 def broker_consume_stats(context: Context, command: Command) -> Reply:
     """Of all groups; with `isOrder` only in topics that keep order."""
     is_ordered = command.fields.get("isOrder", "false").lower() == "true"
     listed, behind = [], 0
-    for group in context.sharing.cursor_groups(context.caller):
+    for group in context.commit_log_api.cursor_groups(context.caller):
         each = [
-            _progress(context, group, [topic])
+            _consume_stats(context, group, [topic])
             for topic in _topics_read(context, group)
             if topic.definition.is_ordered or not is_ordered
         ]
         behind += sum(progress.behind for progress in each)
         shown = b",".join(progress.encoded() for progress in each)
         listed.append(b"{%b:[%b]}" % (msgspec.json.encode(group), shown))
-    address = msgspec.json.encode(context.shared.identity.address)
+    address = msgspec.json.encode(context.services.identity.address)
     body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":0}'
     return reply(command, body=body % (address, b",".join(listed), behind))
 
@@ -111,23 +111,23 @@ def broker_consume_stats(context: Context, command: Command) -> Reply:
 
 def groups_of_topic(context: Context, command: Command) -> Reply:
     name = command.fields.get("topic", "")
-    topic = context.sharing.find(context.caller, name)
-    groups = {group.name for group in context.shared.clients.groups() if name in group.subscriptions}
+    topic = context.commit_log_api.find(context.caller, name)
+    groups = {group.name for group in context.services.clients.groups() if name in group.subscriptions}
     if topic is not None:
-        for group in context.sharing.cursor_groups(context.caller):
-            if any(stream.topic == topic.id for stream in context.sharing.cursors(context.caller, group)):
+        for group in context.commit_log_api.cursor_groups(context.caller):
+            if any(stream.topic == topic.id for stream in context.commit_log_api.cursors(context.caller, group)):
                 groups.add(group)
     return reply_json(command, {"groupList": sorted(groups)})
 
 
 def topics_of_group(context: Context, command: Command) -> Reply:
     topics = [topic.name.name for topic in _topics_read(context, command.fields.get("group", ""))]
-    return reply_json(command, {"brokerAddr": context.shared.identity.address, "topicList": sorted(topics)})
+    return reply_json(command, {"brokerAddr": context.services.identity.address, "topicList": sorted(topics)})
 
 
 def subscription_of_group(context: Context, command: Command) -> Reply:
     name, topic = command.fields.get("group", ""), command.fields.get("topic", "")
-    group = context.shared.clients.group(name)
+    group = context.services.clients.group(name)
     subscription = None if group is None else group.subscriptions.get(topic)
     shown = {} if subscription is None else {"subscriptionData": subscription.described()}
     return reply_json(command, {"group": name, "topic": topic, **shown})
@@ -139,11 +139,11 @@ def subscription_of_group(context: Context, command: Command) -> Reply:
 def time_span(context: Context, command: Command) -> Reply:
     topic = known_topic(context, command.fields.get("topic", ""))
     group = command.fields.get("group", "")
-    now_ms = context.shared.clock.message.now_ms()
+    now_ms = context.services.clock.message.now_ms()
     spans = []
     for number in range(topic.definition.read_streams):
         stream = topic.stream(number)
-        known = context.sharing.cursor(context.caller, group, topic, number)
+        known = context.commit_log_api.cursor(context.caller, group, topic, number)
         offset = 0 if known is None else max(known.offset, 0)
         first_ms = _time(stream, stream.start)
         waiting_ms = _time(stream, offset)
@@ -171,11 +171,11 @@ def stats_data(context: Context, command: Command) -> Reply:
     name, key = command.fields.get("statsName", ""), command.fields.get("statsKey", "")
     counted = _COUNTED.get(name)
     if counted is None:
-        raise Failure(Code.SYSTEM_ERROR, f"The stats <{name[:100]}> not exist")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"The stats <{name[:100]}> not exist")
     flow = _find_flow(context, counted[0], key)
     if flow is None:
-        raise Failure(Code.SYSTEM_ERROR, f"The stats <{name}> <{key[:200]}> not exist")
-    windows = flow.windows(context.shared.clock.message.now_ms())
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key[:200]}> not exist")
+    windows = flow.windows(context.services.clock.message.now_ms())
     names = ("statsMinute", "statsHour", "statsDay")
     shown = {
         window: _item(found, seconds, counted[1])
@@ -196,9 +196,9 @@ _COUNTED = {
 }
 
 
-def _find_flow(context: Context, what: str, key: str) -> Flow | None:
+def _find_flow(context: Context, what: str, key: str) -> TrafficCounter | None:
     """Of a topic, of a `topic@group`, or of the broker, whose key is its cluster's name."""
-    traffic, (topic, _, group) = context.shared.traffic, key.partition("@")
+    traffic, (topic, _, group) = context.services.traffic, key.partition("@")
     match what:
         case "sent":
             return traffic.sent(key)
@@ -206,12 +206,12 @@ def _find_flow(context: Context, what: str, key: str) -> Flow | None:
             return traffic.read(topic, group)
         case "returned":
             return traffic.returned(topic, group)
-    if key != context.shared.identity.cluster_name:
+    if key != context.services.identity.cluster_name:
         return None
     return traffic.all_sent() if what == "all sent" else traffic.all_read()
 
 
-def _item(found: Sum, seconds: int, is_bytes: bool) -> dict[str, float]:
+def _item(found: TrafficSum, seconds: int, is_bytes: bool) -> dict[str, float]:
     total = found.bytes if is_bytes else found.messages
     average = total / found.messages if found.messages else 0.0
     return {"sum": total, "tps": round(total / seconds, 3), "avgpt": round(average, 3)}

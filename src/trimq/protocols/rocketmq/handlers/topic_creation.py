@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
@@ -25,23 +25,23 @@ def _failed(error: Exception) -> Reply:
     return Reply.when_durable(0, build, UNORDERED)
 
 
-def when_made(
-    context: Context, topic: SharedTopic, again: Callable[[], Reply], refuse: Callable[[Refusal], Reply]
+def after_topic_creation(
+    context: Context, topic: CommitLogTopic, retry: Callable[[], Reply], refuse: Callable[[Refusal], Reply]
 ) -> Reply | None:
-    """An answer that comes later, of `again` or of `refuse`. None: nothing has to be waited for."""
+    """An answer that comes later, of `retry` or of `refuse`. None: nothing has to be waited for."""
     creation = topic.creation
     if creation is None:
         return None
     reply = Reply.later(UNORDERED)
 
-    def go_on() -> None:
+    def resume() -> None:
         try:
-            made = again() if creation.refusal is None else refuse(creation.refusal)
+            made = retry() if creation.refusal is None else refuse(creation.refusal)
         except Refusal as refusal:
             made = refuse(refusal)
         except Exception as error:
             made = _failed(error)
-        reply.become(made)
+        reply.resolve_as(made)
 
-    context.sharing.afterwards(creation, lambda _: go_on())
+    context.commit_log_api.on_durable(creation, lambda _: resume())
     return reply

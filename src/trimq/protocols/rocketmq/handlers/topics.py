@@ -7,19 +7,19 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.commit_log.topics import SharedDefinition, SharedTopic
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
 from trimq.errors import UnknownTopic
-from trimq.formats.rocketmq_unit.ttl import read_limit
+from trimq.formats.rocketmq_unit.ttl import parse_milliseconds
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object
 from trimq.protocols.rocketmq.handlers.message_ttl import ATTRIBUTE as TTL_ATTRIBUTE
 from trimq.protocols.rocketmq.handlers.send import check_topic_name
 from trimq.protocols.rocketmq.state.system_topics import protected_topics
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32
 from trimq.protocols.rocketmq.wire.remoting import Command
-from trimq.protocols.rocketmq.wire.replies import Pending, done_when_durable, reply, reply_json
+from trimq.protocols.rocketmq.wire.replies import PendingWrite, done_when_durable, reply, reply_json
 
 
 class _Topic(msgspec.Struct):
@@ -44,7 +44,7 @@ def update_topics(context: Context, command: Command) -> Reply:
             given = {**row, "topic": row["topicName"], "attributes": _attribute_text(row.get("attributes"))}
             header = msgspec.convert(given, _Topic, strict=False)
         except (KeyError, msgspec.ValidationError) as error:
-            raise Failure(Code.INVALID_PARAMETER, f"a topic that cannot be read: {error}") from None
+            raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"a topic that cannot be read: {error}") from None
         ticket = _define(context, header)
     return done_when_durable(command, ticket)
 
@@ -56,11 +56,11 @@ def _attribute_text(given: object) -> str:
     return ",".join(f"{name if str(name)[:1] in '+-' else f'+{name}'}={value}" for name, value in given.items())
 
 
-def _define(context: Context, header: _Topic) -> Pending:
+def _define(context: Context, header: _Topic) -> PendingWrite:
     check_topic_name(context, header.topic)
     _refuse_system_topic(context, header.topic)
-    known = context.sharing.find(context.caller, header.topic)
-    definition = SharedDefinition(
+    known = context.commit_log_api.find(context.caller, header.topic)
+    definition = CommitLogTopicDefinition(
         context.caller.namespace,
         header.topic,
         header.readQueueNums,
@@ -71,18 +71,18 @@ def _define(context: Context, header: _Topic) -> Pending:
         _attributes(header.attributes, {} if known is None else known.definition.attributes),
     )
     if known is None:
-        _, ticket = context.sharing.create(context.caller, definition)
+        _, ticket = context.commit_log_api.create(context.caller, definition)
     else:
         kept = known.definition
         definition = msgspec.structs.replace(definition, created_ms=kept.created_ms, may_expire=kept.may_expire)
-        ticket = context.sharing.change(context.caller, known, definition)
+        ticket = context.commit_log_api.change(context.caller, known, definition)
     return ticket
 
 
 def _refuse_system_topic(context: Context, name: str) -> None:
-    identity = context.shared.identity
+    identity = context.services.identity
     if name in protected_topics(identity.cluster_name, identity.broker_name):
-        raise Failure(Code.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
 
 
 _MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED")
@@ -94,14 +94,14 @@ def _attributes(text: str, known: dict[str, str]) -> dict[str, str]:
     for item in text.split(",") if text else ():
         name, _, value = item[1:].partition("=")
         if name not in ("message.type", TTL_ATTRIBUTE) or item[:1] not in ("+", "-"):
-            raise Failure(Code.INVALID_PARAMETER, f"the attribute {item[:100]} is not known")
+            raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"the attribute {item[:100]} is not known")
         if item[0] == "-":
             found.pop(name, None)
         elif name == TTL_ATTRIBUTE:
             found[name] = _milliseconds(value)
         elif value not in _MESSAGE_TYPES:
-            refused = Code.INVALID_PARAMETER if value == "MIXED" else Code.SYSTEM_ERROR
-            raise Failure(refused, f"{value[:100]} is no kind of message")
+            refused = ResponseCode.INVALID_PARAMETER if value == "MIXED" else ResponseCode.SYSTEM_ERROR
+            raise RemotingRefusal(refused, f"{value[:100]} is no kind of message")
         else:
             found[name] = value
     return found
@@ -109,23 +109,23 @@ def _attributes(text: str, known: dict[str, str]) -> dict[str, str]:
 
 def _milliseconds(text: str) -> str:
     try:
-        return str(read_limit(text))
+        return str(parse_milliseconds(text))
     except ValueError as error:
-        raise Failure(Code.INVALID_PARAMETER, f"{TTL_ATTRIBUTE} is {error}") from None
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"{TTL_ATTRIBUTE} is {error}") from None
 
 
 def delete_topic(context: Context, command: Command) -> Reply:
     name = command.fields.get("topic", "")
     check_topic_name(context, name)
     _refuse_system_topic(context, name)
-    known = context.sharing.find(context.caller, name)
+    known = context.commit_log_api.find(context.caller, name)
     if known is None:
         return reply(command)
-    return done_when_durable(command, context.sharing.delete(context.caller, known))
+    return done_when_durable(command, context.commit_log_api.delete(context.caller, known))
 
 
 def system_topic_list(context: Context, command: Command) -> Reply:
-    identity = context.shared.identity
+    identity = context.services.identity
     names = protected_topics(identity.cluster_name, identity.broker_name)
     return reply_json(command, {"topicList": sorted(names)})
 
@@ -133,17 +133,17 @@ def system_topic_list(context: Context, command: Command) -> Reply:
 def topic_config(context: Context, command: Command) -> Reply:
     name = command.fields.get("topic", "")
     try:
-        topic = context.sharing.topic(context.caller, name)
+        topic = context.commit_log_api.topic(context.caller, name)
     except UnknownTopic:
-        raise Failure(Code.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name[:200]}") from None
+        raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name[:200]}") from None
     return reply_json(command, described(topic))
 
 
 def all_topic_configs(context: Context, command: Command) -> Reply:
-    topics = context.sharing.topics(context.caller)
+    topics = context.commit_log_api.topics(context.caller)
     newest = max((topic.version for topic in topics), default=0)
     table = {topic.name.name: described(topic) for topic in topics}
-    version = {"counter": newest, "stateVersion": 0, "timestamp": context.shared.clock.message.now_ms()}
+    version = {"counter": newest, "stateVersion": 0, "timestamp": context.services.clock.message.now_ms()}
     mappings: dict[str, Any] = {
         "topicQueueMappingDetailMap": {},
         "topicQueueMappingInfoMap": {},
@@ -152,7 +152,7 @@ def all_topic_configs(context: Context, command: Command) -> Reply:
     return reply_json(command, shown)
 
 
-def described(topic: SharedTopic) -> dict[str, Any]:
+def described(topic: CommitLogTopic) -> dict[str, Any]:
     definition = topic.definition
     return {
         "attributes": dict(definition.attributes),

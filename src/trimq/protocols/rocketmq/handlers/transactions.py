@@ -9,7 +9,7 @@ from trimq.errors import OffsetOutOfRange
 from trimq.formats.rocketmq_unit.hosts import BadMessageId, read_message_id
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable
@@ -34,8 +34,8 @@ def end_transaction(context: Context, command: Command) -> Reply | None:
     if header.commitOrRollback == _UNKNOWN:
         return None
     if header.commitOrRollback not in (_COMMIT, _ROLLBACK):
-        raise Failure(Code.SYSTEM_ERROR, f"{header.commitOrRollback} is neither commit nor rollback")
-    placed = context.shared.transactions.decide(
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"{header.commitOrRollback} is neither commit nor rollback")
+    placed = context.services.transactions.decide(
         header.producerGroup,
         header.tranStateTableOffset,
         header.commitLogOffset,
@@ -46,9 +46,9 @@ def end_transaction(context: Context, command: Command) -> Reply | None:
 
 
 def resume_check(context: Context, command: Command) -> Reply:
-    context.sharing.require_administrator(context.caller)
+    context.commit_log_api.require_administrator(context.caller)
     try:
-        unit = context.sharing.unit_at(context.caller, read_message_id(command.read(_Resume).msgId).position)
+        unit = context.commit_log_api.unit_at(context.caller, read_message_id(command.read(_Resume).msgId).position)
     except (BadMessageId, OffsetOutOfRange):
-        raise Failure(Code.SYSTEM_ERROR, "there is no message of this id") from None
-    return done_when_durable(command, context.shared.transactions.resume(unit).ticket)
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "there is no message of this id") from None
+    return done_when_durable(command, context.services.transactions.resume(unit).ticket)

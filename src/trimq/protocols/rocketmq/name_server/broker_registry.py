@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
 from trimq.core.commit_log.topics import WRITABLE
-from trimq.protocols.contract import Outlet
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
-from trimq.protocols.rocketmq.wire.registrations import DataVersion, Queues, Registration
+from trimq.protocols.contract import SessionControl
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
+from trimq.protocols.rocketmq.wire.registrations import DataVersion, QueueData, Registration
 
-SILENCE_MS = 120_000
-_LOOK_MS = 1_000
+HEARTBEAT_TIMEOUT_MS = 120_000
+_SCAN_INTERVAL_MS = 1_000
 MASTER = 0
 
 
-class Place(NamedTuple):
+class RegisteredBroker(NamedTuple):
     """Which broker: of a name there may be several, each with a number of its own; the master has 0."""
 
     cluster: str
@@ -28,17 +28,17 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Live:
-    place: Place
-    outlet: Outlet
+class _LiveBroker:
+    registrant: RegisteredBroker
+    outlet: SessionControl
     ha_address: str
-    patience_ms: int
+    timeout_ms: int
     version: DataVersion
     seen_ms: int
 
 
 @dataclass(slots=True)
-class Brokers:
+class BrokerData:
     """All brokers of one name, by their numbers."""
 
     cluster: str
@@ -52,23 +52,23 @@ class BrokerRegistry:
         self._liveness = liveness
         self._max_brokers = max_brokers
         self._max_topics = max_topics
-        self._brokers: dict[str, Brokers] = {}
-        self._live: dict[tuple[str, str], _Live] = {}
-        self._topics: dict[str, dict[str, Queues]] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._live: dict[tuple[str, str], _LiveBroker] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
         self._timer: Timer | None = None
 
     # -- what is known
 
-    def brokers(self) -> Iterator[Brokers]:
+    def brokers(self) -> Iterator[BrokerData]:
         return iter(self._brokers.values())
 
-    def broker(self, name: str) -> Brokers | None:
+    def broker(self, name: str) -> BrokerData | None:
         return self._brokers.get(name)
 
-    def topics(self) -> Iterator[tuple[str, dict[str, Queues]]]:
+    def topics(self) -> Iterator[tuple[str, dict[str, QueueData]]]:
         return iter(self._topics.items())
 
-    def topic(self, name: str) -> dict[str, Queues]:
+    def topic(self, name: str) -> dict[str, QueueData]:
         """What each broker has of it, by the broker's name."""
         return self._topics.get(name, {})
 
@@ -81,60 +81,64 @@ class BrokerRegistry:
         known = self._brokers.get(name)
         address = None if known is None else known.addresses.get(MASTER)
         found = None if known is None or address is None else self._live.get((known.cluster, address))
-        return None if found is None else (found.place.address, found.ha_address)
+        return None if found is None else (found.registrant.address, found.ha_address)
 
     # -- coming
 
     def register(
         self,
-        place: Place,
-        outlet: Outlet,
+        registrant: RegisteredBroker,
+        outlet: SessionControl,
         ha_address: str,
-        told: Registration,
-        patience_ms: int = SILENCE_MS,
+        registration: Registration,
+        timeout_ms: int = HEARTBEAT_TIMEOUT_MS,
         acts_as_master: bool = False,
     ) -> None:
         """A first registration, or the next one of a broker that is known."""
-        known = self._brokers.get(place.name)
-        live = self._live.get((place.cluster, place.address))
-        self._require_room(live is None, told)
-        if len(told.topics) == 1 and (known is None or place.id not in known.addresses):
-            raise Failure(Code.SYSTEM_ERROR, "register broker failed: one topic of a broker that is not known")
+        known = self._brokers.get(registrant.name)
+        live = self._live.get((registrant.cluster, registrant.address))
+        self._require_room(live is None, registration)
+        if len(registration.topics) == 1 and (known is None or registrant.id not in known.addresses):
+            raise RemotingRefusal(
+                ResponseCode.SYSTEM_ERROR, "register broker failed: one topic of a broker that is not known"
+            )
         if known is None:
-            known = self._brokers[place.name] = Brokers(place.cluster, place.name)
+            known = self._brokers[registrant.name] = BrokerData(registrant.cluster, registrant.name)
         known.acts_as_master = acts_as_master
-        for number in [number for number, address in known.addresses.items() if address == place.address]:
+        for number in [number for number, address in known.addresses.items() if address == registrant.address]:
             del known.addresses[number]  # it may have become the master
-        known.addresses[place.id] = place.address
-        is_news = live is None or live.version != told.version or live.place.id != place.id
-        if is_news and (place.id == MASTER or (acts_as_master and place.id == min(known.addresses))):
-            self._learn_topics(place, told)
+        known.addresses[registrant.id] = registrant.address
+        is_news = live is None or live.version != registration.version or live.registrant.id != registrant.id
+        if is_news and (registrant.id == MASTER or (acts_as_master and registrant.id == min(known.addresses))):
+            self._update_topics(registrant, registration)
         now_ms = self._liveness.now_ms()
-        entry = _Live(place, outlet, ha_address, patience_ms, told.version, now_ms)
-        self._live[place.cluster, place.address] = entry
+        entry = _LiveBroker(registrant, outlet, ha_address, timeout_ms, registration.version, now_ms)
+        self._live[registrant.cluster, registrant.address] = entry
         if self._timer is None:
-            self._timer = self._liveness.call_at(now_ms + _LOOK_MS, self._drop_silent)
+            self._timer = self._liveness.call_at(now_ms + _SCAN_INTERVAL_MS, self._drop_timed_out)
 
-    def _require_room(self, is_new: bool, told: Registration) -> None:
+    def _require_room(self, is_new: bool, registration: Registration) -> None:
         if is_new and len(self._live) >= self._max_brokers:
-            raise Failure(Code.SYSTEM_BUSY, f"{self._max_brokers} brokers have registered, no more are allowed")
-        if len(self._topics.keys() | told.topics.keys()) > self._max_topics:
-            raise Failure(Code.SYSTEM_BUSY, f"more than {self._max_topics} topics are not allowed")
+            raise RemotingRefusal(
+                ResponseCode.SYSTEM_BUSY, f"{self._max_brokers} brokers have registered, no more are allowed"
+            )
+        if len(self._topics.keys() | registration.topics.keys()) > self._max_topics:
+            raise RemotingRefusal(ResponseCode.SYSTEM_BUSY, f"more than {self._max_topics} topics are not allowed")
 
-    def _learn_topics(self, place: Place, told: Registration) -> None:
+    def _update_topics(self, registrant: RegisteredBroker, registration: Registration) -> None:
         """What it does not tell of any more stays: somebody may still read it."""
-        for name, queues in told.topics.items():
-            if place.id != MASTER:
+        for name, queues in registration.topics.items():
+            if registrant.id != MASTER:
                 queues = queues._replace(permissions=queues.permissions & ~WRITABLE)
-            self._topics.setdefault(name, {})[place.name] = queues
+            self._topics.setdefault(name, {})[registrant.name] = queues
 
-    def put_topic(self, topic: str, told: dict[str, Queues]) -> None:
+    def put_topic(self, topic: str, registration: dict[str, QueueData]) -> None:
         """Somebody says that brokers have this topic. One that none has is not known."""
-        self._require_room(False, Registration({topic: Queues(0, 0, 0)}, DataVersion()))
-        if told:
-            self._topics.setdefault(topic, {}).update(told)
+        self._require_room(False, Registration({topic: QueueData(0, 0, 0)}, DataVersion()))
+        if registration:
+            self._topics.setdefault(topic, {}).update(registration)
 
-    def seen(self, cluster: str, address: str) -> None:
+    def record_heartbeat(self, cluster: str, address: str) -> None:
         found = self._live.get((cluster, address))
         if found is not None:
             found.seen_ms = self._liveness.now_ms()
@@ -168,28 +172,28 @@ class BrokerRegistry:
         entry = self._live.pop((cluster, address), None)
         if entry is None:
             return
-        place = entry.place
-        known = self._brokers.get(place.name)
-        if known is None or known.addresses.get(place.id) != place.address:
+        registrant = entry.registrant
+        known = self._brokers.get(registrant.name)
+        if known is None or known.addresses.get(registrant.id) != registrant.address:
             return
-        del known.addresses[place.id]
+        del known.addresses[registrant.id]
         if known.addresses:
             return
-        del self._brokers[place.name]
-        for topic in [topic for topic, brokers in self._topics.items() if place.name in brokers]:
-            del self._topics[topic][place.name]
+        del self._brokers[registrant.name]
+        for topic in [topic for topic, brokers in self._topics.items() if registrant.name in brokers]:
+            del self._topics[topic][registrant.name]
             if not self._topics[topic]:
                 del self._topics[topic]
 
-    def gone(self, outlet: Outlet) -> None:
+    def connection_closed(self, outlet: SessionControl) -> None:
         for key in [key for key, entry in self._live.items() if entry.outlet is outlet]:
             self.unregister(*key)
 
-    def _drop_silent(self) -> None:
+    def _drop_timed_out(self) -> None:
         self._timer = None
         now_ms = self._liveness.now_ms()
         for key, entry in list(self._live.items()):
-            if now_ms - entry.seen_ms > entry.patience_ms:
+            if now_ms - entry.seen_ms > entry.timeout_ms:
                 self.unregister(*key)
         if self._live:
-            self._timer = self._liveness.call_at(now_ms + _LOOK_MS, self._drop_silent)
+            self._timer = self._liveness.call_at(now_ms + _SCAN_INTERVAL_MS, self._drop_timed_out)

@@ -5,48 +5,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.topics import WRITABLE, SharedTopic
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic
 from trimq.model import Caller
-from trimq.protocols.rocketmq.name_server.broker_registry import MASTER, Brokers
+from trimq.protocols.rocketmq.name_server.broker_registry import MASTER, BrokerData
 from trimq.protocols.rocketmq.state.identity import Identity
-from trimq.protocols.rocketmq.wire.registrations import Queues
+from trimq.protocols.rocketmq.wire.registrations import QueueData
 
 
 class OwnRoutes:
-    def __init__(self, sharing: Sharing, identity: Identity) -> None:
-        self._sharing = sharing
+    def __init__(self, commit_log_api: CommitLogApi, identity: Identity) -> None:
+        self._commit_log_api = commit_log_api
         self._identity = identity
         self._overruled: dict[str, tuple[int, int]] = {}
         """By topic: of which version, and with which permissions."""
 
     @property
-    def broker(self) -> Brokers | None:
+    def broker(self) -> BrokerData | None:
         """None: nothing listens."""
         identity = self._identity
         if not identity.address:
             return None
-        return Brokers(identity.cluster_name, identity.broker_name, addresses={MASTER: identity.address})
+        return BrokerData(identity.cluster_name, identity.broker_name, addresses={MASTER: identity.address})
 
-    def topics(self, caller: Caller) -> Iterator[tuple[str, Queues]]:
+    def topics(self, caller: Caller) -> Iterator[tuple[str, QueueData]]:
         if self._identity.address:
-            for topic in self._sharing.topics(caller):
+            for topic in self._commit_log_api.topics(caller):
                 yield topic.name.name, self._queues(topic)
 
-    def topic(self, caller: Caller, name: str) -> Queues | None:
-        found = self._sharing.find(caller, name) if self._identity.address else None
+    def topic(self, caller: Caller, name: str) -> QueueData | None:
+        found = self._commit_log_api.find(caller, name) if self._identity.address else None
         return None if found is None else self._queues(found)
 
-    def _queues(self, topic: SharedTopic) -> Queues:
+    def _queues(self, topic: CommitLogTopic) -> QueueData:
         definition = topic.definition
         version, permissions = self._overruled.get(definition.name, (-1, 0))
         if version != topic.version:
             permissions = definition.permissions
-        return Queues(definition.read_streams, definition.write_streams, permissions, definition.flags)
+        return QueueData(definition.read_streams, definition.write_streams, permissions, definition.flags)
 
     def set_writable(self, caller: Caller, is_writable: bool) -> int:
         """How many topics there are."""
-        topics = self._sharing.topics(caller)
+        topics = self._commit_log_api.topics(caller)
         self._overruled = {}
         for topic in topics:
             known = topic.definition.permissions

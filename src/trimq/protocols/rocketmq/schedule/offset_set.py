@@ -8,7 +8,7 @@ _FORGOTTEN_AT_ONCE = 1 << 16
 _IN, _OUT = b"\x01", b"\x00"
 
 
-class OffsetMarks:
+class OffsetSet:
     """None before `begin` is ever asked for."""
 
     def __init__(self, begin: int) -> None:

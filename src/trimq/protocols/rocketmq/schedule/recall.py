@@ -9,10 +9,10 @@ import binascii
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.dead_letters import REAL_TOPIC
 from trimq.formats.rocketmq_unit.properties import UNIQUE_KEY, write_properties
-from trimq.formats.rocketmq_unit.schedule import TIMER_OUT_MS, read_time
+from trimq.formats.rocketmq_unit.schedule import TIMER_OUT_MS, parse_time_ms
 from trimq.protocols.rocketmq.schedule.batch_delivery import RECALLED
-from trimq.protocols.rocketmq.schedule.restart_scan import recall_word
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.schedule.restart_scan import recall_marker
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 
 def write_handle(broker: str, topic: str, due_ms: int, unique: str) -> str:
@@ -28,49 +28,49 @@ def read_handle(handle: str, broker: str, topic: str, now_ms: int) -> tuple[int,
         raise _invalid() from None
     if (version, name, where) != ("v1", topic, broker) or not unique:
         raise _invalid()
-    if (due_ms := read_time(due)) <= now_ms:
-        raise Failure(Code.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+    if (due_ms := parse_time_ms(due)) <= now_ms:
+        raise RemotingRefusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
     return due_ms, unique
 
 
-def write_word(topic: str, unique: str, due_ms: int) -> tuple[str, bytes]:
+def write_recall_marker(topic: str, unique: str, due_ms: int) -> tuple[str, bytes]:
     """What takes the message back, and the properties of the message that says so."""
-    word = recall_word(topic, unique)
-    properties = {UNIQUE_KEY: unique, RECALLED: word, TIMER_OUT_MS: str(due_ms), REAL_TOPIC: topic}
+    marker = recall_marker(topic, unique)
+    properties = {UNIQUE_KEY: unique, RECALLED: marker, TIMER_OUT_MS: str(due_ms), REAL_TOPIC: topic}
     try:
-        return word, write_properties(properties)
+        return marker, write_properties(properties)
     except ValueError:
         raise _invalid() from None
 
 
-def _invalid() -> Failure:
-    return Failure(Code.ILLEGAL_OPERATION, "recall handle is invalid")
+def _invalid() -> RemotingRefusal:
+    return RemotingRefusal(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
 
 
-class Recalled:
-    """`words`: what takes a message back, and where in the wheel that is said."""
+class RecallIndex:
+    """`markers`: what takes a message back, and where in the wheel that is said."""
 
     def __init__(self) -> None:
-        self.words: dict[str, int] = {}
-        self._spent: list[tuple[str, int]] = []
+        self.markers: dict[str, int] = {}
+        self._due_markers: list[tuple[str, int]] = []
 
-    def note(self, word: str, offset: int, refusal: Refusal | None) -> None:
+    def note(self, marker: str, offset: int, refusal: Refusal | None) -> None:
         """It is durable, or was refused."""
         if refusal is None:
-            self.words[word] = max(offset, self.words.get(word, offset))
+            self.markers[marker] = max(offset, self.markers.get(marker, offset))
 
     def has(self, topic: str, unique: str, offset: int) -> bool:
         """Whether a message that waits at `offset` was taken back."""
-        return self.words.get(recall_word(topic, unique), -1) > offset
+        return self.markers.get(recall_marker(topic, unique), -1) > offset
 
-    def spend(self, word: str, offset: int, is_held_up: bool) -> None:
+    def spend(self, marker: str, offset: int, has_delayed: bool) -> None:
         """The word is due, and whatever it took back was due no later: it is forgotten. But not while anything is tried
-        again (`is_held_up`), which may be just that."""
-        if self.words.get(word) == offset:
-            self._spent.append((word, offset))
-        if is_held_up:
+        again (`has_delayed`), which may be just that."""
+        if self.markers.get(marker) == offset:
+            self._due_markers.append((marker, offset))
+        if has_delayed:
             return
-        for spent, at in self._spent:
-            if self.words.get(spent) == at:
-                del self.words[spent]
-        self._spent.clear()
+        for spent, at in self._due_markers:
+            if self.markers.get(spent) == at:
+                del self.markers[spent]
+        self._due_markers.clear()

@@ -8,15 +8,15 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from trimq.clock import Timeline, Timer
-from trimq.core.api.commit_log import Sharing
+from trimq.core.api.commit_log import CommitLogApi
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.dead_letters import REAL_QUEUE, REAL_TOPIC
 from trimq.formats.rocketmq_unit.properties import NAME_ENDS, UNIQUE_KEY, find_property, read_properties
-from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
+from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, parse_time_ms
 from trimq.formats.rocketmq_unit.unit import Unit, read_unit
 from trimq.model import SYSTEM, StreamId
 from trimq.protocols.rocketmq.schedule.batch_delivery import RECALLED, units_at
-from trimq.protocols.rocketmq.schedule.progress import Progress
+from trimq.protocols.rocketmq.schedule.progress import ScheduleProgress
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _AT_ONCE = 256
 _BYTES_AT_ONCE = 1 << 20
 
 # So few are asked for one by one, and so much log is not looked at: that would take longer.
-_FEW = 256
+_MAX_SINGLE_LOOKUPS = 256
 _MOST_BYTES = 256 << 20
 
 _FOR_EVER_MS = 2**62
@@ -38,18 +38,20 @@ _WORD = f"{RECALLED}{NAME_ENDS}".encode()
 _DELIVERED = f"{REAL_TOPIC}{NAME_ENDS}".encode()
 
 
-class EarlierRuns:
-    """`suspects` are the unique keys of messages that may have come already, or have been taken back: of all that have,
-    and of a few others."""
+class RestartScan:
+    """`suspect_keys` are the unique keys of messages that may have come already, or have been taken back: of all that
+    have, and of a few others."""
 
-    def __init__(self, sharing: Sharing, timeline: Timeline, queues: Mapping[StreamId, Progress]) -> None:
-        self._sharing = sharing
+    def __init__(
+        self, commit_log_api: CommitLogApi, timeline: Timeline, queues: Mapping[StreamId, ScheduleProgress]
+    ) -> None:
+        self._commit_log_api = commit_log_api
         self._timeline = timeline
         self._queues = queues
-        self.stored_ms = sharing.last_store_ms
-        self.last_ms = self.stored_ms + _LONGEST_PASS_MS
+        self.stored_ms = commit_log_api.last_store_ms
+        self.last_due_ms = self.stored_ms + _LONGEST_PASS_MS
         """Nothing was delivered that was due later."""
-        self.suspects: set[str] = set()
+        self.suspect_keys: set[str] = set()
         self._steps: Iterator[None] = iter(())
         self._timer: Timer | None = None
 
@@ -57,52 +59,52 @@ class EarlierRuns:
 
     def look(self) -> None:
         """All that was found is in the queues."""
-        self._steps = self._look()
-        self._go_on()
+        self._steps = self._scan()
+        self._run_step()
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _go_on(self) -> None:
+    def _run_step(self) -> None:
         self._timer = None
         try:
             for _ in self._steps:
-                self._timer = self._timeline.call_at(self._timeline.now_ms(), self._go_on)
+                self._timer = self._timeline.call_at(self._timeline.now_ms(), self._run_step)
                 return
         except (Refusal, OSError) as error:
             log.warning("of each delayed message it is asked by itself whether it has come already: %s", error)
 
-    def _look(self) -> Iterator[None]:
+    def _scan(self) -> Iterator[None]:
         for queue in self._queues.values():
-            if not queue.knows_words:
-                yield from self._find_words(queue)
-        many = [queue for queue in self._queues.values() if len(queue.doubtful) > _FEW]
-        start, end, _ = self._sharing.log_ends()
-        near = [queue for queue in many if end - max(queue.note.log_position, start) <= _MOST_BYTES]
+            if not queue.knows_recalls:
+                yield from self._find_recalls(queue)
+        many = [queue for queue in self._queues.values() if len(queue.maybe_delivered) > _MAX_SINGLE_LOOKUPS]
+        start, end, _ = self._commit_log_api.log_ends()
+        near = [queue for queue in many if end - max(queue.checkpoint.log_position, start) <= _MOST_BYTES]
         if near:
-            yield from self._find_deliveries(min(queue.note.log_position for queue in near))
+            yield from self._find_deliveries(min(queue.checkpoint.log_position for queue in near))
             for queue in near:
-                queue.doubtful.clear()
+                queue.maybe_delivered.clear()
         self.let_go()
 
     def let_go(self) -> None:
         """Nobody is suspected any more where all that was found is done with. To be called now and then."""
-        if self.suspects and all(queue.next_offset >= queue.found_to for queue in self._queues.values()):
-            self.suspects.clear()
+        if self.suspect_keys and all(queue.next_offset >= queue.restored_end for queue in self._queues.values()):
+            self.suspect_keys.clear()
 
-    def _find_words(self, queue: Progress) -> Iterator[None]:
+    def _find_recalls(self, queue: ScheduleProgress) -> Iterator[None]:
         """The messages that take others back."""
-        words: list[tuple[int, int]] = []
-        offset = max(queue.note.words_from, queue.next_offset)
-        while offset < queue.found_to:
-            count = min(_AT_ONCE, queue.found_to - offset)
+        recalls: list[tuple[int, int]] = []
+        offset = max(queue.checkpoint.recalls_from, queue.next_offset)
+        while offset < queue.restored_end:
+            count = min(_AT_ONCE, queue.restored_end - offset)
             seen = size = 0
             for unit in units_at(queue.stream, offset, count):
                 if _WORD in bytes(unit):
                     properties = read_properties(read_unit(unit).properties)
-                    self.suspects.add(properties.get(UNIQUE_KEY, ""))
-                    words.append((read_time(properties.get(TIMER_OUT_MS)), offset + seen))
+                    self.suspect_keys.add(properties.get(UNIQUE_KEY, ""))
+                    recalls.append((parse_time_ms(properties.get(TIMER_OUT_MS)), offset + seen))
                 seen += 1
                 size += len(unit)
                 if size >= _BYTES_AT_ONCE:
@@ -113,14 +115,14 @@ class EarlierRuns:
                 return  # whether it takes another back is not known
             offset = max(offset + seen, queue.stream.start)
             yield
-        queue.found_words(words)
+        queue.set_recalls(recalls)
 
     def _find_deliveries(self, position: int) -> Iterator[None]:
         """The messages that have waited, from there on."""
         seen = size = 0
-        for unit in self._sharing.units_from(SYSTEM, position):
+        for unit in self._commit_log_api.units_from(SYSTEM, position):
             if _DELIVERED in unit.properties and unit.topic not in _WAITING:
-                self.suspects.add(find_property(unit.properties, UNIQUE_KEY) or "")
+                self.suspect_keys.add(find_property(unit.properties, UNIQUE_KEY) or "")
             seen += 1
             size += len(unit.body)
             if seen >= _AT_ONCE or size >= _BYTES_AT_ONCE:
@@ -129,52 +131,52 @@ class EarlierRuns:
 
     # -- asking for one
 
-    def is_asked(self, progress: Progress, offset: int, unique: str) -> bool:
+    def needs_lookup(self, progress: ScheduleProgress, offset: int, unique: str) -> bool:
         """Whether the key index has to be asked what became of this message."""
-        if offset >= progress.found_to:
+        if offset >= progress.restored_end:
             return False
-        return unique in self.suspects or progress.certain_to(offset, offset + 1) == offset
+        return unique in self.suspect_keys or progress.certain_end(offset, offset + 1) == offset
 
-    def was_delivered(self, progress: Progress, unit: Unit, properties: Mapping[str, str]) -> bool:
+    def was_delivered(self, progress: ScheduleProgress, unit: Unit, properties: Mapping[str, str]) -> bool:
         """Whether a run before this one has delivered it and ended before it said so: firing twice appends once. A
         message may wait several times, if its group wanted it back several times: then their number decides."""
         unique = properties.get(UNIQUE_KEY)
-        if unique is None or not self.is_asked(progress, unit.queue_offset, unique):
+        if unique is None or not self.needs_lookup(progress, unit.queue_offset, unique):
             return False
-        mark = _mark(unit, properties)
+        mark = _delivery_identity(unit, properties)
         delivered = sum(
-            _mark(each, read_properties(each.properties)) == mark
-            for each in self._sharing.find_key(SYSTEM, properties[REAL_TOPIC], unique, 0, _FOR_EVER_MS)
+            _delivery_identity(each, read_properties(each.properties)) == mark
+            for each in self._commit_log_api.find_key(SYSTEM, properties[REAL_TOPIC], unique, 0, _FOR_EVER_MS)
         )
         if not delivered:
             return False
-        waiting = self._sharing.find_key(SYSTEM, progress.topic.name.name, unique, 0, _FOR_EVER_MS)
+        waiting = self._commit_log_api.find_key(SYSTEM, progress.topic.name.name, unique, 0, _FOR_EVER_MS)
         others = [
             each
             for each in waiting
-            if each.position != unit.position and _mark(each, read_properties(each.properties)) == mark
+            if each.position != unit.position and _delivery_identity(each, read_properties(each.properties)) == mark
         ]
         return delivered > sum(self._is_dealt_with(progress, each) for each in others)
 
-    def _is_dealt_with(self, waited: Progress, unit: Unit) -> bool:
+    def _is_dealt_with(self, waited: ScheduleProgress, unit: Unit) -> bool:
         progress = self._queues.get(waited.topic.stream(unit.queue_id).id)
-        return progress is not None and progress.is_dealt_with(unit.queue_offset)
+        return progress is not None and progress.is_handled(unit.queue_offset)
 
-    def is_recalled(self, progress: Progress, unit: Unit, unique: str, properties: Mapping[str, str]) -> bool:
+    def is_recalled(self, progress: ScheduleProgress, unit: Unit, unique: str, properties: Mapping[str, str]) -> bool:
         """Whether it was taken back before this run."""
-        if not self.is_asked(progress, unit.queue_offset, unique):
+        if not self.needs_lookup(progress, unit.queue_offset, unique):
             return False
-        wanted = recall_word(properties.get(REAL_TOPIC, ""), unique)
-        found = self._sharing.find_key(SYSTEM, WHEEL_TOPIC, unique, unit.store_ms, _FOR_EVER_MS)
+        wanted = recall_marker(properties.get(REAL_TOPIC, ""), unique)
+        found = self._commit_log_api.find_key(SYSTEM, WHEEL_TOPIC, unique, unit.store_ms, _FOR_EVER_MS)
         return any(read_properties(each.properties).get(RECALLED) == wanted for each in found)
 
 
-def recall_word(topic: str, unique: str) -> str:
+def recall_marker(topic: str, unique: str) -> str:
     """What takes a message back."""
     return f"{topic}+{unique}"
 
 
-def _mark(unit: Unit, properties: Mapping[str, str]) -> tuple[object, ...]:
+def _delivery_identity(unit: Unit, properties: Mapping[str, str]) -> tuple[object, ...]:
     """What a message that waits has in common with the one that it becomes, and with none that it could be taken
     for."""
     recalled = properties.get(RECALLED)

@@ -9,30 +9,30 @@ from functools import partial
 from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.stream import Appended, AppendedRun, SharedStream
-from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.stream import Appended, AppendedBatch, MessageQueue
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.failures.ledger import Reason
-from trimq.core.scheduling.timers import RETRY_MS, Pending, TimerEntry, Timers
+from trimq.core.scheduling.timers import RETRY_MS, PendingTimer, TimerEntry, Timers
 from trimq.errors import OffsetOutOfRange, PropertiesTooLong, Refusal
-from trimq.formats.rocketmq_unit.copies import OF_THE_BROKER, copied_properties
+from trimq.formats.rocketmq_unit.copies import BROKER_PROPERTIES, copied_properties
 from trimq.formats.rocketmq_unit.dead_letters import REAL_QUEUE, REAL_TOPIC
 from trimq.formats.rocketmq_unit.properties import TAGS, UNIQUE_KEY, read_properties, tags_code
-from trimq.formats.rocketmq_unit.schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, read_time
-from trimq.formats.rocketmq_unit.unit import Draft, Unit
+from trimq.formats.rocketmq_unit.schedule import DELAY, SCHEDULE_TOPIC, TIMER_OUT_MS, WHEEL_TOPIC, parse_time_ms
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft
 from trimq.model import SYSTEM, StreamId
-from trimq.protocols.rocketmq.schedule.batch_delivery import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueRow
-from trimq.protocols.rocketmq.schedule.progress import Batch, Progress
-from trimq.protocols.rocketmq.schedule.recall import Recalled, read_handle, write_handle, write_word
-from trimq.protocols.rocketmq.schedule.restart_scan import EarlierRuns
+from trimq.protocols.rocketmq.schedule.batch_delivery import DEQUEUED_MS, ENQUEUED_MS, RECALLED, DueBatch
+from trimq.protocols.rocketmq.schedule.progress import FiredBatch, ScheduleProgress
+from trimq.protocols.rocketmq.schedule.recall import RecallIndex, read_handle, write_handle, write_recall_marker
+from trimq.protocols.rocketmq.schedule.restart_scan import RestartScan
 from trimq.protocols.rocketmq.state.identity import Identity
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 log = logging.getLogger(__name__)
 
 _SECONDS, _MILLISECONDS, _AT_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
 
-DELAYING = (DELAY, _SECONDS, _MILLISECONDS, _AT_MS)
+DELAY_PROPERTIES = (DELAY, _SECONDS, _MILLISECONDS, _AT_MS)
 """The properties that ask for a delay."""
 
 # Under this group it is kept how far the waiting messages of each queue have all been delivered.
@@ -43,53 +43,58 @@ _FOR_EVER_MS = 2**62
 _MOST_NOTED = 10_000
 
 
-class Waiting(NamedTuple):
+class ScheduleSlot(NamedTuple):
     """Where a message waits; `code` is when it is due, `handle` what recalls it."""
 
-    topic: SharedTopic
-    stream: SharedStream
+    topic: CommitLogTopic
+    stream: MessageQueue
     code: int
     handle: str
 
 
-class Delays:
+class DelayScheduler:
     def __init__(
-        self, sharing: Sharing, timeline: Timeline, identity: Identity, levels_ms: Sequence[int], max_delay_ms: int
+        self,
+        commit_log_api: CommitLogApi,
+        timeline: Timeline,
+        identity: Identity,
+        levels_ms: Sequence[int],
+        max_delay_ms: int,
     ) -> None:
-        self._sharing = sharing
+        self._commit_log_api = commit_log_api
         self._timeline = timeline
         self._identity = identity
         self.levels_ms = levels_ms
         self._max_delay_ms = max_delay_ms
-        self._timers = Timers(timeline, self._fire, fire_row=self._fire_row)
-        self._queues: dict[StreamId, Progress] = {}
-        self._earlier = EarlierRuns(sharing, timeline, self._queues)
-        self._due_row: DueRow | None = None
-        self._recalled = Recalled()
-        self._looks: dict[StreamId, Timer] = {}
+        self._timers = Timers(timeline, self._fire, fire_batch=self._fire_batch)
+        self._queues: dict[StreamId, ScheduleProgress] = {}
+        self._restart_scan = RestartScan(commit_log_api, timeline, self._queues)
+        self._due_batch: DueBatch | None = None
+        self._recalled = RecallIndex()
+        self._index_retries: dict[StreamId, Timer] = {}
         """Queues that could not be looked into when something had come."""
         self._is_stopped = False
 
     def start(self) -> None:
         """Find what waits already, and look at whatever comes to wait."""
         for name in (SCHEDULE_TOPIC, WHEEL_TOPIC):
-            if (topic := self._sharing.find(SYSTEM, name)) is None:
+            if (topic := self._commit_log_api.find(SYSTEM, name)) is None:
                 continue
             for stream in topic.streams():
                 self._queues[stream.id] = progress = self._find_progress(topic, stream)
                 self._index(progress)
-                stream.watch(partial(self._grown, progress))
-        self._earlier.look()
+                stream.watch(partial(self._on_append, progress))
+        self._restart_scan.look()
 
-    def _find_progress(self, topic: SharedTopic, stream: SharedStream) -> Progress:
+    def _find_progress(self, topic: CommitLogTopic, stream: MessageQueue) -> ScheduleProgress:
         number = stream.id.number
-        known = self._sharing.cursor(SYSTEM, GROUP, topic, number)
+        known = self._commit_log_api.cursor(SYSTEM, GROUP, topic, number)
         offset, text = (0, "") if known is None else (known.offset, known.metadata)
         is_timed = topic.name.name == WHEEL_TOPIC
         delay_ms = 0 if is_timed else max(self.levels_ms[min(number, len(self.levels_ms) - 1)], 1)
-        progress = Progress(topic, stream, delay_ms, offset, text)
-        if progress.forget_note(self._durable_end()):
-            self._note(progress)
+        progress = ScheduleProgress(topic, stream, delay_ms, offset, text)
+        if progress.discard_checkpoint(self._durable_end()):
+            self._save_checkpoint(progress)
         return progress
 
     def count_waiting(self) -> int:
@@ -98,53 +103,55 @@ class Delays:
     def stop(self) -> None:
         """Deliver nothing any more; the next start goes on."""
         self._is_stopped = True
-        self._earlier.stop()
-        for look in self._looks.values():
+        self._restart_scan.stop()
+        for look in self._index_retries.values():
             look.cancel()
 
-    def _grown(self, progress: Progress) -> None:
-        progress.stream.watch(partial(self._grown, progress))  # whatever happens: what comes later must be timed, too
+    def _on_append(self, progress: ScheduleProgress) -> None:
+        progress.stream.watch(
+            partial(self._on_append, progress)
+        )  # whatever happens: what comes later must be timed, too
         if not self._is_stopped:
-            self._look(progress)
+            self._index_or_retry(progress)
 
-    def _look(self, progress: Progress) -> None:
+    def _index_or_retry(self, progress: ScheduleProgress) -> None:
         """At what has come to wait: now, or, if that cannot be, in a second."""
         stream = progress.stream.id
-        if stream in self._looks:
-            self._looks.pop(stream).cancel()
+        if stream in self._index_retries:
+            self._index_retries.pop(stream).cancel()
         try:
             self._index(progress)
         except (Refusal, OSError) as error:
             log.warning("what came to wait in %s is looked at again: %s", stream, error)
             retry_ms = self._timeline.now_ms() + RETRY_MS
-            self._looks[stream] = self._timeline.call_at(retry_ms, partial(self._look, progress))
+            self._index_retries[stream] = self._timeline.call_at(retry_ms, partial(self._index_or_retry, progress))
 
-    def _index(self, progress: Progress) -> None:
+    def _index(self, progress: ScheduleProgress) -> None:
         """Only what is durable is timed: what was refused must not fire."""
-        at = self._earlier.last_ms, self._earlier.stored_ms
+        at = self._restart_scan.last_due_ms, self._restart_scan.stored_ms
         for offset, due_ms in progress.stream.codes(progress.indexed_to):
-            if offset >= progress.found_to or progress.find(offset, due_ms, *at):
+            if offset >= progress.restored_end or progress.find(offset, due_ms, *at):
                 self._timers.schedule(due_ms, TimerEntry(progress.stream.id, offset))
             progress.indexed_to = offset + 1
-        self._note_place(progress)
+        self._checkpoint_if_due(progress)
 
-    def _note_place(self, progress: Progress) -> None:
+    def _checkpoint_if_due(self, progress: ScheduleProgress) -> None:
         """So that a next start has little to look at."""
-        if progress.note_place(self._durable_end()):
-            self._note(progress)
+        if progress.needs_checkpoint(self._durable_end()):
+            self._save_checkpoint(progress)
 
-    def _note(self, progress: Progress) -> None:
-        number, text = progress.stream.id.number, progress.write_note()
-        self._sharing.commit(SYSTEM, GROUP, progress.topic, number, progress.next_offset, text)
-        self._earlier.let_go()
+    def _save_checkpoint(self, progress: ScheduleProgress) -> None:
+        number, text = progress.stream.id.number, progress.write_checkpoint()
+        self._commit_log_api.commit(SYSTEM, GROUP, progress.topic, number, progress.next_offset, text)
+        self._restart_scan.let_go()
 
     def _durable_end(self) -> int:
         """Of the log. What stands behind it may be refused, and others get its place."""
-        return self._sharing.log_ends()[1]
+        return self._commit_log_api.log_ends()[1]
 
     # -- coming to wait
 
-    def postpone(self, topic: SharedTopic, queue_id: int, properties: dict[str, str]) -> Waiting | None:
+    def postpone(self, topic: CommitLogTopic, queue_id: int, properties: dict[str, str]) -> ScheduleSlot | None:
         """Where a message with these properties waits, which then name the topic that it is for. None: it need not
         wait. Failure: for too long, or until no time at all."""
         level = self._level(properties)
@@ -154,7 +161,7 @@ class Delays:
                 properties.pop(name, None)
             _remember(topic, queue_id, properties)
             due_ms = self._timeline.now_ms() + self.levels_ms[level - 1]
-            return self._wait_in(SCHEDULE_TOPIC, level - 1, due_ms, "")
+            return self._slot(SCHEDULE_TOPIC, level - 1, due_ms, "")
         if DELAY in properties:
             return None
         due_ms = self._due_ms(properties)
@@ -163,11 +170,11 @@ class Delays:
         _remember(topic, queue_id, properties)
         properties[TIMER_OUT_MS] = str(due_ms)
         handle = self.handle(topic.name.name, due_ms, properties.get(UNIQUE_KEY, ""))
-        return self._wait_in(WHEEL_TOPIC, 0, due_ms, handle)
+        return self._slot(WHEEL_TOPIC, 0, due_ms, handle)
 
-    def _wait_in(self, name: str, number: int, due_ms: int, handle: str) -> Waiting:
-        topic = self._sharing.topic(SYSTEM, name)
-        return Waiting(topic, topic.stream(number), due_ms, handle)
+    def _slot(self, name: str, number: int, due_ms: int, handle: str) -> ScheduleSlot:
+        topic = self._commit_log_api.topic(SYSTEM, name)
+        return ScheduleSlot(topic, topic.stream(number), due_ms, handle)
 
     def _level(self, properties: dict[str, str]) -> int:
         text = properties.get(DELAY)
@@ -176,7 +183,7 @@ class Delays:
         try:
             return min(int(text), len(self.levels_ms))
         except ValueError:
-            raise Failure(Code.SYSTEM_ERROR, f"{text[:40]!r} is no level of delay") from None
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"{text[:40]!r} is no level of delay") from None
 
     def _due_ms(self, properties: dict[str, str]) -> int:
         """0: it names no time."""
@@ -189,46 +196,48 @@ class Delays:
                     due_ms = _FOR_EVER_MS
                 if due_ms - now_ms > self._max_delay_ms:
                     reason = f"timer message illegal, the delay time should not be bigger than {self._max_delay_ms}ms"
-                    raise Failure(Code.MESSAGE_ILLEGAL, reason)
+                    raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, reason)
                 return due_ms
         return 0
 
     # -- being due
 
-    def _fire_row(self, row: Sequence[TimerEntry], begin: int) -> int:
+    def _fire_batch(self, fired: Sequence[TimerEntry], begin: int) -> int:
         """How many of them, from a number on, were delivered together: all up to one that is special, or of which it is
         not known whether a run before this one has delivered it."""
         if self._is_stopped:
-            return len(row) - begin
-        due = self._due_row
-        if due is None or due.row is not row:
+            return len(fired) - begin
+        due = self._due_batch
+        if due is None or due.fired is not fired:
             host, now_ms = self._identity.store_host, self._timeline.now_ms()
-            due = DueRow(row, self._sharing, host, now_ms, self._recalled.words, self._earlier.suspects)
+            due = DueBatch(
+                fired, self._commit_log_api, host, now_ms, self._recalled.markers, self._restart_scan.suspect_keys
+            )
         try:
-            self._take_row(due, begin)
+            self._take_batch(due, begin)
             count = len(due.entries)
             if count:
-                self._deliver_row(due)
+                self._deliver_batch(due)
         except Exception:
-            self._put_off(row[begin:])
+            self._mark_delayed(fired[begin:])
             raise
         # Whatever it holds is of use for the rest of its row alone.
-        self._due_row = due if begin + count < len(row) - 1 else None
+        self._due_batch = due if begin + count < len(fired) - 1 else None
         return count
 
-    def _take_row(self, due: DueRow, begin: int) -> None:
-        row = due.row
-        while begin < len(row):
-            stream, position = row[begin]
+    def _take_batch(self, due: DueBatch, begin: int) -> None:
+        fired = due.fired
+        while begin < len(fired):
+            stream, position = fired[begin]
             progress = self._queues[stream]
-            self._note_place(progress)
-            end = due.stretch_end(begin)
-            certain = begin + progress.certain_to(position, position + end - begin) - position
-            if certain == begin or not due.take_stretch(progress.stream, begin, certain) or certain < end:
+            self._checkpoint_if_due(progress)
+            end = due.range_end(begin)
+            certain = begin + progress.certain_end(position, position + end - begin) - position
+            if certain == begin or not due.take_range(progress.stream, begin, certain) or certain < end:
                 break
             begin = end
 
-    def _deliver_row(self, due: DueRow) -> None:
+    def _deliver_batch(self, due: DueBatch) -> None:
         """What is refused is tried again, and nothing else: one that was taken back must be dropped in its turn, before
         the word that took it back is."""
         entries = due.entries
@@ -236,38 +245,40 @@ class Delays:
             placed = due.deliver()
         except Refusal as refusal:
             log.warning("%d messages that are due are tried again: %s", len(entries), refusal)
-            self._try_again(entries)
+            self._retry(entries)
             return
         finally:
-            due.go_on()
+            due.reset()
         count = len(placed.places)
         offsets: dict[StreamId, list[int]] = {}
         for stream, position in entries[:count]:
             offsets.setdefault(stream, []).append(position)
         if offsets:
-            self._await(placed, [(self._queues[stream], own) for stream, own in offsets.items()])
+            self._track_delivery(placed, [(self._queues[stream], own) for stream, own in offsets.items()])
         if count < len(entries):
             log.warning("%d messages that are due are tried again: %s", len(entries) - count, placed.refusal)
-            self._try_again(entries[count:])
+            self._retry(entries[count:])
 
-    def _await(self, placed: Appended | AppendedRun, delivered: Sequence[tuple[Progress, list[int]]]) -> None:
+    def _track_delivery(
+        self, placed: Appended | AppendedBatch, delivered: Sequence[tuple[ScheduleProgress, list[int]]]
+    ) -> None:
         """They are done with when their pass is durable."""
-        _, _, log_end = self._sharing.log_ends()
+        _, _, log_end = self._commit_log_api.log_ends()
         batches = [(progress, progress.begin(offsets, log_end)) for progress, offsets in delivered]
-        self._sharing.afterwards(placed.ticket, lambda done: self._delivered(batches, done.refusal))
+        self._commit_log_api.on_durable(placed.ticket, lambda done: self._delivered(batches, done.refusal))
 
-    def _fire(self, pending: Pending) -> None:
+    def _fire(self, pending: PendingTimer) -> None:
         if self._is_stopped:
             return  # the next start finds it
         try:
-            self._fire_alone(pending.entry)
+            self._fire_one(pending.entry)
         except Exception:
-            self._put_off([pending.entry])
+            self._mark_delayed([pending.entry])
             raise
 
-    def _fire_alone(self, entry: TimerEntry) -> None:
+    def _fire_one(self, entry: TimerEntry) -> None:
         progress = self._queues[entry.stream]
-        self._note_place(progress)
+        self._checkpoint_if_due(progress)
         try:
             unit = progress.stream.unit(entry.position)
         except OffsetOutOfRange:
@@ -276,61 +287,61 @@ class Delays:
         properties = read_properties(unit.properties)
         if RECALLED in properties:
             self._finish(progress, entry.position)
-            self._recalled.spend(properties[RECALLED], entry.position, progress.is_held_up)
+            self._recalled.spend(properties[RECALLED], entry.position, progress.has_delayed)
             return
-        target = self._sharing.find(SYSTEM, properties.get(REAL_TOPIC, ""))
+        target = self._commit_log_api.find(SYSTEM, properties.get(REAL_TOPIC, ""))
         is_recalled = self._is_recalled(progress, unit, properties)
-        if target is None or is_recalled or self._earlier.was_delivered(progress, unit, properties):
+        if target is None or is_recalled or self._restart_scan.was_delivered(progress, unit, properties):
             self._finish(progress, entry.position)
             return
         try:
             placed = self._deliver(target, unit, properties)
         except PropertiesTooLong as refusal:
             log.error("a message that has waited for %s cannot be stored there: %s", target.name.name, refusal)
-            self._give_up(unit, properties)
+            self._record_failure(unit, properties)
             self._finish(progress, entry.position)
             return
-        self._await(placed, [(progress, [entry.position])])
+        self._track_delivery(placed, [(progress, [entry.position])])
 
-    def _deliver(self, target: SharedTopic, unit: Unit, properties: dict[str, str]) -> Appended:
+    def _deliver(self, target: CommitLogTopic, unit: Unit, properties: dict[str, str]) -> Appended:
         if TIMER_OUT_MS in properties:
             properties[ENQUEUED_MS] = str(unit.store_ms)
             properties[DEQUEUED_MS] = str(self._timeline.now_ms())
-        queue_id = read_time(properties.get(REAL_QUEUE))
-        draft = Draft(
+        queue_id = parse_time_ms(properties.get(REAL_QUEUE))
+        draft = UnitDraft(
             target.raw_name,
             queue_id,
             unit.body,
-            copied_properties(properties, (ENQUEUED_MS, DEQUEUED_MS, *OF_THE_BROKER)),
+            copied_properties(properties, (ENQUEUED_MS, DEQUEUED_MS, *BROKER_PROPERTIES)),
             unit.flag,
             unit.sys_flag,
             unit.born_ms,
             unit.born_host,
             unit.reconsume_times,
         )
-        code, stream = tags_code(properties.get(TAGS, "")), target.kept_stream(queue_id)
-        return self._sharing.append(SYSTEM, target, stream, draft, code, self._identity.store_host)
+        code, stream = tags_code(properties.get(TAGS, "")), target.stream_or_retired(queue_id)
+        return self._commit_log_api.append(SYSTEM, target, stream, draft, code, self._identity.store_host)
 
-    def _delivered(self, batches: Sequence[tuple[Progress, Batch]], refusal: Refusal | None) -> None:
+    def _delivered(self, batches: Sequence[tuple[ScheduleProgress, FiredBatch]], refusal: Refusal | None) -> None:
         for progress, batch in batches:
             if refusal is not None:
                 progress.fail(batch)
-                self._try_again([TimerEntry(progress.stream.id, offset) for offset in batch.offsets])
+                self._retry([TimerEntry(progress.stream.id, offset) for offset in batch.offsets])
             elif progress.finish(batch):
-                self._note(progress)
+                self._save_checkpoint(progress)
 
-    def _finish(self, progress: Progress, offset: int) -> None:
+    def _finish(self, progress: ScheduleProgress, offset: int) -> None:
         """Nothing has to be delivered."""
         if progress.finish(progress.begin([offset], self._durable_end())):
-            self._note(progress)
+            self._save_checkpoint(progress)
 
-    def _try_again(self, entries: Sequence[TimerEntry]) -> None:
-        self._put_off(entries)
+    def _retry(self, entries: Sequence[TimerEntry]) -> None:
+        self._mark_delayed(entries)
         retry_ms = self._timeline.now_ms() + RETRY_MS
         for entry in entries:
             self._timers.schedule(retry_ms, entry)
 
-    def _put_off(self, entries: Sequence[TimerEntry]) -> None:
+    def _mark_delayed(self, entries: Sequence[TimerEntry]) -> None:
         for stream, position in entries:
             self._queues[stream].put_off([position])
 
@@ -346,7 +357,7 @@ class Delays:
             for entry in queue.waiting(_FOR_EVER_MS):
                 if entry.position >= start:
                     break
-                if queue.is_dealt_with(entry.offset):
+                if queue.is_handled(entry.offset):
                     continue
                 unit = queue.stream.unit(entry.offset)
                 properties = read_properties(unit.properties)
@@ -354,44 +365,44 @@ class Delays:
                     continue
                 count += 1
                 if count <= _MOST_NOTED:
-                    self._give_up(unit, properties)
+                    self._record_failure(unit, properties)
         if count:
-            told = "the ledger of failures has them" if count <= _MOST_NOTED else f"the ledger has {_MOST_NOTED}"
-            log.error("%d messages that waited for their time go, for the disk is nearly full: %s", count, told)
+            ledger_note = "the ledger of failures has them" if count <= _MOST_NOTED else f"the ledger has {_MOST_NOTED}"
+            log.error("%d messages that waited for their time go, for the disk is nearly full: %s", count, ledger_note)
 
-    def _give_up(self, unit: Unit, properties: dict[str, str]) -> None:
-        topic, queue_id = properties.get(REAL_TOPIC, ""), read_time(properties.get(REAL_QUEUE))
-        self._sharing.failures.note_gone(SYSTEM, unit, topic, queue_id, Reason.EXPIRED)
+    def _record_failure(self, unit: Unit, properties: dict[str, str]) -> None:
+        topic, queue_id = properties.get(REAL_TOPIC, ""), parse_time_ms(properties.get(REAL_QUEUE))
+        self._commit_log_api.failures.record_removed_message(SYSTEM, unit, topic, queue_id, Reason.EXPIRED)
 
     # -- recalling
 
     def handle(self, topic: str, due_ms: int, unique: str) -> str:
         return write_handle(self._identity.broker_name, topic, due_ms, unique)
 
-    def recall(self, topic: SharedTopic, handle: str) -> tuple[str, Appended]:
+    def recall(self, topic: CommitLogTopic, handle: str) -> tuple[str, Appended]:
         """What takes a waiting message back: its unique key, and the place of the word that it does not count."""
         name = topic.name.name
         due_ms, unique = read_handle(handle, self._identity.broker_name, name, self._timeline.now_ms())
-        waiting = self._wait_in(WHEEL_TOPIC, 0, due_ms, "")
-        word, written = write_word(name, unique, due_ms)
+        waiting = self._slot(WHEEL_TOPIC, 0, due_ms, "")
+        marker, written = write_recall_marker(name, unique, due_ms)
         host = self._identity.store_host
-        draft = Draft(waiting.topic.raw_name, 0, b"0", written, 0, 0, due_ms, host)
-        placed = self._sharing.append(SYSTEM, waiting.topic, waiting.stream, draft, due_ms, host)
+        draft = UnitDraft(waiting.topic.raw_name, 0, b"0", written, 0, 0, due_ms, host)
+        placed = self._commit_log_api.append(SYSTEM, waiting.topic, waiting.stream, draft, due_ms, host)
         offset = placed.queue_offset
-        self._queues[waiting.stream.id].add_word(due_ms, offset)
-        self._sharing.afterwards(placed.ticket, lambda done: self._recalled.note(word, offset, done.refusal))
+        self._queues[waiting.stream.id].add_recall(due_ms, offset)
+        self._commit_log_api.on_durable(placed.ticket, lambda done: self._recalled.note(marker, offset, done.refusal))
         return unique, placed
 
-    def _is_recalled(self, progress: Progress, unit: Unit, properties: dict[str, str]) -> bool:
+    def _is_recalled(self, progress: ScheduleProgress, unit: Unit, properties: dict[str, str]) -> bool:
         """Of what has come since the start it is known; of the rest the key index is asked."""
         unique = properties.get(UNIQUE_KEY)
         if TIMER_OUT_MS not in properties or unique is None:
             return False
         if self._recalled.has(properties.get(REAL_TOPIC, ""), unique, unit.queue_offset):
             return True
-        return self._earlier.is_recalled(progress, unit, unique, properties)
+        return self._restart_scan.is_recalled(progress, unit, unique, properties)
 
 
-def _remember(topic: SharedTopic, queue_id: int, properties: dict[str, str]) -> None:
+def _remember(topic: CommitLogTopic, queue_id: int, properties: dict[str, str]) -> None:
     properties[REAL_TOPIC] = topic.name.name
     properties[REAL_QUEUE] = str(queue_id)

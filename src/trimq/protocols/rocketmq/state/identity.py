@@ -6,7 +6,7 @@ from trimq.config import Settings
 from trimq.core.metadata.cluster import Cluster
 from trimq.formats.rocketmq_unit.hosts import pack_host
 
-NAMES_PROTOCOL = "rocketmq"
+NAME_SERVER_PROTOCOL = "rocketmq"
 BROKER_PROTOCOL = "rocketmq_broker"
 GRPC_PROTOCOL = "rocketmq_grpc"
 
@@ -27,9 +27,9 @@ class Identity:
         return "" if found is None else f"{found.host}:{found.port}"
 
     @property
-    def names_port(self) -> int:
+    def name_server_port(self) -> int:
         """Where the name server listens; 0 while it does not."""
-        found = self._cluster.me.addresses.get(NAMES_PROTOCOL)
+        found = self._cluster.me.addresses.get(NAME_SERVER_PROTOCOL)
         return 0 if found is None else found.port
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from trimq.clock import Timeline, Timer
 from trimq.errors import NotRunning, Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ Steps = Iterator[Parts | None]
 Refuse = Callable[[Refusal], Parts]
 
 
-class Searches:
+class IncrementalSearches:
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._waiting: dict[Reply, tuple[Steps, Refuse]] = {}
@@ -39,7 +39,7 @@ class Searches:
         if self._is_stopped:
             raise NotRunning
         reply = Reply.later(None, abandon=lambda: self._end(reply))
-        reply.comes_soon = True  # a stop refuses it
+        reply.resolves_soon = True  # a stop refuses it
         self._waiting[reply] = steps, refuse
         self._arm()
         return reply
@@ -58,9 +58,9 @@ class Searches:
 
     def _arm(self) -> None:
         if self._waiting and self._timer is None:
-            self._timer = self._timeline.call_at(self._timeline.now_ms(), self._go_on)
+            self._timer = self._timeline.call_at(self._timeline.now_ms(), self._run_step)
 
-    def _go_on(self) -> None:
+    def _run_step(self) -> None:
         self._timer = None
         reply = next(iter(self._waiting))
         steps, refuse = self._waiting.pop(reply)
@@ -70,7 +70,9 @@ class Searches:
             parts = refuse(refusal)
         except OSError as error:
             log.warning("a search could not go on: %s", error)
-            parts = refuse(Failure(Code.SYSTEM_ERROR, f"what was looked for could not be read: {error}"))
+            parts = refuse(
+                RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"what was looked for could not be read: {error}")
+            )
         if parts is None:
             self._waiting[reply] = steps, refuse
         else:

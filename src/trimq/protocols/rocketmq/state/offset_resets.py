@@ -6,14 +6,14 @@ from __future__ import annotations
 from uuid import UUID
 
 
-class Resets:
+class OffsetResets:
     def __init__(self) -> None:
         self._moved: dict[tuple[str, UUID, int], int] = {}
 
     def move(self, group: str, topic: UUID, number: int, offset: int) -> None:
         self._moved[group, topic, number] = offset
 
-    def is_moved(self, group: str, topic: UUID, number: int) -> bool:
+    def is_pending(self, group: str, topic: UUID, number: int) -> bool:
         return bool(self._moved) and (group, topic, number) in self._moved
 
     def take(self, group: str, topic: UUID, number: int) -> int | None:

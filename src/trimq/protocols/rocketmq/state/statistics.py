@@ -12,18 +12,18 @@ _DAY_MS = 24 * _HOUR_MS
 _KEPT = ((_STEP_MS, 60), (600_000, 6), (_HOUR_MS, 49))
 
 
-class Sum(NamedTuple):
+class TrafficSum(NamedTuple):
     messages: int = 0
     bytes: int = 0
 
 
-class Windows(NamedTuple):
-    minute: Sum
-    hour: Sum
-    day: Sum
+class TrafficWindows(NamedTuple):
+    minute: TrafficSum
+    hour: TrafficSum
+    day: TrafficSum
 
 
-class Flow:
+class TrafficCounter:
     """What passed one point since the broker was started."""
 
     __slots__ = ("_at", "_bytes", "_kept", "_messages", "_past")
@@ -32,8 +32,8 @@ class Flow:
         self._at = 0
         self._messages = 0
         self._bytes = 0
-        self._past = Sum()
-        self._kept: tuple[dict[int, Sum], ...] = ({}, {}, {})
+        self._past = TrafficSum()
+        self._kept: tuple[dict[int, TrafficSum], ...] = ({}, {}, {})
 
     def add(self, now_ms: int, messages: int, size: int) -> None:
         at = now_ms // _STEP_MS
@@ -47,83 +47,83 @@ class Flow:
         """The step that is over joins those that are kept."""
         if not self._messages:
             return
-        done = Sum(self._messages, self._bytes)
+        done = TrafficSum(self._messages, self._bytes)
         self._messages = self._bytes = 0
         self._past = _plus(self._past, done)
         for (width_ms, count), kept in zip(_KEPT, self._kept, strict=True):
             step = self._at * _STEP_MS // width_ms
-            kept[step] = _plus(kept.get(step, Sum()), done)
+            kept[step] = _plus(kept.get(step, TrafficSum()), done)
             while len(kept) > count:
                 del kept[min(kept)]
 
-    def total(self) -> Sum:
-        return _plus(self._past, Sum(self._messages, self._bytes))
+    def total(self) -> TrafficSum:
+        return _plus(self._past, TrafficSum(self._messages, self._bytes))
 
-    def since(self, now_ms: int, step: int, count: int) -> Sum:
+    def since(self, now_ms: int, step: int, count: int) -> TrafficSum:
         """Of the last `count` steps of the kind `step`, the one that is under way among them."""
         self._fold()
         first = now_ms // _KEPT[step][0] - count
         found = [each for at, each in self._kept[step].items() if at > first]
-        return Sum(sum(each.messages for each in found), sum(each.bytes for each in found))
+        return TrafficSum(sum(each.messages for each in found), sum(each.bytes for each in found))
 
-    def windows(self, now_ms: int) -> Windows:
-        return Windows(self.since(now_ms, 0, 6), self.since(now_ms, 1, 6), self.since(now_ms, 2, 24))
+    def windows(self, now_ms: int) -> TrafficWindows:
+        return TrafficWindows(self.since(now_ms, 0, 6), self.since(now_ms, 1, 6), self.since(now_ms, 2, 24))
 
     def before_today(self, now_ms: int, days: int) -> int:
         """How many messages there had been when today began, or so many days before."""
         hours = now_ms % _DAY_MS // _HOUR_MS + 1 + 24 * days
         return self.total().messages - self.since(now_ms, 2, hours).messages
 
-    def merge(self, other: Flow) -> None:
+    def merge(self, other: TrafficCounter) -> None:
         other._fold()
         self._fold()
         self._past = _plus(self._past, other._past)
         for mine, theirs in zip(self._kept, other._kept, strict=True):
             for step, each in theirs.items():
-                mine[step] = _plus(mine.get(step, Sum()), each)
+                mine[step] = _plus(mine.get(step, TrafficSum()), each)
 
 
-def _plus(one: Sum, other: Sum) -> Sum:
-    return Sum(one.messages + other.messages, one.bytes + other.bytes)
+def _plus(one: TrafficSum, other: TrafficSum) -> TrafficSum:
+    return TrafficSum(one.messages + other.messages, one.bytes + other.bytes)
 
 
 class Traffic:
     """Groups are counted by topic too. What is forgotten still counts for the broker as a whole."""
 
     def __init__(self) -> None:
-        self._sent: dict[str, Flow] = {}
-        self._read: dict[tuple[str, str], Flow] = {}
-        self._returned: dict[tuple[str, str], Flow] = {}
-        self._sent_before, self._read_before = Flow(), Flow()
+        self._sent: dict[str, TrafficCounter] = {}
+        self._read: dict[tuple[str, str], TrafficCounter] = {}
+        self._returned: dict[tuple[str, str], TrafficCounter] = {}
+        self._sent_before, self._read_before = TrafficCounter(), TrafficCounter()
 
     def count_sent(self, topic: str, now_ms: int, size: int, messages: int = 1) -> None:
         flow = self._sent.get(topic)
         if flow is None:
-            flow = self._sent[topic] = Flow()
+            flow = self._sent[topic] = TrafficCounter()
         flow.add(now_ms, messages, size)
 
     def count_read(self, topic: str, group: str, now_ms: int, messages: int, size: int) -> None:
         flow = self._read.get((topic, group))
         if flow is None:
-            flow = self._read[topic, group] = Flow()
+            flow = self._read[topic, group] = TrafficCounter()
         flow.add(now_ms, messages, size)
 
     def count_returned(self, topic: str, group: str, now_ms: int) -> None:
-        self._returned.setdefault((topic, group), Flow()).add(now_ms, 1, 0)
+        self._returned.setdefault((topic, group), TrafficCounter()).add(now_ms, 1, 0)
 
-    def sent(self, topic: str) -> Flow | None:
+    def sent(self, topic: str) -> TrafficCounter | None:
         return self._sent.get(topic)
 
-    def read(self, topic: str, group: str) -> Flow | None:
+    def read(self, topic: str, group: str) -> TrafficCounter | None:
         return self._read.get((topic, group))
 
-    def returned(self, topic: str, group: str) -> Flow | None:
+    def returned(self, topic: str, group: str) -> TrafficCounter | None:
         return self._returned.get((topic, group))
 
-    def all_sent(self) -> Flow:
+    def all_sent(self) -> TrafficCounter:
         return _merged(self._sent_before, *self._sent.values())
 
-    def all_read(self) -> Flow:
+    def all_read(self) -> TrafficCounter:
         return _merged(self._read_before, *self._read.values())
 
     def forget_topic(self, topic: str) -> None:
@@ -141,8 +141,8 @@ class Traffic:
                 self._read_before.merge(flow)
 
 
-def _merged(*flows: Flow) -> Flow:
-    found = Flow()
+def _merged(*flows: TrafficCounter) -> TrafficCounter:
+    found = TrafficCounter()
     for flow in flows:
         found.merge(flow)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimq.core.commit_log.topics import INHERITABLE, READABLE, WRITABLE, SharedDefinition
+from trimq.core.commit_log.topics import INHERITABLE, READABLE, WRITABLE, CommitLogTopicDefinition
 from trimq.formats.rocketmq_unit.dead_letters import CHECK_MAX_TOPIC
 from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
 from trimq.model import DEFAULT_NAMESPACE
@@ -17,12 +17,14 @@ DLQ_PREFIX = "%DLQ%"
 _BOTH = READABLE | WRITABLE
 
 # What only the broker itself writes to. A foreign message in the wheel would stop all timers of a genuine broker.
-FORBIDDEN = frozenset(
+BROKER_ONLY_TOPICS = frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", WHEEL_TOPIC)
 )
 
 
-def system_topics(cluster_name: str, broker_name: str, default_queues: int, levels: int) -> list[SharedDefinition]:
+def system_topics(
+    cluster_name: str, broker_name: str, default_queues: int, levels: int
+) -> list[CommitLogTopicDefinition]:
     inherited = _BOTH | INHERITABLE
     counts = {
         DEFAULT_TOPIC: (default_queues, inherited),
@@ -42,7 +44,7 @@ def system_topics(cluster_name: str, broker_name: str, default_queues: int, leve
         "RMQ_SYS_TRACE_TOPIC": (1, _BOTH),
     }
     return [
-        SharedDefinition(DEFAULT_NAMESPACE, name, count, count, permissions)
+        CommitLogTopicDefinition(DEFAULT_NAMESPACE, name, count, count, permissions)
         for name, (count, permissions) in counts.items()
     ]
 

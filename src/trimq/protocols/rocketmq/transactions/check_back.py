@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
 from trimq.config import RocketMQ as RocketMQSettings
-from trimq.core.api.commit_log import Sharing
+from trimq.core.api.commit_log import CommitLogApi
 from trimq.core.commit_log.stream import Appended
 from trimq.core.failures.ledger import Reason
 from trimq.core.scheduling.timers import RETRY_MS, TURN_MS
@@ -25,18 +25,18 @@ from trimq.formats.rocketmq_unit.dead_letters import (
 )
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import UNIQUE_KEY
-from trimq.formats.rocketmq_unit.schedule import read_time
-from trimq.formats.rocketmq_unit.unit import Draft, Unit, encode_unit
+from trimq.formats.rocketmq_unit.schedule import parse_time_ms
+from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft, encode_unit
 from trimq.model import SYSTEM
-from trimq.protocols.rocketmq.clients.notifications import Question
-from trimq.protocols.rocketmq.clients.registry import Client, Clients
+from trimq.protocols.rocketmq.clients.notifications import TransactionCheck
+from trimq.protocols.rocketmq.clients.registry import Client, ClientRegistry
 from trimq.protocols.rocketmq.state.identity import Identity
 from trimq.protocols.rocketmq.transactions.half_messages import (
-    OPTIONAL,
-    SHARE_BYTES,
-    SHARE_COUNT,
-    Halves,
-    copy_of,
+    OPTIONAL_PROPERTIES,
+    TURN_MAX_BYTES,
+    TURN_MAX_HALVES,
+    HalfMessages,
+    copy_half,
     read_half,
 )
 
@@ -45,18 +45,18 @@ log = logging.getLogger(__name__)
 IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
-class Patience(NamedTuple):
+class CheckBackSettings(NamedTuple):
     """How long a half is left alone, how often is looked, how often its producer is asked, and after what time it is
     given up though nobody could be."""
 
     timeout_ms: int
     interval_ms: int
     max_checks: int
-    longest_ms: int
+    max_age_ms: int
 
 
-def patience_of(settings: RocketMQSettings) -> Patience:
-    return Patience(
+def check_back_settings(settings: RocketMQSettings) -> CheckBackSettings:
+    return CheckBackSettings(
         settings.transaction_timeout_ms,
         settings.transaction_check_interval_ms,
         settings.transaction_check_max,
@@ -64,7 +64,7 @@ def patience_of(settings: RocketMQSettings) -> Patience:
     )
 
 
-class _Share:
+class _TurnBudget:
     """What is done in one turn of the loop."""
 
     def __init__(self) -> None:
@@ -74,34 +74,34 @@ class _Share:
 
     @property
     def is_full(self) -> bool:
-        return self.count >= SHARE_COUNT or self.bytes >= SHARE_BYTES
+        return self.count >= TURN_MAX_HALVES or self.bytes >= TURN_MAX_BYTES
 
     def add(self, placed: Appended) -> None:
         self.bytes += placed.size
         self.last = placed
 
 
-class Asking:
+class TransactionChecker:
     def __init__(
         self,
-        sharing: Sharing,
+        commit_log_api: CommitLogApi,
         timeline: Timeline,
         identity: Identity,
-        halves: Halves,
-        clients: Clients,
-        chance: random.Random,
-        patience: Patience,
+        halves: HalfMessages,
+        clients: ClientRegistry,
+        rng: random.Random,
+        check_settings: CheckBackSettings,
     ) -> None:
-        self._sharing = sharing
+        self._commit_log_api = commit_log_api
         self._timeline = timeline
         self._identity = identity
         self._halves = halves
         self._clients = clients
-        self._chance = chance
-        self.patience = patience
+        self._rng = rng
+        self.check_settings = check_settings
         self._timer: Timer | None = None
-        self._round: deque[int] | None = None  # those that are still to be looked at, while there is a look
-        self._put_off: deque[int] = deque()  # those of them whose producers have not read what they were sent before
+        self._pending_offsets: deque[int] | None = None  # those that are still to be looked at, while there is a look
+        self._congested: deque[int] = deque()  # those of them whose producers have not read what they were sent before
         self._next_ms = 0
         self._refusals: list[Refusal] = []
         self._is_stopped = False
@@ -111,10 +111,10 @@ class Asking:
         self._is_stopped = True
         self._cancel()
 
-    def be_patient(self, patience: Patience) -> None:
+    def update_check_settings(self, check_settings: CheckBackSettings) -> None:
         """From now on; the next look is an interval away."""
-        self.patience = patience
-        if self._round is None and self._timer is not None:
+        self.check_settings = check_settings
+        if self._pending_offsets is None and self._timer is not None:
             self._cancel()
             self.arm()
 
@@ -125,64 +125,64 @@ class Asking:
 
     def arm(self) -> None:
         """See that there will be a look if anything is undecided."""
-        self._arm_at(self._timeline.now_ms() + self.patience.interval_ms)
+        self._arm_at(self._timeline.now_ms() + self.check_settings.interval_ms)
 
     def _arm_at(self, due_ms: int) -> None:
-        if self._timer is None and self._round is None and len(self._halves) and not self._is_stopped:
-            self._timer = self._timeline.call_at(due_ms, self._check)
+        if self._timer is None and self._pending_offsets is None and len(self._halves) and not self._is_stopped:
+            self._timer = self._timeline.call_at(due_ms, self._start_round)
 
     # -- looking at all that are undecided
 
-    def _check(self) -> None:
-        self._round = deque(self._halves)
-        self._next_ms = self._timeline.now_ms() + self.patience.interval_ms
-        self._look()
+    def _start_round(self) -> None:
+        self._pending_offsets = deque(self._halves)
+        self._next_ms = self._timeline.now_ms() + self.check_settings.interval_ms
+        self._check_some()
 
-    def _look(self) -> None:
+    def _check_some(self) -> None:
         """At as many as a turn of the loop can bear. The rest follows when these are durable and their producers were
         asked: no more questions wait than one share has."""
         self._timer = None
-        if self._is_stopped or self._round is None:
+        if self._is_stopped or self._pending_offsets is None:
             return
-        share, began_ms = _Share(), self._timeline.now_ms()
-        while self._round and not share.is_full and self._timeline.now_ms() - began_ms < TURN_MS:
-            self._look_at(self._round.popleft(), share)
-        if not self._round:
+        budget, began_ms = _TurnBudget(), self._timeline.now_ms()
+        while self._pending_offsets and not budget.is_full and self._timeline.now_ms() - began_ms < TURN_MS:
+            self._check_half(self._pending_offsets.popleft(), budget)
+        if not self._pending_offsets:
             self._end_round()
-        elif share.last is None:
-            self._look_in(0)
+        elif budget.last is None:
+            self._continue_in(0)
         else:
-            self._sharing.afterwards(share.last.ticket, lambda done: self._look_in(0))
+            self._commit_log_api.on_durable(budget.last.ticket, lambda done: self._continue_in(0))
 
-    def _look_in(self, milliseconds: int) -> None:
+    def _continue_in(self, milliseconds: int) -> None:
         if not self._is_stopped:
-            self._timer = self._timeline.call_at(self._timeline.now_ms() + milliseconds, self._look)
+            self._timer = self._timeline.call_at(self._timeline.now_ms() + milliseconds, self._check_some)
 
     def _end_round(self) -> None:
         """All were looked at. Long questions take a reader a while: who is asked them is asked the rest a little
         later, rather than at the next look."""
         now_ms = self._timeline.now_ms()
-        if self._put_off and now_ms + RETRY_MS < self._next_ms:
-            self._round, self._put_off = self._put_off, deque()
-            self._look_in(RETRY_MS)
+        if self._congested and now_ms + RETRY_MS < self._next_ms:
+            self._pending_offsets, self._congested = self._congested, deque()
+            self._continue_in(RETRY_MS)
             return
-        self._round = None
-        self._put_off.clear()
+        self._pending_offsets = None
+        self._congested.clear()
         if self._refusals:
             count, last = len(self._refusals), self._refusals[-1]
             log.warning("%d undecided transactions are looked at again later: %s", count, last)
             self._refusals = []
-        self._halves.tidy()
+        self._halves.checkpoint()
         self._arm_at(max(self._next_ms, now_ms))
 
-    def _look_at(self, offset: int, share: _Share) -> None:
+    def _check_half(self, offset: int, budget: _TurnBudget) -> None:
         since_ms = self._halves.since_ms(offset)
         age_ms = 0 if since_ms is None else self._timeline.now_ms() - since_ms
-        if since_ms is None or age_ms < self.patience.timeout_ms:
+        if since_ms is None or age_ms < self.check_settings.timeout_ms:
             return
-        share.count += 1
+        budget.count += 1
         try:
-            placed = self._act_on(offset, age_ms)
+            placed = self._check_or_discard(offset, age_ms)
         except OffsetOutOfRange:
             self._halves.forget((offset,))
         except Refusal as refusal:
@@ -191,79 +191,79 @@ class Asking:
             log.exception("the undecided transaction %d could not be looked at", offset)
         else:
             if placed is not None:
-                share.add(placed)
+                budget.add(placed)
 
-    def _act_on(self, offset: int, age_ms: int) -> Appended | None:
+    def _check_or_discard(self, offset: int, age_ms: int) -> Appended | None:
         """Where the half stands now. None: it is left alone."""
         unit = self._halves.unit(offset)
         properties = read_half(unit)
-        times = read_time(properties.get(CHECKED_TIMES))
-        if times >= self.patience.max_checks or age_ms >= self.patience.longest_ms:
-            return self._set_aside(offset, unit)
-        if age_ms < read_time(properties.get(IMMUNITY_S)) * 1000 and not times:
+        times = parse_time_ms(properties.get(CHECKED_TIMES))
+        if times >= self.check_settings.max_checks or age_ms >= self.check_settings.max_age_ms:
+            return self._discard(offset, unit)
+        if age_ms < parse_time_ms(properties.get(IMMUNITY_S)) * 1000 and not times:
             return None
         group = properties.get(PRODUCER_GROUP, "")
-        producer = self._choose(group)
+        producer = self._choose_producer(group)
         if producer is None:
             if self._clients.producers(group):
-                self._put_off.append(offset)
+                self._congested.append(offset)
             return None
         properties[CHECKED_TIMES], properties[WAIT] = str(times + 1), "false"
         try:
-            placed = self._halves.close(offset, self._halves.renewed(unit, properties))[0]
+            placed = self._halves.resolve(offset, self._halves.rewrite(unit, properties))[0]
         except PropertiesTooLong:
-            return self._set_aside(offset, unit)  # there is no room to count how often it was asked for
-        self._sharing.afterwards(
-            placed.ticket, lambda done: None if done.refusal else self._ask(producer, group, placed)
+            return self._discard(offset, unit)  # there is no room to count how often it was asked for
+        self._commit_log_api.on_durable(
+            placed.ticket, lambda done: None if done.refusal else self._send_check(producer, group, placed)
         )
         return placed
 
-    def _set_aside(self, offset: int, unit: Unit) -> Appended:
+    def _discard(self, offset: int, unit: Unit) -> Appended:
         topic, stream = self._halves.stream(CHECK_MAX_TOPIC)
         properties = read_half(unit)
         properties.pop(WAIT, None)
-        becomes = copy_of(topic, stream, unit, properties, 0)
-        placed = self._halves.close(offset, becomes)[0]
-        self._sharing.failures.note(SYSTEM, topic, placed, becomes.draft, Reason.UNDECIDED)
+        becomes = copy_half(topic, stream, unit, properties, 0)
+        placed = self._halves.resolve(offset, becomes)[0]
+        self._commit_log_api.failures.record_dead_letter(SYSTEM, topic, placed, becomes.draft, Reason.UNDECIDED)
         return placed
 
     # -- asking
 
-    def _choose(self, group: str) -> Client | None:
+    def _choose_producer(self, group: str) -> Client | None:
         """One that is there. Who reads too slowly is not asked: questions carry whole messages."""
         producers = self._clients.producers(group)
         if not producers:
             return None
-        chosen = self._chance.choice(producers)
+        chosen = self._rng.choice(producers)
         if not chosen.outlet.is_congested:
             return chosen
         free = [each for each in producers if not each.outlet.is_congested]
-        return self._chance.choice(free) if free else None
+        return self._rng.choice(free) if free else None
 
-    def _ask(self, producer: Client, group: str, placed: Appended) -> None:
+    def _send_check(self, producer: Client, group: str, placed: Appended) -> None:
         """About the half in its new place. The producer may have been sent much since it was chosen: then another is
         asked, and if none can be, all of them are spared until the next look."""
-        asked = self._choose(group) if producer.outlet.is_congested else producer
-        if asked is None:
+        recipient = self._choose_producer(group) if producer.outlet.is_congested else producer
+        if recipient is None:
             return
-        question = self._question(self._halves.unit(placed.queue_offset), placed)
-        asked.outlet.send(asked.dialect.check_back(question, self._clients.next_opaque()))
+        request = self._check_request(self._halves.unit(placed.queue_offset), placed)
+        recipient.outlet.send(recipient.dialect.check_back(request, self._clients.next_opaque()))
 
-    def _question(self, unit: Unit, placed: Appended) -> Question:
+    def _check_request(self, unit: Unit, placed: Appended) -> TransactionCheck:
         """Shown as the message that it will be."""
         host, properties = self._identity.store_host, read_half(unit)
-        draft = Draft(
+        draft = UnitDraft(
             properties.get(REAL_TOPIC, "").encode(),
-            read_time(properties.get(REAL_QUEUE)),
+            parse_time_ms(properties.get(REAL_QUEUE)),
             bytes(unit.body),
-            copied_properties(properties, OPTIONAL),
+            copied_properties(properties, OPTIONAL_PROPERTIES),
             unit.flag,
             unit.sys_flag,
             unit.born_ms,
             unit.born_host,
             unit.reconsume_times,
         )
-        return Question(
+        return TransactionCheck(
             encode_unit(draft, placed.queue_offset, placed.position, placed.store_ms, host),
             properties.get(UNIQUE_KEY, ""),
             placed.position,

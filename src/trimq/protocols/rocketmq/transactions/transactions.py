@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from trimq.clock import Timeline
-from trimq.core.api.commit_log import Outgoing, Sharing
-from trimq.core.commit_log.stream import Appended, Entry, SharedStream
-from trimq.core.commit_log.topics import SharedTopic
+from trimq.core.api.commit_log import CommitLogApi, OutgoingMessage
+from trimq.core.commit_log.stream import Appended, MessageQueue, QueueEntry
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.failures.ledger import Reason
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.rocketmq_unit.copies import WAIT
@@ -24,16 +24,16 @@ from trimq.formats.rocketmq_unit.dead_letters import (
     REAL_TOPIC,
 )
 from trimq.formats.rocketmq_unit.properties import TAGS, UNIQUE_KEY, tags_code
-from trimq.formats.rocketmq_unit.schedule import read_time
+from trimq.formats.rocketmq_unit.schedule import parse_time_ms
 from trimq.formats.rocketmq_unit.unit import TRANSACTION_COMMIT, Unit
 from trimq.model import SYSTEM
-from trimq.protocols.rocketmq.clients.registry import Clients
-from trimq.protocols.rocketmq.schedule.scheduler import Delays
+from trimq.protocols.rocketmq.clients.registry import ClientRegistry
+from trimq.protocols.rocketmq.schedule.scheduler import DelayScheduler
 from trimq.protocols.rocketmq.state.identity import Identity
 from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC
-from trimq.protocols.rocketmq.transactions.check_back import IMMUNITY_S, Asking, Patience
-from trimq.protocols.rocketmq.transactions.half_messages import Halves, copy_of, read_half
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
+from trimq.protocols.rocketmq.transactions.check_back import IMMUNITY_S, CheckBackSettings, TransactionChecker
+from trimq.protocols.rocketmq.transactions.half_messages import HalfMessages, copy_half, read_half
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 log = logging.getLogger(__name__)
 
@@ -44,22 +44,28 @@ _NOT_PUT_BACK = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed"
 class Transactions:
     def __init__(
         self,
-        sharing: Sharing,
+        commit_log_api: CommitLogApi,
         timeline: Timeline,
         identity: Identity,
-        delays: Delays,
-        clients: Clients,
-        chance: random.Random,
-        patience: Patience,
+        delays: DelayScheduler,
+        clients: ClientRegistry,
+        rng: random.Random,
+        check_settings: CheckBackSettings,
     ) -> None:
-        self._sharing = sharing
+        self._commit_log_api = commit_log_api
         self._timeline = timeline
         self._identity = identity
         self._delays = delays
-        self._halves = Halves(
-            sharing, timeline, identity, lambda: self._asking.patience.timeout_ms, lambda: self._asking.arm()
+        self._halves = HalfMessages(
+            commit_log_api,
+            timeline,
+            identity,
+            lambda: self._checker.check_settings.timeout_ms,
+            lambda: self._checker.arm(),
         )
-        self._asking = Asking(sharing, timeline, identity, self._halves, clients, chance, patience)
+        self._checker = TransactionChecker(
+            commit_log_api, timeline, identity, self._halves, clients, rng, check_settings
+        )
         self._resuming: set[int] = set()  # positions of what was set aside and is becoming a half again
 
     def start(self) -> None:
@@ -69,17 +75,17 @@ class Transactions:
     def stop(self) -> None:
         """Ask nobody any more; the next start goes on."""
         self._halves.stop()
-        self._asking.stop()
+        self._checker.stop()
 
-    def be_patient(self, patience: Patience) -> None:
+    def update_check_settings(self, check_settings: CheckBackSettings) -> None:
         """From now on; the next look is an interval away."""
-        self._asking.be_patient(patience)
+        self._checker.update_check_settings(check_settings)
 
     # -- halves come
 
     def prepare(
-        self, topic: SharedTopic, queue_id: int, properties: dict[str, str]
-    ) -> tuple[SharedTopic, SharedStream]:
+        self, topic: CommitLogTopic, queue_id: int, properties: dict[str, str]
+    ) -> tuple[CommitLogTopic, MessageQueue]:
         """Where a half waits, whose properties then name the topic that it is for."""
         properties[REAL_TOPIC] = topic.name.name
         properties[REAL_QUEUE] = str(queue_id)
@@ -91,17 +97,19 @@ class Transactions:
         """A half that was set aside is a half again, as if nobody had been asked for it. Failure: it was not, or it is
         one already."""
         if letter.topic != CHECK_MAX_TOPIC.encode():
-            raise Failure(Code.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: not set aside")
-        position = letter.position
-        if position in self._resuming or self._halves.was_made_of(letter, HALF_TOPIC):
-            raise Failure(
-                Code.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: it was put back before"
+            raise RemotingRefusal(
+                ResponseCode.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: not set aside"
             )
-        half = self._halves.renewed(letter, {**read_half(letter), CHECKED_TIMES: "0"})
+        position = letter.position
+        if position in self._resuming or self._halves.has_copy_in(letter, HALF_TOPIC):
+            raise RemotingRefusal(
+                ResponseCode.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: it was put back before"
+            )
+        half = self._halves.rewrite(letter, {**read_half(letter), CHECKED_TIMES: "0"})
         host = self._identity.store_host
-        placed = self._sharing.append(SYSTEM, half.topic, half.stream, half.draft, half.code, host)
+        placed = self._commit_log_api.append(SYSTEM, half.topic, half.stream, half.draft, half.code, host)
         self._resuming.add(position)
-        self._sharing.afterwards(placed.ticket, lambda done: self._resuming.discard(position))
+        self._commit_log_api.on_durable(placed.ticket, lambda done: self._resuming.discard(position))
         return placed
 
     # -- and are decided
@@ -111,51 +119,53 @@ class Transactions:
         unit = self._half(position)
         properties = read_half(unit)
         if properties.get(PRODUCER_GROUP) != group:
-            raise Failure(Code.SYSTEM_ERROR, "The producer group wrong")
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if unit.queue_offset != offset:
-            raise Failure(Code.SYSTEM_ERROR, "The transaction state table offset wrong")
-        standing = self._halves.as_it_stands(unit)
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        standing = self._halves.current_copy(unit)
         if standing is None:
-            raise Failure(Code.SYSTEM_ERROR, "this transaction is decided already")
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "this transaction is decided already")
         self._refuse_late(unit, properties, is_answer)
         becomes = self._committed(standing, properties) if is_commit else None
-        return self._halves.close(standing.queue_offset, becomes)[-1]
+        return self._halves.resolve(standing.queue_offset, becomes)[-1]
 
     def _half(self, position: int) -> Unit:
         try:
-            unit = self._sharing.unit_at(SYSTEM, position)
+            unit = self._commit_log_api.unit_at(SYSTEM, position)
         except OffsetOutOfRange:
-            raise Failure(Code.SYSTEM_ERROR, "Find prepared transaction message failed") from None
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from None
         if unit.topic != HALF_TOPIC.encode():
-            raise Failure(Code.SYSTEM_ERROR, "Find prepared transaction message failed")
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         return unit
 
     def _refuse_late(self, unit: Unit, properties: dict[str, str], is_answer: bool) -> None:
         """Who asked to be left alone for a while must decide within it, or when it is asked."""
         if IMMUNITY_S not in properties or is_answer:
             return
-        limit_ms = max(read_time(properties[IMMUNITY_S]) * 1000, self._asking.patience.timeout_ms)
+        limit_ms = max(parse_time_ms(properties[IMMUNITY_S]) * 1000, self._checker.check_settings.timeout_ms)
         if self._timeline.now_ms() - unit.born_ms > limit_ms:
-            raise Failure(Code.ILLEGAL_OPERATION, "the transaction is decided too late: it will be asked for")
+            raise RemotingRefusal(
+                ResponseCode.ILLEGAL_OPERATION, "the transaction is decided too late: it will be asked for"
+            )
 
-    def _committed(self, unit: Unit, properties: dict[str, str]) -> Outgoing:
+    def _committed(self, unit: Unit, properties: dict[str, str]) -> OutgoingMessage:
         """The message that a half becomes."""
-        name, queue_id = properties.pop(REAL_TOPIC, ""), read_time(properties.pop(REAL_QUEUE, None))
+        name, queue_id = properties.pop(REAL_TOPIC, ""), parse_time_ms(properties.pop(REAL_QUEUE, None))
         if properties.get(WAIT) == "false":
             del properties[WAIT]
-        topic = self._sharing.topic(SYSTEM, name)
-        stream, code = topic.kept_stream(queue_id), tags_code(properties.get(TAGS, ""))
+        topic = self._commit_log_api.topic(SYSTEM, name)
+        stream, code = topic.stream_or_retired(queue_id), tags_code(properties.get(TAGS, ""))
         waiting = self._delays.postpone(topic, queue_id, properties)
         if waiting is not None:
             topic, stream, code = waiting.topic, waiting.stream, waiting.code
-        return copy_of(topic, stream, unit, properties, code, TRANSACTION_COMMIT)
+        return copy_half(topic, stream, unit, properties, code, TRANSACTION_COMMIT)
 
     # -- files in which halves wait
 
     def oldest_position(self) -> int | None:
         return next((entry.position for entry in self._waiting()), None)
 
-    def _waiting(self) -> Iterator[Entry]:
+    def _waiting(self) -> Iterator[QueueEntry]:
         """Oldest first; without those that are kept no longer."""
         halves = self._halves.stream(HALF_TOPIC)[1]
         offsets = (offset for offset in self._halves if offset >= halves.start)
@@ -168,8 +178,8 @@ class Transactions:
         for offset in going:
             unit = self._halves.unit(offset)
             properties = read_half(unit)
-            topic, queue_id = properties.get(REAL_TOPIC, ""), read_time(properties.get(REAL_QUEUE))
-            self._sharing.failures.note_gone(SYSTEM, unit, topic, queue_id, Reason.UNDECIDED)
+            topic, queue_id = properties.get(REAL_TOPIC, ""), parse_time_ms(properties.get(REAL_QUEUE))
+            self._commit_log_api.failures.record_removed_message(SYSTEM, unit, topic, queue_id, Reason.UNDECIDED)
         self._halves.forget(going)
         if going:
             log.error("%d transactions that waited to be decided go, for the disk is nearly full", len(going))

@@ -5,47 +5,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimq.core.api.commit_log import Sharing
+from trimq.core.api.commit_log import CommitLogApi
 from trimq.errors import ColdRead, DamagedSegment, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
 # Where memory is so short that what was read is gone before it is used, the loop reads for itself in the end.
-MOST_WARMINGS = 3
+MAX_COLD_RETRIES = 3
 
 
-def answer_warm(
-    sharing: Sharing, cold: ColdRead, answer: Callable[[], Reply], refuse: Callable[[Refusal], Parts]
+def reply_after_cold_read(
+    commit_log_api: CommitLogApi, cold: ColdRead, answer: Callable[[], Reply], refuse: Callable[[Refusal], Parts]
 ) -> Reply:
     """A reply that will be what `answer` gives then, or what `refuse` makes of why it cannot be given."""
-    return _Warming(sharing, cold, answer, refuse).reply
+    return _ColdReadReply(commit_log_api, cold, answer, refuse).reply
 
 
-class _Warming:
+class _ColdReadReply:
     def __init__(
-        self, sharing: Sharing, cold: ColdRead, answer: Callable[[], Reply], refuse: Callable[[Refusal], Parts]
+        self,
+        commit_log_api: CommitLogApi,
+        cold: ColdRead,
+        answer: Callable[[], Reply],
+        refuse: Callable[[Refusal], Parts],
     ) -> None:
         self._cold = cold
         self._answer = answer
         self._refuse = refuse
         self._is_wanted = True
         self.reply = Reply.later(UNORDERED, abandon=self._forget)
-        self.reply.comes_soon = True
-        sharing.warm(cold, self._warmed)
+        self.reply.resolves_soon = True
+        commit_log_api.warm(cold, self._loaded)
 
     def _forget(self) -> None:
         """The connection is gone."""
         self._is_wanted = False
 
-    def _warmed(self, error: BaseException | None) -> None:
+    def _loaded(self, error: BaseException | None) -> None:
         if not self._is_wanted:
             return
-        self.reply.comes_soon = False  # the answer may be one that waits
+        self.reply.resolves_soon = False  # the answer may be one that waits
         try:
             if error is not None:
                 # What the disk does not give would end the whole process if it were read from the mapped file.
                 raise DamagedSegment(self._cold.file, self._cold.position)
-            self.reply.become(self._answer())
+            self.reply.resolve_as(self._answer())
         except Refusal as refusal:
             self.reply.resolve(self._refuse(refusal))
         except Exception as failure:

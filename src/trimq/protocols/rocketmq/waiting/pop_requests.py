@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimq.clock import Clock
-from trimq.core.api.commit_log import Sharing
-from trimq.core.commit_log.topics import SharedTopic
-from trimq.core.pop.receipts import Received, Wish
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.commit_log.topics import CommitLogTopic
+from trimq.core.pop.receipts import PopRequest, PopResult
 from trimq.errors import Refusal
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.state.offset_resets import Resets
+from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
 from trimq.protocols.rocketmq.state.statistics import Traffic
-from trimq.protocols.rocketmq.waiting.cold_reads import MOST_WARMINGS, answer_warm
-from trimq.protocols.rocketmq.wire.codes import Code, Failure
-from trimq.protocols.rocketmq.wire.replies import UNORDERED, Pending
+from trimq.protocols.rocketmq.waiting.cold_reads import MAX_COLD_RETRIES, reply_after_cold_read
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
+from trimq.protocols.rocketmq.wire.replies import UNORDERED, PendingWrite
 
 PollKey = tuple[str, str, int]
 """Topic, group and queue, as the request names them."""
 
 
-class Outcome(NamedTuple):
+class PollResult(NamedTuple):
     """An answer, to be made when its ticket's pass is durable. None: there is nothing to wait for."""
 
     build: Callable[[], Parts]
-    ticket: Pending | None = None
+    ticket: PendingWrite | None = None
 
     def reply(self) -> Reply:
         if self.ticket is None:
@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
         return Reply.when_durable(self.ticket.number, self.build, UNORDERED)
 
 
-class Polls:
+class PollCounts:
     """How many wait."""
 
     def __init__(self) -> None:
@@ -60,15 +60,15 @@ class Polls:
 class PopServices:
     """Used by every POP request."""
 
-    sharing: Sharing
+    commit_log_api: CommitLogApi
     clock: Clock
     counts: Counts
     traffic: Traffic
-    resets: Resets
-    polls: Polls
+    resets: OffsetResets
+    poll_counts: PollCounts
 
 
-class Taker:
+class PopOperation:
     """One request for messages. `queue_id` is what it named. `build` makes the answer of what was taken, or of why it
     could not be."""
 
@@ -77,67 +77,71 @@ class Taker:
         services: PopServices,
         caller: Caller,
         group: str,
-        topic: SharedTopic,
-        wish: Wish,
+        topic: CommitLogTopic,
+        pop_request: PopRequest,
         queue_id: int,
-        build: Callable[[Received | Refusal], Parts],
+        build: Callable[[PopResult | Refusal], Parts],
     ) -> None:
         self._services = services
         self._caller = caller
         self._group = group
         self._topic = topic
-        self._wish = wish
+        self._pop_request = pop_request
         self._key = (topic.name.name, group, queue_id)
         self._build = build
 
-    def take(self, wait_ms: int, warmings: int = 0) -> Reply:
+    def take(self, wait_ms: int, cold_retries: int = 0) -> Reply:
         """What there is, or what comes within this time: given when it is durable that it is out. A Refusal that is
-        found at once is raised. `warmings`: how often it has waited for the disk."""
-        sharing = self._services.sharing
-        if warmings < MOST_WARMINGS:
-            cold = sharing.popping.find_cold(self._group, self._topic, self._wish)
+        found at once is raised. `cold_retries`: how often it has waited for the disk."""
+        commit_log_api = self._services.commit_log_api
+        if cold_retries < MAX_COLD_RETRIES:
+            cold = commit_log_api.pop_service.find_cold(self._group, self._topic, self._pop_request)
             if cold is not None:
-                return answer_warm(sharing, cold, lambda: self.take(wait_ms, warmings + 1), self._build)
+                return reply_after_cold_read(
+                    commit_log_api, cold, lambda: self.take(wait_ms, cold_retries + 1), self._build
+                )
         outcome = self._attempt()
         if outcome is not None:
             return outcome.reply()
         if wait_ms <= 0:
             return Reply.now(self._nothing(), UNORDERED)
-        popping, numbers = sharing.popping, self._wish.numbers
-        poll = Poll(
+        pop_service, numbers = commit_log_api.pop_service, self._pop_request.numbers
+        poll = LongPoll(
             self._services,
             self._key,
-            lambda callback: popping.watch(self._group, self._topic, numbers, callback).cancel,
+            lambda callback: pop_service.watch(self._group, self._topic, numbers, callback).cancel,
             self._attempt_late,
             self._nothing,
-            lambda: self._build(Failure(Code.POLLING_FULL, "POLLING_FULL")),
+            lambda: self._build(RemotingRefusal(ResponseCode.POLLING_FULL, "POLLING_FULL")),
         )
         return poll.hold(wait_ms)
 
-    def _attempt(self) -> Outcome | None:
-        for number in self._wish.numbers:
+    def _attempt(self) -> PollResult | None:
+        for number in self._pop_request.numbers:
             self._services.resets.take(self._group, self._topic.id, number)  # popping goes on there already
-        received = self._services.sharing.popping.receive(self._caller, self._group, self._topic, self._wish)
+        received = self._services.commit_log_api.pop_service.receive(
+            self._caller, self._group, self._topic, self._pop_request
+        )
         if not received.messages:
             return None
         services, size = self._services, sum(len(each.data) for each in received.messages)
         now_ms, count = services.clock.message.now_ms(), len(received.messages)
         services.traffic.count_read(self._topic.name.name, self._group, now_ms, count, size)
         ticket = received.ticket
-        return Outcome(lambda: self._build(received if ticket is None else ticket.refusal or received), ticket)
+        return PollResult(lambda: self._build(received if ticket is None else ticket.refusal or received), ticket)
 
-    def _attempt_late(self) -> Outcome | None:
+    def _attempt_late(self) -> PollResult | None:
         try:
             return self._attempt()
         except Refusal as refusal:
             found = refusal
-        return Outcome(lambda: self._build(found))
+        return PollResult(lambda: self._build(found))
 
     def _nothing(self) -> Parts:
-        return self._build(Received([], 0, None))
+        return self._build(PopResult([], 0, None))
 
 
-class Poll:
+class LongPoll:
     """One who waits: for something that it wants, for its time to be over, or for its connection to end. `watch` calls
     back once when there may be something and gives what undoes it; `attempt` then looks. `nothing` makes the answer to
     one who has waited in vain, `full` that to one who may not wait."""
@@ -147,18 +151,20 @@ class Poll:
         services: PopServices,
         key: PollKey,
         watch: Callable[[Callable[[], None]], Callable[[], None]],
-        attempt: Callable[[], Outcome | None],
+        attempt: Callable[[], PollResult | None],
         nothing: Callable[[], Parts],
         full: Callable[[], Parts],
     ) -> None:
-        self._polls, self._counts = services.polls, services.counts
+        self._polls, self._counts = services.poll_counts, services.counts
         self._liveness = services.clock.liveness
         self._key = key
         self._watch = watch
         self._attempt = attempt
         self._nothing = nothing
         self._full = full
-        self._reply = Reply.later(UNORDERED, abandon=self._end, hurry=self._give_up, turn_away=self._turn_away)
+        self._reply = Reply.later(
+            UNORDERED, abandon=self._end, resolve_now=self._give_up, reject_over_limit=self._reject_over_limit
+        )
 
     def hold(self, wait_ms: int) -> Reply:
         self._unwatch: Callable[[], None] | None = self._watch(self._woken)
@@ -189,7 +195,7 @@ class Poll:
         self._end()
         self._reply.resolve(self._nothing())
 
-    def _turn_away(self) -> None:
+    def _reject_over_limit(self) -> None:
         self._end()
         self._reply.resolve(self._full())
 

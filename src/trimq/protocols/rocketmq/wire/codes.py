@@ -9,7 +9,7 @@ from trimq import errors
 from trimq.errors import Refusal
 
 
-class Request(IntEnum):
+class RequestCode(IntEnum):
     """What a command asks for."""
 
     SEND_MESSAGE = 10
@@ -113,7 +113,7 @@ class Request(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
-class Code(IntEnum):
+class ResponseCode(IntEnum):
     """What a response says."""
 
     SUCCESS = 0
@@ -145,10 +145,10 @@ class Code(IntEnum):
 
 
 @dataclass(eq=False)  # exceptions must stay hashable
-class Failure(Refusal):
+class RemotingRefusal(Refusal):
     """A no that only RocketMQ knows, with its code and the fields that its answer carries."""
 
-    code: Code
+    code: ResponseCode
     reason: str
     fields: dict[str, str] = field(default_factory=dict)
 
@@ -156,46 +156,46 @@ class Failure(Refusal):
         return self.reason
 
 
-CODES: dict[type[Refusal], Code] = {
-    errors.NotRunning: Code.SERVICE_NOT_AVAILABLE,
-    errors.NotOwner: Code.SERVICE_NOT_AVAILABLE,
-    errors.DiskFull: Code.SERVICE_NOT_AVAILABLE,
-    errors.MemoryFull: Code.SERVICE_NOT_AVAILABLE,
-    errors.WriteFailed: Code.SYSTEM_ERROR,
-    errors.DamagedSegment: Code.SYSTEM_ERROR,
-    errors.MessageTooLong: Code.MESSAGE_ILLEGAL,
-    errors.NameTooLong: Code.INVALID_PARAMETER,
-    errors.InvalidName: Code.INVALID_PARAMETER,
-    errors.PropertiesTooLong: Code.MESSAGE_ILLEGAL,
-    errors.InvalidSetting: Code.INVALID_PARAMETER,
-    errors.InvalidCount: Code.INVALID_PARAMETER,
-    errors.ReadOnly: Code.NO_PERMISSION,
-    errors.UnknownTopic: Code.TOPIC_NOT_EXIST,
-    errors.UnknownStream: Code.INVALID_PARAMETER,
-    errors.TopicExists: Code.TOPIC_EXIST_ALREADY,
-    errors.OtherHome: Code.NO_PERMISSION,
-    errors.OffsetOutOfRange: Code.PULL_OFFSET_MOVED,
-    errors.Busy: Code.SYSTEM_BUSY,
-    errors.AccessDenied: Code.NO_PERMISSION,
-    errors.Changed: Code.SYSTEM_BUSY,
-    errors.UnknownUser: Code.NO_PERMISSION,
-    errors.LeaseGone: Code.NO_MESSAGE,
-    errors.AlreadyLeased: Code.SYSTEM_BUSY,
-    errors.UnknownFailure: Code.QUERY_NOT_FOUND,
-    errors.InvalidRecords: Code.MESSAGE_ILLEGAL,
-    errors.CorruptRecords: Code.MESSAGE_ILLEGAL,
-    errors.MissingKey: Code.MESSAGE_ILLEGAL,
-    errors.UntimelyRecord: Code.MESSAGE_ILLEGAL,
-    errors.StaleEpoch: Code.SYSTEM_ERROR,
-    errors.UnknownEpoch: Code.SYSTEM_ERROR,
-    errors.OutOfOrderSequence: Code.SYSTEM_ERROR,
-    errors.StaleProducer: Code.SYSTEM_ERROR,
-    errors.UnknownGroup: Code.SUBSCRIPTION_GROUP_NOT_EXIST,
-    errors.GroupNotEmpty: Code.ILLEGAL_OPERATION,
+CODES: dict[type[Refusal], ResponseCode] = {
+    errors.NotRunning: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.NotOwner: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.DiskFull: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.MemoryFull: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.WriteFailed: ResponseCode.SYSTEM_ERROR,
+    errors.DamagedSegment: ResponseCode.SYSTEM_ERROR,
+    errors.MessageTooLong: ResponseCode.MESSAGE_ILLEGAL,
+    errors.NameTooLong: ResponseCode.INVALID_PARAMETER,
+    errors.InvalidName: ResponseCode.INVALID_PARAMETER,
+    errors.PropertiesTooLong: ResponseCode.MESSAGE_ILLEGAL,
+    errors.InvalidSetting: ResponseCode.INVALID_PARAMETER,
+    errors.InvalidCount: ResponseCode.INVALID_PARAMETER,
+    errors.ReadOnly: ResponseCode.NO_PERMISSION,
+    errors.UnknownTopic: ResponseCode.TOPIC_NOT_EXIST,
+    errors.UnknownStream: ResponseCode.INVALID_PARAMETER,
+    errors.TopicExists: ResponseCode.TOPIC_EXIST_ALREADY,
+    errors.OtherHome: ResponseCode.NO_PERMISSION,
+    errors.OffsetOutOfRange: ResponseCode.PULL_OFFSET_MOVED,
+    errors.Busy: ResponseCode.SYSTEM_BUSY,
+    errors.AccessDenied: ResponseCode.NO_PERMISSION,
+    errors.Changed: ResponseCode.SYSTEM_BUSY,
+    errors.UnknownUser: ResponseCode.NO_PERMISSION,
+    errors.LeaseGone: ResponseCode.NO_MESSAGE,
+    errors.AlreadyLeased: ResponseCode.SYSTEM_BUSY,
+    errors.UnknownFailure: ResponseCode.QUERY_NOT_FOUND,
+    errors.InvalidRecords: ResponseCode.MESSAGE_ILLEGAL,
+    errors.CorruptRecords: ResponseCode.MESSAGE_ILLEGAL,
+    errors.MissingKey: ResponseCode.MESSAGE_ILLEGAL,
+    errors.UntimelyRecord: ResponseCode.MESSAGE_ILLEGAL,
+    errors.StaleEpoch: ResponseCode.SYSTEM_ERROR,
+    errors.UnknownEpoch: ResponseCode.SYSTEM_ERROR,
+    errors.OutOfOrderSequence: ResponseCode.SYSTEM_ERROR,
+    errors.StaleProducer: ResponseCode.SYSTEM_ERROR,
+    errors.UnknownGroup: ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    errors.GroupNotEmpty: ResponseCode.ILLEGAL_OPERATION,
 }
 
 
-def code_of(refusal: Refusal) -> Code:
-    if isinstance(refusal, Failure):
+def code_of(refusal: Refusal) -> ResponseCode:
+    if isinstance(refusal, RemotingRefusal):
         return refusal.code
-    return CODES.get(type(refusal), Code.SYSTEM_ERROR)
+    return CODES.get(type(refusal), ResponseCode.SYSTEM_ERROR)

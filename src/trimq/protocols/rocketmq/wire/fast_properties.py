@@ -28,14 +28,14 @@ PlainProperties = tuple[str, bytes, int, str | None]
 for nearly every message."""
 
 
-class PropertyShapes:
+class PropertyTemplates:
     """`added` is what the broker adds to the properties of every message; what has one of the `special` properties is
     not plain."""
 
     def __init__(self, added: str, special: Collection[str]) -> None:
         self._added = added
         self._special = frozenset(special)
-        self._shapes: dict[tuple[str, str], tuple[bytes, bytes, int]] = {}
+        self._templates: dict[tuple[str, str], tuple[bytes, bytes, int]] = {}
 
     def read(self, text: str) -> PlainProperties | None:
         """None: something in them must be looked at more closely."""
@@ -50,13 +50,13 @@ class PropertyShapes:
         if not unique or not is_quotable(unique):
             return None
         around = text[:at], text[end:]
-        shape = self._shapes.get(around)
+        shape = self._templates.get(around)
         if shape is None:
-            return self._look(text, unique, around)
+            return self._parse(text, unique, around)
         before, after, code = shape
         return unique, before + unique.encode() + after, code, None
 
-    def _look(self, text: str, unique: str, around: tuple[str, str]) -> PlainProperties | None:
+    def _parse(self, text: str, unique: str, around: tuple[str, str]) -> PlainProperties | None:
         properties = read_plain_properties(text)
         # The mark may be the end of another name.
         if properties is None or properties.get(UNIQUE_KEY) != unique or (around[0] and around[0][-1] != VALUE_ENDS):
@@ -68,7 +68,7 @@ class PropertyShapes:
         before, after = f"{around[0]}{_MARK}".encode(), f"{around[1]}{separator}{self._added}".encode()
         keys = properties.get(KEYS)
         if keys is None and len(text) <= _LONGEST_TEXT:
-            if len(self._shapes) >= _MOST_SHAPES:
-                self._shapes.clear()
-            self._shapes[around] = before, after, code
+            if len(self._templates) >= _MOST_SHAPES:
+                self._templates.clear()
+            self._templates[around] = before, after, code
         return unique, before + unique.encode() + after, code, keys

@@ -11,7 +11,7 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class Send(msgspec.Struct, gc=False):
+class SendHeader(msgspec.Struct, gc=False):
     """Of a message that is sent."""
 
     topic: str
@@ -28,7 +28,7 @@ class Send(msgspec.Struct, gc=False):
     maxReconsumeTimes: Int32 | None = None
 
 
-class SendV2(Send, gc=False):
+class SendV2Header(SendHeader, gc=False):
     """The same under its short names."""
 
     topic: str = msgspec.field(name="b")
@@ -45,16 +45,16 @@ class SendV2(Send, gc=False):
     maxReconsumeTimes: Int32 | None = msgspec.field(default=None, name="l")
 
 
-class SendRequest(msgspec.Struct, gc=False):
+class SendCommand(msgspec.Struct, gc=False):
     """A whole request to send, for those that are read together."""
 
     code: int
-    extFields: SendV2
+    extFields: SendV2Header
     opaque: int = 0
     flag: int = 0
 
 
-class Pull(msgspec.Struct, gc=False):
+class PullHeader(msgspec.Struct, gc=False):
     consumerGroup: str
     topic: str
     queueId: Int32
@@ -69,28 +69,28 @@ class Pull(msgspec.Struct, gc=False):
     maxMsgBytes: Int32 | None = None
 
 
-class OfQueue(msgspec.Struct, gc=False):
+class QueueHeader(msgspec.Struct, gc=False):
     """Of a command that asks about one queue."""
 
     topic: str
     queueId: Int32
 
 
-class SearchOffset(msgspec.Struct, gc=False):
+class SearchOffsetHeader(msgspec.Struct, gc=False):
     topic: str
     queueId: Int32
     timestamp: Int64
     boundaryType: str = "LOWER"
 
 
-class QueryOffset(msgspec.Struct, gc=False):
+class QueryOffsetHeader(msgspec.Struct, gc=False):
     consumerGroup: str
     topic: str
     queueId: Int32
     setZeroIfNotFound: bool = True
 
 
-class UpdateOffset(msgspec.Struct, gc=False):
+class UpdateOffsetHeader(msgspec.Struct, gc=False):
     consumerGroup: str
     topic: str
     queueId: Int32

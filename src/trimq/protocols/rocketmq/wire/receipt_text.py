@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from trimq.core.pop.receipts import Popped, Receipt
+from trimq.core.pop.receipts import PoppedMessage, Receipt
 
 _PLAIN, _RETURNED = "0", "1"  # whether a message had come back before
 
-IN_ORDER_QUEUE = 999
+POP_ORDER_REVIVE_QUEUE = 999
 """Stands for the queue of check-points where messages are given in order. There are no such queues here, and where
 order does not matter it is the first."""
 
@@ -26,7 +26,7 @@ class BadReceipt(ValueError):
     """The text is no receipt."""
 
 
-class ReceiptText(NamedTuple):
+class ReceiptHandle(NamedTuple):
     """What a receipt says besides where the message is: until when it counts, and which broker gave it. `position` is
     where the message stands in the log, if it says so."""
 
@@ -41,45 +41,45 @@ def write_receipt(
     receipt: Receipt, invisible_ms: int, broker_name: str, is_ordered: bool, start: int, position: int | None = None
 ) -> str:
     """`start` is the offset of the first message that was popped with it; gRPC's receipts tell the position."""
-    is_returned, number, offset, taken_ms = receipt
-    queue, mark = IN_ORDER_QUEUE if is_ordered else 0, _RETURNED if is_returned else _PLAIN
-    text = f"{start} {taken_ms} {invisible_ms} {queue} {mark} {broker_name} {number} {offset}"
+    is_retry, number, offset, pop_time_ms = receipt
+    queue, mark = POP_ORDER_REVIVE_QUEUE if is_ordered else 0, _RETURNED if is_retry else _PLAIN
+    text = f"{start} {pop_time_ms} {invisible_ms} {queue} {mark} {broker_name} {number} {offset}"
     return text if position is None else f"{text} {position}"
 
 
-def read_receipt(text: str) -> ReceiptText:
+def read_receipt(text: str) -> ReceiptHandle:
     """BadReceipt: it is none."""
     found = _is_receipt(text)
     if found is None:
         raise BadReceipt(f"not a receipt: {text[:100]!r}")
     taken, invisible, queue, mark, broker, number, offset, position = found.groups()
     receipt = Receipt(mark == _RETURNED, int(number), int(offset), int(taken))
-    is_ordered = int(queue) == IN_ORDER_QUEUE
-    return ReceiptText(receipt, int(invisible), broker, is_ordered, None if position is None else int(position))
+    is_ordered = int(queue) == POP_ORDER_REVIVE_QUEUE
+    return ReceiptHandle(receipt, int(invisible), broker, is_ordered, None if position is None else int(position))
 
 
 def _mark(receipt: Receipt) -> str:
-    return _RETURNED if receipt.is_returned else _PLAIN
+    return _RETURNED if receipt.is_retry else _PLAIN
 
 
 # -- lists
 
 
-def starts(messages: Iterable[Popped]) -> dict[tuple[bool, int], int]:
+def first_offsets(messages: Iterable[PoppedMessage]) -> dict[tuple[bool, int], int]:
     """The first offset of each queue, by which queue it is and whether of what came back."""
     found: dict[tuple[bool, int], int] = {}
     for popped in messages:
         receipt = popped.receipt
-        key = (receipt.is_returned, receipt.number)
+        key = (receipt.is_retry, receipt.number)
         found[key] = min(receipt.offset, found.get(key, receipt.offset))
     return found
 
 
-def write_starts(found: dict[tuple[bool, int], int]) -> str:
-    return ";".join(f"{int(is_returned)} {number} {offset}" for (is_returned, number), offset in found.items())
+def write_first_offsets(found: dict[tuple[bool, int], int]) -> str:
+    return ";".join(f"{int(is_retry)} {number} {offset}" for (is_retry, number), offset in found.items())
 
 
-def write_offsets(messages: Sequence[Popped]) -> str:
+def write_offsets(messages: Sequence[PoppedMessage]) -> str:
     queues: dict[str, list[str]] = {}
     for popped in messages:
         receipt = popped.receipt
@@ -87,10 +87,10 @@ def write_offsets(messages: Sequence[Popped]) -> str:
     return ";".join(f"{queue} {','.join(offsets)}" for queue, offsets in queues.items())
 
 
-def write_tries(messages: Sequence[Popped]) -> str:
+def write_order_counts(messages: Sequence[PoppedMessage]) -> str:
     """How often messages that are given in order were given before: each that was, and then, for old clients, the
     least of its queue."""
-    queues: dict[str, list[Popped]] = {}
+    queues: dict[str, list[PoppedMessage]] = {}
     for popped in messages:
         queues.setdefault(f"{_mark(popped.receipt)} {popped.receipt.number}", []).append(popped)
     found = []

@@ -31,7 +31,7 @@ class DataVersion(msgspec.Struct, frozen=True):
     timestamp: Int64 = 0
 
 
-class Queues(NamedTuple):
+class QueueData(NamedTuple):
     """A topic as one broker has it."""
 
     read: Int32
@@ -41,7 +41,7 @@ class Queues(NamedTuple):
 
 
 class Registration(NamedTuple):
-    topics: dict[str, Queues]
+    topics: dict[str, QueueData]
     version: DataVersion
 
 
@@ -70,7 +70,7 @@ def _read_plain(body: bytes) -> Registration:
     data = read_json(body)
     wrapper = _object(_object(data).get("topicConfigSerializeWrapper"))
     table = _object(wrapper.get("topicConfigTable"))
-    topics = {name: read_queues(_object(row)) for name, row in table.items()}
+    topics = {name: read_queue_data(_object(row)) for name, row in table.items()}
     return Registration(topics, _version(wrapper.get("dataVersion")))
 
 
@@ -82,9 +82,9 @@ def _object(data: Any) -> dict[str, Any]:
     return data
 
 
-def read_queues(row: dict[str, Any]) -> Queues:
+def read_queue_data(row: dict[str, Any]) -> QueueData:
     given = (row["readQueueNums"], row["writeQueueNums"], row["perm"], row.get("topicSysFlag", 0))
-    return msgspec.convert(given, Queues, strict=False)
+    return msgspec.convert(given, QueueData, strict=False)
 
 
 def _read_packed(body: bytes, max_bytes: int) -> Registration:
@@ -102,7 +102,7 @@ def _read_packed(body: bytes, max_bytes: int) -> Registration:
         if len(words) < _LEAST_WORDS:
             raise BadRegistration(f"a topic of {len(words)} words")
         name, read, write, permissions = words[:_LEAST_WORDS]
-        topics[name] = msgspec.convert((read, write, permissions), Queues, strict=False)
+        topics[name] = msgspec.convert((read, write, permissions), QueueData, strict=False)
     return Registration(topics, _version(read_json(version)))
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from trimq.errors import ProtocolError
 from trimq.model import Buffer
-from trimq.protocols.contract import HeldBytes, HeldShare
+from trimq.protocols.contract import ConnectionReceiveMemory, ReceiveMemory
 
 H = TypeVar("H", bound=msgspec.Struct)
 
@@ -131,18 +131,18 @@ class RemotingConnection:
     `get_buffer` and `buffer_updated` are those of `asyncio.BufferedProtocol`. After each `buffer_updated` call
     `next_event` until it gives None. ProtocolError: the connection must close. A claimed length alone takes no memory:
     the buffer at most doubles what has arrived. Whoever fills it is given a larger one, until there is a rest. What it
-    takes beyond `START_SIZE` is counted in `together`; call `drop` when the connection is gone.
+    takes beyond `START_SIZE` is counted in `receive_memory`; call `drop` when the connection is gone.
     """
 
     def __init__(
         self,
         frame_limit: int = DEFAULT_FRAME_LIMIT,
         header_limit: int = DEFAULT_HEADER_LIMIT,
-        together: HeldBytes | None = None,
+        receive_memory: ReceiveMemory | None = None,
     ) -> None:
         self._frame_limit = frame_limit
         self._header_limit = header_limit
-        self._held = HeldShare(together)
+        self._held = ConnectionReceiveMemory(receive_memory)
         self._data = bytearray()
         self._size = START_SIZE
         self._start = 0
@@ -153,7 +153,7 @@ class RemotingConnection:
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._data) != self._size:
-                self._go_on_in(bytearray(self._size))
+                self._switch_to(bytearray(self._size))
         elif self._end == len(self._data):
             self._replace(max(self._size, 2 * (self._end - self._start)))
         return memoryview(self._data)[self._end :]
@@ -183,11 +183,11 @@ class RemotingConnection:
 
     def drop(self) -> None:
         """The connection is gone, and with it what it sent in part."""
-        self._go_on_in(bytearray())
+        self._switch_to(bytearray())
         self._size = START_SIZE
         self._start = self._end = 0
 
-    def _go_on_in(self, data: bytearray) -> None:
+    def _switch_to(self, data: bytearray) -> None:
         self._data = data
         self._held.change(max(len(data) - START_SIZE, 0) - self._held.count)
 
@@ -196,7 +196,7 @@ class RemotingConnection:
         held = self._end - self._start
         data = bytearray(size)
         data[:held] = memoryview(self._data)[self._start : self._end]
-        self._go_on_in(data)
+        self._switch_to(data)
         self._start, self._end = 0, held
 
     def _wait(self) -> None:
@@ -206,7 +206,7 @@ class RemotingConnection:
             return
         if self._end - self._start < LARGEST_SIZE:
             self._replace(LARGEST_SIZE)
-        elif self._held.must_yield:
+        elif self._held.is_over_limit:
             self.drop()
             raise BrokenFrame(self._held.reason)
 
@@ -230,7 +230,7 @@ class RemotingConnection:
             if command is not None:
                 return command
 
-    def read_run(
+    def read_matching(
         self, begins: tuple[bytes, ...], decode: Callable[[Buffer], H], take: Callable[[H, memoryview], bool]
     ) -> None:
         """Take the commands that come next, for as long as their headers are JSON and begin in one of these ways, can

@@ -10,14 +10,14 @@ import msgspec
 from trimq.errors import Refusal
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.wire.codes import Code, Failure, code_of
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode, code_of
 from trimq.protocols.rocketmq.wire.remoting import NO_FIELDS, Command
-from trimq.protocols.rocketmq.wire.responses import answer
+from trimq.protocols.rocketmq.wire.responses import encode_response
 
 UNORDERED = None
 
 
-class Pending(Protocol):
+class PendingWrite(Protocol):
     """Of a change that counts when its pass is durable."""
 
     number: int
@@ -26,12 +26,12 @@ class Pending(Protocol):
 
 def reply(
     command: Command,
-    code: int = Code.SUCCESS,
+    code: int = ResponseCode.SUCCESS,
     fields: Mapping[str, str] = NO_FIELDS,
     remark: str | None = None,
     body: Buffer = b"",
 ) -> Reply:
-    return Reply.now(answer(command.opaque, code, fields, remark, body), UNORDERED)
+    return Reply.now(encode_response(command.opaque, code, fields, remark, body), UNORDERED)
 
 
 def reply_json(command: Command, value: Any) -> Reply:
@@ -47,11 +47,11 @@ def refused_parts(command: Command, refusal: Refusal, fields: Mapping[str, str] 
 
 
 def refused_answer(opaque: int, refusal: Refusal, fields: Mapping[str, str] = NO_FIELDS) -> list[Buffer]:
-    fields = refusal.fields if isinstance(refusal, Failure) and refusal.fields else fields
-    return answer(opaque, code_of(refusal), fields, str(refusal))
+    fields = refusal.fields if isinstance(refusal, RemotingRefusal) and refusal.fields else fields
+    return encode_response(opaque, code_of(refusal), fields, str(refusal))
 
 
-def reply_when_durable(command: Command, pending: Pending, build: Callable[[], Parts]) -> Reply:
+def reply_when_durable(command: Command, pending: PendingWrite, build: Callable[[], Parts]) -> Reply:
     """What `build` makes, unless the write is refused."""
 
     def make() -> Parts:
@@ -60,8 +60,8 @@ def reply_when_durable(command: Command, pending: Pending, build: Callable[[], P
     return Reply.when_durable(pending.number, make, UNORDERED)
 
 
-def done_when_durable(command: Command, pending: Pending | None) -> Reply:
+def done_when_durable(command: Command, pending: PendingWrite | None) -> Reply:
     """Success without more words. None: there is nothing to wait for."""
     if pending is None:
         return reply(command)
-    return reply_when_durable(command, pending, lambda: answer(command.opaque, Code.SUCCESS))
+    return reply_when_durable(command, pending, lambda: encode_response(command.opaque, ResponseCode.SUCCESS))

@@ -25,26 +25,26 @@ _PULLED = (
 )
 
 
-Asked = tuple[int, int, str, str]
-"""Of a message that was sent: the opaque of its request, the queue, its unique key, with what `with_handle` puts behind
-it, and the topic."""
+PendingSend = tuple[int, int, str, str]
+"""Of a message that was sent: the opaque of its request, the queue, its unique key, with what `with_recall_handle` puts
+behind it, and the topic."""
 
 
-def answer(
+def encode_response(
     opaque: int, code: int, fields: Mapping[str, str] = NO_FIELDS, remark: str | None = None, body: Buffer = b""
 ) -> list[Buffer]:
     head = encode_command(code, opaque, RESPONSE, fields, remark, len(body))
     return [head, body] if body else [head]
 
 
-def answer_parts(
+def encode_response_parts(
     opaque: int, code: int, fields: Mapping[str, str], remark: str | None = None, units: Sequence[Buffer] = ()
 ) -> list[Buffer]:
     """With a body of several pieces."""
     return [encode_command(code, opaque, RESPONSE, fields, remark, sum(map(len, units))), *units]
 
 
-def answer_sent(
+def encode_send_response(
     opaque: int,
     message_id: str,
     queue_id: int,
@@ -69,13 +69,15 @@ def is_quotable(text: str) -> bool:
     return text.isascii() and (text.isalnum() or (text.isprintable() and '"' not in text and "\\" not in text))
 
 
-def with_handle(unique: str, handle: str) -> str:
-    """For `answer_run`: a message that may be recalled."""
+def with_recall_handle(unique: str, handle: str) -> str:
+    """For `encode_send_responses`: a message that may be recalled."""
     return f'{unique}","recallHandle":"{handle}' if handle else unique
 
 
-def answer_run(asked: Sequence[Asked], places: Sequence[tuple[int, int]], store_host: bytes, code: int) -> bytes:
-    """Several answers as `answer_sent` makes them, one behind the other: as many as have a place,
+def encode_send_responses(
+    asked: Sequence[PendingSend], places: Sequence[tuple[int, int]], store_host: bytes, code: int
+) -> bytes:
+    """Several answers as `encode_send_response` makes them, one behind the other: as many as have a place,
     which is an offset in the queue and a position. Their unique keys are quotable."""
     host = _host_text(store_host)
     answers: list[bytes] = []
@@ -96,7 +98,7 @@ def _lengths(header_bytes: int) -> bytes:
     return frame(bytes(header_bytes))[:-header_bytes]
 
 
-def answer_pulled(
+def encode_pull_response(
     opaque: int, code: int, remark: str, next_offset: int, least: int, most: int, units: Sequence[Buffer] = ()
 ) -> list[Buffer]:
     header = (_PULLED % (code, next_offset, least, most, 0, 0, opaque, remark)).encode()

@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 
 from trimq.formats.rocketmq_unit.hosts import offset_message_id, pack_host, unpack_host
 from trimq.formats.rocketmq_unit.properties import read_properties, split_keys, write_properties
-from trimq.formats.rocketmq_unit.schedule import read_time
+from trimq.formats.rocketmq_unit.schedule import parse_time_ms
 from trimq.formats.rocketmq_unit.unit import COMPRESSED, Unit
-from trimq.protocols.rocketmq.grpc.clients.message_view import RESERVED, kind_of, present, set_ms, write_message
+from trimq.protocols.rocketmq.grpc.clients.message_view import (
+    RESERVED,
+    encode_message,
+    message_type_of,
+    set_ms,
+    to_grpc_message,
+)
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import DigestType, Encoding
 from trimq.protocols.rocketmq.grpc.wire.fields import varint
@@ -68,7 +74,7 @@ def filled(unit: Unit, topic: str, handle: str, attempt: int) -> Any:
     system.body_digest.type = DigestType.MD5
     system.body_digest.checksum = hashlib.md5(unit.body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = Encoding.GZIP if unit.sys_flag & COMPRESSED else Encoding.IDENTITY
-    system.message_type = kind_of(properties)
+    system.message_type = message_type_of(properties)
     system.born_host = properties.get("__BORNHOST") or unpack_host(unit.born_host)[0]
     system.store_host = "{}:{}".format(*unpack_host(unit.store_host))
     system.queue_id, system.queue_offset = unit.queue_id, unit.queue_offset
@@ -80,7 +86,7 @@ def filled(unit: Unit, topic: str, handle: str, attempt: int) -> Any:
         if name in properties:
             setattr(system, field, properties[name])
     if due := properties.get("TIMER_DELIVER_MS"):
-        set_ms(system.delivery_timestamp, read_time(due))
+        set_ms(system.delivery_timestamp, parse_time_ms(due))
     if origin := properties.get("DLQ_ORIGIN_TOPIC"):
         system.dead_letter_queue.topic = origin
         system.dead_letter_queue.message_id = properties.get("DLQ_ORIGIN_MESSAGE_ID", "")
@@ -89,11 +95,11 @@ def filled(unit: Unit, topic: str, handle: str, attempt: int) -> Any:
 
 @given(units(), TEXT, st.text(max_size=150), NUMBERS)
 def test_a_message_says_what_protobuf_would_have_it_say(unit: Unit, topic: str, handle: str, attempt: int) -> None:
-    written = write_message(unit, topic, handle, attempt)
+    written = encode_message(unit, topic, handle, attempt)
     expected = filled(unit, topic, handle, attempt)
     assert wire.Message.FromString(written) == expected
     assert len(written) == expected.ByteSize()
-    assert present(unit, topic) == filled(unit, topic, "", 1)
+    assert to_grpc_message(unit, topic) == filled(unit, topic, "", 1)
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**31 - 1, 2**63 - 1, -1, -(2**63)])

@@ -14,12 +14,12 @@ from protocols.rocketmq.grpc.grpc_line import Line
 
 from trimq.core.security.access import Right
 from trimq.model import DEFAULT_NAMESPACE
-from trimq.protocols.grpc.frames import Fault, Kind
-from trimq.protocols.rocketmq.grpc.handlers.ack_batch import AckRuns
+from trimq.protocols.grpc.frames import ErrorCode, FrameType
+from trimq.protocols.rocketmq.grpc.handlers.ack_batch import AckBatcher
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.grpc.wire.fields import field, read_texts
-from trimq.protocols.rocketmq.grpc.wire.responses import answer_acked, answer_acked_entry
+from trimq.protocols.rocketmq.grpc.wire.responses import encode_ack_entry_response, encode_ack_response
 
 SECOND = 1000
 GROUPS: dict[str, dict[str, Any]] = {"g": {}, "h": {}, "o": {"consumeMessageOrderly": True}}
@@ -138,7 +138,7 @@ def test_who_gives_up_one_of_several_is_not_answered_but_has_settled_it() -> Non
     desk = desk_of()
     line = line_of(desk)
     raws = [request(entry(handle)).SerializeToString() for handle in received(desk)]
-    line.peer.say(b"".join(map(line.frames, raws)) + word(Kind.RST_STREAM, 3, Fault.CANCEL))
+    line.peer.say(b"".join(map(line.frames, raws)) + word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
     line.settle()
     assert sorted(line.peer.answers) == [1, 5, 7]
     assert left(desk)[0] == []
@@ -218,9 +218,9 @@ def test_what_is_known_of_many_groups_is_bounded() -> None:
     for number in range(300):
         line.say(request(entry("zz"), group=f"g{number}").SerializeToString())
     line.settle()
-    run = line.peer.conversation._runs["AckMessage"]
-    assert isinstance(run, AckRuns)
-    assert len(run._beginnings) <= 16
+    run = line.peer.conversation._call_batches["AckMessage"]
+    assert isinstance(run, AckBatcher)
+    assert len(run._prefixes) <= 16
     assert set(codes([line.answer(2 * number + 1) for number in range(300)])) == {Code.INTERNAL_SERVER_ERROR}
 
 
@@ -332,7 +332,7 @@ def test_an_entry_is_read_as_protobuf_reads_it_or_left_to_it(
     is_plain = all(0 < len(each) < 128 and each.isascii() for each in (id, handle)) and lite_topic is None
     assert found == ((entry(handle, id).SerializeToString(), id, handle) if is_plain else None)
     if found is not None:
-        assert answer_acked_entry(found[0]) == answer_acked([(id, handle)])
+        assert encode_ack_entry_response(found[0]) == encode_ack_response([(id, handle)])
 
 
 @given(st.binary(max_size=40))

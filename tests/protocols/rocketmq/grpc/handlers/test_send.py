@@ -11,7 +11,7 @@ from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, message
 from protocols.rocketmq.rocketmq_desk import NOW_MS, units_of
 
 from trimq.formats.rocketmq_unit.properties import read_properties
-from trimq.model import SYSTEM, Home
+from trimq.model import SYSTEM, Layout
 from trimq.protocols.rocketmq.grpc.front_end import METHODS
 from trimq.protocols.rocketmq.grpc.handlers.send import queue_of_group
 from trimq.protocols.rocketmq.grpc.wire import wire
@@ -53,7 +53,7 @@ def test_a_message_is_stored_with_all_that_it_said() -> None:
 
 def test_a_topic_of_another_home_is_refused_as_such() -> None:
     desk = desk_with()
-    desk.desk.core.broker.create_topic(SYSTEM, "elsewhere", Home.PARTITION_LOG, 1, {})
+    desk.desk.core.broker.create_topic(SYSTEM, "elsewhere", Layout.PARTITION_LOG, 1, {})
     answer = desk.client().send(message("elsewhere"))
     assert answer.status.code == Code.FORBIDDEN
     assert "partition-log" in answer.status.message

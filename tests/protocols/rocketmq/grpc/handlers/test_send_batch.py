@@ -17,10 +17,10 @@ from protocols.rocketmq.rocketmq_desk import NOW_MS, units_of
 from trimq.core.security.access import Right
 from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM
-from trimq.protocols.grpc.frames import Fault, Kind
+from trimq.protocols.grpc.frames import ErrorCode, FrameType
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import Code, DigestType, MessageType
-from trimq.protocols.rocketmq.grpc.wire.responses import answer_acked, answer_sent
+from trimq.protocols.rocketmq.grpc.wire.responses import encode_ack_response, encode_send_responses
 
 TOPICS = {"t": "NORMAL", "f": "FIFO", "d": "DELAY", "x": "TRANSACTION"}
 QUEUES = 3
@@ -68,7 +68,7 @@ def test_messages_that_come_together_are_stored_together_and_answered_each() -> 
     assert codes(answers) == [Code.OK] * 5
     assert [answer.entries[0].message_id for answer in answers] == [f"M{number}" for number in range(5)]
     assert sorted(unit.body for unit in all_units(desk)) == [b"%d" % number for number in range(5)]
-    sums = desk.desk.doors._shared.traffic.sent("t")
+    sums = desk.desk.doors._services.traffic.sent("t")
     assert sums is not None
     assert sums.total() == (5, 5)
 
@@ -167,9 +167,9 @@ def test_those_that_came_together_are_found_by_their_keys() -> None:
     desk = desk_of()
     ids = [f"01{number:032X}" for number in range(10)]
     Line(desk).ask(*(request(message("t", message_id=id, keys=["k", f"k{id}"])) for id in ids))
-    sharing = desk.desk.doors._shared.sharing
+    commit_log_api = desk.desk.doors._services.commit_log_api
     for key, count in [*((id, 1) for id in ids), ("k", 10), (f"k{ids[3]}", 1)]:
-        assert len(list(sharing.find_key(SYSTEM, "t", key, 0, 2**62))) == count
+        assert len(list(commit_log_api.find_key(SYSTEM, "t", key, 0, 2**62))) == count
 
 
 @pytest.mark.parametrize("is_alone", [False, True])
@@ -228,7 +228,7 @@ def test_who_gives_up_one_of_several_is_not_answered_but_has_sent_it() -> None:
     desk = desk_of()
     line = Line(desk)
     raws = [plain(number).SerializeToString() for number in range(3)]
-    line.peer.say(b"".join(map(line.frames, raws)) + word(Kind.RST_STREAM, 3, Fault.CANCEL))
+    line.peer.say(b"".join(map(line.frames, raws)) + word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
     line.settle()
     assert sorted(line.peer.answers) == [1, 5]
     assert len(all_units(desk)) == 3
@@ -288,11 +288,11 @@ def test_answers_are_written_as_protobuf_writes_them(id: str, offset: int) -> No
     ok = wire.Status(code=Code.OK, message="OK")
     entry = wire.SendResultEntry(status=ok, message_id=id, transaction_id=id, offset=offset)
     expected = wire.SendMessageResponse(status=ok, entries=[entry]).SerializeToString()
-    assert answer_sent([id, "more"], [offset]) == [expected]
+    assert encode_send_responses([id, "more"], [offset]) == [expected]
 
 
 @given(st.lists(st.tuples(st.text(max_size=200), st.text(max_size=200))))
 def test_acknowledgements_are_answered_as_protobuf_writes_it(entries: list[tuple[str, str]]) -> None:
     ok = wire.Status(code=Code.OK, message="OK")
     results = [wire.AckMessageResultEntry(message_id=id, receipt_handle=handle, status=ok) for id, handle in entries]
-    assert answer_acked(entries) == wire.AckMessageResponse(status=ok, entries=results).SerializeToString()
+    assert encode_ack_response(entries) == wire.AckMessageResponse(status=ok, entries=results).SerializeToString()

@@ -10,7 +10,7 @@ from protocols.rocketmq.grpc.grpc_desk import GrpcDesk
 
 from trimq.protocols.rocketmq.grpc.clients.message_view import read_ms
 from trimq.protocols.rocketmq.grpc.wire import wire
-from trimq.protocols.rocketmq.grpc.wire.codes import Rejected
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcStatusError
 from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, Code, Language
 
 
@@ -63,7 +63,7 @@ def test_a_node_client_is_told_a_backoff_that_it_understands() -> None:
     ],
 )
 def test_settings_that_no_client_can_have_end_the_stream(settings: Any, status: str, reason: str) -> None:
-    with pytest.raises(Rejected, match=reason) as found:
+    with pytest.raises(GrpcStatusError, match=reason) as found:
         GrpcDesk().client().tell(settings)
     assert found.value.status == status
 
@@ -124,7 +124,7 @@ def test_there_are_no_more_clients_than_allowed() -> None:
     desk = GrpcDesk(client_limit=1)
     desk.client("first").produce("t")
     desk.client("first").produce("u")
-    with pytest.raises(Rejected, match="no more than 1"):
+    with pytest.raises(GrpcStatusError, match="no more than 1"):
         desk.client("second").produce("t")
 
 

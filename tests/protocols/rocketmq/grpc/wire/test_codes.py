@@ -8,7 +8,7 @@ import pytest
 
 import trimq.errors
 from trimq.errors import Refusal
-from trimq.protocols.rocketmq.grpc.wire.codes import CODES, Denied, code_of
+from trimq.protocols.rocketmq.grpc.wire.codes import CODES, GrpcRefusal, code_of
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.wire import codes as remoting
 
@@ -22,9 +22,9 @@ def test_every_shared_refusal_has_a_status() -> None:
 @pytest.mark.parametrize(
     ("refusal", "code"),
     [
-        (Denied(Code.ILLEGAL_TOPIC, "no"), Code.ILLEGAL_TOPIC),
-        (remoting.Failure(remoting.Code.NO_PERMISSION, "no"), Code.FORBIDDEN),
-        (remoting.Failure(remoting.Code.SYSTEM_ERROR, "no"), Code.INTERNAL_SERVER_ERROR),
+        (GrpcRefusal(Code.ILLEGAL_TOPIC, "no"), Code.ILLEGAL_TOPIC),
+        (remoting.RemotingRefusal(remoting.ResponseCode.NO_PERMISSION, "no"), Code.FORBIDDEN),
+        (remoting.RemotingRefusal(remoting.ResponseCode.SYSTEM_ERROR, "no"), Code.INTERNAL_SERVER_ERROR),
         (trimq.errors.UnknownTopic("t"), Code.TOPIC_NOT_FOUND),
     ],
 )

@@ -63,7 +63,7 @@ def test_methods_are_streamed_as_clients_expect() -> None:
     kinds = {method.name: (method.client_streaming, method.server_streaming) for method in service.method}
     assert service.name == SERVICE
     for name in GrpcFrontEnd.calls:
-        assert kinds[name] == (False, name in GrpcFrontEnd.streamed_answers)
+        assert kinds[name] == (False, name in GrpcFrontEnd.server_streaming_calls)
     assert [kinds[name] for name in GrpcFrontEnd.streams] == [(True, True)]
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from trimq.clock import Timeline, Timer
-from trimq.core.commit_log.topics import SharedTopic
-from trimq.core.pop.pop import Popping
+from trimq.core.commit_log.topics import CommitLogTopic
+from trimq.core.pop.pop import PopService
 from trimq.core.pop.receipts import Receipt
 from trimq.errors import Refusal
 from trimq.model import SYSTEM
@@ -23,12 +23,12 @@ _Key = tuple[str, UUID, Receipt]
 
 class _Renewed(NamedTuple):
     client_id: str
-    topic: SharedTopic
+    topic: CommitLogTopic
 
 
-class Renewals:
-    def __init__(self, popping: Popping, timeline: Timeline) -> None:
-        self._popping = popping
+class AutoRenewals:
+    def __init__(self, pop_service: PopService, timeline: Timeline) -> None:
+        self._pop_service = pop_service
         self._timeline = timeline
         self._renewed: dict[_Key, _Renewed] = {}
         self._timer: Timer | None = None
@@ -36,12 +36,12 @@ class Renewals:
     def __len__(self) -> int:
         return len(self._renewed)
 
-    def add(self, client_id: str, group: str, topic: SharedTopic, receipt: Receipt) -> None:
+    def add(self, client_id: str, group: str, topic: CommitLogTopic, receipt: Receipt) -> None:
         self._renewed[group, topic.id, receipt] = _Renewed(client_id, topic)
         if self._timer is None:
             self._timer = self._timeline.call_at(self._timeline.now_ms() + _RENEW_MS, self._renew)
 
-    def drop(self, group: str, topic: SharedTopic, receipt: Receipt) -> None:
+    def drop(self, group: str, topic: CommitLogTopic, receipt: Receipt) -> None:
         """Its client has said what is to become of it."""
         if self._renewed:  # few let theirs be renewed
             self._renewed.pop((group, topic.id, receipt), None)
@@ -52,7 +52,7 @@ class Renewals:
             group, _, receipt = key
             topic = self._renewed.pop(key).topic
             try:
-                self._popping.change_invisible(SYSTEM, group, topic, receipt, _AFTER_FAREWELL_MS)
+                self._pop_service.change_invisible(SYSTEM, group, topic, receipt, _AFTER_FAREWELL_MS)
             except Refusal:
                 continue  # it comes back when its time is over
 
@@ -67,13 +67,13 @@ class Renewals:
         now_ms = self._timeline.now_ms()
         for key, renewed in list(self._renewed.items()):
             group, _, receipt = key
-            if receipt.taken_ms + _LIMIT_MS <= now_ms or not self._is_renewed(group, renewed.topic, receipt):
+            if receipt.pop_time_ms + _LIMIT_MS <= now_ms or not self._is_renewed(group, renewed.topic, receipt):
                 del self._renewed[key]
         if self._renewed:
             self._timer = self._timeline.call_at(now_ms + _RENEW_MS, self._renew)
 
-    def _is_renewed(self, group: str, topic: SharedTopic, receipt: Receipt) -> bool:
+    def _is_renewed(self, group: str, topic: CommitLogTopic, receipt: Receipt) -> bool:
         try:
-            return self._popping.renew(SYSTEM, group, topic, receipt, INVISIBLE_MS) is not None
+            return self._pop_service.renew(SYSTEM, group, topic, receipt, INVISIBLE_MS) is not None
         except Refusal:
             return True  # the disk may take it the next time, which is before its time is over

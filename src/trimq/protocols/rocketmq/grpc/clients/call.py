@@ -8,21 +8,21 @@ from typing import Any
 
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.grpc.clients.auto_renew import Renewals
-from trimq.protocols.rocketmq.grpc.clients.clients import KnownClients
+from trimq.protocols.rocketmq.grpc.clients.auto_renew import AutoRenewals
+from trimq.protocols.rocketmq.grpc.clients.clients import GrpcClients
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.codes import code_of
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.wire.replies import UNORDERED, Pending
+from trimq.protocols.rocketmq.wire.replies import UNORDERED, PendingWrite
 
 
 @dataclass(slots=True)
 class Call(Context):
     """`remaining_ms` is how long its client waits for the answer; None: as long as it takes."""
 
-    known: KnownClients
-    renewals: Renewals
+    known: GrpcClients
+    renewals: AutoRenewals
     client_id: str
     language: str
     version: str
@@ -36,7 +36,7 @@ def status(code: Code = Code.OK, message: str = "OK") -> Any:
     return wire.Status(code=code, message=message)
 
 
-def refused(refusal: Refusal) -> Any:
+def refusal_status(refusal: Refusal) -> Any:
     return status(code_of(refusal), str(refusal))
 
 
@@ -44,7 +44,7 @@ def reply(answer: Any) -> Reply:
     return Reply.now([answer.SerializeToString()], UNORDERED)
 
 
-def reply_when_durable(pending: Iterable[Pending], build: Callable[[Refusal | None], Any]) -> Reply:
+def reply_when_durable(pending: Iterable[PendingWrite], build: Callable[[Refusal | None], Any]) -> Reply:
     """What `build` makes once all of it is durable, or of the first refusal."""
     found = list(pending)
 

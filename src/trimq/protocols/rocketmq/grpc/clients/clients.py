@@ -8,14 +8,14 @@ from typing import Any
 
 from trimq.clock import Timeline, Timer
 from trimq.protocols.contract import Parts, Sink
-from trimq.protocols.rocketmq.clients.registry import SILENCE_MS, Client, Clients
-from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.clients.registry import HEARTBEAT_TIMEOUT_MS, Client, ClientRegistry
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 
-_LOOK_MS = 10_000
+_SCAN_INTERVAL_MS = 10_000
 
 
-class ClientOutlet:
+class TelemetryOutlet:
     """The way to a client, whichever of its streams is open. While none is, what would be sent is lost: all of it is
     said again."""
 
@@ -31,14 +31,14 @@ class ClientOutlet:
         """Also while it is not there: what it is asked then it does not hear."""
         return self.sink is None or self.sink.is_congested
 
-    def pause_intake(self, milliseconds: int) -> None:
+    def throttle_reading(self, milliseconds: int) -> None:
         """gRPC holds back what its peer cannot take."""
 
-    def hold_intake(self) -> None: ...
+    def hold_reading(self) -> None: ...
 
-    def resume_intake(self) -> None: ...
+    def release_reading(self) -> None: ...
 
-    def expect_silence(self) -> None: ...
+    def disable_idle_timeout(self) -> None: ...
 
     def close(self) -> None:
         self.sink = None
@@ -47,23 +47,23 @@ class ClientOutlet:
         self.sink = None
 
 
-class KnownClient:
+class GrpcClient:
     """`settings` is what it was told that counts."""
 
     __slots__ = ("client", "outlet", "settings")
 
-    def __init__(self, client: Client, outlet: ClientOutlet, settings: Any) -> None:
+    def __init__(self, client: Client, outlet: TelemetryOutlet, settings: Any) -> None:
         self.client = client
         self.outlet = outlet
         self.settings = settings
 
 
-class KnownClients:
-    def __init__(self, liveness: Timeline, clients: Clients, limit: int) -> None:
+class GrpcClients:
+    def __init__(self, liveness: Timeline, clients: ClientRegistry, limit: int) -> None:
         self._liveness = liveness
         self._clients = clients
         self._limit = limit
-        self._by_id: dict[str, KnownClient] = {}
+        self._by_id: dict[str, GrpcClient] = {}
         self._timer: Timer | None = None
         self._forgotten: list[Callable[[str], None]] = []
 
@@ -74,26 +74,26 @@ class KnownClients:
         """Call with the id of each client that is gone."""
         self._forgotten.append(listener)
 
-    def find(self, client_id: str) -> KnownClient | None:
+    def find(self, client_id: str) -> GrpcClient | None:
         return self._by_id.get(client_id)
 
-    def learn(self, client: Client, outlet: ClientOutlet, settings: Any) -> KnownClient:
+    def register(self, client: Client, outlet: TelemetryOutlet, settings: Any) -> GrpcClient:
         """Of a client that is new, or has changed its mind."""
         if client.id not in self._by_id and len(self._by_id) >= self._limit:
-            raise Denied(Code.TOO_MANY_REQUESTS, f"no more than {self._limit} clients are served at once")
-        known = self._by_id[client.id] = KnownClient(client, outlet, settings)
-        self.seen(known)
+            raise GrpcRefusal(Code.TOO_MANY_REQUESTS, f"no more than {self._limit} clients are served at once")
+        known = self._by_id[client.id] = GrpcClient(client, outlet, settings)
+        self.touch(known)
         return known
 
-    def seen(self, known: KnownClient) -> None:
+    def touch(self, known: GrpcClient) -> None:
         known.client.seen_ms = self._liveness.now_ms()
         if self._timer is None:
-            self._timer = self._liveness.call_at(known.client.seen_ms + _LOOK_MS, self._drop_silent)
+            self._timer = self._liveness.call_at(known.client.seen_ms + _SCAN_INTERVAL_MS, self._drop_silent)
 
     def forget(self, client_id: str) -> None:
         known = self._by_id.pop(client_id, None)
         if known is not None:
-            self._clients.gone(known.outlet)
+            self._clients.connection_closed(known.outlet)
             for listener in self._forgotten:
                 listener(client_id)
 
@@ -101,7 +101,7 @@ class KnownClients:
         self._timer = None
         now_ms = self._liveness.now_ms()
         for id, known in list(self._by_id.items()):
-            if now_ms - known.client.seen_ms > SILENCE_MS:
+            if now_ms - known.client.seen_ms > HEARTBEAT_TIMEOUT_MS:
                 self.forget(id)
         if self._by_id:
-            self._timer = self._liveness.call_at(now_ms + _LOOK_MS, self._drop_silent)
+            self._timer = self._liveness.call_at(now_ms + _SCAN_INTERVAL_MS, self._drop_silent)

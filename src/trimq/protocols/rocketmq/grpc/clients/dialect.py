@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trimq.formats.rocketmq_unit.unit import read_unit
 from trimq.model import Buffer
-from trimq.protocols.rocketmq.clients.notifications import Question
-from trimq.protocols.rocketmq.grpc.clients.message_view import present
+from trimq.protocols.rocketmq.clients.notifications import TransactionCheck
+from trimq.protocols.rocketmq.grpc.clients.message_view import to_grpc_message
 from trimq.protocols.rocketmq.grpc.wire import wire
 
 
@@ -14,10 +14,10 @@ class GrpcDialect:
         """These clients do not divide queues among themselves."""
         return []
 
-    def check_back(self, question: Question, opaque: int) -> list[Buffer]:
+    def check_back(self, question: TransactionCheck, opaque: int) -> list[Buffer]:
         unit = read_unit(question.unit)
         asked = wire.RecoverOrphanedTransactionCommand(
-            message=present(unit, unit.topic.decode()), transaction_id=question.unique
+            message=to_grpc_message(unit, unit.topic.decode()), transaction_id=question.unique
         )
         return [wire.TelemetryCommand(recover_orphaned_transaction_command=asked).SerializeToString()]
 

@@ -10,7 +10,7 @@ from typing import Any
 from trimq.formats.rocketmq_unit.dead_letters import TRANSACTIONAL
 from trimq.formats.rocketmq_unit.hosts import offset_message_id, unpack_host
 from trimq.formats.rocketmq_unit.properties import KEYS, TAGS, UNIQUE_KEY, read_properties, split_keys
-from trimq.formats.rocketmq_unit.schedule import DELAY, read_time
+from trimq.formats.rocketmq_unit.schedule import DELAY, parse_time_ms
 from trimq.formats.rocketmq_unit.unit import COMPRESSED, Unit
 from trimq.model import Buffer
 from trimq.protocols.rocketmq.grpc.wire import wire
@@ -48,7 +48,7 @@ RESERVED = frozenset(
 _MEANINGLESS = RESERVED - {TAGS, KEYS, TRANSACTIONAL, TRACE_CONTEXT, "DLQ_ORIGIN_TOPIC", *_DELAYS}
 
 
-def kind_of(properties: Mapping[str, str]) -> MessageType:
+def message_type_of(properties: Mapping[str, str]) -> MessageType:
     if properties.get(TRANSACTIONAL, "").lower() == "true":
         return MessageType.TRANSACTION
     if not _DELAYS.isdisjoint(properties):
@@ -56,11 +56,11 @@ def kind_of(properties: Mapping[str, str]) -> MessageType:
     return MessageType.FIFO if MESSAGE_GROUP in properties else MessageType.NORMAL
 
 
-def present(unit: Unit, topic: str) -> Any:
-    return wire.Message.FromString(write_message(unit, topic))
+def to_grpc_message(unit: Unit, topic: str) -> Any:
+    return wire.Message.FromString(encode_message(unit, topic))
 
 
-def write_message(unit: Unit, topic: str, handle: str = "", attempt: int = 1) -> bytes:
+def encode_message(unit: Unit, topic: str, handle: str = "", attempt: int = 1) -> bytes:
     """`handle` is what acknowledges it; `attempt` counts the deliveries so far, this one included. Written field by
     field as the declaration numbers them: protobuf takes twice the time for as many fields as these."""
     properties = read_properties(unit.properties)
@@ -106,8 +106,8 @@ def _labels(properties: Mapping[str, str]) -> bytes:
     parts = (
         text(b"\x0a", tag) if (tag := find(TAGS)) else b"",
         b"".join([text(b"\x12", key) for key in split_keys(keys)]) if (keys := find(KEYS)) else b"",
-        _KINDS[kind_of(properties)],
-        time_field(b"\x5a", read_time(due)) if (due := find(DELIVER_MS)) else b"",
+        _KINDS[message_type_of(properties)],
+        time_field(b"\x5a", parse_time_ms(due)) if (due := find(DELIVER_MS)) else b"",
         text(b"\x8a\x01", group) if (group := find(MESSAGE_GROUP)) else b"",
         text(b"\x92\x01", trace) if (trace := find(TRACE_CONTEXT)) else b"",
         _dead_letter(origin, find("DLQ_ORIGIN_MESSAGE_ID", "")) if (origin := find("DLQ_ORIGIN_TOPIC")) else b"",

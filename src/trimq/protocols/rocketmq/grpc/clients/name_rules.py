@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from trimq.errors import InvalidName, NameTooLong
 from trimq.protocols.rocketmq.grpc.clients.call import Call
-from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.handlers.groups import LEGAL_IN_GROUPS, LONGEST_GROUP
 from trimq.protocols.rocketmq.handlers.send import LONGEST_TOPIC
@@ -17,26 +17,26 @@ _SYSTEM_PREFIX = "rmq_sys_"
 
 def check_topic(call: Call, name: str) -> None:
     if not name.strip():
-        raise Denied(Code.ILLEGAL_TOPIC, "The specified topic is blank")
+        raise GrpcRefusal(Code.ILLEGAL_TOPIC, "The specified topic is blank")
     if len(name) > LONGEST_TOPIC:
-        raise Denied(Code.ILLEGAL_TOPIC, f"The specified topic is longer than topic max length {LONGEST_TOPIC}")
+        raise GrpcRefusal(Code.ILLEGAL_TOPIC, f"The specified topic is longer than topic max length {LONGEST_TOPIC}")
     try:
-        call.sharing.check_name(name)
+        call.commit_log_api.check_name(name)
     except (InvalidName, NameTooLong) as refusal:
-        raise Denied(Code.ILLEGAL_TOPIC, str(refusal)) from None
-    identity = call.shared.identity
+        raise GrpcRefusal(Code.ILLEGAL_TOPIC, str(refusal)) from None
+    identity = call.services.identity
     if name.startswith(_SYSTEM_PREFIX) or name in _system_names(identity.cluster_name, identity.broker_name):
-        raise Denied(Code.ILLEGAL_TOPIC, "cannot access system topic")
+        raise GrpcRefusal(Code.ILLEGAL_TOPIC, "cannot access system topic")
 
 
 def check_group(name: str) -> None:
     if not name.strip():
-        raise Denied(Code.ILLEGAL_CONSUMER_GROUP, "the specified group is blank")
+        raise GrpcRefusal(Code.ILLEGAL_CONSUMER_GROUP, "the specified group is blank")
     if len(name) > LONGEST_GROUP:
-        raise Denied(Code.ILLEGAL_CONSUMER_GROUP, f"the specified group is longer than {LONGEST_GROUP} characters")
+        raise GrpcRefusal(Code.ILLEGAL_CONSUMER_GROUP, f"the specified group is longer than {LONGEST_GROUP} characters")
     if not LEGAL_IN_GROUPS.issuperset(name):
         reason = f"the specified group[{name}] has other characters than letters, digits, '%', '|', '_' and '-'"
-        raise Denied(Code.ILLEGAL_CONSUMER_GROUP, reason)
+        raise GrpcRefusal(Code.ILLEGAL_CONSUMER_GROUP, reason)
 
 
 @lru_cache(maxsize=16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.protocols.rocketmq.clients.retry_policies import policy_of
 from trimq.protocols.rocketmq.grpc.clients.message_view import set_ms
 from trimq.protocols.rocketmq.grpc.wire import wire
@@ -21,7 +21,7 @@ _LITE_QUOTA, _LITE_NAME = 2000, 64
 _FIRST_LEVEL = 2
 
 
-def settings_of_producer(asked: Any, message_bytes: int) -> Any:
+def producer_settings(asked: Any, message_bytes: int) -> Any:
     settings = _copy(asked)
     first_ms, most_ms = _PRODUCER_BACKOFF_MS
     settings.backoff_policy.CopyFrom(_exponential(_PRODUCER_ATTEMPTS, first_ms, most_ms))
@@ -30,7 +30,7 @@ def settings_of_producer(asked: Any, message_bytes: int) -> Any:
     return settings
 
 
-def settings_of_consumer(asked: Any, group: SharedGroup, levels_ms: Sequence[int]) -> Any:
+def consumer_settings(asked: Any, group: CommitLogGroup, levels_ms: Sequence[int]) -> Any:
     settings = _copy(asked)
     attempts = group.retry_limit + 1
     policy = policy_of(group.settings)

@@ -7,31 +7,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from trimq.core.commit_log.topics import SharedTopic
-from trimq.core.pop.acks import Outcome
+from trimq.core.commit_log.topics import CommitLogTopic
+from trimq.core.pop.acks import AckResult
 from trimq.core.pop.receipts import Receipt
 from trimq.errors import Refusal
 from trimq.protocols.contract import Build, Reply
-from trimq.protocols.rocketmq.grpc.clients.call import Call, refused, reply, reply_when_durable, status
+from trimq.protocols.rocketmq.grpc.clients.call import Call, refusal_status, reply, reply_when_durable, status
 from trimq.protocols.rocketmq.grpc.clients.message_view import read_ms
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_group, check_topic
 from trimq.protocols.rocketmq.grpc.handlers.receive import check_invisible
 from trimq.protocols.rocketmq.grpc.wire import wire
-from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
-from trimq.protocols.rocketmq.grpc.wire.responses import answer_acked
-from trimq.protocols.rocketmq.handlers.topic_creation import when_made
-from trimq.protocols.rocketmq.wire.receipt_text import BadReceipt, ReceiptText, read_receipt, write_receipt
-from trimq.protocols.rocketmq.wire.replies import UNORDERED, Pending
+from trimq.protocols.rocketmq.grpc.wire.responses import encode_ack_response
+from trimq.protocols.rocketmq.handlers.topic_creation import after_topic_creation
+from trimq.protocols.rocketmq.wire.receipt_text import BadReceipt, ReceiptHandle, read_receipt, write_receipt
+from trimq.protocols.rocketmq.wire.replies import UNORDERED, PendingWrite
 
 
-class Settled(NamedTuple):
+class EntryAckResult(NamedTuple):
     """One entry of an acknowledgement. `pending` is None where nothing has to become durable."""
 
     id: str
     handle: str
     refusal: Refusal | None = None
-    pending: Pending | None = None
+    pending: PendingWrite | None = None
 
     @property
     def outcome(self) -> Refusal | None:
@@ -43,7 +43,7 @@ class Settled(NamedTuple):
         return wire.AckMessageResultEntry(
             message_id=self.id,
             receipt_handle=self.handle,
-            status=status() if refusal is None else refused(refusal),
+            status=status() if refusal is None else refusal_status(refusal),
         )
 
 
@@ -51,55 +51,55 @@ def ack(call: Call, request: Any) -> Reply:
     group, name = request.group.name, request.topic.name
     check_names(call, group, name)
     if not request.entries:
-        raise Denied(Code.INTERNAL_SERVER_ERROR, "there is nothing to acknowledge")
-    settled = settle(call, group, name, [(entry.message_id, entry.receipt_handle) for entry in request.entries])
-    return reply_settled(settled, lambda: [answer_settled(settled)])
+        raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "there is nothing to acknowledge")
+    settled = ack_entries(call, group, name, [(entry.message_id, entry.receipt_handle) for entry in request.entries])
+    return reply_acked(settled, lambda: [encode_ack_results(settled)])
 
 
-def settle(call: Call, group: str, name: str, entries: Sequence[tuple[str, str]]) -> list[Settled]:
+def ack_entries(call: Call, group: str, name: str, entries: Sequence[tuple[str, str]]) -> list[EntryAckResult]:
     """Messages of one topic, each told by its id and its receipt. Each for itself: what is wrong with one is told for
     that one."""
     texts = [_try_to_read(handle) for _, handle in entries]
     receipts = [text.receipt for text in texts if not isinstance(text, Refusal)]
-    topic, outcomes = _settle_receipts(call, group, name, receipts)
+    topic, outcomes = _ack_receipts(call, group, name, receipts)
     settled, told = [], iter(outcomes)
     for (id, handle), text in zip(entries, texts, strict=True):
         if isinstance(text, Refusal):
-            settled.append(Settled(id, handle, text))
+            settled.append(EntryAckResult(id, handle, text))
             continue
         outcome = next(told)
-        if outcome is None and text.receipt.taken_ms + text.invisible_ms <= call.shared.clock.message.now_ms():
-            outcome = Denied(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+        if outcome is None and text.receipt.pop_time_ms + text.invisible_ms <= call.services.clock.message.now_ms():
+            outcome = GrpcRefusal(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         if isinstance(outcome, Refusal):
-            settled.append(Settled(id, handle, outcome))
+            settled.append(EntryAckResult(id, handle, outcome))
             continue
         if topic is not None:
             call.renewals.drop(group, topic, text.receipt)
-        settled.append(Settled(id, handle, None, outcome))
+        settled.append(EntryAckResult(id, handle, None, outcome))
     return settled
 
 
-def _settle_receipts(
+def _ack_receipts(
     call: Call, group: str, name: str, receipts: Sequence[Receipt]
-) -> tuple[SharedTopic | None, Sequence[Outcome]]:
+) -> tuple[CommitLogTopic | None, Sequence[AckResult]]:
     """What became of each, and of which topic they are. None: each is refused."""
     try:
         topic = _require_topic(call, name)
-        return topic, call.sharing.popping.settler(call.caller, group, topic).ack_all(receipts)
+        return topic, call.commit_log_api.pop_service.acknowledger(call.caller, group, topic).ack_all(receipts)
     except Refusal as refusal:
         return None, [refusal] * len(receipts)
 
 
-def reply_settled(settled: Iterable[Settled], build: Build) -> Reply:
+def reply_acked(settled: Iterable[EntryAckResult], build: Build) -> Reply:
     """What `build` makes, once all of it is durable."""
     numbers = [each.pending.number for each in settled if each.pending is not None]
     return Reply.when_durable(max(numbers), build, UNORDERED) if numbers else Reply.now(build(), UNORDERED)
 
 
-def answer_settled(settled: Sequence[Settled]) -> bytes:
+def encode_ack_results(settled: Sequence[EntryAckResult]) -> bytes:
     """To be made once it is durable."""
     if all(each.outcome is None for each in settled):
-        return answer_acked([(each.id, each.handle) for each in settled])
+        return encode_ack_response([(each.id, each.handle) for each in settled])
     results = [each.result() for each in settled]
     codes = {result.status.code for result in results}
     told = results[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS, "not all went alike")
@@ -113,13 +113,15 @@ def change_invisible(call: Call, request: Any) -> Reply:
     check_invisible(call, invisible_ms)
     topic, text = _find(call, request, request.receipt_handle)
     group = request.group.name
-    receipt, ticket = call.sharing.popping.change_invisible(call.caller, group, topic, text.receipt, invisible_ms)
+    receipt, ticket = call.commit_log_api.pop_service.change_invisible(
+        call.caller, group, topic, text.receipt, invisible_ms
+    )
     call.renewals.drop(group, topic, text.receipt)
     handle = write_receipt(receipt, invisible_ms, text.broker_name, text.is_ordered, receipt.offset, text.position)
 
     def build(refusal: Refusal | None) -> Any:
         if refusal is not None:
-            return wire.ChangeInvisibleDurationResponse(status=refused(refusal))
+            return wire.ChangeInvisibleDurationResponse(status=refusal_status(refusal))
         return wire.ChangeInvisibleDurationResponse(status=status(), receipt_handle=handle)
 
     return reply_when_durable([ticket], build)
@@ -131,14 +133,14 @@ def forward(call: Call, request: Any) -> Reply:
     group = request.group.name
 
     def build(refusal: Refusal | None) -> Any:
-        told = status() if refusal is None else refused(refusal)
+        told = status() if refusal is None else refusal_status(refusal)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=told)
 
-    dead = call.sharing.popping.dead_letters(call.caller, group, topic, text.receipt)
-    later = when_made(call, dead, lambda: forward(call, request), lambda refusal: reply(build(refusal)))
+    dead = call.commit_log_api.pop_service.dead_letters(call.caller, group, topic, text.receipt)
+    later = after_topic_creation(call, dead, lambda: forward(call, request), lambda refusal: reply(build(refusal)))
     if later is not None:
         return later
-    ticket = call.sharing.popping.forward_to_dlq(call.caller, group, topic, text.receipt)
+    ticket = call.commit_log_api.pop_service.forward_to_dlq(call.caller, group, topic, text.receipt)
     call.renewals.drop(group, topic, text.receipt)
     return reply_when_durable([ticket], build)
 
@@ -148,27 +150,27 @@ def check_names(call: Call, group: str, topic: str) -> None:
     check_group(group)
 
 
-def _find(call: Call, request: Any, handle: str) -> tuple[SharedTopic, ReceiptText]:
+def _find(call: Call, request: Any, handle: str) -> tuple[CommitLogTopic, ReceiptHandle]:
     text = _read(handle)
     return _require_topic(call, request.topic.name), text
 
 
-def _require_topic(call: Call, name: str) -> SharedTopic:
-    topic = call.sharing.find(call.caller, name)
+def _require_topic(call: Call, name: str) -> CommitLogTopic:
+    topic = call.commit_log_api.find(call.caller, name)
     if topic is None:
-        raise Denied(Code.INTERNAL_SERVER_ERROR, f"there is no topic {name}")
+        raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, f"there is no topic {name}")
     return topic
 
 
-def _read(handle: str) -> ReceiptText:
+def _read(handle: str) -> ReceiptHandle:
     found = _try_to_read(handle)
     if isinstance(found, Refusal):
         raise found
     return found
 
 
-def _try_to_read(handle: str) -> ReceiptText | Denied:
+def _try_to_read(handle: str) -> ReceiptHandle | GrpcRefusal:
     try:
         return read_receipt(handle)
     except BadReceipt as error:
-        return Denied(Code.INTERNAL_SERVER_ERROR, str(error))
+        return GrpcRefusal(Code.INTERNAL_SERVER_ERROR, str(error))

@@ -11,12 +11,18 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from trimq.errors import Refusal
-from trimq.protocols.contract import CallerFacts, Parts, Reply
+from trimq.protocols.contract import CallInfo, Parts, Reply
 from trimq.protocols.rocketmq.grpc.clients.call import Call
-from trimq.protocols.rocketmq.grpc.handlers.ack import Settled, answer_settled, check_names, reply_settled, settle
+from trimq.protocols.rocketmq.grpc.handlers.ack import (
+    EntryAckResult,
+    ack_entries,
+    check_names,
+    encode_ack_results,
+    reply_acked,
+)
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.fields import field, read_texts
-from trimq.protocols.rocketmq.grpc.wire.responses import answer_acked_entry
+from trimq.protocols.rocketmq.grpc.wire.responses import encode_ack_entry_response
 
 # More than these are better shared out among the passes; longer ones are no receipts.
 _MOST_CALLS = 64
@@ -32,7 +38,7 @@ _ID, _HANDLE = b"\x0a", b"\x12"  # those of an entry, which has the same numbers
 read_request = wire.AckMessageRequest.FromString
 
 
-class _Beginning(NamedTuple):
+class _RequestPrefix(NamedTuple):
     """Of requests for one group and topic: what stands before the entry."""
 
     raw: bytes
@@ -40,31 +46,31 @@ class _Beginning(NamedTuple):
     topic: str
 
 
-class _Asked(NamedTuple):
+class _AckRequest(NamedTuple):
     """One call. `entry` is what names the message, as it came."""
 
-    beginning: _Beginning
+    prefix: _RequestPrefix
     entry: bytes
     id: str
     handle: str
 
 
-class AckRuns:
+class AckBatcher:
     """Of one connection: takes acknowledgements until there are no more, or one is special; then `finish` settles them.
     `call_of` tells who makes a call."""
 
     limit = _MOST_CALLS
 
-    def __init__(self, call_of: Callable[[CallerFacts], Call]) -> None:
+    def __init__(self, call_of: Callable[[CallInfo], Call]) -> None:
         self._call_of = call_of
         self._call: Call | None = None
-        self._asked: list[_Asked] = []
-        self._beginnings: dict[bytes, _Beginning] = {}
-        self._last: _Beginning | None = None
+        self._asked: list[_AckRequest] = []
+        self._prefixes: dict[bytes, _RequestPrefix] = {}
+        self._last: _RequestPrefix | None = None
 
-    def take(self, facts: CallerFacts, raw: bytes) -> bool:
+    def take(self, call_info: CallInfo, raw: bytes) -> bool:
         """Whether the call is one of those that may be answered together."""
-        call = self._call_of(facts)
+        call = self._call_of(call_info)
         if not self._asked:
             self._call = call
         elif call is not self._call and (self._call is None or call.caller != self._call.caller):
@@ -73,21 +79,21 @@ class AckRuns:
             return False
         last = self._last
         if last is None or not raw.startswith(last.raw):
-            last = self._last = self._find_beginning(raw) or self._learn_beginning(call, raw)
+            last = self._last = self._find_prefix(raw) or self._learn_prefix(call, raw)
         return last is not None and self._take(last, raw)
 
-    def _take(self, beginning: _Beginning, raw: bytes) -> bool:
+    def _take(self, prefix: _RequestPrefix, raw: bytes) -> bool:
         """Only what is written as everybody writes it: an id and a receipt, of characters that need no second look."""
-        found = read_texts(raw, len(beginning.raw), _ENTRY, _ID, _HANDLE)
+        found = read_texts(raw, len(prefix.raw), _ENTRY, _ID, _HANDLE)
         if found is None:
             return False
-        self._asked.append(_Asked(beginning, *found))
+        self._asked.append(_AckRequest(prefix, *found))
         return True
 
-    def _find_beginning(self, raw: bytes) -> _Beginning | None:
-        return next((known for known in self._beginnings.values() if raw.startswith(known.raw)), None)
+    def _find_prefix(self, raw: bytes) -> _RequestPrefix | None:
+        return next((known for known in self._prefixes.values() if raw.startswith(known.raw)), None)
 
-    def _learn_beginning(self, call: Call, raw: bytes) -> _Beginning | None:
+    def _learn_prefix(self, call: Call, raw: bytes) -> _RequestPrefix | None:
         """None: it is no request that has one entry at its end and may name what it names."""
         try:
             request = read_request(raw)
@@ -101,26 +107,26 @@ class AckRuns:
         begins = raw[: -len(entries[0])]
         if len(begins) > _LONGEST_BEGINNING or not _names(begins, group, topic):
             return None
-        if len(self._beginnings) >= _MOST_BEGINNINGS:
-            self._beginnings.clear()
-        found = self._beginnings[begins] = _Beginning(begins, group, topic)
+        if len(self._prefixes) >= _MOST_BEGINNINGS:
+            self._prefixes.clear()
+        found = self._prefixes[begins] = _RequestPrefix(begins, group, topic)
         return found
 
     def finish(self) -> Reply:
         call, asked = self._call, self._asked
         assert call is not None
         self._asked = []
-        settled: list[Settled] = []
-        for beginning, row in groupby(asked, itemgetter(0)):
-            settled += settle(call, beginning.group, beginning.topic, [(each.id, each.handle) for each in row])
+        settled: list[EntryAckResult] = []
+        for prefix, row in groupby(asked, itemgetter(0)):
+            settled += ack_entries(call, prefix.group, prefix.topic, [(each.id, each.handle) for each in row])
 
         def build() -> Parts:
             return [
-                answer_acked_entry(each.entry) if found.outcome is None else answer_settled([found])
+                encode_ack_entry_response(each.entry) if found.outcome is None else encode_ack_results([found])
                 for each, found in zip(asked, settled, strict=True)
             ]
 
-        return reply_settled(settled, build)
+        return reply_acked(settled, build)
 
 
 def _names(begins: bytes, group: str, topic: str) -> bool:

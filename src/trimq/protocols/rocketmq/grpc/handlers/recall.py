@@ -6,23 +6,23 @@ from typing import Any
 
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.grpc.clients.call import Call, refused, reply_when_durable, status
+from trimq.protocols.rocketmq.grpc.clients.call import Call, refusal_status, reply_when_durable, status
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_topic
 from trimq.protocols.rocketmq.grpc.wire import wire
-from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 
 
 def recall(call: Call, request: Any) -> Reply:
     check_topic(call, request.topic.name)
-    topic = call.sharing.find(call.caller, request.topic.name)
+    topic = call.commit_log_api.find(call.caller, request.topic.name)
     if topic is None:
-        raise Denied(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"there is no topic {request.topic.name}")
-    unique, placed = call.shared.delays.recall(topic, request.recall_handle)
+        raise GrpcRefusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"there is no topic {request.topic.name}")
+    unique, placed = call.services.delays.recall(topic, request.recall_handle)
 
     def build(refusal: Refusal | None) -> Any:
         if refusal is not None:
-            return wire.RecallMessageResponse(status=refused(refusal))
+            return wire.RecallMessageResponse(status=refusal_status(refusal))
         return wire.RecallMessageResponse(status=status(), message_id=unique)
 
     return reply_when_durable([placed.ticket], build)

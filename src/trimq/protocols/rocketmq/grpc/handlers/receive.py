@@ -9,25 +9,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimq.core.commit_log.stream import Interest
-from trimq.core.commit_log.topics import SharedTopic
-from trimq.core.pop.receipts import Received, Wish
+from trimq.core.commit_log.stream import MessageFilter
+from trimq.core.commit_log.topics import CommitLogTopic
+from trimq.core.pop.receipts import PopRequest, PopResult
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.properties import TAGS, find_property
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.clients.subscriptions import SQL, TAG, read_interest, split_tags
 from trimq.protocols.rocketmq.grpc.clients.auto_renew import INVISIBLE_MS
-from trimq.protocols.rocketmq.grpc.clients.call import Call, refused, status
-from trimq.protocols.rocketmq.grpc.clients.message_view import read_ms, set_ms, write_message
+from trimq.protocols.rocketmq.grpc.clients.call import Call, refusal_status, status
+from trimq.protocols.rocketmq.grpc.clients.message_view import encode_message, read_ms, set_ms
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_group, check_topic
 from trimq.protocols.rocketmq.grpc.clients.settings import BATCH_SIZE, LONG_POLL_MS
 from trimq.protocols.rocketmq.grpc.wire import wire
-from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
 from trimq.protocols.rocketmq.grpc.wire.enums import Code, FilterType
 from trimq.protocols.rocketmq.grpc.wire.fields import field
-from trimq.protocols.rocketmq.handlers.pop import find_numbers, find_topic
-from trimq.protocols.rocketmq.waiting.pop_requests import Taker
-from trimq.protocols.rocketmq.wire.receipt_text import starts, write_receipt
+from trimq.protocols.rocketmq.handlers.pop import find_topic, queues_to_read
+from trimq.protocols.rocketmq.waiting.pop_requests import PopOperation
+from trimq.protocols.rocketmq.wire.receipt_text import first_offsets, write_receipt
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
 # An answer takes a while to arrive: half of the time that clients are told to wait for one.
@@ -42,7 +42,7 @@ _MESSAGE = b"\x12"  # the field of an answer that has one
 def receive(call: Call, request: Any) -> Reply:
     try:
         wait_ms = _wait_ms(call, request)
-        return _taker(call, request).take(wait_ms)
+        return _pop_operation(call, request).take(wait_ms)
     except Refusal as refusal:
         return Reply.now(_refused(call, refusal), UNORDERED)
 
@@ -54,87 +54,87 @@ def _wait_ms(call: Call, request: Any) -> int:
     asked_ms = read_ms(request.long_polling_timeout) if request.HasField("long_polling_timeout") else in_time_ms
     wait_ms = min(max(asked_ms, _LEAST_POLL_MS), LONG_POLL_MS)
     if wait_ms > remaining_ms < _LEAST_POLL_MS:
-        raise Denied(Code.ILLEGAL_POLLING_TIME, "the time that remains is not enough to wait for a message")
+        raise GrpcRefusal(Code.ILLEGAL_POLLING_TIME, "the time that remains is not enough to wait for a message")
     return min(wait_ms, in_time_ms)
 
 
-def _taker(call: Call, request: Any) -> Taker:
+def _pop_operation(call: Call, request: Any) -> PopOperation:
     group, name = request.group.name, request.message_queue.topic.name
     check_topic(call, name)
     check_group(group)
     invisible_ms = INVISIBLE_MS if request.auto_renew else read_ms(request.invisible_duration)
     check_invisible(call, invisible_ms, _LEAST_INVISIBLE_MS)
-    interest = _interest(call, request.filter_expression)
+    message_filter = _interest(call, request.filter_expression)
     topic = _topic(call, group, name)
-    wish = Wish(
-        find_numbers(call, topic, _ALL_QUEUES),
+    pop_request = PopRequest(
+        queues_to_read(call, topic, _ALL_QUEUES),
         min(max(request.batch_size, 1), BATCH_SIZE),
         invisible_ms,
-        interest,
+        message_filter,
         from_end=True,
-        is_ordered=call.known_group(group).is_orderly,
+        is_ordered=call.get_or_create_group(group).is_orderly,
         attempt_id=request.attempt_id,
     )
 
-    def build(received: Received | Refusal) -> Parts:
+    def build(received: PopResult | Refusal) -> Parts:
         if isinstance(received, Refusal):
             return _refused(call, received)
         if request.auto_renew and call.known.find(call.client_id) is not None:  # else nobody would miss it
             for popped in received.messages:
                 call.renewals.add(call.client_id, group, topic, popped.receipt)
-        return _shown(call, topic, wish, received)
+        return _encode_messages(call, topic, pop_request, received)
 
-    return Taker(call.shared.pop, call.caller, group, topic, wish, _ALL_QUEUES, build)
+    return PopOperation(call.services.pop, call.caller, group, topic, pop_request, _ALL_QUEUES, build)
 
 
 def check_invisible(call: Call, invisible_ms: int, least_ms: int = 0) -> None:
-    limit_ms = call.shared.settings.pop_invisible_limit_ms
+    limit_ms = call.services.settings.pop_invisible_limit_ms
     if invisible_ms < least_ms:
-        raise Denied(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least_ms}")
+        raise GrpcRefusal(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least_ms}")
     if invisible_ms > limit_ms:
-        raise Denied(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {limit_ms}")
+        raise GrpcRefusal(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {limit_ms}")
 
 
-def _topic(call: Call, group: str, name: str) -> SharedTopic:
+def _topic(call: Call, group: str, name: str) -> CommitLogTopic:
     """One that is not there is told as a genuine proxy tells it, which has to ask a broker."""
-    if call.sharing.find(call.caller, name) is None:
-        raise Denied(Code.INTERNAL_SERVER_ERROR, f"there is no topic {name}")
+    if call.commit_log_api.find(call.caller, name) is None:
+        raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, f"there is no topic {name}")
     return find_topic(call, group, name)
 
 
-def _interest(call: Call, expression: Any) -> Interest | None:
+def _interest(call: Call, expression: Any) -> MessageFilter | None:
     """These clients do not look at tags again: that two have one hash must not be enough."""
     text = expression.expression
     if expression.type == FilterType.SQL:
         return read_interest(text, SQL, call.filter_limits)
-    interest = read_interest(text, TAG, call.filter_limits)
-    if interest is None:
+    message_filter = read_interest(text, TAG, call.filter_limits)
+    if message_filter is None:
         return None
     tags = frozenset(split_tags(text))
-    return interest._replace(properties=lambda raw: find_property(raw, TAGS) in tags)
+    return message_filter._replace(properties=lambda raw: find_property(raw, TAGS) in tags)
 
 
-def _shown(call: Call, topic: SharedTopic, wish: Wish, received: Received) -> Parts:
+def _encode_messages(call: Call, topic: CommitLogTopic, pop_request: PopRequest, received: PopResult) -> Parts:
     if not received.messages:
         return _framed(call, [], status(Code.MESSAGE_NOT_FOUND, "no new message"))
-    begins = starts(received.messages)
-    broker = call.shared.identity.broker_name
+    begins = first_offsets(received.messages)
+    broker = call.services.identity.broker_name
     name = topic.name.name
     parts = []
     for popped in received.messages:
         unit, receipt = popped.unit(), popped.receipt
-        start = begins[receipt.is_returned, receipt.number]
-        handle = write_receipt(receipt, wish.invisible_ms, broker, wish.is_ordered, start, unit.position)
-        before = popped.tries if wish.is_ordered else unit.reconsume_times
-        parts.append(field(_MESSAGE, write_message(unit, name, handle, before + 1)))
+        start = begins[receipt.is_retry, receipt.number]
+        handle = write_receipt(receipt, pop_request.invisible_ms, broker, pop_request.is_ordered, start, unit.position)
+        before = popped.tries if pop_request.is_ordered else unit.reconsume_times
+        parts.append(field(_MESSAGE, encode_message(unit, name, handle, before + 1)))
     return _framed(call, parts, status())
 
 
 def _refused(call: Call, refusal: Refusal) -> Parts:
-    return _framed(call, [], refused(refusal))
+    return _framed(call, [], refusal_status(refusal))
 
 
 def _framed(call: Call, parts: list[bytes], outcome: Any) -> Parts:
     end = wire.ReceiveMessageResponse()
-    set_ms(end.delivery_timestamp, call.shared.clock.message.now_ms())
+    set_ms(end.delivery_timestamp, call.services.clock.message.now_ms())
     return [wire.ReceiveMessageResponse(status=outcome).SerializeToString(), *parts, end.SerializeToString()]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
-from trimq.core.commit_log.topics import READABLE, WRITABLE, SharedDefinition, SharedTopic
+from trimq.core.commit_log.topics import READABLE, WRITABLE, CommitLogTopic, CommitLogTopicDefinition
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.grpc.clients.call import Call, reply, status
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_group, check_topic
 from trimq.protocols.rocketmq.grpc.wire import wire
-from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
 from trimq.protocols.rocketmq.grpc.wire.enums import AddressScheme, Code, MessageType, Permission
 
 _ANY_HOST = ("0.0.0.0", "::", "")
@@ -34,7 +34,7 @@ def query_assignment(call: Call, request: Any) -> Reply:
     """One for all queues; of a group that consumes in order, each queue by itself."""
     check_group(request.group.name)
     topic = _known_topic(call, request.topic.name)
-    group = call.sharing.group(call.caller, request.group.name)
+    group = call.commit_log_api.group(call.caller, request.group.name)
     is_orderly = group is not None and group.is_orderly
     numbers = range(topic.definition.read_streams) if is_orderly else [-1]
     broker = _broker(call, request.endpoints)
@@ -46,19 +46,19 @@ def query_assignment(call: Call, request: Any) -> Reply:
     return reply(wire.QueryAssignmentResponse(status=status(), assignments=assignments))
 
 
-def _known_topic(call: Call, name: str) -> SharedTopic:
+def _known_topic(call: Call, name: str) -> CommitLogTopic:
     check_topic(call, name)
-    found = call.sharing.find(call.caller, name)
+    found = call.commit_log_api.find(call.caller, name)
     if found is None:
-        raise Denied(Code.TOPIC_NOT_FOUND, f"there is no topic {name}")
+        raise GrpcRefusal(Code.TOPIC_NOT_FOUND, f"there is no topic {name}")
     return found
 
 
-def accepted_type(definition: SharedDefinition) -> MessageType:
+def accepted_type(definition: CommitLogTopicDefinition) -> MessageType:
     return _TYPES.get(definition.attributes.get("message.type", "NORMAL"), MessageType.MESSAGE_TYPE_UNSPECIFIED)
 
 
-def _permissions(definition: SharedDefinition) -> list[Permission]:
+def _permissions(definition: CommitLogTopicDefinition) -> list[Permission]:
     """As a genuine proxy numbers them: first those that are only read, then only written, then both."""
     reads = definition.read_streams if definition.permissions & READABLE else 0
     writes = definition.write_streams if definition.permissions & WRITABLE else 0
@@ -67,7 +67,7 @@ def _permissions(definition: SharedDefinition) -> list[Permission]:
 
 
 def _broker(call: Call, asked: Any) -> Any:
-    identity = call.shared.identity
+    identity = call.services.identity
     host, port = identity.grpc_address
     if host in _ANY_HOST:  # it listens everywhere: the client knows best how it came here
         return wire.Broker(name=identity.broker_name, endpoints=asked)

@@ -13,16 +13,16 @@ import zlib
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from trimq.core.api.commit_log import Outgoing
-from trimq.core.commit_log.stream import SharedStream
-from trimq.core.commit_log.topics import WRITABLE, SharedTopic
+from trimq.core.api.commit_log import OutgoingMessage
+from trimq.core.commit_log.stream import MessageQueue
+from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic
 from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.rocketmq_unit.dead_letters import PRODUCER_GROUP, TRANSACTIONAL
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import KEYS, TAGS, UNIQUE_KEY, java_hash, tags_code
-from trimq.formats.rocketmq_unit.unit import COMPRESSED, Draft
+from trimq.formats.rocketmq_unit.unit import COMPRESSED, UnitDraft
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.grpc.clients.call import Call, refused, reply, reply_when_durable, status
+from trimq.protocols.rocketmq.grpc.clients.call import Call, refusal_status, reply, reply_when_durable, status
 from trimq.protocols.rocketmq.grpc.clients.message_view import (
     BORN_HOST,
     BORN_MS,
@@ -30,18 +30,18 @@ from trimq.protocols.rocketmq.grpc.clients.message_view import (
     MESSAGE_GROUP,
     RESERVED,
     TRACE_CONTEXT,
-    kind_of,
+    message_type_of,
     read_ms,
 )
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_topic
 from trimq.protocols.rocketmq.grpc.handlers.route import accepted_type
 from trimq.protocols.rocketmq.grpc.wire import wire
-from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
 from trimq.protocols.rocketmq.grpc.wire.enums import Code, DigestType, Encoding, MessageType
-from trimq.protocols.rocketmq.handlers.message_ttl import limit_life
-from trimq.protocols.rocketmq.handlers.send import Batched, full_properties, packed, store_batch
-from trimq.protocols.rocketmq.handlers.send_deduplication import find_sent
-from trimq.protocols.rocketmq.state.sent_ids import Sent
+from trimq.protocols.rocketmq.handlers.message_ttl import apply_ttl
+from trimq.protocols.rocketmq.handlers.send import BatchEntry, add_broker_properties, encode_properties, store_batch
+from trimq.protocols.rocketmq.handlers.send_deduplication import find_earlier_send
+from trimq.protocols.rocketmq.state.sent_ids import SendResult
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
 from trimq.protocols.rocketmq.transactions.check_back import IMMUNITY_S
 
@@ -63,16 +63,16 @@ class _Checked(NamedTuple):
 def send(call: Call, request: Any) -> Reply:
     try:
         topic, checked = _check(call, request.messages)
-        stored = [_store_once(call, topic, checked[0])] if len(checked) == 1 else _store_together(call, topic, checked)
+        stored = [_store_once(call, topic, checked[0])] if len(checked) == 1 else _store_batch(call, topic, checked)
     except Refusal as refusal:
-        call.shared.counts.refused_write(type(refusal).__name__)
+        call.services.counts.refused_write(type(refusal).__name__)
         raise
     sent = [(each.properties[UNIQUE_KEY], answered) for each, answered in zip(checked, stored, strict=True)]
     pending = [each.pending for each in stored if each.pending is not None]
 
     def build(refusal: Refusal | None) -> Any:
         if refusal is not None:
-            return wire.SendMessageResponse(status=refused(refusal))
+            return wire.SendMessageResponse(status=refusal_status(refusal))
         answer = wire.SendMessageResponse(status=_OK)
         for id, each in sent:
             answer.entries.add(
@@ -87,10 +87,12 @@ def send(call: Call, request: Any) -> Reply:
     if not pending:
         return reply(build(None))
     latest = pending[0] if len(pending) == 1 else max(pending, key=lambda each: each.number)
-    return call.shared.flushes.join(latest, reply_when_durable(pending, build), lambda: late(len(sent)))
+    return call.services.flush_timeouts.join(
+        latest, reply_when_durable(pending, build), lambda: flush_timeout_response(len(sent))
+    )
 
 
-def late(count: int) -> Parts:
+def flush_timeout_response(count: int) -> Parts:
     """What was sent is not on disk in time. It stays; its ids are not told, as the genuine proxy does not either."""
     code = Code.MASTER_PERSISTENCE_TIMEOUT
     reason = "send message failed, sendStatus=FLUSH_DISK_TIMEOUT"
@@ -98,36 +100,36 @@ def late(count: int) -> Parts:
     return [wire.SendMessageResponse(status=status(code, code.name), entries=entries).SerializeToString()]
 
 
-def _check(call: Call, messages: Any) -> tuple[SharedTopic, list[_Checked]]:
+def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
     if not messages:
-        raise Denied(Code.MESSAGE_CORRUPTED, "no message to send")
+        raise GrpcRefusal(Code.MESSAGE_CORRUPTED, "no message to send")
     name = messages[0].topic.name
     if len(messages) > 1 and any(message.topic.name != name for message in messages):
-        raise Denied(Code.MESSAGE_CORRUPTED, "topic in message is not same")
+        raise GrpcRefusal(Code.MESSAGE_CORRUPTED, "topic in message is not same")
     check_topic(call, name)
     if name.startswith(RETRY_PREFIX):
-        raise Denied(Code.INTERNAL_SERVER_ERROR, "only the broker itself sends to topics of messages to try again")
+        raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "only the broker itself sends to topics of messages to try again")
     checked = [_Checked(message, _properties_of(call, message)) for message in messages]
-    topic = call.sharing.find(call.caller, name)
+    topic = call.commit_log_api.find(call.caller, name)
     if topic is None:
         with suppress(UnknownTopic):  # which is answered as the genuine proxy does, below
-            call.sharing.topic(call.caller, name)
+            call.commit_log_api.topic(call.caller, name)
     expected = MessageType.MESSAGE_TYPE_UNSPECIFIED if topic is None else accepted_type(topic.definition)
     for each in checked:
-        kind = kind_of(each.properties)
+        kind = message_type_of(each.properties)
         if kind is not expected:
             reason = f"the topic takes messages of type {expected.name}, but this one is of type {kind.name}"
-            raise Denied(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, reason)
+            raise GrpcRefusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, reason)
     assert topic is not None, "no kind of message is unspecified"
     if not topic.definition.write_streams or not topic.definition.permissions & WRITABLE:
-        raise Denied(Code.FORBIDDEN, f"the topic {name} has no queue that may be written")
+        raise GrpcRefusal(Code.FORBIDDEN, f"the topic {name} has no queue that may be written")
     return topic, checked
 
 
-def _store_once(call: Call, topic: SharedTopic, checked: _Checked) -> Sent:
+def _store_once(call: Call, topic: CommitLogTopic, checked: _Checked) -> SendResult:
     """One that was sent before under its id is not stored again, where that was asked for."""
-    repeats, name, id = call.shared.repeats, topic.name.name, checked.properties[UNIQUE_KEY]
-    known = find_sent(call, name, id, checked.properties) if repeats.is_on else None
+    repeats, name, id = call.services.repeats, topic.name.name, checked.properties[UNIQUE_KEY]
+    known = find_earlier_send(call, name, id, checked.properties) if repeats.is_on else None
     if known is not None:
         return known
     sent = _store(call, topic, checked)
@@ -136,32 +138,34 @@ def _store_once(call: Call, topic: SharedTopic, checked: _Checked) -> Sent:
     return sent
 
 
-def _store(call: Call, topic: SharedTopic, checked: _Checked) -> Sent:
+def _store(call: Call, topic: CommitLogTopic, checked: _Checked) -> SendResult:
     message, properties = checked
-    shared = call.shared
+    services = call.services
     stream = topic.stream(_choose_queue(call, topic, properties.get(MESSAGE_GROUP)))
     queue_id = stream.id.number
-    properties = full_properties(call, properties)
-    limit_life(call, topic, properties)
+    properties = add_broker_properties(call, properties)
+    apply_ttl(call, topic, properties)
     code, handle, target = tags_code(properties.get(TAGS, "")), "", topic
     if TRANSACTIONAL in properties:
-        target, stream = shared.transactions.prepare(topic, queue_id, properties)
-    elif DELIVER_MS in properties and (waiting := shared.delays.postpone(topic, queue_id, properties)) is not None:
+        target, stream = services.transactions.prepare(topic, queue_id, properties)
+    elif DELIVER_MS in properties and (waiting := services.delays.postpone(topic, queue_id, properties)) is not None:
         target, stream, code, handle = waiting
     draft = _draft(call, target, stream, message, properties)
-    placed = call.sharing.append(call.caller, topic, stream, draft, code, shared.identity.store_host)
-    shared.traffic.count_sent(topic.name.name, placed.store_ms, len(message.body))
-    shared.flushes.begin(placed.ticket)
-    id = offset_message_id(shared.identity.store_host, placed.position)
-    return Sent(id, queue_id, placed.queue_offset, handle, placed.ticket)
+    placed = call.commit_log_api.append(call.caller, topic, stream, draft, code, services.identity.store_host)
+    services.traffic.count_sent(topic.name.name, placed.store_ms, len(message.body))
+    services.flush_timeouts.begin(placed.ticket)
+    id = offset_message_id(services.identity.store_host, placed.position)
+    return SendResult(id, queue_id, placed.queue_offset, handle, placed.ticket)
 
 
-def _draft(call: Call, target: SharedTopic, stream: SharedStream, message: Any, properties: dict[str, str]) -> Draft:
-    return Draft(
+def _draft(
+    call: Call, target: CommitLogTopic, stream: MessageQueue, message: Any, properties: dict[str, str]
+) -> UnitDraft:
+    return UnitDraft(
         target.raw_name,
         stream.id.number,
         message.body,
-        packed(properties),
+        encode_properties(properties),
         0,
         COMPRESSED if message.system_properties.body_encoding == Encoding.GZIP else 0,
         int(properties[BORN_MS]),
@@ -169,29 +173,29 @@ def _draft(call: Call, target: SharedTopic, stream: SharedStream, message: Any, 
     )
 
 
-def _store_together(call: Call, topic: SharedTopic, checked: list[_Checked]) -> list[Sent]:
+def _store_batch(call: Call, topic: CommitLogTopic, checked: list[_Checked]) -> list[SendResult]:
     """Stored as remoting's batches are: the broker adds nothing to what they carry."""
-    limit = call.shared.settings.message_bytes
+    limit = call.services.settings.message_bytes
     if sum(len(each.message.body) for each in checked) > limit:
-        raise Denied(Code.INTERNAL_SERVER_ERROR, f"messages sent together cannot exceed {limit} bytes")
-    any_queue = call.shared.chance.randrange(topic.definition.write_streams)
+        raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, f"messages sent together cannot exceed {limit} bytes")
+    any_queue = call.services.rng.randrange(topic.definition.write_streams)
     batched = []
     for message, properties in checked:
         if TRANSACTIONAL in properties or DELIVER_MS in properties:
             reason = "a message that is delayed, or decided on later, cannot be sent together with others"
-            raise Denied(Code.INTERNAL_SERVER_ERROR, reason)
-        limit_life(call, topic, properties)
+            raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, reason)
+        apply_ttl(call, topic, properties)
         group = properties.get(MESSAGE_GROUP)
         stream = topic.stream(any_queue if group is None else queue_of_group(group, topic.definition.write_streams))
         draft = _draft(call, topic, stream, message, properties)
-        outgoing = Outgoing(topic, stream, draft, tags_code(properties.get(TAGS, "")))
-        batched.append(Batched(outgoing, properties[UNIQUE_KEY]))
+        outgoing = OutgoingMessage(topic, stream, draft, tags_code(properties.get(TAGS, "")))
+        batched.append(BatchEntry(outgoing, properties[UNIQUE_KEY]))
     return store_batch(call, topic.name.name, batched)
 
 
-def _choose_queue(call: Call, topic: SharedTopic, group: str | None) -> int:
+def _choose_queue(call: Call, topic: CommitLogTopic, group: str | None) -> int:
     count = topic.definition.write_streams
-    return int(call.shared.chance.random() * count) if group is None else queue_of_group(group, count)
+    return int(call.services.rng.random() * count) if group is None else queue_of_group(group, count)
 
 
 def queue_of_group(group: str, count: int) -> int:
@@ -214,15 +218,15 @@ def _properties_of(call: Call, message: Any) -> dict[str, str]:
     system = message.system_properties
     _check_body(call, message)
     if not system.message_id.strip():
-        raise Denied(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+        raise GrpcRefusal(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
     properties = user_properties(message)
     properties[UNIQUE_KEY] = system.message_id
     properties[PRODUCER_GROUP] = message.topic.name
     properties["RECONSUME_TIME"] = str(system.delivery_attempt)
-    now_ms = call.shared.clock.message.now_ms()
+    now_ms = call.services.clock.message.now_ms()
     born_ms = max(read_ms(system.born_timestamp), 0) or now_ms
     if born_ms > LATEST_MS:
-        raise Denied(Code.BAD_REQUEST, f"no message is born at {born_ms}")
+        raise GrpcRefusal(Code.BAD_REQUEST, f"no message is born at {born_ms}")
     properties[BORN_MS] = str(born_ms)
     if system.born_host:
         properties[BORN_HOST] = system.born_host
@@ -234,17 +238,17 @@ def _properties_of(call: Call, message: Any) -> dict[str, str]:
 
 
 def _check_body(call: Call, message: Any) -> None:
-    limit = call.shared.settings.message_bytes
+    limit = call.services.settings.message_bytes
     if not message.body:
-        raise Denied(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+        raise GrpcRefusal(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(message.body) > limit:
-        raise Denied(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed {limit} bytes")
+        raise GrpcRefusal(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed {limit} bytes")
     check_digest(message.system_properties.body_digest, message.body)
 
 
 def check_digest(digest: Any, body: bytes) -> None:
     if digest.checksum and digest.checksum.upper() not in _checksums(digest.type, body):
-        raise Denied(Code.MESSAGE_CORRUPTED, "the body has another checksum than its digest says")
+        raise GrpcRefusal(Code.MESSAGE_CORRUPTED, "the body has another checksum than its digest says")
 
 
 def _checksums(kind: int, body: bytes) -> tuple[str, ...]:
@@ -256,7 +260,7 @@ def _checksums(kind: int, body: bytes) -> tuple[str, ...]:
     if kind == DigestType.CRC32:
         number = zlib.crc32(body)
         return (f"{number:08X}", f"{number:X}", str(number))
-    raise Denied(Code.MESSAGE_CORRUPTED, f"digests of kind {kind} are not known")
+    raise GrpcRefusal(Code.MESSAGE_CORRUPTED, f"digests of kind {kind} are not known")
 
 
 def user_properties(message: Any) -> dict[str, str]:
@@ -266,12 +270,12 @@ def user_properties(message: Any) -> dict[str, str]:
     size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
     if len(properties) > _MOST_PROPERTIES or size > _MOST_PROPERTY_BYTES:
         reason = f"a message has {_MOST_PROPERTIES} properties of {_MOST_PROPERTY_BYTES} bytes at most"
-        raise Denied(Code.MESSAGE_PROPERTIES_TOO_LARGE, reason)
+        raise GrpcRefusal(Code.MESSAGE_PROPERTIES_TOO_LARGE, reason)
     for name, value in properties.items():
         if name in RESERVED:
-            raise Denied(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name} is used by the system")
+            raise GrpcRefusal(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name} is used by the system")
         if not name or _has_control(name) or _has_control(value):
-            raise Denied(
+            raise GrpcRefusal(
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name[:80]!r} has no name, or a control character"
             )
     return properties
@@ -285,12 +289,14 @@ def add_labels(properties: dict[str, str], system: Any) -> None:
     tag = system.tag
     if tag:
         if "|" in tag or not tag.strip() or _has_control(tag):
-            raise Denied(Code.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:80]!r} is blank, or has a | or a control character")
+            raise GrpcRefusal(
+                Code.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:80]!r} is blank, or has a | or a control character"
+            )
         properties[TAGS] = tag
     if keys := system.keys:
         for key in keys:
             if not key.strip() or _has_control(key):
-                raise Denied(Code.ILLEGAL_MESSAGE_KEY, f"the key {key[:80]!r} is blank or has a control character")
+                raise GrpcRefusal(Code.ILLEGAL_MESSAGE_KEY, f"the key {key[:80]!r} is blank or has a control character")
         properties[KEYS] = " ".join(keys)
     if system.HasField("message_group"):
         _check_message_group(system.message_group)
@@ -299,25 +305,25 @@ def add_labels(properties: dict[str, str], system: Any) -> None:
 
 def _check_message_group(group: str) -> None:
     if not group.strip() or _has_control(group):
-        raise Denied(Code.ILLEGAL_MESSAGE_GROUP, "message group cannot be blank or have control characters")
+        raise GrpcRefusal(Code.ILLEGAL_MESSAGE_GROUP, "message group cannot be blank or have control characters")
     if len(group.encode()) >= _LONGEST_GROUP:
-        raise Denied(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_LONGEST_GROUP}")
+        raise GrpcRefusal(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_LONGEST_GROUP}")
 
 
 def _add_kind(call: Call, properties: dict[str, str], system: Any, now_ms: int) -> None:
     """Which kind a message is, is judged by what it carries; only a half says so itself."""
     if system.HasField("lite_topic") or system.HasField("priority"):
-        raise Denied(Code.UNSUPPORTED, "messages of lite topics or with a priority are not served")
+        raise GrpcRefusal(Code.UNSUPPORTED, "messages of lite topics or with a priority are not served")
     if system.message_type == MessageType.TRANSACTION:
         properties[TRANSACTIONAL] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
             seconds = read_ms(system.orphaned_transaction_recovery_duration) // 1000
             if not 0 <= seconds <= _LONGEST_RECOVERY_S:
-                raise Denied(Code.BAD_REQUEST, f"a transaction is recovered after {_LONGEST_RECOVERY_S} s at most")
+                raise GrpcRefusal(Code.BAD_REQUEST, f"a transaction is recovered after {_LONGEST_RECOVERY_S} s at most")
             properties[IMMUNITY_S] = str(seconds)
     if system.HasField("delivery_timestamp"):
-        due_ms, limit_ms = read_ms(system.delivery_timestamp), call.shared.settings.max_delay_ms
+        due_ms, limit_ms = read_ms(system.delivery_timestamp), call.services.settings.max_delay_ms
         if due_ms - now_ms > limit_ms:
             reason = f"the max delay time of message is too large, max is {limit_ms}"
-            raise Denied(Code.ILLEGAL_DELIVERY_TIME, reason)
+            raise GrpcRefusal(Code.ILLEGAL_DELIVERY_TIME, reason)
         properties[DELIVER_MS] = str(due_ms)

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from trimq.core.commit_log.stream import SharedStream
-from trimq.core.commit_log.topics import WRITABLE, SharedTopic
+from trimq.core.commit_log.stream import MessageQueue
+from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic
 from trimq.errors import Refusal
-from trimq.formats.rocketmq_unit.batch_encoder import Lane, Message, checksum
+from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget, checksum
 from trimq.formats.rocketmq_unit.dead_letters import PRODUCER_GROUP
 from trimq.formats.rocketmq_unit.properties import KEYS, TAGS, UNIQUE_KEY, tags_code, write_properties
 from trimq.formats.rocketmq_unit.unit import COMPRESSED, LONGEST_SENT_PROPERTIES
-from trimq.protocols.contract import CallerFacts, Parts, Reply
-from trimq.protocols.rocketmq.grpc.clients.call import Call, refused
+from trimq.protocols.contract import CallInfo, Parts, Reply
+from trimq.protocols.rocketmq.grpc.clients.call import Call, refusal_status
 from trimq.protocols.rocketmq.grpc.clients.message_view import BORN_HOST, BORN_MS, MESSAGE_GROUP, TRACE_CONTEXT
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_topic
 from trimq.protocols.rocketmq.grpc.handlers.route import accepted_type
@@ -24,14 +24,14 @@ from trimq.protocols.rocketmq.grpc.handlers.send import (
     LATEST_MS,
     add_labels,
     check_digest,
-    late,
+    flush_timeout_response,
     queue_of_group,
     user_properties,
 )
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import Encoding, MessageType
-from trimq.protocols.rocketmq.grpc.wire.responses import LONGEST_TEXT, answer_sent
-from trimq.protocols.rocketmq.handlers.message_ttl import limits_all
+from trimq.protocols.rocketmq.grpc.wire.responses import LONGEST_TEXT, encode_send_responses
+from trimq.protocols.rocketmq.handlers.message_ttl import has_default_ttl
 from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_properties
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
@@ -52,36 +52,37 @@ _TRANSACTION, _GZIP = int(MessageType.TRANSACTION), int(Encoding.GZIP)
 read_request = wire.SendMessageRequest.FromString
 
 
-class _Way(NamedTuple):
-    """Where the messages for one topic go: which kind it takes, and its queues. `told` stands in their properties."""
+class _TopicTarget(NamedTuple):
+    """Where the messages for one topic go: which kind it takes, and its queues. `fixed_properties` stands in their
+    properties."""
 
     kind: MessageType
-    queues: Sequence[tuple[SharedTopic, SharedStream, Lane]]
-    told: str
+    queues: Sequence[tuple[CommitLogTopic, MessageQueue, QueueTarget]]
+    fixed_properties: str
 
 
-class SendRuns:
+class GrpcSendBatcher:
     """Of one connection: takes messages until there are no more, or one is special; then `finish` stores them.
     `call_of` tells who makes a call, `is_synced` whether answers wait for the disk."""
 
-    def __init__(self, call_of: Callable[[CallerFacts], Call], is_synced: bool) -> None:
+    def __init__(self, call_of: Callable[[CallInfo], Call], is_synced: bool) -> None:
         self._call_of = call_of
         self.limit = _MOST_SYNCED_MESSAGES if is_synced else _MOST_MESSAGES
-        self._ways: dict[str, _Way] = {}
+        self._targets: dict[str, _TopicTarget] = {}
         self._revision = -1
         self._call: Call | None = None
         self._begin()
 
     def _begin(self) -> None:
-        self._used: dict[SharedStream, tuple[SharedTopic, SharedStream, Lane]] = {}
-        self._messages: list[Message] = []
+        self._used: dict[MessageQueue, tuple[CommitLogTopic, MessageQueue, QueueTarget]] = {}
+        self._messages: list[BatchMessage] = []
         self._topics: list[str] = []
         self._ids: list[str] = []
         self._more_keys: dict[int, str] = {}
 
-    def take(self, facts: CallerFacts, raw: bytes) -> bool:
+    def take(self, call_info: CallInfo, raw: bytes) -> bool:
         """Whether the message is one of those that may be stored together."""
-        call = self._call_of(facts)
+        call = self._call_of(call_info)
         if not self._ids:
             self._start(call)
         elif call is not self._call and (self._call is None or call.caller != self._call.caller):
@@ -95,14 +96,14 @@ class SendRuns:
             return False  # `sending` will hear it too, and tell
 
     def _start(self, call: Call) -> None:
-        shared = call.shared
+        services = call.services
         self._call = call
-        self._longest = min(_LONGEST_BODY, shared.sharing.message_bytes, shared.settings.message_bytes)
-        self._now_ms = shared.clock.message.now_ms()
-        self._added = added_properties(shared.identity.cluster_name)
-        if self._revision != shared.sharing.revision or len(self._ways) > _MOST_WAYS:
-            self._revision = shared.sharing.revision
-            self._ways.clear()
+        self._longest = min(_LONGEST_BODY, services.commit_log_api.message_bytes, services.settings.message_bytes)
+        self._now_ms = services.clock.message.now_ms()
+        self._added = added_properties(services.identity.cluster_name)
+        if self._revision != services.commit_log_api.revision or len(self._targets) > _MOST_WAYS:
+            self._revision = services.commit_log_api.revision
+            self._targets.clear()
 
     def _take(self, call: Call, message: Any) -> bool:
         system, body, topic = message.system_properties, message.body, message.topic.name
@@ -116,21 +117,21 @@ class SendRuns:
             or system.HasField("priority")
         ):
             return False
-        way = self._ways.get(topic) or self._find_way(call, topic)
-        if way is None:
+        target = self._targets.get(topic) or self._find_target(call, topic)
+        if target is None:
             return False
         if system.HasField("body_digest"):
             check_digest(system.body_digest, body)
         labels: dict[str, str] = {}
         add_labels(labels, system)
         born_ms = self._born_ms(system)
-        properties = self._properties(message, system, way, id, born_ms, labels)
+        properties = self._properties(message, system, target, id, born_ms, labels)
         group = labels.get(MESSAGE_GROUP)
         kind = MessageType.NORMAL if group is None else MessageType.FIFO
-        if properties is None or kind is not way.kind or born_ms > LATEST_MS:
+        if properties is None or kind is not target.kind or born_ms > LATEST_MS:
             return False
-        queues = way.queues
-        number = int(call.shared.chance.random() * len(queues)) if group is None else queue_of_group(group, len(queues))
+        queues = target.queues
+        number = int(call.services.rng.random() * len(queues)) if group is None else queue_of_group(group, len(queues))
         queue = queues[number]
         flags = COMPRESSED if system.body_encoding == _GZIP else 0
         self._used[queue[1]] = queue
@@ -147,13 +148,16 @@ class SendRuns:
         return max(born.seconds * 1000 + born.nanos // 1_000_000, 0) or self._now_ms
 
     def _properties(
-        self, message: Any, system: Any, way: _Way, id: str, born_ms: int, labels: dict[str, str]
+        self, message: Any, system: Any, target: _TopicTarget, id: str, born_ms: int, labels: dict[str, str]
     ) -> bytes | None:
         """As `sending` has them stored. None: they must be looked at more closely."""
         host, trace = system.born_host, system.trace_context
         if not (host.isprintable() and trace.isprintable()):
             return None
-        text = f"{UNIQUE_KEY}\x01{id}\x02{way.told}\x01{system.delivery_attempt}\x02{BORN_MS}\x01{born_ms}\x02"
+        text = (
+            f"{UNIQUE_KEY}\x01{id}\x02{target.fixed_properties}\x01{system.delivery_attempt}"
+            f"\x02{BORN_MS}\x01{born_ms}\x02"
+        )
         if host:
             text += f"{BORN_HOST}\x01{host}\x02"
         if trace:
@@ -168,32 +172,34 @@ class SendRuns:
             written = write_properties(given) + written
         return written if len(written) <= LONGEST_SENT_PROPERTIES else None
 
-    def _find_way(self, call: Call, name: str) -> _Way | None:
+    def _find_target(self, call: Call, name: str) -> _TopicTarget | None:
         """None: something must be looked at or refused first."""
-        shared, sharing = call.shared, call.sharing
-        if not len(call.host) == len(shared.identity.store_host) == _V4_BYTES or shared.repeats.is_on:
+        services, commit_log_api = call.services, call.commit_log_api
+        if not len(call.host) == len(services.identity.store_host) == _V4_BYTES or services.repeats.is_on:
             return None
         check_topic(call, name)
-        topic = None if name.startswith(RETRY_PREFIX) else sharing.find(call.caller, name)
-        if topic is None or topic.creation is not None or not sharing.may_write(call.caller, topic):
+        topic = None if name.startswith(RETRY_PREFIX) else commit_log_api.find(call.caller, name)
+        if topic is None or topic.creation is not None or not commit_log_api.may_write(call.caller, topic):
             return None
         definition = topic.definition
-        if not definition.permissions & WRITABLE or not definition.write_streams or limits_all(definition):
+        if not definition.permissions & WRITABLE or not definition.write_streams or has_default_ttl(definition):
             return None
         streams = [topic.stream(number) for number in range(definition.write_streams)]
         queues = [(topic, stream, stream.lane) for stream in streams]
-        way = _Way(accepted_type(definition), queues, f"{PRODUCER_GROUP}\x01{name}\x02RECONSUME_TIME")
-        self._ways[name] = way
-        return way
+        target = _TopicTarget(accepted_type(definition), queues, f"{PRODUCER_GROUP}\x01{name}\x02RECONSUME_TIME")
+        self._targets[name] = target
+        return target
 
     def finish(self) -> Reply:
         call, ids, topics, messages = self._call, self._ids, self._topics, self._messages
         assert call is not None
-        shared = call.shared
+        services = call.services
         ways, more_keys = self._used.values(), self._more_keys
         self._begin()
         try:
-            placed = call.sharing.append_run(call.caller, ways, messages, ids, more_keys, shared.identity.store_host)
+            placed = call.commit_log_api.append_batch(
+                call.caller, ways, messages, ids, more_keys, services.identity.store_host
+            )
         except Refusal as refusal:
             return Reply.now(_refuse(call, len(ids), refusal), UNORDERED)
         ticket, offsets = placed.ticket, [offset for offset, _ in placed.places]
@@ -203,12 +209,12 @@ class SendRuns:
         def build() -> Parts:
             if ticket.refusal is not None:
                 return _refusals(len(ids), ticket.refusal)
-            return [*answer_sent(ids, offsets), *rest]
+            return [*encode_send_responses(ids, offsets), *rest]
 
         def build_late() -> Parts:
-            return [*late(1)] * len(offsets) + [*rest]
+            return [*flush_timeout_response(1)] * len(offsets) + [*rest]
 
-        return shared.flushes.watch(ticket, Reply.when_durable(ticket.number, build, UNORDERED), build_late)
+        return services.flush_timeouts.watch(ticket, Reply.when_durable(ticket.number, build, UNORDERED), build_late)
 
 
 def _is_plain(id: str) -> bool:
@@ -218,12 +224,12 @@ def _is_plain(id: str) -> bool:
 
 def _refuse(call: Call, count: int, refusal: Refusal) -> Parts:
     for _ in range(count):
-        call.shared.counts.refused_write(type(refusal).__name__)
+        call.services.counts.refused_write(type(refusal).__name__)
     return _refusals(count, refusal)
 
 
 def _refusals(count: int, refusal: Refusal) -> Parts:
-    return [wire.SendMessageResponse(status=refused(refusal)).SerializeToString()] * count
+    return [wire.SendMessageResponse(status=refusal_status(refusal)).SerializeToString()] * count
 
 
 def _count(call: Call, topics: Iterable[str], sizes: Sequence[int], store_ms: int) -> None:
@@ -231,4 +237,4 @@ def _count(call: Call, topics: Iterable[str], sizes: Sequence[int], store_ms: in
     for topic, size in zip(topics, sizes, strict=False):
         by_topic.setdefault(topic, []).append(size)
     for topic, each in by_topic.items():
-        call.shared.traffic.count_sent(topic, store_ms, sum(each), len(each))
+        call.services.traffic.count_sent(topic, store_ms, sum(each), len(each))

@@ -10,18 +10,18 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from trimq.core.commit_log.groups import SharedGroup
+from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply, Sink
 from trimq.protocols.rocketmq.clients.registry import Client, ConsumerGroup
 from trimq.protocols.rocketmq.clients.subscriptions import Subscription
 from trimq.protocols.rocketmq.grpc.clients.call import Call, reply, status
-from trimq.protocols.rocketmq.grpc.clients.clients import ClientOutlet, KnownClient
+from trimq.protocols.rocketmq.grpc.clients.clients import GrpcClient, TelemetryOutlet
 from trimq.protocols.rocketmq.grpc.clients.dialect import GRPC
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_group
-from trimq.protocols.rocketmq.grpc.clients.settings import settings_of_consumer, settings_of_producer
+from trimq.protocols.rocketmq.grpc.clients.settings import consumer_settings, producer_settings
 from trimq.protocols.rocketmq.grpc.wire import wire
-from trimq.protocols.rocketmq.grpc.wire.codes import Denied, Rejected
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal, GrpcStatusError
 from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, Code, FilterType
 from trimq.protocols.rocketmq.wire.remoting import VERSION
 
@@ -37,36 +37,36 @@ class Telemetry:
     def __init__(self, call: Call, sink: Sink) -> None:
         self._call = call
         self._sink = sink
-        self._known: KnownClient | None = None
+        self._known: GrpcClient | None = None
 
     def receive(self, raw: bytes) -> Parts:
         """What to send for what has come. Rejected: the stream ends."""
         try:
             command = wire.TelemetryCommand.FromString(raw)
         except DecodeError as error:
-            raise Rejected("INVALID_ARGUMENT", f"the command cannot be read: {error}") from None
+            raise GrpcStatusError("INVALID_ARGUMENT", f"the command cannot be read: {error}") from None
         if command.WhichOneof("command") != "settings":
             return []
         if not self._call.client_id:
-            raise Rejected("INVALID_ARGUMENT", "client id cannot be empty")
+            raise GrpcStatusError("INVALID_ARGUMENT", "client id cannot be empty")
         try:
-            settings = self._settle(command.settings)
+            settings = self._negotiate(command.settings)
         except Refusal as refusal:
-            raise Rejected("INVALID_ARGUMENT", str(refusal)) from None
+            raise GrpcStatusError("INVALID_ARGUMENT", str(refusal)) from None
         return [wire.TelemetryCommand(status=status(), settings=settings).SerializeToString()]
 
-    def _settle(self, asked: Any) -> Any:
+    def _negotiate(self, asked: Any) -> Any:
         call = self._call
         which = asked.WhichOneof("pub_sub")
         if which is None:
-            raise Rejected("INVALID_ARGUMENT", "there is no publishing or subscription data in settings")
+            raise GrpcStatusError("INVALID_ARGUMENT", "there is no publishing or subscription data in settings")
         if which == "publishing":
-            settings = settings_of_producer(asked, call.shared.settings.message_bytes)
+            settings = producer_settings(asked, call.services.settings.message_bytes)
         else:
             group = _known_group(call, asked)
-            settings = settings_of_consumer(asked, group, call.shared.delays.levels_ms)
-        self._known = known = _learn(call, settings, self._sink)
-        _enlist(call, known)
+            settings = consumer_settings(asked, group, call.services.delays.levels_ms)
+        self._known = known = _register(call, settings, self._sink)
+        _join_groups(call, known)
         return settings
 
     def closed(self) -> None:
@@ -75,35 +75,35 @@ class Telemetry:
             self._known.outlet.close()
 
 
-def _known_group(call: Call, asked: Any) -> SharedGroup:
+def _known_group(call: Call, asked: Any) -> CommitLogGroup:
     """As a genuine proxy has it, a group must be there before its consumers come."""
     if asked.client_type not in _CONSUMERS:
-        raise Rejected("INTERNAL", f"clients of type {asked.client_type} are not served as consumers")
+        raise GrpcStatusError("INTERNAL", f"clients of type {asked.client_type} are not served as consumers")
     name = asked.subscription.group.name
     check_group(name)
-    found = call.sharing.group(call.caller, name)
+    found = call.commit_log_api.group(call.caller, name)
     if found is None:
-        raise Denied(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
+        raise GrpcRefusal(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
     return found
 
 
-def _learn(call: Call, settings: Any, sink: Sink) -> KnownClient:
+def _register(call: Call, settings: Any, sink: Sink) -> GrpcClient:
     known = call.known.find(call.client_id)
-    outlet = ClientOutlet() if known is None else known.outlet
+    outlet = TelemetryOutlet() if known is None else known.outlet
     client = Client(
         call.client_id, call.caller.address, call.language, VERSION, outlet, dialect=GRPC, release=call.version
     )
-    known = call.known.learn(client, outlet, settings)
+    known = call.known.register(client, outlet, settings)
     outlet.sink = sink
     return known
 
 
-def _enlist(call: Call, known: KnownClient) -> None:
+def _join_groups(call: Call, known: GrpcClient) -> None:
     """Among the producers of each topic, or the members of its group: where remoting's tools see it too."""
-    settings, clients = known.settings, call.shared.clients
+    settings, clients = known.settings, call.services.clients
     if settings.WhichOneof("pub_sub") == "publishing":
         for topic in settings.publishing.topics:
-            clients.produce(known.client, topic.name)
+            clients.add_producer(known.client, topic.name)
         return
     name = settings.subscription.group.name
     group = ConsumerGroup(name, _CONSUMERS.get(settings.client_type), is_told_of_members=False)
@@ -111,31 +111,31 @@ def _enlist(call: Call, known: KnownClient) -> None:
         Subscription(
             entry.topic.name,
             entry.expression.expression or "*",
-            call.shared.clock.message.now_ms(),
+            call.services.clock.message.now_ms(),
             "SQL92" if entry.expression.type == FilterType.SQL else "TAG",
         )
         for entry in settings.subscription.subscriptions
     ]
-    clients.consume(known.client, group, wanted)
+    clients.add_consumer(known.client, group, wanted)
 
 
 def heartbeat(call: Call, request: Any) -> Reply:
-    known = _recognise(call)
+    known = _require_known(call)
     if request.HasField("group") and request.client_type in _CONSUMERS:
         check_group(request.group.name)
-    call.known.seen(known)
-    _enlist(call, known)
+    call.known.touch(known)
+    _join_groups(call, known)
     return reply(wire.HeartbeatResponse(status=status()))
 
 
 def terminate(call: Call, request: Any) -> Reply:
-    _recognise(call)
+    _require_known(call)
     call.known.forget(call.client_id)
     return reply(wire.NotifyClientTerminationResponse(status=status()))
 
 
-def _recognise(call: Call) -> KnownClient:
+def _require_known(call: Call) -> GrpcClient:
     known = call.known.find(call.client_id)
     if known is None:
-        raise Denied(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+        raise GrpcRefusal(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
     return known

@@ -11,10 +11,10 @@ from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.model import SYSTEM
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.grpc.clients.call import Call, refused, reply, reply_when_durable, status
+from trimq.protocols.rocketmq.grpc.clients.call import Call, refusal_status, reply, reply_when_durable, status
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_topic
 from trimq.protocols.rocketmq.grpc.wire import wire
-from trimq.protocols.rocketmq.grpc.wire.codes import Denied
+from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
 from trimq.protocols.rocketmq.grpc.wire.enums import Code, TransactionResolution, TransactionSource
 from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC
 
@@ -24,11 +24,11 @@ _FOR_EVER_MS = 2**62
 def end_transaction(call: Call, request: Any) -> Reply:
     check_topic(call, request.topic.name)
     if not request.transaction_id.strip():
-        raise Denied(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
+        raise GrpcRefusal(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
     half, group = _find_half(call, request)
     if request.resolution == TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED:
         return reply(wire.EndTransactionResponse(status=status()))  # it will be asked again
-    placed = call.shared.transactions.decide(
+    placed = call.services.transactions.decide(
         group,
         half.queue_offset,
         half.position,
@@ -37,16 +37,16 @@ def end_transaction(call: Call, request: Any) -> Reply:
     )
 
     def build(refusal: Refusal | None) -> Any:
-        return wire.EndTransactionResponse(status=status() if refusal is None else refused(refusal))
+        return wire.EndTransactionResponse(status=status() if refusal is None else refusal_status(refusal))
 
     return reply_when_durable([placed.ticket], build)
 
 
 def _find_half(call: Call, request: Any) -> tuple[Unit, str]:
     """The newest: each time its producer was asked, it was stored again."""
-    found = call.sharing.find_key(SYSTEM, HALF_TOPIC, request.transaction_id, 0, _FOR_EVER_MS)
+    found = call.commit_log_api.find_key(SYSTEM, HALF_TOPIC, request.transaction_id, 0, _FOR_EVER_MS)
     for unit in found:
         properties = read_properties(unit.properties)
         if properties.get(REAL_TOPIC) == request.topic.name:
             return unit, properties.get(PRODUCER_GROUP, "")
-    raise Denied(Code.INTERNAL_SERVER_ERROR, "there is no such transaction")
+    raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "there is no such transaction")

@@ -11,7 +11,7 @@ from trimq.protocols.rocketmq.wire import codes as remoting
 
 
 @dataclass(eq=False)  # exceptions must stay hashable
-class Denied(Refusal):
+class GrpcRefusal(Refusal):
     """A no that only this surface knows."""
 
     code: Code
@@ -21,7 +21,7 @@ class Denied(Refusal):
         return self.reason
 
 
-class Rejected(Exception):
+class GrpcStatusError(Exception):
     """A call that is not answered but ended, with a status of gRPC itself."""
 
     def __init__(self, status: str, reason: str) -> None:
@@ -69,19 +69,19 @@ CODES: dict[type[Refusal], Code] = {
 
 # What the two surfaces share refuses in remoting's words.
 _OF_REMOTING = {
-    remoting.Code.NO_PERMISSION: Code.FORBIDDEN,
-    remoting.Code.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
-    remoting.Code.POLLING_FULL: Code.TOO_MANY_REQUESTS,
-    remoting.Code.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
-    remoting.Code.SUBSCRIPTION_GROUP_NOT_EXIST: Code.CONSUMER_GROUP_NOT_FOUND,
-    remoting.Code.MESSAGE_ILLEGAL: Code.BAD_REQUEST,
-    remoting.Code.INVALID_PARAMETER: Code.BAD_REQUEST,
+    remoting.ResponseCode.NO_PERMISSION: Code.FORBIDDEN,
+    remoting.ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
+    remoting.ResponseCode.POLLING_FULL: Code.TOO_MANY_REQUESTS,
+    remoting.ResponseCode.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
+    remoting.ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: Code.CONSUMER_GROUP_NOT_FOUND,
+    remoting.ResponseCode.MESSAGE_ILLEGAL: Code.BAD_REQUEST,
+    remoting.ResponseCode.INVALID_PARAMETER: Code.BAD_REQUEST,
 }
 
 
 def code_of(refusal: Refusal) -> Code:
-    if isinstance(refusal, Denied):
+    if isinstance(refusal, GrpcRefusal):
         return refusal.code
-    if isinstance(refusal, remoting.Failure):
+    if isinstance(refusal, remoting.RemotingRefusal):
         return _OF_REMOTING.get(refusal.code, Code.INTERNAL_SERVER_ERROR)
     return CODES.get(type(refusal), Code.INTERNAL_SERVER_ERROR)

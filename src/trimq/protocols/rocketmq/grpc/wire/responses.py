@@ -24,7 +24,7 @@ _ENTRIES = b"\x12"
 _OFFSET = b"\x20"
 
 
-def answer_sent(ids: Iterable[str], offsets: Iterable[int]) -> list[bytes]:
+def encode_send_responses(ids: Iterable[str], offsets: Iterable[int]) -> list[bytes]:
     """To each of several calls that have sent one message: its id, which is ASCII and no longer than `LONGEST_TEXT`,
     and its offset. As many as have one."""
     answers = []
@@ -37,7 +37,7 @@ def answer_sent(ids: Iterable[str], offsets: Iterable[int]) -> list[bytes]:
     return answers
 
 
-def answer_acked(entries: Iterable[tuple[str, str]]) -> bytes:
+def encode_ack_response(entries: Iterable[tuple[str, str]]) -> bytes:
     """All went well: for each the id of the message and its receipt, as they were given."""
     results = [_ACKED]
     for id, handle in entries:
@@ -46,6 +46,6 @@ def answer_acked(entries: Iterable[tuple[str, str]]) -> bytes:
     return b"".join(results)
 
 
-def answer_acked_entry(entry: bytes) -> bytes:
-    """As `answer_acked`, to who has named one message in these bytes: its id, then its receipt."""
+def encode_ack_entry_response(entry: bytes) -> bytes:
+    """As `encode_ack_response`, to who has named one message in these bytes: its id, then its receipt."""
     return b"%b%b%b%b%b" % (_ACKED, _ENTRIES, varint(len(entry) + len(_ACKED_ENTRY)), entry, _ACKED_ENTRY)
