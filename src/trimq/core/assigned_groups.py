@@ -32,7 +32,7 @@ from trimq.core.group_refusals import (
     UnknownMember,
 )
 from trimq.core.groups import Claim, GroupDescription, GroupKind, GroupState
-from trimq.core.patterns import Pattern
+from trimq.core.patterns import PatternCache
 from trimq.model import StreamId
 
 
@@ -101,7 +101,7 @@ class AssignedGroup:
         self._members: dict[str, AssignedMember] = {}
         self._places: dict[str, str] = {}  # of named instances: the member that holds each
         self._owners: dict[StreamId, str] = {}
-        self._patterns: dict[str, Pattern] = {}
+        self._patterns = PatternCache()
 
     # -- what is kept
 
@@ -182,7 +182,7 @@ class AssignedGroup:
         if asked.assignor is not None and asked.assignor not in ASSIGNORS:
             raise UnknownAssignor(asked.assignor, tuple(ASSIGNORS))
         if asked.pattern:
-            self._compile(asked.pattern)
+            self._patterns.add(asked.pattern, (member.pattern for member in self._members.values()))
         member, is_new = self._admit(asked)
         wants_otherwise = _update(member, asked)
         if wants_otherwise:
@@ -338,17 +338,8 @@ class AssignedGroup:
     def _wishes(self, member: AssignedMember, known: KnownTopics) -> set[str]:
         names = set(member.topics)
         if member.pattern:
-            pattern = self._compile(member.pattern)
-            names.update(name for name in known.shapes if pattern.matches(name))
+            names |= self._patterns.match(member.pattern, known.shapes, known.revision)
         return names
-
-    def _compile(self, text: str) -> Pattern:
-        pattern = self._patterns.get(text)
-        if pattern is None:
-            in_use = {member.pattern for member in self._members.values()}
-            self._patterns = {known: each for known, each in self._patterns.items() if known in in_use}
-            pattern = self._patterns[text] = Pattern(text)
-        return pattern
 
     def _divide(self, known: KnownTopics) -> None:
         shapes = known.shapes

@@ -5,6 +5,7 @@ between RE2 and RE2/J, which Kafka uses. Knows neither topics nor protocols. RE2
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from trimq.core.group_refusals import InvalidPattern
@@ -37,6 +38,41 @@ class Pattern:
     def matches(self, name: str) -> bool:
         """True if the pattern matches the whole name."""
         return self._compiled.fullmatch(name.encode()) is not None
+
+
+class PatternCache:
+    """Compiled patterns of one group, and the names that each of them matches. Members with the same pattern share the
+    work, which is repeated only when there are other names."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, Pattern] = {}
+        self._matched: dict[str, tuple[int, frozenset[str]]] = {}  # by pattern: revision of the names, those it matches
+
+    def add(self, text: str, in_use: Iterable[str]) -> None:
+        """Compiles the pattern or raises `InvalidPattern`. A new pattern evicts those that are not in use."""
+        if text in self._compiled:
+            return
+        pattern = Pattern(text)
+        kept = set(in_use)
+        self._compiled = {known: each for known, each in self._compiled.items() if known in kept}
+        self._matched = {known: each for known, each in self._matched.items() if known in kept}
+        self._compiled[text] = pattern
+
+    def match(self, text: str, names: Iterable[str], revision: int) -> frozenset[str]:
+        """Returns the names that the pattern matches. Other names come with another `revision`. A pattern that was
+        stored by a release which accepted it, and is invalid now, matches none."""
+        matched_revision, matched = self._matched.get(text, (None, frozenset[str]()))
+        if matched_revision == revision:
+            return matched
+        try:
+            pattern = self._compiled.get(text) or Pattern(text)
+        except InvalidPattern:
+            matched = frozenset()
+        else:
+            self._compiled[text] = pattern
+            matched = frozenset(filter(pattern.matches, names))
+        self._matched[text] = revision, matched
+        return matched
 
 
 def _compile(text: str) -> Any:
