@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from trimq.core.groups.assigned_group import (
@@ -205,6 +207,37 @@ def test_topics_that_come_grow_or_go_are_divided_anew(group: AssignedGroup) -> N
     )
     del shapes["orders"]
     assert len(member.heartbeat(KnownTopics(5, shapes)).streams) == 1
+
+
+def test_a_pattern_that_members_share_is_matched_once_for_each_change_of_the_topics(group: AssignedGroup) -> None:
+    class CountingShapes(dict[str, AssignableTopic]):
+        passes = 0
+
+        def __iter__(self) -> Iterator[str]:
+            self.passes += 1
+            return super().__iter__()
+
+    shapes = CountingShapes(KNOWN.shapes)
+    members = [Client(group, name) for name in "abc"]
+    for member in members:
+        member.join(KnownTopics(1, shapes), topics=None, pattern="orders")
+        member.heartbeat(KnownTopics(1, shapes))
+    assert shapes.passes == 1
+    for member in members:
+        member.heartbeat(KnownTopics(2, shapes))
+    assert shapes.passes == 2
+    members[0].heartbeat(KnownTopics(2, shapes), pattern="bills")
+    assert shapes.passes == 3
+
+
+def test_a_kept_pattern_that_is_no_longer_accepted_matches_nothing(group: AssignedGroup) -> None:
+    Client(group, "a").join()
+    kept = StoredAssignedMember.of(group.changed["a"])
+    group = AssignedGroup.restore(
+        "g", group.kept(None), [msgspec.structs.replace(kept, pattern="(")], session_ms=SESSION_MS, now_ms=0
+    )
+    beat = Client(group, "b").join(topics=("bills",))
+    assert beat.streams == {StreamId(BILLS, 0), StreamId(BILLS, 1)}
 
 
 @pytest.mark.parametrize(

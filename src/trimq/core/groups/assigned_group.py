@@ -23,7 +23,7 @@ from trimq.core.groups.assigned_member import (
 )
 from trimq.core.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, AssignorMember
 from trimq.core.groups.group import Claim, GroupDescription, GroupKind, GroupState
-from trimq.core.groups.topic_patterns import Pattern
+from trimq.core.groups.topic_patterns import PatternCache
 from trimq.errors.groups import (
     InstanceFenced,
     InstanceInUse,
@@ -101,7 +101,7 @@ class AssignedGroup:
         self._members: dict[str, AssignedMember] = {}
         self._static_members: dict[str, str] = {}  # of named instances: the member that holds each
         self._owners: dict[StreamId, str] = {}
-        self._patterns: dict[str, Pattern] = {}
+        self._patterns = PatternCache()
 
     # -- what is kept
 
@@ -182,7 +182,7 @@ class AssignedGroup:
         if request.assignor is not None and request.assignor not in ASSIGNORS:
             raise UnknownAssignor(request.assignor, tuple(ASSIGNORS))
         if request.pattern:
-            self._compile(request.pattern)
+            self._patterns.add(request.pattern, (member.pattern for member in self._members.values()))
         member, is_new = self._find_or_add(request)
         wants_otherwise = _update(member, request)
         if wants_otherwise:
@@ -340,17 +340,8 @@ class AssignedGroup:
     def _subscribed_topics(self, member: AssignedMember, known: KnownTopics) -> set[str]:
         names = set(member.topics)
         if member.pattern:
-            pattern = self._compile(member.pattern)
-            names.update(name for name in known.shapes if pattern.matches(name))
+            names |= self._patterns.match(member.pattern, known.shapes, known.revision)
         return names
-
-    def _compile(self, text: str) -> Pattern:
-        pattern = self._patterns.get(text)
-        if pattern is None:
-            in_use = {member.pattern for member in self._members.values()}
-            self._patterns = {known: each for known, each in self._patterns.items() if known in in_use}
-            pattern = self._patterns[text] = Pattern(text)
-        return pattern
 
     def _assign(self, known: KnownTopics) -> None:
         shapes = known.shapes

@@ -2,8 +2,7 @@
 
 A member says what changed and hears its assignment when that changes, when it joins or when it says everything. An
 answer waits until what it tells is durable. Version 1 has regular expressions, and members that name themselves.
-Not served: joining a classic group that has members (refused as unknown); Unicode classes and word boundaries in
-regular expressions.
+Not served: joining a classic group that has members (refused as unknown).
 """
 
 from __future__ import annotations

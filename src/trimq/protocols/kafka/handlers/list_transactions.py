@@ -1,6 +1,6 @@
 """ListTransactions, versions 0 to 2: names and states, filtered by state, producer id, age and in version 2 a pattern.
 
-The pattern is a regular expression that the whole name must match. Not served: Unicode classes and word boundaries.
+The pattern is a regular expression that the whole name must match (`core.groups.topic_patterns`).
 """
 
 from __future__ import annotations
