@@ -7,6 +7,8 @@ UV := $(BIN)/uv
 INTERPRETERS := python3.13 python3.12 python3.11 python3
 JOBS := 1
 IN_PARALLEL = $(if $(filter-out 1,$(JOBS)),-n $(JOBS))
+# `make run` installs the broker alone; where the development packages are already there, it keeps them up to date.
+SERVES := $(or $(wildcard $(VENV)/ready),$(VENV)/serves)
 AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
@@ -16,7 +18,7 @@ AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(VENV)/ready ## start the broker; data in ./trimq-data; more flags: ARGS="--flush async"
+run: $(SERVES) ## start the broker; data in ./trimq-data; more flags: ARGS="--flush async"
 	@exec $(BIN)/trimq serve --data-dir trimq-data $(ARGS)
 
 test: $(VENV)/ready ## run the tests; on two processes: JOBS=2; more flags: ARGS="-k journal"
@@ -52,18 +54,22 @@ example: $(VENV)/ready ## run examples/NAME.py against a broker of its own: NAME
 
 lock: $(UV) ## compile requirements/ anew
 	$(LOCK) requirements/bootstrap.in --output-file requirements/bootstrap.txt
-	$(LOCK) pyproject.toml --output-file requirements/runtime.txt
-	$(LOCK) pyproject.toml --all-extras requirements/dev.in --output-file requirements/dev.txt
+	$(LOCK) pyproject.toml $(SERVED_EXTRAS:%=--extra %) --output-file requirements/runtime.txt
+	$(LOCK) pyproject.toml --all-extras requirements/dev.in --output-file requirements/dev.txt \
+		--constraints requirements/bootstrap.txt --constraints requirements/runtime.txt
 
 clean: ## remove what make made, except the broker's data
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Extras that `trimq serve` uses.
+SERVED_EXTRAS := grpc speed tls
+
 # No index, link or host may enter a lock file: tests/test_locks.py looks.
 LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
-# uv itself comes by pip, which every virtual environment has; the rest comes by uv, which is ten times faster.
+# pip, which every virtual environment has, installs uv; uv, which is ten times faster, installs the rest.
 $(UV): requirements/bootstrap.txt
 	@python=$(PYTHON); \
 	for name in $(INTERPRETERS); do \
@@ -81,7 +87,16 @@ $(UV): requirements/bootstrap.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
 	@touch $(UV)
 
+INSTALL_TRIMQ = $(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+
+# Packages of the broker. Installs and never removes, so that it cannot undo $(VENV)/ready.
+$(VENV)/serves: $(UV) requirements/runtime.txt pyproject.toml
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements/runtime.txt
+	@$(INSTALL_TRIMQ)
+	@touch $@
+
+# Those and the packages of tests, checks, benchmarks and examples (1.6 GB).
 $(VENV)/ready: $(UV) requirements/dev.txt pyproject.toml
 	@$(UV) pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.txt requirements/bootstrap.txt
-	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@$(INSTALL_TRIMQ)
 	@touch $@

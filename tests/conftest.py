@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seeds", type=int, default=300, metavar="N", help="how many seeds the simulation runs through")
     parser.addoption("--seed", type=int, default=None, metavar="N", help="the one seed that the simulation replays")
     # A peer closes its side of a connection, and a stopped thread ends, a moment after the test that caused it.
-    parser.addini("leak_grace_s", "how long a test's sockets, threads and tasks may outlive it", default="5")
+    parser.addini("leak_grace_s", "how long a test's sockets, threads and tasks may outlive it", default="20")
 
 
 def pytest_collection_finish() -> None:

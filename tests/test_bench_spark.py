@@ -28,7 +28,7 @@ def test_every_figure_runs(tmp_path: Path) -> None:
 
 
 def test_processor_time_counts_children() -> None:
-    busy = "sum(range(20_000_000)); print('done', flush=True); input()"
+    busy = "import time\nwhile time.process_time() < 0.2: pass\nprint('done', flush=True)\ninput()"
     nested = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
     parent = subprocess.Popen([sys.executable, "-c", nested], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert parent.stdout is not None

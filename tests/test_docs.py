@@ -33,6 +33,7 @@ from trimq.errors import StartupError
 
 PROJECT = Path(__file__).parent.parent
 DOCUMENTS = {str(path.relative_to(PROJECT)): path for path in documents(PROJECT)}
+FOREIGN = r"^ *(?:from|import) (?:confluent_kafka|pika|pyspark|pyspark_trimq)\b|^trimq pipeline "
 BLOCKS = [block for name, path in DOCUMENTS.items() for block in blocks_in(name, path.read_text())]
 COMMANDS = sorted({command for name, path in DOCUMENTS.items() for command in commands_in(name, path.read_text())})
 
@@ -100,10 +101,15 @@ def test_the_readme_shows_the_two_commands_that_do_the_set_up() -> None:
     assert {"make run", "make test"} <= {line.partition("#")[0].strip() for line in shown}
 
 
+def as_case(block: Block) -> object:
+    """A block that imports a client library or PySpark, or starts a pipeline, runs code of other projects."""
+    is_foreign = re.search(FOREIGN, block.text, re.MULTILINE) is not None
+    marks = [pytest.mark.foreign_client] if is_foreign else []
+    return pytest.param(block, id=f"{block.document}:{block.line}", marks=marks)
+
+
 @pytest.mark.timeout(300)  # some of them start Spark
-@pytest.mark.parametrize(
-    "block", [pytest.param(each, id=f"{each.document}:{each.line}") for each in BLOCKS if each.language in RUNNABLE]
-)
+@pytest.mark.parametrize("block", [as_case(each) for each in BLOCKS if each.language in RUNNABLE])
 def test_what_a_document_shows_runs(block: Block, tmp_path: Path) -> None:
     run_block(block, tmp_path)
 

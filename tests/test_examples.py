@@ -18,6 +18,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.foreign_client
 @pytest.mark.timeout(200)  # one starts a JVM
 @pytest.mark.parametrize("name", examples())
 def test_an_example_runs(name: str) -> None:

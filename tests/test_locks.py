@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -81,6 +82,26 @@ def test_everything_that_is_installed_is_pinned_and_hashed(name: str) -> None:
     entries = re.sub(r"\\\n", " ", re.sub(r"^ *#.*\n", "", FILES[name].read_text(), flags=re.MULTILINE)).splitlines()
     assert entries
     assert [entry for entry in entries if not re.match(r"[\w.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", entry)] == []
+
+
+def pins(name: str) -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", FILES[name].read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_package_has_one_version_in_all_locks(name: str) -> None:
+    development = pins("requirements/dev.txt")
+    assert [(name, pin) for name, pin in pins(name).items() if development.get(name, pin) != pin] == []
+
+
+def test_the_lock_of_the_broker_has_the_extras_that_it_serves_with_and_not_those_of_spark() -> None:
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {extra: {re.split(r"[^\w.-]", entry)[0] for entry in entries} for extra, entries in extras.items()}
+    spark = named.pop("spark")
+    runtime = pins("requirements/runtime.txt").keys()
+    assert {package for packages in named.values() for package in packages} <= runtime
+    assert runtime <= pins("requirements/dev.txt").keys()
+    assert runtime.isdisjoint(spark)
 
 
 def test_the_locks_of_the_project_are_among_those_looked_through() -> None:

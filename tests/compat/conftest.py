@@ -1,4 +1,4 @@
-"""Lets the judges say what they found wrong, as tests do."""
+"""Marks the tests that drive foreign clients, and lets the judges explain failed assertions as tests do."""
 
 from __future__ import annotations
 
@@ -7,3 +7,11 @@ import pytest
 pytest.register_assert_rewrite(
     "compat.judges", "compat.administration", "compat.queue_judges", "compat.rocketmq_judges"
 )
+
+# Modules of this folder that no foreign client takes part in.
+OURS = {"test_client_versions.py", "test_kafka_tools.py", "test_rocketmq_remoting.py"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.path.name not in OURS:
+        item.add_marker(pytest.mark.foreign_client)

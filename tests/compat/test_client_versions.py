@@ -20,8 +20,8 @@ def pinned(name: str) -> tuple[str, str]:
     return name, version
 
 
-def stated(name: str, test: str) -> tuple[str, str]:
-    (version,) = re.findall(r'^VERSION = "(.+)"$', (HERE / test).read_text(), re.MULTILINE)
+def stated(name: str, test: str, constant: str = "VERSION") -> tuple[str, str]:
+    (version,) = re.findall(rf'^{constant} = "(.+?)"', (HERE / test).read_text(), re.MULTILINE)
     return name, version
 
 
@@ -42,7 +42,7 @@ def test_the_page_about_rabbitmq_names_every_client_in_the_version_that_is_teste
         ("py-amqp", pinned("amqp")[1]),
         ("Celery", pinned("celery")[1]),
         ("amqplib", packages["dependencies"]["amqplib"]),
-        stated("RabbitMQ's Java client", "test_amqp_java.py"),
+        stated("RabbitMQ's Java client", "test_amqp_clients.py"),
         ("amqp091-go", re.findall(r"rabbitmq/amqp091-go v(\S+)", modules)[0]),
         locked("lapin", "lapin"),
     }
@@ -55,8 +55,8 @@ def test_the_page_about_kafka_names_every_client_in_the_version_that_is_tested()
         pinned("confluent-kafka"),
         pinned("kafka-python"),
         pinned("aiokafka"),
-        stated("Apache Kafka's Java client", "test_java_4_3.py"),
-        stated("Apache Kafka's Java client", "test_java_3_9.py"),
+        stated("Apache Kafka's Java client", "test_kafka_clients.py", "JAVA_4_3"),
+        stated("Apache Kafka's Java client", "test_kafka_clients.py", "JAVA_3_9"),
         ("franz-go", re.findall(r"twmb/franz-go v(\S+)", modules)[0]),
         ("kafkajs", packages["dependencies"]["kafkajs"]),
         stated("kcat", "test_kcat.py"),

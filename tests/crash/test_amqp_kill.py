@@ -67,6 +67,8 @@ class Client:
     """Publishes bursts on channel 1 and waits for their confirms; consumes on channel 2, acknowledges most, rejects
     some and keeps the rest."""
 
+    most_confirmed = 1500  # before the broker is killed
+
     def __init__(self, address: tuple[str, int], book: Book) -> None:
         self._book = book
         self._connection = Conn(*address, timeout=PATIENCE_S)
@@ -142,6 +144,8 @@ def drain_queue(address: tuple[str, int], queue: str) -> list[bytes]:
 class FanOutClient(Client):
     """Publishes large messages to both queues, and consumes one of them."""
 
+    most_confirmed = 500
+
     def consume(self) -> None:
         for queue in QUEUES:
             self._connection.call(1, "queue.bind", queue=queue, exchange="amq.fanout")
@@ -176,12 +180,17 @@ def run_until_killed(broker: Broker, book: Book, rounds: int, kind: type[Client]
     for _ in range(rounds):
         broker.start()
         client = kind(broker.address, book)
-        timer = threading.Timer(random.uniform(0.05, 0.5), broker.kill)
-        timer.start()
+        # The moment of the kill is what varies: amid a burst, after some hundred confirms or none.
+        wanted = len(book.confirmed) + random.randrange(kind.most_confirmed)
+        timer = threading.Timer(random.uniform(0, 0.02), broker.kill)
         with suppress(Closed, OSError):
             client.consume()
+            while len(book.confirmed) < wanted:
+                client.publish_burst()
+            timer.start()
             while True:
                 client.publish_burst()
+        assert timer.ident is not None, "the broker ended by itself"
         timer.join()
         client.end()
         broker.wait()

@@ -91,6 +91,13 @@ class Load:
         else:
             self.acknowledged[message.partition(), message.offset()] = message.value()
 
+    def wait_for_more(self, count: int) -> None:
+        """Until so many more are acknowledged, however long that takes on this machine."""
+        wanted, deadline = len(self.acknowledged) + count, time.monotonic() + PATIENCE_S
+        while len(self.acknowledged) < wanted:
+            assert time.monotonic() < deadline, f"{len(self.acknowledged)} of {wanted} acknowledged"
+            time.sleep(0.001)
+
     def __enter__(self) -> Load:
         self._thread.start()
         return self
@@ -130,7 +137,8 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(tmp_path: Path, 
     try:
         with Load(broker.address, "orders") as load:
             for _ in range(rounds):
-                time.sleep(random.uniform(0.05, 0.6))  # the moment of the kill is what varies
+                load.wait_for_more(random.randrange(5000))  # the moment of the kill is what varies
+                time.sleep(random.uniform(0, 0.02))
                 broker.kill()
                 broker.start()
         assert load.failed == []

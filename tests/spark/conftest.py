@@ -26,6 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(180))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The shared session is a JVM with threads and connections of its own. Tests without it are repeated by nobody."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.foreign_client)
+
+
 @pytest.fixture(autouse=True)
 def _nothing_leaks() -> Iterator[None]:
     """In place of the check that holds elsewhere: the gateway to the JVM opens connections and threads as it needs

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from trimq.model import SYSTEM
+from trimq.server.node import Node
 from trimq.testing import Broker
 
 with warnings.catch_warnings():
@@ -96,25 +97,33 @@ def test_nothing_that_confluent_kafka_got_acknowledged_is_lost_by_crashes(broker
 
 
 @pytest.fixture
-def disk_works(broker: Broker) -> Iterator[threading.Event]:
-    """Until it is set, syncs hang."""
-    disk_works = threading.Event()
-    broker.on_loop(lambda node: node._platform.sync_offload(disk_works.wait, lambda result, error: None))
-    yield disk_works
-    disk_works.set()
+def hanging_disk(broker: Broker) -> Iterator[None]:
+    """Syncs hang until the broker crashes."""
+    is_over = threading.Event()
+
+    def hang_on(node: Node) -> None:
+        syncs: Any = node._platform.sync_offload
+
+        def hang() -> None:
+            while not (syncs._is_cut or is_over.wait(0.001)):
+                """The crash cuts the thread of the syncs before the files lose what was not synced."""
+
+        syncs(hang, lambda result, error: None)
+
+    broker.on_loop(hang_on)
+    yield
+    is_over.set()
 
 
-def test_nothing_is_acknowledged_before_it_is_synced(broker: Broker, disk_works: threading.Event) -> None:
+@pytest.mark.usefixtures("hanging_disk")
+def test_nothing_is_acknowledged_before_it_is_synced(broker: Broker) -> None:
     """The power cut comes in the middle of a sync."""
     sender = Sender(broker)
     sender.send(10, "written")
     while broker.on_loop(lambda node: node.core.broker.topic(SYSTEM, TOPIC).streams[0].end) < 10:
         sender.poll()
     assert sender.acknowledged == {}
-    releasing = threading.Timer(0.05, disk_works.set)
-    releasing.start()
     broker.crash()
-    releasing.join()
     broker.restart()
     assert kept(broker) == {}
     sender.wait_for_all()  # it sends again what nobody acknowledged

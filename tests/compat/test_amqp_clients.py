@@ -1,11 +1,15 @@
-"""lapin, the Rust client; its Cargo.toml says which version."""
+"""RabbitMQ clients in other languages, each a program that is judged by what it prints, against a broker of its own.
+go.mod, package.json and Cargo.toml say which versions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from compat import queue_judges
+from compat.golang import go_client
+from compat.java import amqp_java_client
+from compat.node import node_client
 from compat.programs import Program
 from compat.rust import rust_client
 
@@ -13,15 +17,31 @@ from tools.broker import running
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]
 
+VERSION = "5.35.0"  # of RabbitMQ's own Java client
+
+CLIENTS: dict[str, Callable[[], Program]] = {
+    "amqp091-go": lambda: go_client("amqp091-go"),
+    "amqp-java": lambda: amqp_java_client(VERSION),
+    "amqplib": lambda: node_client("amqplib"),
+    "lapin": lambda: rust_client("lapin"),
+}
+TRANSACTIONAL = sorted(CLIENTS.keys() - {"amqplib"})  # which has no transactions
+
+
+@pytest.fixture(scope="module", params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
 
 @pytest.fixture(scope="module")
-def program() -> Program:
-    return rust_client("lapin")
+def program(client: str) -> Program:
+    return CLIENTS[client]()
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running(tmp_path_factory.mktemp("broker"), ["--amqp-listen", "127.0.0.1:0"]) as addresses:
+def address(client: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running(tmp_path_factory.mktemp(client), ["--amqp-listen", "127.0.0.1:0"]) as addresses:
         yield addresses["amqp"]
 
 
@@ -57,6 +77,7 @@ def test_headers_keep_their_types(program: Program, address: str) -> None:
     queue_judges.judge_headers(program, address)
 
 
+@pytest.mark.parametrize("client", TRANSACTIONAL, indirect=True, scope="module")
 def test_a_transaction_is_seen_when_it_is_committed(program: Program, address: str) -> None:
     queue_judges.judge_transactions(program, address)
 

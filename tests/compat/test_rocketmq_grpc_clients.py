@@ -1,0 +1,111 @@
+"""RocketMQ clients that speak gRPC, each a program that is judged by what it prints: Maven's `rocketmq-client-java`,
+npm's `rocketmq-client-nodejs` (package.json says which version) and PyPI's `rocketmq-python-client`."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from compat import rocketmq_grpc as judges
+from compat.node import node_client
+from compat.programs import SOURCES, Program
+from compat.rocketmq_java import grpc_client
+
+from trimq.testing import Broker
+
+pytestmark = pytest.mark.timeout(300)
+
+VERSION = "5.2.0"  # of the Java client
+
+
+class Client(NamedTuple):
+    """`program` takes the folder that the client writes its logs to. `step` is shorter than its pause between two
+    deliveries of a message that failed."""
+
+    program: Callable[[Path], Program]
+    step: str = "1s"
+
+
+def _node(home: Path) -> Program:
+    program = node_client("rocketmq-grpc-node")
+    return dataclasses.replace(program, environment={**program.environment, "HOME": str(home)})
+
+
+def _python(home: Path) -> Program:
+    """All that it has but lite topics. In a process of its own: its threads end with it."""
+    source = SOURCES / "rocketmq-grpc-python" / "client.py"
+    return Program((sys.executable, "-W", "ignore", str(source)), {"HOME": str(home)})
+
+
+CLIENTS = {
+    "java": Client(lambda home: grpc_client(VERSION, home)),
+    "node": Client(_node, step="4ms"),  # it waits for milliseconds where the broker names seconds
+    "python": Client(_python),
+}
+INSTALLED = {"python"}  # by `make test`; the others are fetched and built
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[] if name in INSTALLED else pytest.mark.external) for name in CLIENTS]
+)
+def client(request: pytest.FixtureRequest) -> Client:
+    return CLIENTS[request.param]
+
+
+@pytest.fixture
+def program(client: Client, tmp_path: Path) -> Program:
+    return client.program(tmp_path)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with judges.serving() as broker:
+        yield broker
+
+
+def test_what_is_sent_is_received_as_it_was(program: Program, broker: Broker) -> None:
+    judges.judge_sync(program, broker)
+
+
+def test_answers_come_to_futures(program: Program, broker: Broker) -> None:
+    judges.judge_async(program, broker)
+
+
+def test_tags_and_expressions_choose(program: Program, broker: Broker) -> None:
+    judges.judge_filters(program, broker)
+
+
+def test_large_messages_travel_and_too_large_ones_are_refused(program: Program, broker: Broker) -> None:
+    judges.judge_large(program, broker)
+
+
+def test_a_push_consumer_gets_everything_once(program: Program, broker: Broker) -> None:
+    judges.judge_push(program, broker)
+
+
+def test_the_messages_of_a_group_come_in_order(program: Program, broker: Broker) -> None:
+    judges.judge_fifo(program, broker)
+
+
+def test_a_message_is_kept_for_longer_or_given_back(program: Program, broker: Broker) -> None:
+    judges.judge_invisible(program, broker)
+
+
+def test_times_of_delivery_and_recalling(program: Program, broker: Broker) -> None:
+    judges.judge_delays(program, broker)
+
+
+def test_transactions_are_decided_or_asked_for(program: Program, broker: Broker) -> None:
+    judges.judge_transactions(program, broker)
+
+
+def test_what_fails_too_often_is_a_dead_letter(client: Client, program: Program, broker: Broker) -> None:
+    judges.judge_dead_letter(program, broker, client.step)
+
+
+def test_clients_live_on_while_the_broker_does_not(program: Program, broker: Broker) -> None:
+    judges.judge_restart(program, broker)
