@@ -105,7 +105,7 @@ def hanging_disk(broker: Broker) -> Iterator[None]:
         syncs: Any = node._platform.sync_offload
 
         def hang() -> None:
-            while not (syncs._is_cut or is_over.wait(0.001)):
+            while not (syncs._is_shut_down or is_over.wait(0.001)):
                 """The crash cuts the thread of the syncs before the files lose what was not synced."""
 
         syncs(hang, lambda result, error: None)
