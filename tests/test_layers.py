@@ -24,6 +24,31 @@ def test_a_module_keeps_to_its_layer_and_its_doors(module: str) -> None:
 
 PLANTED = [
     # (module, source, what the complaint names)
+    (
+        "trimq.core.queues.queue",
+        "from trimq.core.commit_log.stream import MessageQueue",
+        "must not see trimq.core.commit_log",
+    ),
+    ("trimq.core.queues.queue", "from trimq.core import commit_log", "must not see trimq.core.commit_log"),
+    ("trimq.core.pop.pop", "from trimq.core.api.broker import Broker", "must not see trimq.core.api"),
+    ("trimq.core.api.broker", "import trimq.core.assembly.core", "must not see trimq.core.assembly"),
+    ("trimq.core.other", "import struct", "no place in the order of trimq.core"),
+    (
+        "trimq.storage.queue_log.log",
+        "from trimq.storage.commit_log.log import CommitLog",
+        "must not see trimq.storage.commit",
+    ),
+    (
+        "trimq.storage.io.files",
+        "from trimq.storage.group_commit.passes import Passes",
+        "must not see trimq.storage.group",
+    ),
+    (
+        "trimq.protocols.kafka.handlers.fetch",
+        "import trimq.protocols.kafka.front_end",
+        "must not see trimq.protocols.kafka",
+    ),
+    ("trimq.protocols.rocketmq.grpc.wire.codes", "import trimq.protocols.rocketmq.grpc.handlers", "must not see"),
     ("trimq.model", "import trimq.errors", "model must not see errors"),
     ("trimq.clock", "from trimq.config import Settings", "clock must not see config"),
     ("trimq.formats.kafka_batch.header", "from trimq import clock", "formats must not see clock"),
@@ -122,7 +147,10 @@ LAWFUL = [
         "from trimq.storage.group_commit.journal import Journal\nfrom pathlib import PurePath",
     ),
     ("trimq.core.partitions.stream", "files.open(name)\nmeter.time(now)"),
-    ("trimq.protocols.kafka.fetch", "from trimq.core import broker\nfrom trimq.protocols.contract import Reply"),
+    (
+        "trimq.protocols.kafka.handlers.fetch",
+        "from trimq.core import broker\nfrom trimq.protocols.contract import Reply",
+    ),
     ("trimq.protocols.kafka.wire.apis", "import_module(f'trimq.protocols.kafka.messages.{family}')"),
     (
         "trimq.server.connection.listener",

@@ -46,6 +46,49 @@ SEES: dict[str, tuple[str, ...]] = {
 }
 OUTSIDE = ("client", "console", "testing", "cli", "__main__", "pyspark_trimq")
 
+# --- the order of the packages inside a layer -------------------------------------------------------------------------
+
+# Each row is a list of tiers: a package sees the packages of earlier tiers, never those of its own or of later ones.
+# Modules beside packages are listed like packages; those joined by "+" count as one.
+ORDER: dict[str, tuple[str, ...]] = {
+    "trimq.formats": ("checksum varints", "kafka_batch rocketmq_unit amqp_content"),
+    "trimq.storage": (
+        "io",
+        "group_commit",
+        "tables guards",
+        "checkpoints",
+        "partition_log commit_log queue_log",
+        "inspection",
+    ),
+    "trimq.core": (
+        "write_gate metadata scheduling failures filters",
+        "security",
+        "partitions routing",
+        "groups transactions queues commit_log",
+        "pop",
+        "api",
+        "assembly",
+    ),
+    "trimq.protocols.kafka": ("messages names", "wire", "handlers", "front_end"),
+    "trimq.protocols.rocketmq": (
+        "wire",
+        "state",
+        "clients name_server schedule waiting",
+        "transactions",
+        "handlers",
+        "grpc config_files",
+        "front_end",
+    ),
+    "trimq.protocols.rocketmq.grpc": ("wire", "clients", "handlers", "front_end"),
+    "trimq.protocols.amqp": ("methods", "wire", "channel+confirms+deliveries+heartbeats", "handlers", "front_end"),
+    "trimq.server": (
+        "connection http offline timed_offload optional_packages",
+        "gauges front_ends",
+        "node traffic_recorder",
+        "embedded lifecycle",
+    ),
+}
+
 # --- which module owns what is not ours -------------------------------------------------------------------------------
 
 
@@ -111,21 +154,30 @@ FREE = ("os.strerror", "os.fspath", "os.PathLike", "os.fsencode", "os.fsdecode",
 
 # --- which modules only turn bytes into values and back ---------------------------------------------------------------
 
-_SHARED = ("connection", "codes")
-_KAFKA = ("messages", "wire", "names")
-_OTHERS = ("values", "methods", "channel")
-_GRPC = (
-    *("frames", "huffman", "hpack", "streams", "receive_window", "send_window", "flood_guard"),
-    *("request_headers", "statuses", "calls"),
+CODECS = (
+    "trimq.formats",
+    "trimq.protocols.contract",
+    "trimq.protocols.kafka.messages",
+    "trimq.protocols.kafka.names",
+    "trimq.protocols.kafka.wire",
+    "trimq.protocols.rocketmq.wire",
+    "trimq.protocols.rocketmq.grpc.wire",
+    "trimq.protocols.amqp.methods",
+    "trimq.protocols.amqp.wire",
+    "trimq.protocols.amqp.channel",
+    *(
+        f"trimq.protocols.grpc.{module}"
+        for module in (
+            *("frames", "received_frames", "huffman", "hpack", "request_headers", "streams", "statuses", "calls"),
+            *("receive_window", "send_window", "flood_guard", "messages", "connection"),
+        )
+    ),
 )
 CODECS_AVOID = ("asyncio", "time", "logging", "os", "socket", "io", "pathlib")
 
 
 def is_codec(module: str) -> bool:
-    parts = module.split(".")
-    if parts[:2] == ["trimq", "formats"] or parts[:3] == ["trimq", "protocols", "contract"]:
-        return True
-    return parts[:2] == ["trimq", "protocols"] and len(parts) > 3 and parts[3] in (*_SHARED, *_KAFKA, *_OTHERS, *_GRPC)
+    return _covers(CODECS, module)
 
 
 # --- the walk ---------------------------------------------------------------------------------------------------------
@@ -150,6 +202,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
         return [f"{module}:1: no layer of this name: add it to SEES"]
     found = [
         *_broken_layers(layer, module, references),
+        *_broken_order(module, references),
         *_broken_doors(layer, module, references),
         *_broken_door_calls(layer, module, tree),
         *(_impure(references, tree) if is_codec(module) else ()),
@@ -182,6 +235,30 @@ def _broken_layers(layer: str, module: str, references: list[Reference]) -> Iter
             yield line, f"imports {name}, which is in no layer"
         elif not (target in sees or (target.startswith("protocols.") and target not in SEES and "protocols.*" in sees)):
             yield line, f"{layer or 'the package itself'} must not see {target} (imports {name})"
+
+
+def _broken_order(module: str, references: list[Reference]) -> Iterator[tuple[int, str]]:
+    for package, tiers in ORDER.items():
+        if not module.startswith(f"{package}."):
+            continue
+        tier_of = {room: number for number, tier in enumerate(tiers) for room in _rooms(tier)}
+        joined = {room: group for tier in tiers for group in tier.split() for room in group.split("+")}
+        own = _room(package, module)
+        if own not in tier_of:
+            yield 1, f"{package}.{own} has no place in the order of {package}: add it to ORDER"
+            continue
+        for line, name, _ in references:
+            room = _room(package, name) if name.startswith(f"{package}.") else own
+            if room in tier_of and joined[room] != joined[own] and tier_of[room] >= tier_of[own]:
+                yield line, f"{package}.{own} must not see {package}.{room} (imports {name})"
+
+
+def _rooms(tier: str) -> list[str]:
+    return tier.replace("+", " ").split()
+
+
+def _room(package: str, name: str) -> str:
+    return name[len(package) + 1 :].split(".")[0]
 
 
 def _broken_doors(layer: str, module: str, references: list[Reference]) -> Iterator[tuple[int, str]]:
