@@ -1,8 +1,9 @@
-"""The partition log: one stream in Kafka's own files. Owns its offsets, ends, roll and checkpoints; what the records
-are for is decided above."""
+"""Partition log: one stream in Kafka's own files. Owns offsets, ends, segment rolls and checkpoints; does not know what
+records are for."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from trimq.errors import OffsetOutOfRange, UnknownTopic
@@ -17,30 +18,66 @@ from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.group_commit.segment import Segment
 from trimq.storage.io.files import File, Files
 from trimq.storage.partition_log.checkpointing import LogCheckpointer, LogState
-from trimq.storage.partition_log.index import SegmentIndex, StoredIndex
+from trimq.storage.partition_log.index import (
+    MAX_POSITION,
+    MAX_RELATIVE_OFFSET,
+    IndexRollbackPoint,
+    SegmentIndex,
+    StoredIndex,
+)
 from trimq.storage.partition_log.index_cache import IndexCache
 from trimq.storage.partition_log.producers import ProducerStates
 from trimq.storage.partition_log.segment import PartitionSegment, SegmentPosition
 from trimq.storage.partition_log.settings import LogSettings
-from trimq.storage.partition_log.tail import NO_PARTS, NO_ROOM, LogTail, WrittenPass
 from trimq.storage.partition_log.transaction_markers import apply_batch
 
 _stamp = PREFIX.pack_into
 
+# Plain tuples, since one of each is made for every pass of every stream.
+RollbackPoint = tuple[int, int]
+"""End and leader epoch at the start of a pass, restored when the pass cannot be written."""
+WrittenPass = tuple[int, PartitionSegment, int, int | None]
+"""End, segment, position in it and first unstable offset after a pass; they take effect when the pass is durable."""
 
-class PartitionLog(LogTail):
+_NO_ROOM = -1
+_NO_PARTS: list[Buffer] = []  # never appended to
+
+
+class PartitionLog:
+    """The fields that every append touches stand in this one object: with 1,000 streams each append misses the CPU
+    cache, so an append touches as few objects as possible."""
+
     __slots__ = (
+        "_active",
+        "_awaited",
+        "_checkpoint_at",
         "_checkpoints",
         "_durable",
+        "_has_producers",
         "_index_cache",
+        "_index_mark",
+        "_later",
+        "_mark",
         "_new",
+        "_newest_epoch",
+        "_parts",
         "_passes",
+        "_roll_at_ms",
+        "_roll_bytes",
+        "_roll_offset",
+        "_rolls",
+        "_room_to",
+        "_tail",
+        "_tail_index",
+        "_ticket",
         "checkpointing",
         "durable_end",
+        "end",
         "epochs",
         "files",
         "first_unstable_offset",
         "folder",
+        "is_removed",
         "journal",
         "needs_checkpoint",
         "now_ms",
@@ -49,6 +86,7 @@ class PartitionLog(LogTail):
         "producers",
         "read_positions",
         "segments",
+        "settings",
         "start",
     )
 
@@ -62,7 +100,7 @@ class PartitionLog(LogTail):
         now_ms: Callable[[], int],
         loaded: IndexCache | None = None,
     ) -> None:
-        super().__init__(settings)
+        self.settings = settings
         self.files = files
         self.folder = folder
         self._passes = passes
@@ -74,19 +112,50 @@ class PartitionLog(LogTail):
         self.producers = ProducerStates()
         self.epochs: list[EpochStart] = []
         self.start = 0
+        self.end = 0
         self.durable_end = 0
-        self.first_unstable_offset: int | None = None  # where the oldest transaction begins without a durable marker
-        self.needs_checkpoint = False  # what was adopted is not one of ours before a point of it is on disk
+        self.is_removed = False
+        self.first_unstable_offset: int | None = None  # start of the oldest transaction without a durable marker
+        self.needs_checkpoint = False  # an adopted folder is ours only once its first checkpoint is on disk
         self.on_first_checkpoint: Callable[[], None] | None = None
         self.on_durable_end: Callable[[], None] | None = None
         self._durable: WrittenPass
         self.read_positions: dict[int, SegmentPosition] = {}
         self._new: Dirty | None = None
         self.checkpointing = LogCheckpointer(files, folder, passes, checkpoints, self._drop_head)
+        # The active segment, unpacked for `append`.
+        self._active: PartitionSegment
+        self._tail: Segment
+        self._tail_index: SegmentIndex
+        # The current pass.
+        self._ticket: Ticket
+        self._room_to = _NO_ROOM  # an append that ends before this needs nothing but its bytes collected
+        self._newest_epoch = -1
+        self._has_producers = False
+        self._mark: RollbackPoint | None = None
+        self._index_mark: IndexRollbackPoint | None = None  # set when this pass first changes the index
+        self._rolls = 0  # number of segments begun in this pass
+        self._parts = _NO_PARTS
+        self._awaited: WrittenPass | None = None  # the next pass to become durable
+        self._later: deque[WrittenPass] | None = None  # passes after it; usually none
 
     def change_settings(self, settings: LogSettings) -> None:
         self.settings = settings
         self._set_active(self.segments[-1])
+
+    def _set_active(self, active: PartitionSegment) -> None:
+        """Unpacks the active segment for `append`."""
+        self._active = active
+        self._tail = active.segment
+        self._tail_index = active.growing
+        self._room_to = _NO_ROOM
+        self._roll_offset = active.segment.base + MAX_RELATIVE_OFFSET
+        self._roll_bytes = min(self.settings.segment_bytes, MAX_POSITION)
+        self._roll_at_ms = active.created_ms + self.settings.segment_ms
+        self._set_checkpoint_limit()
+
+    def _set_checkpoint_limit(self) -> None:
+        self._checkpoint_at = self._active.checkpointed_to + self.settings.checkpoint_bytes
 
     @property
     def active(self) -> PartitionSegment:
@@ -103,7 +172,7 @@ class PartitionLog(LogTail):
     # -- beginning
 
     def begin(self, metadata: File | None) -> None:
-        """A new log, in a folder that may hold new `metadata`. Durable with the pass that this takes part in."""
+        """Starts an empty log in a folder that may hold a new `metadata` file. Durable with the current pass."""
         segment = self.journal.roll(self.start)
         self.segments.append(PartitionSegment.fresh(segment, self.settings.index_interval_bytes, self.now_ms()))
         self.note_new(metadata)
@@ -111,14 +180,14 @@ class PartitionLog(LogTail):
         self._set_active(self.segments[-1])
 
     def note_new(self, metadata: File | None) -> None:
-        """The names of this log may be in the page cache alone: they are synced with the next pass."""
+        """Marks the folder entries of this log as unsynced: the next pass syncs them."""
         self._new = self._new or Dirty()
         if metadata is not None:
             self._new.files.add(metadata)
         self._new.folders.update((self.folder, self.folder.rpartition("/")[0]))
 
     def resume(self, end: int, undurable: PartitionSegment | None) -> None:
-        """An existing log was opened: it goes on at `end`. From `undurable` on it is synced before it is read."""
+        """Continues an existing log at `end`. Segments from `undurable` on are synced before they are read."""
         active = self.segments[-1]
         self.end = end
         self._has_producers = len(self.producers) > 0
@@ -135,7 +204,7 @@ class PartitionLog(LogTail):
     # -- appending
 
     def append(self, batch: Buffer, header: BatchHeader, leader_epoch: int) -> Ticket:
-        """Give `batch`, which is exactly one and checked, the offsets from `end` on, and collect it for this pass."""
+        """Assigns offsets from `end` on to `batch` (exactly one, already checked) and collects it for this pass."""
         size = len(batch)
         base_offset = self.end
         last_offset = base_offset + header.last_offset_delta
@@ -147,7 +216,7 @@ class PartitionLog(LogTail):
         try:
             _stamp(batch, 0, base_offset, size - LENGTH_ENDS_AT, leader_epoch)
             self._parts.append(batch)
-        except TypeError:  # it cannot be written to
+        except TypeError:  # read-only buffer
             self._parts += (stamped_prefix(batch, base_offset, leader_epoch), memoryview(batch)[PREFIX.size :])
         segment.size = position + size
         self.end = last_offset + 1
@@ -163,29 +232,29 @@ class PartitionLog(LogTail):
         return self._ticket
 
     def latest_ticket(self) -> Ticket:
-        """For an answer that says again what was said, or is about to be said, of an earlier append."""
+        """Returns the ticket of the last append, for a response that repeats that of an earlier append."""
         return self.journal.latest_ticket()
 
     def _make_room(self, size: int, last_offset: int) -> Segment:
-        """Where the next batch goes: for the first one of a pass, and one that the active segment may not take."""
+        """Returns the segment for the next batch. Called for the first batch of a pass and when the segment is full."""
         if self._mark is None:
             self._begin_pass()
         end = self._tail.size + size
-        # One that is larger than a segment may be gets a segment of its own.
+        # A batch larger than `segment_bytes` gets a segment of its own.
         if (end > self._roll_bytes or last_offset > self._roll_offset) and end > size:
             self.roll()
-        # Have at hand where this pass collects its batches: asking the journal for each costs as much again.
+        # Keep the list that this pass collects batches in: asking the journal for every batch doubles the cost.
         self._parts, self._ticket = self.journal.collect(self._tail)
         self._room_to = self._roll_bytes
         return self._tail
 
     def roll(self) -> PartitionSegment:
-        """Seal the active segment and begin the next, which takes its name from the next offset."""
+        """Seals the active segment and starts the next, named by the next offset."""
         if self._mark is None:
             self._begin_pass()
         sealed = self.segments[-1]
         if not sealed.segment.size:
-            return sealed  # the next would have the same name: the pass began with a roll by age
+            return sealed  # the next would have the same name: this pass began with a roll by age
         segment = self.journal.roll(self.end)
         self._rolls += 1
         self._index_mark = self._index_mark or self._tail_index.mark()
@@ -198,7 +267,7 @@ class PartitionLog(LogTail):
         return active
 
     def index_of(self, segment: PartitionSegment) -> SegmentIndex | StoredIndex:
-        """Where to look for offsets and times in one of the segments."""
+        """Returns the offset and time index of a segment."""
         index = segment.index(self.files)
         if segment.is_stored:
             self._index_cache.use(segment)
@@ -210,13 +279,13 @@ class PartitionLog(LogTail):
         self.checkpointing.note_epochs()
 
     def take_epochs(self, epochs: list[EpochStart]) -> None:
-        """Those that were saved with a checkpoint."""
+        """Takes the leader epochs that were saved with a checkpoint."""
         self.epochs = epochs
         self.checkpointing.are_epochs_saved = True
         self._newest_epoch = epochs[-1].epoch if epochs else -1
 
     def apply_producer(self, header: BatchHeader, batch: Buffer) -> None:
-        """Keep the state of the batch's producer, and of its transaction, in step with the log."""
+        """Updates the state of the batch's producer and of its transaction."""
         self._has_producers = True
         ended = apply_batch(self.producers, header, batch)
         if ended is not None and ended.is_aborted:
@@ -228,18 +297,18 @@ class PartitionLog(LogTail):
         self._mark = (self.end, self._newest_epoch)
         now_ms = self.now_ms()
         if not self._tail.size:
-            self._active.created_ms = now_ms  # it ages from its first record on
+            self._active.created_ms = now_ms  # a segment ages from its first record on
             self._roll_at_ms = now_ms + self.settings.segment_ms
         elif now_ms >= self._roll_at_ms:
             self.roll()
 
-    # -- the journal's side: passes end
+    # -- callbacks of the journal at the end of a pass
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
         self._mark = self._index_mark = None
         self._rolls = 0
-        self._room_to = NO_ROOM
-        self._parts = NO_PARTS  # what is written must not keep alive the buffers that it was received in
+        self._room_to = _NO_ROOM
+        self._parts = _NO_PARTS  # release the receive buffers that the written batches are views of
         if self.is_removed:
             return
         active, size = self._active, self._tail.size
@@ -247,12 +316,14 @@ class PartitionLog(LogTail):
         if self._awaited is None:
             self._awaited = written
         else:
-            self._await(written)
+            if self._later is None:
+                self._later = deque()
+            self._later.append(written)
         if self._new is not None:
             dirty.merge(self._new)
             self._new = None
         if self.checkpointing.has_work or size >= self._checkpoint_at:
-            # Where the head was before it was cut, which may be refused yet: a cut saves its start itself.
+            # The start before a head cut of this pass, which may still be refused: `cut_head` saves its start itself.
             tail = LogState(self.segments[0].segment.base, self.end, active, self.producers, self.epochs)
             self.checkpointing.write_pass(number, tail, self.settings.checkpoint_bytes, dirty)
             self._set_checkpoint_limit()
@@ -261,7 +332,7 @@ class PartitionLog(LogTail):
         mark, index_mark, rolls = self._mark, self._index_mark, self._rolls
         self._mark = self._index_mark = None
         self._rolls = 0
-        self._parts = NO_PARTS
+        self._parts = _NO_PARTS
         if mark is None:
             return
         self.end, self._newest_epoch = mark
@@ -277,7 +348,7 @@ class PartitionLog(LogTail):
     def pass_durable(self, number: int) -> None:
         if self.is_removed:
             return
-        assert self._awaited is not None, "only what was written is settled"
+        assert self._awaited is not None, "only a written pass becomes durable"
         self._durable = self._awaited
         self._awaited = self._later.popleft() if self._later else None
         self.durable_end, _, _, self.first_unstable_offset = self._durable
@@ -285,12 +356,12 @@ class PartitionLog(LogTail):
             self.on_durable_end()
 
     def checkpoint(self) -> None:
-        """Make a checkpoint with the pass that this takes part in."""
+        """Writes a checkpoint with the current pass."""
         self.checkpointing.request()
         self.journal.join_pass()
 
     def close(self) -> None:
-        """Checkpoint everything. The log is closed when the pass that this begins is durable."""
+        """Writes a last checkpoint. The log is closed when the pass that this starts is durable."""
         active = self.segments[-1]
         if active.checkpointed_to < active.segment.size or self.checkpointing.has_work:
             self.checkpoint()
@@ -299,16 +370,16 @@ class PartitionLog(LogTail):
     # -- the head
 
     def cut_head(self, offset: int) -> Ticket:
-        """Records before `offset` are gone. Segments that hold nothing else are removed when that is on disk: a restart
-        must not look for them."""
+        """Deletes records before `offset`. Segments that hold only such records are removed once the new start is on
+        disk, or a restart would look for them."""
         if not self.start <= offset <= self.durable_end:
             raise OffsetOutOfRange(offset, self.start, self.durable_end)
         if offset == self.start and self._checkpoints.point(self.folder) is None:
-            return self.latest_ticket()  # nothing to save, of a log whose own folder may not be on disk yet
+            return self.latest_ticket()  # nothing to save; the folder itself may not be on disk yet
         self.start = offset
         if self._passes.is_all_on_disk:
             return self._save_head()
-        # A restart must not find the new start without the records before it, which are in the page cache alone.
+        # Sync first: a restart must not find the new start while records before it exist only in the page cache.
         ticket = self.journal.join_pass()
         self._passes.on_synced(ticket, lambda done: self._restore_head() if done.refusal else self._save_head())
         return ticket
@@ -317,14 +388,14 @@ class PartitionLog(LogTail):
         if self.is_removed:
             return Ticket(0)
         if self.checkpointing.has_work:
-            self.journal.join_pass()  # segments stay until it is made
+            self.journal.join_pass()  # segments stay until the checkpoint is written
         point = self._point_now()
         ticket = self._checkpoints.save(self.folder, point)
         self._passes.on_synced(ticket, lambda done: self._restore_head() if done.refusal else self._drop_head(point))
         return ticket
 
     def _point_now(self) -> RecoveryPoint:
-        """The last checkpoint, with the head where it is now: what came after it is still needed for the producers."""
+        """Returns the last checkpoint with the present start. Later records are still needed for producer states."""
         known = self._checkpoints.point(self.folder)
         if known is not None:
             return known._replace(start=self.start)
@@ -336,7 +407,7 @@ class PartitionLog(LogTail):
         self.start = max(self.segments[0].segment.base, 0 if known is None else known.start)
 
     def _drop_head(self, point: RecoveryPoint) -> None:
-        """What a restart, which finds this point, can do without."""
+        """Removes the segments and epochs that a restart from `point` does not need."""
         if self.is_removed:
             return
         if self.needs_checkpoint:
@@ -350,7 +421,7 @@ class PartitionLog(LogTail):
             self.checkpointing.note_epochs()
 
     def replace_segments(self, old: Sequence[PartitionSegment], new: PartitionSegment) -> None:
-        """`new` holds what is left of `old`, which are neighbours, and takes their place. No file is touched."""
+        """Replaces the adjacent segments `old` by `new`, which holds their remaining records. Touches no file."""
         first = self.segments.index(old[0])
         self.segments[first : first + len(old)] = [new]
         first = self.journal.segments.index(old[0].segment)
@@ -361,7 +432,7 @@ class PartitionLog(LogTail):
             self._index_cache.forget(segment)
 
     def remove(self, segment: PartitionSegment) -> None:
-        """Remove a sealed segment and its companions."""
+        """Removes a sealed segment and its companion files."""
         self.segments.remove(segment)
         segment.is_gone = True
         self._index_cache.forget(segment)
@@ -372,7 +443,7 @@ class PartitionLog(LogTail):
         self._checkpoints.forget_sealed(self.folder, segment.segment.base)
 
     def abandon(self) -> None:
-        """Its folder goes, and may belong to another log soon: nothing more is written or said."""
+        """Stops all writes: the folder is about to be deleted, and another log may reuse its name."""
         self.is_removed = True
         self.checkpointing.stop()
         self.journal.abandon(UnknownTopic(self.folder))
