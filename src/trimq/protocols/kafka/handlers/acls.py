@@ -39,3 +39,6 @@ def handle_delete(context: Context, request: Request) -> Reply:
     message = request.decode(DeleteAclsRequest)
     refused = DeleteAclsFilterResult(error_code=Code.SECURITY_DISABLED, error_message=_REASON)
     return Reply.now(encode_response(request, DeleteAclsResponse(filter_results=[refused] * len(message.filters))))
+
+
+HANDLERS = {"DescribeAcls": handle_describe, "CreateAcls": handle_create, "DeleteAcls": handle_delete}

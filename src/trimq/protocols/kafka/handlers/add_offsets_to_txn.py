@@ -34,3 +34,6 @@ def _answer(request: Request, refusal: Refusal | None) -> Parts:
     if refusal is not None:
         code = transaction_code(refusal, request.api_version >= _KNOWS_FENCING_SINCE)
     return encode_response(request, AddOffsetsToTxnResponse(error_code=code))
+
+
+HANDLERS = {"AddOffsetsToTxn": handle}

@@ -83,3 +83,6 @@ def _answer(request: Request, message: AddPartitionsToTxnRequest, code: Code, re
         ]
         results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
     return encode_response(request, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
+
+
+HANDLERS = {"AddPartitionsToTxn": handle}

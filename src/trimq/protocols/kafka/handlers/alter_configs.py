@@ -237,3 +237,6 @@ def _with_write_results(
         if refusal is not None:
             result.error_code, result.error_message = code_of(refusal), str(refusal)
     return results
+
+
+HANDLERS = {"AlterConfigs": handle, "IncrementalAlterConfigs": handle_incremental}

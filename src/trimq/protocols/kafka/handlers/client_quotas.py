@@ -185,3 +185,6 @@ def _code_of(refusal: Refusal) -> Code:
     if isinstance(refusal, AccessDenied):
         return Code.CLUSTER_AUTHORIZATION_FAILED
     return code_of(refusal)
+
+
+HANDLERS = {"DescribeClientQuotas": handle_describe, "AlterClientQuotas": handle_alter}

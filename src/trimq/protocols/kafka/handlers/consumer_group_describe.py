@@ -87,3 +87,6 @@ def _assignment(context: Context, streams: Streams) -> ConsumerGroupDescribeAssi
             topics[id] = ConsumerGroupDescribeTopicPartitions(topic_id=id, topic_name=name)
         topics[id].partitions.append(stream.number)
     return ConsumerGroupDescribeAssignment(topic_partitions=list(topics.values()))
+
+
+HANDLERS = {"ConsumerGroupDescribe": handle}

@@ -119,3 +119,6 @@ def _encode_beat(heartbeat: HeartbeatResult, interval_ms: int) -> ConsumerGroupH
 def _refused(request: Request, refusal: Refusal) -> Parts:
     response = ConsumerGroupHeartbeatResponse(error_code=group_code(refusal), error_message=str(refusal))
     return encode_response(request, response)
+
+
+HANDLERS = {"ConsumerGroupHeartbeat": handle}

@@ -90,3 +90,6 @@ def _grow(context: Context, asked: CreatePartitionsTopic, validate_only: bool, t
 
 def _failed(name: str, refusal: Refusal) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=code_of(refusal), error_message=str(refusal))
+
+
+HANDLERS = {"CreatePartitions": handle}

@@ -185,3 +185,6 @@ def _made(context: Context, name: str, id: UUID, plan: _Plan) -> CreatableTopicR
 def _failed(name: str, code: Code, reason: str) -> CreatableTopicResult:
     # An empty list, since Java's client cannot take none.
     return CreatableTopicResult(name=name, error_code=code, error_message=reason, configs=[])
+
+
+HANDLERS = {"CreateTopics": handle}

@@ -39,3 +39,6 @@ def handle(context: Context, request: Request) -> Reply:
         return encode_response(request, DeleteGroupsResponse(results=results))
 
     return Reply.when_durable(tickets.number, build)
+
+
+HANDLERS = {"DeleteGroups": handle}

@@ -80,3 +80,6 @@ def _encode_partition(truncation: _Truncation, tickets: ChangeTickets) -> Delete
         code = Code.UNKNOWN_SERVER_ERROR if refusal is None else code_of(refusal)
         return DeleteRecordsPartitionResult(partition_index=truncation.partition, low_watermark=-1, error_code=code)
     return DeleteRecordsPartitionResult(partition_index=truncation.partition, low_watermark=truncation.stream.start)
+
+
+HANDLERS = {"DeleteRecords": handle}

@@ -61,3 +61,6 @@ def _check(name: str | None, id: bytes, count: int) -> None:
         raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
     if name == "":
         raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, "no topic has an empty name")
+
+
+HANDLERS = {"DeleteTopics": handle}

@@ -49,3 +49,6 @@ def _describe(context: Context, message: DescribeClusterRequest) -> DescribeClus
 
 def _failed(kind: int, code: Code, reason: str) -> DescribeClusterResponse:
     return DescribeClusterResponse(endpoint_type=kind, error_code=code, error_message=reason)
+
+
+HANDLERS = {"DescribeCluster": handle}

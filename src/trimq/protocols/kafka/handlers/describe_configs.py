@@ -93,3 +93,6 @@ def _encode_config(
         config_type=found.kind,
         documentation=found.documentation if with_documentation else None,
     )
+
+
+HANDLERS = {"DescribeConfigs": handle}

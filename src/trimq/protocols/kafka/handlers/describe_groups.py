@@ -73,3 +73,6 @@ def _member(member: MemberDescription) -> DescribedGroupMember:
         member_metadata=member.metadata,
         member_assignment=member.assignment,
     )
+
+
+HANDLERS = {"DescribeGroups": handle}

@@ -64,3 +64,6 @@ def _measure(topic: Topic, partitions: set[int]) -> DescribeLogDirsTopic:
         if stream.id.number in partitions
     ]
     return DescribeLogDirsTopic(name=topic.name.name, partitions=sizes)
+
+
+HANDLERS = {"DescribeLogDirs": handle}

@@ -44,3 +44,6 @@ def _describe(context: Context, topic: str, index: int) -> PartitionResponse:
         for id, state in stream.log.producers.items()
     ]
     return PartitionResponse(partition_index=index, active_producers=producers)
+
+
+HANDLERS = {"DescribeProducers": handle}

@@ -102,3 +102,6 @@ def _partitions(
             )
         )
     return partitions
+
+
+HANDLERS = {"DescribeTopicPartitions": handle}

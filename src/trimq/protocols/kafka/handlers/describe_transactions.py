@@ -55,3 +55,6 @@ def _topics(context: Context, known: Transaction) -> list[TopicData]:
             continue  # deleted, or not for this caller to see
         topics.append(TopicData(topic=topic.name.name, partitions=indexes))
     return topics
+
+
+HANDLERS = {"DescribeTransactions": handle}

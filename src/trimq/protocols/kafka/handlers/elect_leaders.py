@@ -44,3 +44,6 @@ def _answer(context: Context, topic: str, partitions: list[int], is_known: bool)
         except Refusal as refusal:
             code, reason = code_of(refusal), str(refusal)
         yield PartitionResult(partition_id=index, error_code=code, error_message=reason)
+
+
+HANDLERS = {"ElectLeaders": handle}

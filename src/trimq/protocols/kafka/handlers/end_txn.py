@@ -44,3 +44,6 @@ def _answer(request: Request, outcome: Transaction | Refusal) -> Parts:
         code = transaction_code(outcome, request.api_version >= _KNOWS_FENCING_SINCE)
         return encode_response(request, EndTxnResponse(error_code=code))
     return encode_response(request, EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch))
+
+
+HANDLERS = {"EndTxn": handle}

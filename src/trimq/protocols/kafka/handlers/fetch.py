@@ -302,3 +302,6 @@ def _failed(index: int, code: Code, aborted: list[AbortedTransaction] | None = N
         aborted_transactions=aborted,
         records=b"",
     )
+
+
+HANDLERS = {"Fetch": handle}

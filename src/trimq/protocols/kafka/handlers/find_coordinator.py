@@ -49,3 +49,6 @@ def _find(context: Context, key: str, key_type: int) -> Coordinator:
     except Refusal as refusal:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=group_code(refusal), error_message=str(refusal))
     return Coordinator(key=key, node_id=node.id, host=address.host, port=address.port, error_message=None)
+
+
+HANDLERS = {"FindCoordinator": handle}

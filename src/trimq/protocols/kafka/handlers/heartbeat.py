@@ -22,3 +22,6 @@ def handle(context: Context, request: Request) -> Reply:
     except Refusal as refusal:
         code = group_code(refusal)
     return Reply.now(encode_response(request, HeartbeatResponse(error_code=code)))
+
+
+HANDLERS = {"Heartbeat": handle}

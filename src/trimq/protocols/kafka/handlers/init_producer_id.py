@@ -57,3 +57,6 @@ def _claimed(message: InitProducerIdRequest) -> ProducerIdentity | None:
 def _failed(request: Request, refusal: Refusal) -> InitProducerIdResponse:
     code = transaction_code(refusal, request.api_version >= _KNOWS_FENCING_SINCE)
     return InitProducerIdResponse(error_code=code, producer_id=_NONE, producer_epoch=_NONE)
+
+
+HANDLERS = {"InitProducerId": handle}

@@ -92,3 +92,6 @@ def _refused(request: Request, member: str, refusal: Refusal) -> Parts:
         member_id=refusal.member if isinstance(refusal, MemberNameNeeded) else member,
     )
     return encode_response(request, response)
+
+
+HANDLERS = {"JoinGroup": handle}

@@ -35,3 +35,6 @@ def handle(context: Context, request: Request) -> Reply:
         for leaver, code in zip(leavers, codes, strict=True)
     ]
     return Reply.now(encode_response(request, LeaveGroupResponse(members=members)))
+
+
+HANDLERS = {"LeaveGroup": handle}

@@ -44,3 +44,6 @@ def _resources(context: Context) -> Iterator[tuple[ResourceType, str]]:
     for node in context.broker.cluster.nodes():
         yield ResourceType.BROKER, str(node.id)
         yield ResourceType.BROKER_LOGGER, str(node.id)
+
+
+HANDLERS = {"ListConfigResources": handle}

@@ -29,3 +29,6 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _is_wanted(name: str, wanted: Sequence[str]) -> bool:
     return not wanted or name.lower() in (each.lower() for each in wanted)
+
+
+HANDLERS = {"ListGroups": handle}

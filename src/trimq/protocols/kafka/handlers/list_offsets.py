@@ -100,3 +100,6 @@ def _epoch_at(stream: Stream, offset: int, current: int) -> int:
             break
         found = epoch
     return found
+
+
+HANDLERS = {"ListOffsets": handle}

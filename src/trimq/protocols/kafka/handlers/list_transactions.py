@@ -45,3 +45,6 @@ def handle(context: Context, request: Request) -> Reply:
             )
     response = ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
     return Reply.now(encode_response(request, response))
+
+
+HANDLERS = {"ListTransactions": handle}

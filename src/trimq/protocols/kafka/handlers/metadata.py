@@ -127,3 +127,6 @@ def _partition(index: int, leader: int, epoch: int) -> MetadataResponsePartition
 def _internal(context: Context, name: str) -> MetadataResponseTopic:
     partitions = [_partition(index, context.broker.cluster.my_id, 0) for index in range(PARTITIONS)]
     return MetadataResponseTopic(name=name, is_internal=True, partitions=partitions)
+
+
+HANDLERS = {"Metadata": handle}

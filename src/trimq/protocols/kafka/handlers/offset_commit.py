@@ -107,3 +107,6 @@ class _CommitAttempt:
         if isinstance(refusal, UnknownTopic) and self._version >= _IDS_SINCE:
             return Code.UNKNOWN_TOPIC_ID
         return group_code(refusal)
+
+
+HANDLERS = {"OffsetCommit": handle}

@@ -80,3 +80,6 @@ def _delete(
             code = group_code(refusal)
         partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
     return OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
+
+
+HANDLERS = {"OffsetDelete": handle}

@@ -156,3 +156,6 @@ def _older(partition: OffsetFetchResponsePartitions) -> OffsetFetchResponseParti
         metadata=partition.metadata,
         error_code=partition.error_code,
     )
+
+
+HANDLERS = {"OffsetFetch": handle}

@@ -55,3 +55,6 @@ def find_end(stream: Stream, asked: int, current: int) -> tuple[int, int]:
             return found, start_offset
         found = epoch
     return found, stream.readable_end
+
+
+HANDLERS = {"OffsetForLeaderEpoch": handle}

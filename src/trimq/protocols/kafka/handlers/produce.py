@@ -197,3 +197,6 @@ def _with_write_result(
         return response
     counts.refused_write(type(refusal).__name__)
     return _failed(response.index, code_of(refusal), str(refusal))[0]
+
+
+HANDLERS = {"Produce": handle}

@@ -52,3 +52,6 @@ def _answer(context: Context, topic: str, asked: ReassignablePartition) -> Reass
 def handle_list(context: Context, request: Request) -> Reply:
     request.decode(ListPartitionReassignmentsRequest)
     return Reply.now(encode_response(request, ListPartitionReassignmentsResponse(error_message=None)))
+
+
+HANDLERS = {"AlterPartitionReassignments": handle_alter, "ListPartitionReassignments": handle_list}

@@ -82,4 +82,4 @@ def read_plain(token: bytes) -> tuple[str, str] | None:
     return (name, password) if name and acts_for in ("", name) else None
 
 
-HANDLERS = {17: handle_handshake, 36: handle_authenticate}
+HANDLERS = {"SaslHandshake": handle_handshake, "SaslAuthenticate": handle_authenticate}

@@ -106,3 +106,6 @@ def _code_of(refusal: Refusal) -> Code:
     if isinstance(refusal, AccessDenied):
         return Code.CLUSTER_AUTHORIZATION_FAILED
     return code_of(refusal)
+
+
+HANDLERS = {"DescribeUserScramCredentials": handle_describe, "AlterUserScramCredentials": handle_alter}

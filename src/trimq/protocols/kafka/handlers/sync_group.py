@@ -60,3 +60,6 @@ def _synced(outcome: SyncResult) -> SyncGroupResponse:
 
 def _refused(request: Request, refusal: Refusal) -> Parts:
     return encode_response(request, SyncGroupResponse(error_code=group_code(refusal)))
+
+
+HANDLERS = {"SyncGroup": handle}

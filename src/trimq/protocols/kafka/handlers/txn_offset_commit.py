@@ -103,3 +103,6 @@ class _TxnCommitAttempt:
             code = Code.ILLEGAL_GENERATION
         for answer in self._answers:
             answer.error_code = code
+
+
+HANDLERS = {"TxnOffsetCommit": handle}
