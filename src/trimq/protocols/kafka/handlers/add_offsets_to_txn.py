@@ -7,9 +7,13 @@ from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import reply_after, require_group_id
-from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.names.codes import (
+    Code,
+    reply_after,
+    require_group_id,
+    require_transactional_id,
+    transaction_code,
+)
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _KNOWS_FENCING_SINCE = 2

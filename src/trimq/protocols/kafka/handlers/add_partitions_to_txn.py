@@ -19,10 +19,16 @@ from trimq.protocols.kafka.messages.transactions import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
-from trimq.protocols.kafka.names.group_codes import GroupTicket, reply_after
+from trimq.protocols.kafka.names.codes import (
+    Code,
+    GroupTicket,
+    KafkaRefusal,
+    code_of,
+    reply_after,
+    require_transactional_id,
+    transaction_code,
+)
 from trimq.protocols.kafka.names.internal_topics import INTERNAL
-from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _KNOWS_FENCING_SINCE = 2

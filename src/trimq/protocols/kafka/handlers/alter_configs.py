@@ -28,9 +28,8 @@ from trimq.protocols.kafka.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of, require_group_id
 from trimq.protocols.kafka.names.config_resources import ResourceType
-from trimq.protocols.kafka.names.group_codes import require_group_id
 from trimq.protocols.kafka.names.group_configs import to_group_configs, to_group_settings
 from trimq.protocols.kafka.names.topic_configs import (
     current_value,

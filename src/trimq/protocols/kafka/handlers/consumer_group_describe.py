@@ -17,9 +17,9 @@ from trimq.protocols.kafka.messages.consumer_groups import (
     DescribedGroup,
     Member,
 )
-from trimq.protocols.kafka.names.group_codes import group_code, require_group_id
-from trimq.protocols.kafka.names.group_states import state_name
+from trimq.protocols.kafka.names.codes import group_code, require_group_id
 from trimq.protocols.kafka.names.operations import group_operations
+from trimq.protocols.kafka.names.states import state_name
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _OF_THE_NEWER_PROTOCOL = 1

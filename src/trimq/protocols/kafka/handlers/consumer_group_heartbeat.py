@@ -22,8 +22,7 @@ from trimq.protocols.kafka.messages.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
 )
-from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
-from trimq.protocols.kafka.names.group_codes import group_code, reply_after
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, group_code, reply_after
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER
 

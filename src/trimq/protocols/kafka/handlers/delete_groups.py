@@ -11,8 +11,7 @@ from trimq.protocols.kafka.messages.classic_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import group_code
+from trimq.protocols.kafka.names.codes import Code, group_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 

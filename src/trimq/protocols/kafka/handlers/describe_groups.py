@@ -17,10 +17,9 @@ from trimq.protocols.kafka.messages.classic_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import group_code
-from trimq.protocols.kafka.names.group_states import DEAD, state_name
+from trimq.protocols.kafka.names.codes import Code, group_code
 from trimq.protocols.kafka.names.operations import group_operations
+from trimq.protocols.kafka.names.states import DEAD, state_name
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _ERROR_SINCE = 6

@@ -14,8 +14,8 @@ from trimq.protocols.kafka.messages.transactions import (
     DescribeTransactionsTransactionState,
     TopicData,
 )
-from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
-from trimq.protocols.kafka.names.transaction_states import STATE_NAMES
+from trimq.protocols.kafka.names.codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.names.states import STATE_NAMES
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 

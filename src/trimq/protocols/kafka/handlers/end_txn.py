@@ -11,8 +11,7 @@ from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import EndTxnRequest, EndTxnResponse
-from trimq.protocols.kafka.names.group_codes import GroupTicket, resolve_after
-from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.names.codes import GroupTicket, require_transactional_id, resolve_after, transaction_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _KNOWS_FENCING_SINCE = 2

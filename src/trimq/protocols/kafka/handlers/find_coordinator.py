@@ -14,8 +14,7 @@ from trimq.protocols.kafka.messages.classic_groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
-from trimq.protocols.kafka.names.group_codes import group_code
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, group_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _GROUP, _TRANSACTION = 0, 1

@@ -6,8 +6,7 @@ from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
-from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import group_code, require_group_id
+from trimq.protocols.kafka.names.codes import Code, group_code, require_group_id
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 

@@ -12,9 +12,14 @@ from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
-from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
-from trimq.protocols.kafka.names.group_codes import GroupTicket, reply_after
-from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.names.codes import (
+    Code,
+    GroupTicket,
+    KafkaRefusal,
+    reply_after,
+    require_transactional_id,
+    transaction_code,
+)
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _KNOWS_FENCING_SINCE = 4

@@ -19,8 +19,14 @@ from trimq.protocols.kafka.messages.classic_groups import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
-from trimq.protocols.kafka.names.group_codes import GroupTicket, group_code, require_group_id, resolve_after
+from trimq.protocols.kafka.names.codes import (
+    Code,
+    GroupTicket,
+    KafkaRefusal,
+    group_code,
+    require_group_id,
+    resolve_after,
+)
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _LEAST_SESSION_MS, _MOST_SESSION_MS = 6_000, 1_800_000

@@ -11,7 +11,7 @@ from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_states import state_name, type_name
+from trimq.protocols.kafka.names.states import state_name, type_name
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 

@@ -14,8 +14,8 @@ from trimq.protocols.kafka.messages.transactions import (
     ListTransactionsResponse,
     ListTransactionsTransactionState,
 )
-from trimq.protocols.kafka.names.group_codes import group_code
-from trimq.protocols.kafka.names.transaction_states import STATE_NAMES, TRANSIENT_STATE_NAMES
+from trimq.protocols.kafka.names.codes import group_code
+from trimq.protocols.kafka.names.states import STATE_NAMES, TRANSIENT_STATE_NAMES
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 

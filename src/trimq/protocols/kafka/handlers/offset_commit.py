@@ -23,8 +23,7 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import group_code
+from trimq.protocols.kafka.names.codes import Code, group_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _METADATA_CHARACTERS = 4096

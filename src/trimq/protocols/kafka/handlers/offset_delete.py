@@ -17,8 +17,7 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import group_code
+from trimq.protocols.kafka.names.codes import Code, group_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER, read_topics
 

@@ -27,8 +27,7 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import GroupTicket, group_code, reply_after
+from trimq.protocols.kafka.names.codes import Code, GroupTicket, group_code, reply_after
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _GROUPS_SINCE, _IDS_SINCE = 8, 10

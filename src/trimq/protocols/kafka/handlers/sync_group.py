@@ -11,8 +11,14 @@ from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import SyncGroupRequest, SyncGroupResponse
-from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
-from trimq.protocols.kafka.names.group_codes import GroupTicket, group_code, require_group_id, resolve_after
+from trimq.protocols.kafka.names.codes import (
+    Code,
+    GroupTicket,
+    KafkaRefusal,
+    group_code,
+    require_group_id,
+    resolve_after,
+)
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 

@@ -17,9 +17,14 @@ from trimq.protocols.kafka.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import GroupTicket, reply_after, require_group_id
-from trimq.protocols.kafka.names.transaction_codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.names.codes import (
+    Code,
+    GroupTicket,
+    reply_after,
+    require_group_id,
+    require_transactional_id,
+    transaction_code,
+)
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _METADATA_CHARACTERS = 4096

@@ -6,8 +6,7 @@ import pytest
 
 from trimq.errors import AccessDenied, DiskFull, NotRunning, Refusal, UnknownTopic, WriteFailed
 from trimq.errors import groups as group_refusals
-from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.names.group_codes import GROUP_CODES, group_code
+from trimq.protocols.kafka.names.codes import GROUP_CODES, Code, group_code
 from trimq.protocols.kafka.wire.subscription_metadata import read_topics
 
 REFUSALS = [

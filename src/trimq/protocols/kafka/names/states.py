@@ -1,8 +1,9 @@
-"""Kafka's names for the kinds and states of groups."""
+"""Kafka's names for the kinds and states of groups and for the states of transactions."""
 
 from __future__ import annotations
 
 from trimq.core.groups.group import GroupDescription, GroupKind, GroupState
+from trimq.core.transactions.transaction import TransactionState
 
 CLASSIC, CONSUMER = "classic", "consumer"
 DEAD = "Dead"
@@ -19,3 +20,15 @@ def state_name(group: GroupDescription) -> str:
     if group.kind is GroupKind.MEMBER_ASSIGNED and group.state in _CLASSIC_STATES:
         return _CLASSIC_STATES[group.state]
     return group.state.value.capitalize()
+
+
+STATE_NAMES = {
+    TransactionState.EMPTY: "Empty",
+    TransactionState.ONGOING: "Ongoing",
+    TransactionState.PREPARE_COMMIT: "PrepareCommit",
+    TransactionState.PREPARE_ABORT: "PrepareAbort",
+    TransactionState.COMPLETE_COMMIT: "CompleteCommit",
+    TransactionState.COMPLETE_ABORT: "CompleteAbort",
+}
+# Kafka's states that a transaction is never seen in here: who asks for them gets none, and no complaint.
+TRANSIENT_STATE_NAMES = ("Dead", "PrepareEpochFence")
