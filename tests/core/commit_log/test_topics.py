@@ -229,6 +229,6 @@ def test_a_topic_whose_definition_is_lost_is_defined_anew(caplog: pytest.LogCapt
     opened.kill()
     opened.settle()
     assert bodies(opened, "lost", 2) == [b"message"]
-    assert "the definition of topic lost was lost: it is made anew with 3 queues" in caplog.text
+    assert "topic lost: definition lost in a crash, defined again with 3 queues" in caplog.text
     opened.restart()
     assert bodies(opened, "lost", 2) == [b"message"]

@@ -1,4 +1,5 @@
-"""The verbs that front-ends may call. Each asks whether the caller may, then delegates; there is no logic here."""
+"""Operations on partition-log topics, cursors, quotas and credentials that front-ends may call. Each checks the
+caller's rights, then delegates; there is no logic here."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ class Broker:
     # -- topics
 
     def topics(self, caller: Caller, home: Layout | None = None) -> list[Topic]:
-        """Those of the caller's namespace, and of one home if asked, that the caller may see."""
+        """Topics of the caller's namespace (of one layout, if given) that the caller may see."""
         return [
             topic
             for topic in self._topics
@@ -82,11 +83,11 @@ class Broker:
         return topic
 
     def check_name(self, name: str) -> None:
-        """Refuse a name that no topic can have."""
+        """Raises if no topic can have this name."""
         self._topics.check_name(name)
 
     def check_topic(self, caller: Caller, name: str, streams: int, settings: TopicSettings) -> UUID:
-        """Refuse what `create_topic` would refuse. An id that the topic could have had."""
+        """Raises as `create_topic` would. Returns an id that the topic could have had."""
         full = TopicName(caller.namespace, name)
         self._access.require(caller, Action.CONFIGURE, _resource(full))
         return self._topics.check_new(full, streams, settings)
@@ -102,19 +103,19 @@ class Broker:
     def prepare_topics(
         self, caller: Caller, wanted: Iterable[tuple[str, int, TopicSettings]], done: Callable[[], None]
     ) -> None:
-        """Open what takes long in the creation of these topics, a little in each turn of the loop, then call `done`, in
-        which they are to be created. What would be refused is left out."""
+        """Opens the files that these topics need, a few in each turn of the loop, then calls `done`, which must create
+        the topics. Topics that would be refused are skipped."""
         named = [(TopicName(caller.namespace, name), streams, settings) for name, streams, settings in wanted]
         allowed = [each for each in named if self._access.allowed(caller, Action.CONFIGURE, _resource(each[0]))]
         self._topics.prepare(allowed if self._gate.is_running else (), done)
 
     def prepare_growth(self, caller: Caller, wanted: Iterable[tuple[Topic, int]], done: Callable[[], None]) -> None:
-        """As `prepare_topics`, for `grow_topic`. What would be refused must not be asked for."""
+        """As `prepare_topics`, for `grow_topic`. The caller must leave out topics that would be refused."""
         allowed = [each for each in wanted if self._access.allowed(caller, Action.CONFIGURE, each[0].resource)]
         self._topics.prepare_growth(allowed if self._gate.is_running else (), done)
 
     def check_growth(self, caller: Caller, topic: Topic, streams: int) -> None:
-        """Refuse what `grow_topic` would refuse."""
+        """Raises as `grow_topic` would."""
         self._access.require(caller, Action.CONFIGURE, topic.resource)
         self._topics.check_growth(topic, streams)
 
@@ -124,7 +125,7 @@ class Broker:
         return self._topics.grow(topic, streams)
 
     def check_change(self, caller: Caller, topic: Topic, settings: TopicSettings) -> None:
-        """Refuse what `change_topic` would refuse."""
+        """Raises as `change_topic` would."""
         self._access.require(caller, Action.CONFIGURE, topic.resource)
         self._topics.check_settings(settings)
 
@@ -139,31 +140,33 @@ class Broker:
     # -- messages
 
     def append(self, caller: Caller, topic: Topic, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
-        """Append one batch in the home's own bytes, which the caller has checked. Pending until its pass is durable."""
+        """Appends one batch in the layout's own format, already validated by the caller. Pending until its pass is
+        durable."""
         self._access.require(caller, Action.WRITE, topic.resource)
         return self._appender.append(stream, batch, header)
 
     def append_records(self, caller: Caller, topic: Topic, stream: Stream, records: Sequence[Record]) -> Appended:
-        """Append records that come in no home's bytes."""
+        """Appends records that are not in any layout's format."""
         self._access.require(caller, Action.WRITE, topic.resource)
         return self._appender.append_records(stream, records)
 
     def readable(self, caller: Caller, topic: Topic, index: int) -> Stream:
-        """The stream, for a caller who may read it."""
+        """Returns the stream if the caller may read it."""
         self._access.require(caller, Action.READ, topic.resource)
         return topic.stream(index)
 
     def read(self, caller: Caller, topic: Topic, index: int, from_offset: int) -> Iterator[Record]:
-        """The records of a stream, whatever its home."""
+        """Records of a stream in any layout."""
         stream = self.readable(caller, topic, index)
         return stream.records(from_offset, self.settings.limits.batch_expansion_bytes)
 
     def warm(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """Do the `warm` of a ColdRead, or several, off the event loop; then tell whether the disk failed."""
+        """Runs the `warm` of one or more ColdReads off the event loop; passes the error of the disk, if any, to
+        `done`."""
         self._offload(work, lambda _, error: done(error))
 
     def cut_head(self, caller: Caller, topic: Topic, index: int, offset: int) -> Ticket:
-        """Records before `offset` are gone."""
+        """Deletes all records before `offset`."""
         self._access.require(caller, Action.CONFIGURE, topic.resource)
         return topic.stream(index).log.cut_head(offset)
 
@@ -176,7 +179,7 @@ class Broker:
         return self._cursors.all(group)
 
     def commit(self, caller: Caller, group: str, topic: Topic, index: int, offset: int, metadata: str = "") -> Ticket:
-        """Remember that `group` has read a stream up to `offset`."""
+        """Commits the offset up to which `group` has read a stream."""
         self._access.require(caller, Action.READ, topic.resource)
         stream = topic.stream(index)
         return self._cursors.commit(group, stream.id, offset, metadata)
@@ -184,27 +187,27 @@ class Broker:
     # -- the broker itself
 
     def actions(self, caller: Caller, resource: Resource) -> set[Action]:
-        """What the caller may do with this resource."""
+        """Actions that the caller may perform on this resource."""
         return {action for action in Action if self._access.allowed(caller, action, resource)}
 
     def own_settings(self, caller: Caller) -> Settings:
-        """What the broker was started with, for a caller who may know."""
+        """Settings the broker was started with, if the caller may see them."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         return self.settings
 
     def space(self, caller: Caller) -> Space:
-        """The room on the disk that holds everything."""
+        """Space on the disk of the data folder."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         return self._gate.space()
 
     # -- quotas
 
     def wait_ms(self, caller: Caller, direction: Direction) -> int:
-        """How long the caller has to wait until it is within its quota again."""
+        """Milliseconds until the caller is within its quota again."""
         return self._quotas.wait_ms(caller, direction)
 
     def charge(self, caller: Caller, direction: Direction, size: int) -> int:
-        """`size` bytes of messages pass now. How long the caller has to wait afterwards, by its quota."""
+        """Counts `size` bytes of messages against the caller's quota. Returns the milliseconds to wait afterwards."""
         return self._quotas.charge(caller, direction, size)
 
     def quotas(self, caller: Caller) -> Mapping[QuotaEntity, Quota]:
@@ -212,19 +215,19 @@ class Broker:
         return self._quotas.all()
 
     def check_quota(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> None:
-        """Refuse what `define_quota` would refuse."""
+        """Raises as `define_quota` would."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         self._quotas.check(holder, rates)
 
     def define_quota(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> Ticket | None:
-        """Take the place of the holder's quota. None: nothing had to change."""
+        """Replaces the quota of an entity. Returns None if nothing changed."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         return self._quotas.define(holder, rates)
 
     # -- credentials
 
     def credentials(self, caller: Caller) -> Mapping[str, Sequence[ScramCredential]]:
-        """By user."""
+        """Credentials by user."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         return {user: self._credentials.of(user) for user in self._credentials.users()}
 

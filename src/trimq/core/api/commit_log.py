@@ -1,5 +1,4 @@
-"""The verbs on topics whose streams share one log, and on the groups that read them. Each asks whether the caller may,
-then delegates."""
+"""Operations on commit-log topics and on the groups that read them. Each checks the caller's rights, then delegates."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ from trimq.storage.io.files import Space
 
 
 class OutgoingMessage(NamedTuple):
-    """A message for a stream; `code` is what readers compare before they look at it."""
+    """Message with its destination; `code` is the value in the consume queue that readers filter by (tag hash or
+    delivery time)."""
 
     topic: CommitLogTopic
     stream: MessageQueue
@@ -42,7 +42,7 @@ class OutgoingMessage(NamedTuple):
 
 
 AppendTargets = Collection[tuple[CommitLogTopic, MessageQueue, QueueTarget]]
-"""Where messages go."""
+"""Destinations of a batch."""
 
 
 class CommitLogApi:
@@ -74,18 +74,18 @@ class CommitLogApi:
         self._gate = gate
         self.message_bytes = message_bytes
         self.pop_service = pop_service
-        """What groups take out message by message; it asks for rights itself."""
+        """POP consumption; checks rights itself."""
 
         self.failures = failures
-        """What was given up is noted there."""
+        """Records failed messages."""
         self.group_admin = group_admin
-        """The groups as operators see them; it asks for rights itself."""
+        """Groups as operators see them; checks rights itself."""
 
         self.on_durable = on_durable
-        """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent. A
-        callback that fails is told of in the log and harms nobody else."""
+        """Calls back once the ticket's pass is durable or refused, before any reply that waits for the pass is sent. A
+        failing callback is logged and does not affect the others."""
         self.retention = retention
-        """Whoever lets messages wait in the log says so there."""
+        """Owners of pending messages in the log register here."""
         self._offload = offload
 
         self._start_listeners: list[Callable[[], None]] = []
@@ -93,15 +93,15 @@ class CommitLogApi:
         self._delete_listeners: list[Callable[[CommitLogTopic], None]] = []
 
     def on_start(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the broker takes writes: what appends by itself may begin."""
+        """Calls `listener` when the broker accepts writes: background writers may start."""
         self._start_listeners.append(listener)
 
     def on_stop(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the broker takes no more writes: what appends by itself must end."""
+        """Calls `listener` when the broker accepts no more writes: background writers must stop."""
         self._stop_listeners.append(listener)
 
     def on_delete(self, listener: Callable[[CommitLogTopic], None]) -> None:
-        """Call `listener` when a topic goes, whoever wanted that."""
+        """Calls `listener` for each deleted topic."""
         self._delete_listeners.append(listener)
 
     def start(self) -> None:
@@ -117,11 +117,11 @@ class CommitLogApi:
 
     @property
     def revision(self) -> int:
-        """Another number whenever a topic or a right has changed."""
+        """Changes whenever a topic or a right changes."""
         return self._topics.revision + self._access.revision
 
     def topics(self, caller: Caller) -> list[CommitLogTopic]:
-        """Those of the caller's namespace that the caller may see."""
+        """Topics of the caller's namespace that the caller may see."""
         return [
             topic
             for topic in self._topics
@@ -135,13 +135,13 @@ class CommitLogApi:
         return self._topics.get(full)
 
     def find(self, caller: Caller, name: str) -> CommitLogTopic | None:
-        """The topic, unless there is none or it is kept in another home."""
+        """Returns the topic, or None if there is none or another layout has it."""
         full = TopicName(caller.namespace, name)
         self._access.require_topic(caller, Action.DESCRIBE, full)
         return self._topics.find(full)
 
     def check_name(self, name: str) -> None:
-        """Refuse a name that no topic can have."""
+        """Raises if no topic can have this name."""
         self._topics.check_name(name)
 
     def create(self, caller: Caller, definition: CommitLogTopicDefinition) -> tuple[CommitLogTopic, Ticket]:
@@ -150,7 +150,7 @@ class CommitLogApi:
         return self._topics.create(definition)
 
     def prepare(self, definition: CommitLogTopicDefinition) -> None:
-        """See that a topic is there that the broker itself needs, before anything is served."""
+        """Creates a topic that the broker itself needs, before any client is served."""
         self._topics.prepare(definition)
 
     def change(self, caller: Caller, topic: CommitLogTopic, definition: CommitLogTopicDefinition) -> Ticket:
@@ -158,11 +158,12 @@ class CommitLogApi:
         return self._topics.change(topic, definition)
 
     def enable_ttl(self, topic: CommitLogTopic) -> None:
-        """Before a message that is of use for a time only is appended to it."""
+        """Switches the TTL check of readers on; call before appending a message with a TTL."""
         self._topics.enable_ttl(topic)
 
     def delete(self, caller: Caller, topic: CommitLogTopic) -> Ticket:
-        """What came back of it goes with it: it must not be given to the readers of another topic of that name."""
+        """Deletes the topic and its retry topics: their messages must not be delivered to readers of a later topic of
+        the same name."""
         self._access.require(caller, Action.CONFIGURE, topic.resource)
         for own in find_retry_topics(self._topics, self._cursors, topic):
             self._topics.delete(own)
@@ -182,8 +183,8 @@ class CommitLogApi:
         code: int,
         store_host: bytes,
     ) -> AppendedUnit:
-        """Give a message its place. Pending until its pass is durable. `topic` is the one that it is for, and that the
-        caller must be allowed to write; until then it may wait in a stream of another."""
+        """Appends a message. Pending until its pass is durable. `topic` is the message's destination, which the caller
+        must be allowed to write; `stream` may belong to another topic in which the message waits until its delivery."""
         self._access.require(caller, Action.WRITE, topic.resource)
         self._gate.require_writable()
         size = len(draft.body)
@@ -193,7 +194,7 @@ class CommitLogApi:
         return stream.append(draft, code, store_host)
 
     def append_all(self, caller: Caller, messages: Sequence[OutgoingMessage], store_host: bytes) -> list[AppendedUnit]:
-        """Give several messages their places: all of them, or none, and all in one pass."""
+        """Appends several messages in one pass: all of them or none."""
         for message in messages:
             self._access.require(caller, Action.WRITE, message.topic.resource)
         self._gate.require_writable()
@@ -217,8 +218,8 @@ class CommitLogApi:
         more_keys: Mapping[int, str],
         store_host: bytes,
     ) -> AppendedUnits:
-        """Give several messages, which go these ways, their places, in one pass, where each of them alone could be
-        given one. Each has a unique key; some, by their numbers, have more."""
+        """Appends a batch to these targets in one pass. Each message must be one that `append` would accept. Each has a
+        unique key; `more_keys` has further keys by index in the batch."""
         if self._access.is_enforced:
             for topic, _, _ in targets:
                 self._access.require(caller, Action.WRITE, topic.resource)
@@ -236,65 +237,65 @@ class CommitLogApi:
         return self._access.allowed(caller, Action.WRITE, topic.resource)
 
     def readable(self, caller: Caller, topic: CommitLogTopic, number: int) -> MessageQueue:
-        """The stream, for a caller who may read it."""
+        """Returns the message queue if the caller may read it."""
         self._access.require(caller, Action.READ, topic.resource)
         return topic.stream(number)
 
     def warm(self, cold: ColdRead, done: Callable[[BaseException | None], None]) -> None:
-        """Read into memory, off the event loop, what is on disk only; then tell whether the disk failed."""
+        """Reads cold data into memory off the event loop; passes the error of the disk, if any, to `done`."""
         self._offload(cold.warm, lambda _, error: done(error))
 
     def unit_at(self, caller: Caller, position: int) -> Unit:
-        """The message that stands at this position of the log. OffsetOutOfRange: none does."""
+        """Returns the message at this log position. Raises OffsetOutOfRange if there is none."""
         unit = self._store.log.unit_at(position)
         name = TopicName(caller.namespace, unit.topic.decode("utf-8", "replace"))
         self._access.require(caller, Action.READ, _resource(name))
         return unit
 
     def log_ends(self) -> tuple[int, int, int]:
-        """Positions: of the first byte that is kept, behind the last that is durable, and behind the last."""
+        """Log positions: first byte kept, end of the durable part, end."""
         log = self._store.log
         return log.start, log.durable_end, log.end
 
     @property
     def last_store_ms(self) -> int:
-        """When the last message was stored; none was at a later time."""
+        """Store time of the last message. No message has a later one."""
         return self._store.log.last_store_ms
 
     def units_from(self, caller: Caller, position: int) -> Iterator[Unit]:
-        """The messages of all topics in the order in which they stand in the log, up to its end as it is now.
-        OffsetOutOfRange: one cannot be read."""
+        """Messages of all topics in log order, up to the current durable end. Raises OffsetOutOfRange if one cannot be
+        read."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         return units_between(self._store.log, position, self._store.log.durable_end)
 
     def space(self) -> Space:
-        """Of the disk. Asks it."""
+        """Space on the disk, queried from the operating system."""
         return self._gate.space()
 
     def expire(self, caller: Caller, now_ms: int) -> Ticket | None:
-        """Let go now what has been kept long enough. None: nothing has."""
+        """Deletes files past their retention now. Returns None if there are none."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         return self._store.expire(now_ms, self.retention.oldest_held_position(now_ms))
 
     def set_retention(self, caller: Caller, retention_ms: int, hours: str) -> None:
-        """From now on messages are kept for so long, and go in these hours."""
+        """Sets the retention time and the hours of deletion from now on."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         self.retention.retention_ms = retention_ms
         self.retention.set_hours(hours)
         self._store.settings = replace(self._store.settings, retention_ms=retention_ms)
 
     def drop_strays(self, caller: Caller) -> None:
-        """Let go what is left of topics that are no more."""
+        """Drops the remaining messages of deleted topics."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         self._topics.drop_strays()
 
     def find_key(self, caller: Caller, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Unit]:
-        """Messages of a topic that have this key and were stored between these times, newest first."""
+        """Messages of a topic with this key, stored between these times, newest first."""
         self._access.require(caller, Action.READ, _resource(TopicName(caller.namespace, topic)))
         return find_key(self._store.log, self._store.keys, topic, key, begin_ms, end_ms)
 
     def search_key(self, caller: Caller, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Unit | None]:
-        """As `find_key`. None: some were looked at; whoever keeps others waiting may go on later."""
+        """As `find_key`, in steps. Yields None between steps, so that the caller can continue in a later turn."""
         self._access.require(caller, Action.READ, _resource(TopicName(caller.namespace, topic)))
         return search_key(self._store.log, self._store.keys, topic, key, begin_ms, end_ms)
 
@@ -307,12 +308,12 @@ class CommitLogApi:
         return list(self._groups)
 
     def define_group(self, caller: Caller, group: CommitLogGroup) -> Ticket:
-        """Make a group, or change it."""
+        """Creates or changes a group."""
         self._access.require(caller, Action.READ, Resource(ResourceKind.GROUP, caller.namespace, group.name))
         return self._groups.define(group)
 
     def delete_group(self, caller: Caller, name: str, forgets_cursors: bool) -> Ticket | None:
-        """None: nothing had to change."""
+        """Returns None if nothing changed."""
         self._access.require(caller, Action.CONFIGURE, Resource(ResourceKind.GROUP, caller.namespace, name))
         forgotten = self._cursors.delete(name) if forgets_cursors else None
         self.pop_service.forget_group(name)
@@ -321,10 +322,10 @@ class CommitLogApi:
     def require_administrator(self, caller: Caller) -> None:
         self._access.require(caller, Action.ADMINISTER, BROKER)
 
-    # -- notes
+    # -- key-value config
 
     def kv_config(self, caller: Caller, namespace: str) -> Mapping[str, str] | None:
-        """The small texts that clients have left here. None: the namespace never had any."""
+        """Key-value texts that clients have stored. None: nothing was ever stored in the namespace."""
         return self._kv_config.all(namespace)
 
     def put_kv_config(self, caller: Caller, namespace: str, key: str, text: str) -> Ticket:
@@ -340,7 +341,7 @@ class CommitLogApi:
     def commit(
         self, caller: Caller, group: str, topic: CommitLogTopic, number: int, offset: int, metadata: str = ""
     ) -> Ticket:
-        """Remember that `group` has read a stream up to `offset`, and what it says of that."""
+        """Commits the offset up to which `group` has read a queue, with optional metadata."""
         self._access.require(caller, Action.READ, topic.resource)
         stream = StreamId(topic.id, number)
         self.pop_service.cursor_moved(group, stream, offset)
@@ -351,7 +352,7 @@ class CommitLogApi:
         return self._cursors.fetch(group, StreamId(topic.id, number))
 
     def cursor_groups(self, caller: Caller) -> list[str]:
-        """The groups that have a cursor."""
+        """Groups that have a committed offset."""
         return self._cursors.groups()
 
     def cursors(self, caller: Caller, group: str) -> Mapping[StreamId, Cursor]:

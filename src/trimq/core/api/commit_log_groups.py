@@ -1,5 +1,5 @@
-"""What operators see of the groups that read topics whose streams share one log: who is in them, and how far they have
-read. Who is there is known to the front-end that the members talk to, which tells it when it is asked."""
+"""Consumer groups of commit-log topics as operators see them: members, subscriptions and lag. The front-end that the
+members connect to supplies the members on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GroupSubscription = frozenset[tuple[str, str]]
 
 
 class GroupMember(NamedTuple):
-    """A member, and what it subscribes to by its own word: topics and expressions."""
+    """A member and the subscription that it reported: topics and filter expressions."""
 
     client_id: str
     host: str
@@ -31,13 +31,13 @@ class GroupMember(NamedTuple):
 
 
 class GroupMembers(NamedTuple):
-    """The members of a group, and the subscription that counts for all of them."""
+    """Members of a group, and the subscription in effect for all of them."""
 
     members: tuple[GroupMember, ...] = ()
     subscription: GroupSubscription = frozenset()
 
     def inconsistent_members(self) -> set[str]:
-        """The members that do not say what most of them say: all, if no word is that of most."""
+        """Members whose subscription differs from the most common one; all members if there is a tie."""
         words = Counter(member.subscription for member in self.members)
         if len(words) < 2:
             return set()
@@ -46,22 +46,22 @@ class GroupMembers(NamedTuple):
 
 
 class MemberSource(Protocol):
-    """A front-end's knowledge."""
+    """Supplies the members of groups; implemented by a front-end."""
 
     def names(self) -> Iterable[str]:
-        """Of the groups that have members."""
+        """Names of groups that have members."""
 
     def group_members(self, group: str) -> GroupMembers: ...
 
     def retry_topics(self, group: str) -> Iterable[str]:
-        """Where messages come back to the group: it reads them from the first on."""
+        """Retry topics of the group, which it reads from their first message on."""
 
     def forget(self, group: str) -> None:
-        """The group was deleted."""
+        """Called when the group is deleted."""
 
 
 class ConsumeProgress(NamedTuple):
-    """How far a group has read one stream."""
+    """Committed offset of a group in one queue, and the queue's end."""
 
     topic: str
     number: int
@@ -80,7 +80,7 @@ class GroupSummary(NamedTuple):
 
 
 class CommitLogGroupAdmin:
-    """`forget_in_flight`: what the group has taken out message by message is nobody's any more."""
+    """`forget_in_flight` drops the leases of messages that the group has popped."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class CommitLogGroupAdmin:
         self._member_source = member_source
 
     def groups(self, caller: Caller) -> list[GroupSummary]:
-        """Those that the caller may see."""
+        """Groups that the caller may see."""
         return [
             self._summarize(name)
             for name in self._names()
@@ -118,7 +118,7 @@ class CommitLogGroupAdmin:
         return self._summarize(name)
 
     def consume_progress(self, caller: Caller, name: str) -> list[ConsumeProgress]:
-        """In the topics that the caller may see."""
+        """Progress in the topics that the caller may see."""
         found: dict[tuple[str, int], ConsumeProgress] = {}
         if self._member_source is not None:
             for each in self._member_source.retry_topics(name):
@@ -134,17 +134,17 @@ class CommitLogGroupAdmin:
             try:
                 end = topic.stream(id.number).readable_end
             except UnknownStream:
-                continue  # the topic has fewer than it had
+                continue  # the topic has shrunk
             found[topic.name.name, id.number] = ConsumeProgress(topic.name.name, id.number, max(cursor.offset, 0), end)
         return sorted(found.values())
 
     @property
     def latest(self) -> Ticket | None:
-        """Of the last change: once its pass is durable, so is what was seen of the groups."""
+        """Ticket of the last cursor change: once its pass is durable, so is the state that callers have seen."""
         return self._cursors.latest
 
     def delete(self, caller: Caller, name: str) -> Ticket | None:
-        """Forget an empty group with its cursors."""
+        """Deletes an empty group and its cursors."""
         self._access.require(caller, Action.CONFIGURE, group_resource(caller, name))
         if not self.has(name):
             raise UnknownGroup(name)

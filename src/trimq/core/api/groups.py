@@ -1,5 +1,5 @@
-"""The verbs about groups that front-ends may call, reached as `broker.group_api`. Each asks whether the caller may,
-then delegates; there is no logic here."""
+"""Operations on consumer groups that front-ends may call, reached as `broker.group_api`. Each checks the caller's
+rights, then delegates; there is no logic here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trimq.storage.group_commit.passes import Ticket
 
 
 class CommittedCursors(NamedTuple):
-    """True once the ticket's pass is durable and not refused; without a ticket, now."""
+    """Cursors of a group. Valid once the ticket's pass is durable and not refused; without a ticket, at once."""
 
     cursors: Mapping[StreamId, Cursor]
     ticket: Ticket | None
@@ -40,14 +40,14 @@ class GroupApi:
         self._cursors = cursors
         self._access = access
         self._is_running = is_running
-        # Whether an open transaction may yet move a group's cursor, and which of them.
+        # Whether an open transaction may still move a cursor of a group, and the cursors concerned.
         self.is_offset_unstable = cursors.is_unstable
         self.unstable_offsets = cursors.unstable
 
     # -- groups
 
     def groups(self, caller: Caller) -> list[GroupDescription]:
-        """Those that the caller may see."""
+        """Groups that the caller may see."""
         return [
             self._groups.describe(name)
             for name in self._groups.names()
@@ -62,14 +62,14 @@ class GroupApi:
         return self._groups.describe(group)
 
     def delete(self, caller: Caller, group: str) -> Ticket | None:
-        """Forget an empty group with its cursors."""
+        """Deletes an empty group and its cursors."""
         self._require(caller, Action.CONFIGURE, group)
         return self._groups.delete(group)
 
     # -- members
 
     def join(self, caller: Caller, group: str, request: JoinRequest, answer: GroupCallback) -> None:
-        """`answer` is called once, perhaps before this returns. A refusal: it is not called at all."""
+        """Calls `answer` once, perhaps before this returns. If this raises a refusal, `answer` is not called."""
         self._require(caller, Action.READ, group)
         self._groups.join(group, request, answer)
 
@@ -79,21 +79,22 @@ class GroupApi:
         self._groups.sync(group, request, answer)
 
     def heartbeat(self, caller: Caller, group: str, member: str, instance: str | None, generation: int) -> None:
-        """The member is alive."""
+        """Renews the member's session."""
         self._require(caller, Action.READ, group)
         self._groups.heartbeat(group, member, instance, generation)
 
     def leave(self, caller: Caller, group: str, leavers: Sequence[LeaveRequest]) -> list[Refusal | None]:
-        """For each who wants to go, why it cannot."""
+        """Returns, for each leaving member, the refusal or None."""
         self._require(caller, Action.READ, group)
         return self._groups.leave(group, leavers)
 
-    # -- members of groups that the broker divides
+    # -- members of groups with broker-side assignment (KIP-848)
 
     def heartbeat_assigned(
         self, caller: Caller, group: str, request: MemberHeartbeat
     ) -> tuple[HeartbeatResult, Ticket | None]:
-        """The member joins, or is alive. True once the ticket's pass is durable; without a ticket, now."""
+        """Adds the member or renews its session. The result is valid once the ticket's pass is durable; without a
+        ticket, at once."""
         self._require(caller, Action.READ, group)
         for topic in request.topics or ():
             self._access.require(caller, Action.DESCRIBE, Resource(ResourceKind.TOPIC, caller.namespace, topic))
@@ -102,7 +103,7 @@ class GroupApi:
     def leave_assigned(
         self, caller: Caller, group: str, request: MemberHeartbeat
     ) -> tuple[HeartbeatResult, Ticket | None]:
-        """The member goes. As `heartbeat_assigned`."""
+        """Removes the member. Result as for `heartbeat_assigned`."""
         self._require(caller, Action.READ, group)
         return self._groups.leave_assigned(group, request)
 
@@ -111,7 +112,7 @@ class GroupApi:
         return self._groups.settings(group)
 
     def with_settings(self, caller: Caller) -> list[str]:
-        """The groups that have settings of their own, and that the caller may see."""
+        """Groups with settings of their own that the caller may see."""
         return [
             name
             for name in self._groups.with_settings()
@@ -119,7 +120,7 @@ class GroupApi:
         ]
 
     def change_settings(self, caller: Caller, group: str, settings: GroupSettings) -> Ticket | None:
-        """None: nothing had to be changed."""
+        """Returns None if nothing changed."""
         self._require(caller, Action.CONFIGURE, group)
         return self._groups.change_settings(group, settings)
 
@@ -128,24 +129,24 @@ class GroupApi:
     def commit(
         self, caller: Caller, group: str, claim: Claim, changes: Sequence[CursorChange]
     ) -> list[Ticket | Refusal]:
-        """Remember how far the group has read streams that the caller may read. For each change, when it counts or why
-        it is refused."""
+        """Commits offsets of streams that the caller may read. Returns for each change its ticket or its refusal."""
         self._require(caller, Action.READ, group)
         return self._groups.commit(group, claim, changes)
 
     def check_claim(self, caller: Caller, group: str, claim: Claim) -> None:
-        """Refuse what a transaction may not commit on behalf of a member."""
+        """Raises if a transaction may not commit offsets on behalf of this member."""
         self._require(caller, Action.READ, group)
         self._groups.check_claim(group, claim, is_transactional=True)
 
     def cursors(self, caller: Caller, group: str, claim: Claim = NO_MEMBER) -> CommittedCursors:
-        """How far the group has read, for a reader who is the member that it says, or nobody."""
+        """Committed offsets of the group. A reader that claims to be a member must be one; by default it claims
+        nothing."""
         self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
         self._groups.check_reader(group, claim)
         return CommittedCursors(dict(self._cursors.all(group)), self._cursors.latest)
 
     def delete_cursor(self, caller: Caller, group: str, stream: StreamId) -> Ticket | None:
-        """Forget how far the group has read a stream. None: it had not begun."""
+        """Deletes the group's committed offset of a stream. Returns None if there is none."""
         self._require(caller, Action.CONFIGURE, group)
         return self._groups.delete_cursor(group, stream)
 

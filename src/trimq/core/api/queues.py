@@ -1,5 +1,5 @@
-"""The verbs about exchanges, queues and their messages that front-ends may call, reached as `broker.queue_api`. Each
-asks whether the caller may, then delegates; there is no logic here."""
+"""Operations on exchanges, queues and their messages that front-ends may call, reached as `broker.queue_api`. Each
+checks the caller's rights, then delegates; the only logic is the choice between work queue and stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from trimq.storage.group_commit.passes import Passes, Ticket
 
 
 class GetResult(NamedTuple):
-    """`ready_count`: how many more there are."""
+    """`ready_count`: number of messages still ready."""
 
     delivery: Delivery | None
     ready_count: int
@@ -82,7 +82,8 @@ class QueueApi:
     ) -> Ticket | None:
         self._exchanges.check_declaration(name, kind, arguments)
         self._access.require(caller, Action.CONFIGURE, _exchange(caller, name))
-        if self._exchanges.find(caller.namespace, name) is None:  # what is there may be declared on a full disk, too
+        # an existing exchange may be declared on a full disk too
+        if self._exchanges.find(caller.namespace, name) is None:
             alternate = arguments.get("alternate-exchange")
             if isinstance(alternate, str):
                 self._access.require(caller, Action.READ, _exchange(caller, name))
@@ -91,7 +92,7 @@ class QueueApi:
         return self._exchanges.declare(caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments)
 
     def exchange(self, caller: Caller, name: str) -> Exchange:
-        """UnknownExchange: there is none."""
+        """Raises UnknownExchange if there is none."""
         self._access.require(caller, Action.DESCRIBE, _exchange(caller, name))
         return self._exchanges.get(caller.namespace, name)
 
@@ -135,7 +136,8 @@ class QueueApi:
         arguments: FieldTable,
         owner: Owner,
     ) -> DeclareResult:
-        """With an empty name one is found, and the right to that is needed."""
+        """Declares a queue. With an empty name the broker generates one, and the caller needs the right to that
+        name."""
         is_server_named = not name
         if is_server_named:
             name = self._queues.new_name(caller.namespace, arguments)
@@ -154,12 +156,12 @@ class QueueApi:
         )
 
     def queue(self, caller: Caller, name: str, owner: Owner) -> Queue:
-        """UnknownQueue: there is none. Locked: it is another owner's."""
+        """Raises UnknownQueue if there is none, Locked if it is exclusive to another owner."""
         self._access.require(caller, Action.DESCRIBE, _queue(caller, name))
         return self._queues.get(caller.namespace, name, owner)
 
     def queues(self, caller: Caller) -> list[Queue]:
-        """Those of the caller's namespace that the caller may see."""
+        """Queues of the caller's namespace that the caller may see."""
         return [
             queue
             for queue in self._queues
@@ -168,7 +170,7 @@ class QueueApi:
         ]
 
     def describe_queue(self, caller: Caller, name: str) -> Queue:
-        """As `queue`, for one who only looks, whoever owns it."""
+        """As `queue`, for inspection: works on exclusive queues of other owners too."""
         self._access.require(caller, Action.DESCRIBE, _queue(caller, name))
         found = self._queues.find(caller.namespace, name)
         if found is None:
@@ -176,14 +178,14 @@ class QueueApi:
         return found
 
     def readable_queue(self, caller: Caller, name: str, owner: Owner | None = None) -> Queue:
-        """As `queue`, for a caller who may read it. Without an owner: who only looks at what is in it."""
+        """As `queue`, for a caller with the right to read. Without an owner: for browsing only."""
         self._access.require(caller, Action.READ, _queue(caller, name))
         return self._queues.get(caller.namespace, name, owner)
 
     def delete_queue(
         self, caller: Caller, name: str, if_unused: bool, if_empty: bool, owner: Owner
     ) -> tuple[int, Ticket | None]:
-        """How many messages were ready. One that is not there is no mistake."""
+        """Deletes a queue. Returns the number of ready messages; 0 if there is no such queue, which is not an error."""
         self._access.require(caller, Action.CONFIGURE, _queue(caller, name))
         try:
             queue = self._queues.get(caller.namespace, name, owner)
@@ -192,12 +194,12 @@ class QueueApi:
         return self._queues.delete(queue, if_unused, if_empty)
 
     def purge_queue(self, caller: Caller, name: str, owner: Owner) -> int:
-        """How many messages were ready."""
+        """Returns the number of purged messages."""
         self._access.require(caller, Action.READ, _queue(caller, name))
         return self._get_work_queue(caller, name, owner, "purge").purge()
 
     def release_owner(self, owner: Owner) -> None:
-        """A connection is gone, and its exclusive queues with it."""
+        """Deletes the exclusive queues of a closed connection."""
         self._queues.release(owner)
 
     def _get_work_queue(self, caller: Caller, name: str, owner: Owner, verb: str) -> WorkQueue:
@@ -209,7 +211,7 @@ class QueueApi:
     # -- messages
 
     def publish(self, caller: Caller, exchange: str, key: str, header: bytes, body: bytes) -> PublishResult:
-        """Append to every queue that the routes lead to. Pending, as its result says."""
+        """Appends the message to every queue it is routed to. Pending; see PublishResult."""
         found = self._writable_exchange(caller, exchange)
         self._gate.admit(len(header) + len(body))
         return self._publisher.publish(found, key, header, body)
@@ -217,29 +219,30 @@ class QueueApi:
     def publish_all(
         self, caller: Caller, exchange: str, key: str, contents: Sequence[tuple[bytes, bytes]]
     ) -> Iterator[tuple[PublishResult, int]]:
-        """As `publish` of messages that came together, given as their headers and bodies: what became of them, and of
-        how many each time. A refusal concerns the next one; DiskFull and MemoryFull come before the first."""
+        """As `publish`, for a batch of headers and bodies. Yields results, each with the number of messages it applies
+        to. A refusal applies to the next message; DiskFull and MemoryFull are raised before the first."""
         found = self._writable_exchange(caller, exchange)
         self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
         return self._publisher.publish_all(found, key, contents)
 
     def require_publishable(self, caller: Caller, exchange: str) -> None:
-        """Refuse what `publish` would refuse before it looks at a message."""
+        """Raises as `publish` would before it looks at a message."""
         self._writable_exchange(caller, exchange)
 
     def check_publish(self, caller: Caller, exchange: str, header: bytes) -> None:
-        """Refuse what `publish` would refuse now: for what is published later, together with others."""
+        """Raises as `publish` would now; for messages of a transaction, which are published at its commit."""
         self._writable_exchange(caller, exchange)
         self._gate.admit(0)
         self._publisher.check(header)
 
     def check_memory(self) -> None:
-        """MemoryFull: for messages that go straight to a client, and wait in memory while it does not read."""
+        """Raises MemoryFull; for messages that are sent straight to a client and stay in memory while it does not
+        read."""
         self._gate.check_memory()
 
     def _writable_exchange(self, caller: Caller, name: str) -> Exchange:
         found = self._exchanges.find(caller.namespace, name)
-        if found is None:  # which nobody is told without the right
+        if found is None:  # without the right, the caller must not learn whether the exchange exists
             self._access.require(caller, Action.WRITE, _exchange(caller, name))
             raise UnknownExchange(name, caller.namespace)
         self._access.require(caller, Action.WRITE, found.resource)
@@ -248,37 +251,37 @@ class QueueApi:
         return found
 
     def get(self, caller: Caller, name: str, owner: Owner, no_ack: bool) -> GetResult:
-        """What is on disk only is waited for, unless it was warmed before: see `AnyQueue.cold_head`."""
+        """Gets one message. Waits for the disk if the message is cold; to avoid that, see `Queue.cold_head`."""
         self._access.require(caller, Action.READ, _queue(caller, name))
         queue = self._get_work_queue(caller, name, owner, "get")
         return GetResult(queue.get(no_ack), queue.ready_count)
 
     def warm(self, cold: ColdRead, done: Callable[[], None]) -> None:
-        """Read into memory what is on disk only, off the event loop. If the disk failed, the next read tells."""
+        """Reads cold data into memory off the event loop. The next read raises if the disk failed."""
         self._offload(cold.warm, lambda _, error: done())
 
     def subscribe(self, caller: Caller, name: str, owner: Owner, subscription: Subscription) -> Consumer:
-        """Its receiver is given messages from the end of this turn on."""
+        """Adds a consumer. Its receiver gets messages from the end of this turn on."""
         self._access.require(caller, Action.READ, _queue(caller, name))
         return self._queues.get(caller.namespace, name, owner).subscribe(subscription)
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        """It is given nothing more. What it has been given stays out."""
+        """Cancels the consumer. Messages already delivered stay unacked."""
         consumer.queue.unsubscribe(consumer)
 
     def wake(self, consumer: Consumer) -> None:
-        """It has room again, or may take more than before."""
+        """Resumes deliveries: the consumer has capacity again."""
         if not consumer.queue.is_deleted:
             consumer.queue.wake(consumer)
 
     def set_shared_prefetch(self, shared_prefetch: SharedPrefetch, most: int) -> None:
-        """Consumers that share it may have so many messages from now on; 0: any number."""
+        """Sets the prefetch limit of consumers that share it; 0: unlimited."""
         shared_prefetch.most = most
         for consumer in shared_prefetch.consumers:
             self.wake(consumer)
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
-        """Done with. One that is no longer out is passed over."""
+        """Acknowledges deliveries. Those no longer unacked are skipped."""
         for queue, own in groupby(deliveries, attrgetter("queue")):
             if isinstance(queue, WorkQueue):
                 queue.ack(own)
@@ -287,7 +290,8 @@ class QueueApi:
                     queue.settle(delivery)
 
     def requeue(self, deliveries: Iterable[Delivery], counts: bool) -> None:
-        """Each goes to where it was. `counts`: it failed, where a limit on that is kept."""
+        """Requeues each message at its original position. `counts`: a failed delivery, counted against the queue's
+        delivery limit."""
         for delivery in deliveries:
             queue = delivery.queue
             if isinstance(queue, WorkQueue):
@@ -296,7 +300,7 @@ class QueueApi:
                 queue.settle(delivery)
 
     def reject(self, deliveries: Iterable[Delivery]) -> None:
-        """Each is given up, and goes where its queue sends dead letters."""
+        """Rejects each message; its queue dead-letters it."""
         for delivery in deliveries:
             queue = delivery.queue
             if isinstance(queue, WorkQueue):
@@ -304,16 +308,16 @@ class QueueApi:
             elif isinstance(queue, StreamQueue):
                 queue.settle(delivery)
 
-    # -- messages that were given up
+    # -- failed messages
 
     def failures(self, caller: Caller, from_id: FailureId = 0) -> Iterator[Failure]:
-        """Those of the caller's namespace, oldest first, as far back as the ledger goes."""
+        """Failed messages of the caller's namespace, oldest first, as far back as the ledger goes."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         found = self._failures.all(from_id)
         return (failure for failure in found if failure.entry.origin.topic.namespace == caller.namespace)
 
     def when_failures_readable(self, callback: Callable[[], None]) -> None:
-        """Call back when `failures` gives whatever was given up so far: at once, or after a pass."""
+        """Calls back when `failures` lists every message that has failed so far: at once, or after a pass."""
         ticket = self._ledger.pending_ticket()
         if ticket is None:
             callback()
@@ -321,7 +325,7 @@ class QueueApi:
             self._passes.on_durable_guarded(ticket, lambda _: callback())
 
     def redrive_failure(self, caller: Caller, id: FailureId) -> Ticket:
-        """Send the message again to the queue that it was in, or to the group that gave it up."""
+        """Sends the message again to its queue, or to the group in which it failed."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         self._gate.require_writable()
         return self._failures.redrive(caller, id)
@@ -329,7 +333,7 @@ class QueueApi:
     # -- namespaces
 
     def all_namespaces(self, caller: Caller) -> list[str]:
-        """Those that the caller has a right in."""
+        """Namespaces in which the caller has a right."""
         found = self.namespaces.all()
         if self._access.allowed(caller, Action.ADMINISTER, BROKER):
             return found
@@ -345,7 +349,7 @@ class QueueApi:
         return self.namespaces.define(name)
 
     def delete_namespace(self, caller: Caller, name: str) -> Ticket:
-        """With all that is in it, and all rights to it; its connections are closed."""
+        """Deletes the namespace with its contents and all rights in it, and closes its connections."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         ticket = self.namespaces.delete(name)
         for right in self._access.rights():

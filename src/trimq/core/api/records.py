@@ -1,5 +1,5 @@
-"""Reads the streams of every home from any offset on, in the home's own bytes, without taking anything from anybody.
-Knows the homes, no protocol and no wire."""
+"""Reads streams of every layout from any offset on, in the layout's own format, without affecting consumers. Knows the
+layouts, no protocol."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from trimq.formats.amqp_content.content import SHARED, encode, encode_content
 from trimq.model import Buffer, Caller, Layout, StreamId
 from trimq.storage.queue_log.log import QueueLog
 
-# How many messages one reading looks at, where they are looked at one by one.
+# Messages scanned by one read, in layouts that read them one by one.
 _MESSAGES_AT_ONCE = 2000
 
-# By how many messages the size of a stream is judged, where it is not counted.
+# Messages sampled to estimate the size of a stream that does not record it.
 _MEASURED = 50
 
 
 class StreamRange(NamedTuple):
-    """What may be read of a stream; before `stable_end` every transaction is decided. `bytes`: about as much."""
+    """Readable range of a stream; all transactions before `stable_end` are decided. `bytes`: approximate size."""
 
     number: int
     start: int
@@ -38,8 +38,8 @@ class StreamRange(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """Messages in their home's bytes, and where to go on. `aborted`: producers and first offsets of transactions that
-    a reader of committed messages leaves out."""
+    """Messages in their layout's format, and the offset to continue from. `aborted`: producer ids and first offsets of
+    aborted transactions, for readers of committed messages to skip."""
 
     parts: Sequence[Buffer]
     next_offset: int
@@ -47,7 +47,8 @@ class ReadResult(NamedTuple):
 
 
 class ReadPosition(NamedTuple):
-    """From where to read, and how much: one message at least, whole batches where messages come in those."""
+    """Offset and maximum size of a read. It returns at least one message, and whole batches in layouts that store
+    batches."""
 
     number: int
     offset: int
@@ -56,7 +57,8 @@ class ReadPosition(NamedTuple):
 
 
 class ReadableTopic(Protocol):
-    """`gives_away`: messages go when they are done with, so that a later start is no loss."""
+    """One topic or queue of any layout. `gives_away`: acknowledged messages are deleted, so a start offset that has
+    grown is no data loss."""
 
     id: UUID
     name: str
@@ -66,13 +68,13 @@ class ReadableTopic(Protocol):
     def spans(self) -> list[StreamRange]: ...
 
     def span(self, number: int) -> StreamRange:
-        """UnknownStream: there is none."""
+        """Raises UnknownStream if there is none."""
 
     def find_time(self, number: int, time_ms: int) -> int:
-        """The first offset that is not older than this time; the end if there is none."""
+        """First offset at or after this time; the end if there is none."""
 
     def read(self, place: ReadPosition, may_wait: bool) -> ReadResult:
-        """OffsetOutOfRange: nothing is there. ColdRead: it is on disk only, and the caller may not wait."""
+        """Raises OffsetOutOfRange if the offset is not stored, ColdRead if the data is cold and `may_wait` is False."""
 
 
 class _PartitionTopic:
@@ -137,7 +139,7 @@ class _CommitLogTopic:
 
 
 class _AmqpQueue:
-    """A queue's messages stay where they are; each of its priorities is a stream. What is done with is passed over."""
+    """Browses an AMQP queue without consuming; each priority is a stream. Acknowledged messages are skipped."""
 
     home = Layout.QUEUE_LOG
 
@@ -166,7 +168,8 @@ class _AmqpQueue:
 
     def read(self, place: ReadPosition, may_wait: bool) -> ReadResult:
         log = self._log(place.number)
-        # Consumers may be ahead of a reader by whole segments: what they had is passed over, as within a segment.
+        # Consumers may be whole segments ahead of this reader: acknowledged segments are skipped, as messages within a
+        # segment are.
         start, end = 0 if self.gives_away else log.segments[0].base, log.readable_end
         if not start <= place.offset <= end:
             raise OffsetOutOfRange(place.offset, start, end)
@@ -185,14 +188,14 @@ class _AmqpQueue:
 
 
 class RecordsApi:
-    """The verbs. Each asks whether the caller may."""
+    """Finds topics of all layouts. Each operation checks the caller's rights."""
 
     def __init__(self, broker: Broker, commit_log_api: CommitLogApi | None) -> None:
         self._broker = broker
         self._commit_log_api = commit_log_api
 
     def topics(self, caller: Caller) -> list[ReadableTopic]:
-        """Those of the caller's namespace that the caller may see; exclusive queues are nobody else's matter."""
+        """Topics of the caller's namespace that the caller may see, without exclusive queues."""
         limit = self._broker.settings.limits.batch_expansion_bytes
         found: list[ReadableTopic] = [_PartitionTopic(topic, limit) for topic in self._broker.topics(caller)]
         if self._commit_log_api is not None:
@@ -200,7 +203,7 @@ class RecordsApi:
         return found + [_AmqpQueue(queue) for queue in self._broker.queue_api.queues(caller) if queue.owner is None]
 
     def topic(self, caller: Caller, name: str) -> ReadableTopic:
-        """UnknownTopic: no home has it."""
+        """Raises UnknownTopic if no layout has it."""
         if any(queue.name == name for queue in self._broker.queue_api.queues(caller)):
             return _AmqpQueue(self._broker.queue_api.readable_queue(caller, name))
         shared = None if self._commit_log_api is None else self._commit_log_api.find(caller, name)
@@ -214,7 +217,8 @@ class RecordsApi:
         return _PartitionTopic(topic, self._broker.settings.limits.batch_expansion_bytes)
 
     def find_stream(self, caller: Caller, id: StreamId) -> tuple[str, StreamRange] | None:
-        """The name of its topic and where it begins and ends, for a caller who may see it. None: it is gone."""
+        """Name of the stream's topic and its range, if the caller may see it. None: it is deleted, or the caller may
+        not."""
         try:
             topic: ReadableTopic = _PartitionTopic(self._broker.topic_by_id(caller, id.topic), 0)
         except UnknownTopic:
@@ -230,7 +234,7 @@ class RecordsApi:
             return None
 
     def addresses(self) -> Mapping[str, Address]:
-        """Where clients of each protocol reach this broker."""
+        """Addresses of this broker by protocol."""
         return self._broker.cluster.me.addresses
 
     def warm(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:

@@ -1,5 +1,5 @@
-"""The verbs about producers and transactions that front-ends may call, reached as `broker.transactions`. Each asks
-whether the caller may, then delegates; there is no logic here."""
+"""Operations on producers and transactions that front-ends may call, reached as `broker.transactions`. Each checks the
+caller's rights, then delegates; there is no logic here."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class TransactionApi:
         self._access = access
         self._is_running = is_running
 
-    # -- looking
+    # -- inspection
 
     def all(self, caller: Caller) -> list[tuple[str, Transaction]]:
-        """Those that the caller may see, by name."""
+        """Transactions that the caller may see, by name."""
         return [
             (name, known)
             for name, known in self._registry.all()
@@ -39,7 +39,7 @@ class TransactionApi:
     # -- producers
 
     def allocate_producer_id(self, caller: Caller) -> AllocatedProducerId:
-        """An id for a producer without transactions."""
+        """Allocates a producer id for an idempotent producer without transactions."""
         if not self._is_running():
             raise NotRunning
         return self._registry.allocate_producer_id()
@@ -47,21 +47,22 @@ class TransactionApi:
     def init_producer(
         self, caller: Caller, name: str, claimed: ProducerIdentity | None, timeout_ms: int
     ) -> tuple[Transaction, Ticket]:
-        """Begin to use a transaction's name; whoever had it is fenced."""
+        """Starts a producer with this transactional id; fences the previous one."""
         self._require(caller, name)
         return self._registry.init_producer(name, claimed, timeout_ms)
 
-    # -- the life of a transaction
+    # -- life cycle of a transaction
 
     def add_streams(
         self, caller: Caller, name: str, producer: ProducerIdentity, streams: Sequence[StreamId]
     ) -> Ticket | None:
-        """The transaction will write to these streams, which the caller may. None: that is durable already."""
+        """Adds streams, which the caller may write, to the transaction. Returns None if they are durably added
+        already."""
         self._require(caller, name)
         return self._registry.add(name, producer, streams=streams)
 
     def add_group(self, caller: Caller, name: str, producer: ProducerIdentity, group: str) -> Ticket | None:
-        """The transaction will move cursors of this group. None: that is durable already."""
+        """Adds a group whose cursors the transaction will move. Returns None if it is durably added already."""
         self._require(caller, name)
         self._access.require(caller, Action.READ, Resource(ResourceKind.GROUP, caller.namespace, group))
         return self._registry.add(name, producer, groups=[group])
@@ -69,8 +70,8 @@ class TransactionApi:
     def check_append(
         self, caller: Caller, name: str, stream: Stream, header: BatchHeader, may_join: bool
     ) -> Ticket | None:
-        """Refuse a batch that is not part of the transaction. `may_join`: the stream is added if it was not, and the
-        batch counts only if the ticket is not refused; such producers begin every transaction with sequence 0."""
+        """Raises if the batch is not part of the transaction. `may_join`: adds the stream if necessary, and the batch
+        counts only if the ticket is not refused; such producers start every transaction with sequence 0."""
         self._require(caller, name)
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         if may_join:
@@ -83,7 +84,7 @@ class TransactionApi:
     def commit_cursors(
         self, caller: Caller, name: str, producer: ProducerIdentity, group: str, cursors: Sequence[PendingCursor]
     ) -> Ticket:
-        """Move cursors of a group, in streams that the caller may read, if the transaction commits."""
+        """Moves cursors of a group, in streams that the caller may read, if the transaction commits."""
         self._require(caller, name)
         self._access.require(caller, Action.READ, Resource(ResourceKind.GROUP, caller.namespace, group))
         return self._registry.commit_cursors(name, producer, group, cursors)
@@ -97,7 +98,8 @@ class TransactionApi:
         bumps_epoch: bool,
         answer: EndCallback,
     ) -> None:
-        """Commit or abort. `answer` is called once, perhaps before this returns; a refusal: it is not called at all."""
+        """Commits or aborts. Calls `answer` once, perhaps before this returns. If this raises a refusal, `answer` is
+        not called."""
         self._require(caller, name)
         self._registry.end(name, producer, is_commit, bumps_epoch, answer)
 

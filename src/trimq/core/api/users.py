@@ -1,5 +1,5 @@
-"""The verbs about users and what they may do, reached as `broker.users`. Each asks whether the caller may, then changes
-core's one table; passwords are hashed off the event loop."""
+"""Operations on users and their rights, reached as `broker.users`. Each checks the caller's rights, then changes the
+core's one access table; passwords are hashed off the event loop."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from trimq.model import Caller
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Ticket
 
-_ADMINISTRATOR_REQUIRED = "there has to be one, or nobody could ever change anything"
+_ADMINISTRATOR_REQUIRED = "the broker needs at least one administrator; make another user an administrator first"
 
 OnDefined = Callable[[Ticket | Refusal], None]
 
 
 class UserApi:
-    """As soon as there is a user, one of them is an administrator: nobody else could ever define another."""
+    """If there are users, at least one of them must be an administrator; otherwise nobody could define users any
+    more."""
 
     def __init__(self, access: Access, offload: Offload) -> None:
         self._access = access
@@ -31,11 +32,12 @@ class UserApi:
     def define(
         self, caller: Caller, name: str, password: str | None, is_administrator: bool | None, done: OnDefined
     ) -> None:
-        """Make a user, or change one; None: as it was. `done` is called now or later with what it waits for."""
+        """Creates or changes a user; None leaves a value unchanged. Calls `done` now or later with the ticket or the
+        refusal."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         known = self._find(name)
         if known is None and password is None:
-            raise InvalidSetting("password", "a new user needs one")
+            raise InvalidSetting("password", "a new user needs a password")
         if is_administrator is None:
             is_administrator = known is not None and known.is_administrator
         self._require_administrator(name, is_administrator)
@@ -48,7 +50,7 @@ class UserApi:
         def hashed(result: object, error: BaseException | None) -> None:
             assert error is None, "hashing cannot fail"
             try:
-                self._access.require(caller, Action.ADMINISTER, BROKER)  # which may have changed meanwhile
+                self._access.require(caller, Action.ADMINISTER, BROKER)  # rights may have changed meanwhile
                 self._require_administrator(name, is_administrator)
                 done(self._access.put_user(User(name, str(result), is_administrator)))
             except Refusal as refusal:
@@ -57,7 +59,7 @@ class UserApi:
         self._offload(lambda: hash_password(password, salt), hashed)
 
     def restore(self, caller: Caller, users: Sequence[User], rights: Sequence[Right]) -> list[Ticket]:
-        """Make users whose passwords were hashed before, and give them their rights."""
+        """Creates users from password hashes, and grants their rights."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         after = {user.name: user for user in (*self._access.users(), *users)}
         if after and not any(user.is_administrator for user in after.values()):
@@ -68,7 +70,7 @@ class UserApi:
         return [*(self._access.put_user(user) for user in users), *(self._access.grant(right) for right in rights)]
 
     def remove(self, caller: Caller, name: str) -> Ticket:
-        """With all rights; connections of this user are closed."""
+        """Removes a user with all rights and closes the user's connections."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         if self._find(name) is None:
             raise UnknownUser(name)
@@ -91,7 +93,7 @@ class UserApi:
         return self._access.rights()
 
     def grant(self, caller: Caller, right: Right) -> Ticket:
-        """Take the place of what the user was allowed in this namespace. In effect at once, on open connections too."""
+        """Replaces the user's rights in this namespace. Effective at once, on open connections too."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         if self._find(right.principal) is None:
             raise UnknownUser(right.principal)

@@ -1,5 +1,4 @@
-"""Opens what is kept in one shared log, where somebody asks for it: the store, its topics, groups and cursors, and the
-round in which old messages go."""
+"""Opens the commit log if it is used: store, topics, groups, cursors, POP, and the periodic deletion of old files."""
 
 from __future__ import annotations
 
@@ -45,15 +44,16 @@ from trimq.storage.tables.tables import Tables
 
 log = logging.getLogger(__name__)
 
-# A name has to fit its length field, and those of topics that are made of it.
+# A topic name must fit its length field, and so must the names of retry and dead-letter topics derived from it.
 _NAME_LENGTH = 255
 
-# What is out changes twice for each message: a snapshot for every few hundred of them would cost more than they do.
+# The in-flight table changes twice per message: a snapshot every few hundred messages would cost more than the
+# messages.
 _TAKEN_LOG_BYTES = 1024 * 1024
 
 
 def is_commit_log_needed(settings: Settings, files: Files) -> bool:
-    """Whether anybody can use the shared log, or something is kept in it."""
+    """Whether a RocketMQ listener is configured, or the commit log has files."""
     rocketmq = settings.rocketmq
     return any((rocketmq.listen, rocketmq.broker_listen, rocketmq.grpc_listen)) or bool(
         files.names(f"{ROOT}/commitlog")
@@ -61,7 +61,7 @@ def is_commit_log_needed(settings: Settings, files: Files) -> bool:
 
 
 class CommitLogService:
-    """The parts that the broker starts and stops."""
+    """Starts and stops the parts of the commit log, and deletes old files periodically."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class CommitLogService:
             self._timer = None
 
     def report_damage(self, damages: DamageReports) -> None:
-        """Let readers that find any tell it there."""
+        """Reports damage that readers find to `damages`."""
         self._store.log.damaged = lambda damage: damages.found(damage, "restore the file from a copy")
 
     def close(self) -> None:
@@ -104,7 +104,8 @@ class CommitLogService:
             self._preparation.close()
 
     def _expire(self) -> None:
-        """What was kept long enough goes in its hours; on a disk that is nearly full the oldest goes at any time."""
+        """Deletes files past their retention in the configured hours; on a nearly full disk deletes the oldest at any
+        time."""
         now_ms = self._timeline.now_ms()
         try:
             if self.commit_log_api.retention.is_hour(now_ms):
@@ -112,9 +113,9 @@ class CommitLogService:
             if (excess_bytes := self._pressure()) > 0:
                 freed = self._store.expire_oldest(excess_bytes, self.commit_log_api.retention.let_go)
                 if freed:
-                    log.warning("the disk is nearly full: %d bytes of the oldest messages were removed", freed)
+                    log.warning("commit log: deleted the oldest files, %d bytes (disk nearly full)", freed)
         except (Refusal, OSError) as error:
-            log.warning("expiry of the commit log failed, it is tried again: %s", error)
+            log.warning("commit log: deletion of old files failed, will be retried (%s)", error)
         self._arm()
 
 
@@ -126,7 +127,7 @@ def _open_store(
     kept = CommitSettings(
         file_bytes=rocketmq.commit_file_bytes,
         queue_file_entries=rocketmq.queue_file_entries,
-        index_slots=rocketmq.index_keys // 4,  # as RocketMQ has it by default
+        index_slots=rocketmq.index_keys // 4,  # the ratio of Apache RocketMQ's defaults
         index_entries=rocketmq.index_keys,
         checkpoint_bytes=settings.storage.checkpoint_bytes,
         retention_ms=rocketmq.retention_ms,
@@ -192,7 +193,7 @@ def open_commit_log_service(
     new_id: Callable[[], UUID],
     on_expired: Callable[[], None],
 ) -> CommitLogService | None:
-    """None: nobody can use it, and nothing is kept in it."""
+    """Returns None if no listener uses the commit log and it is empty."""
     if not is_commit_log_needed(settings, files):
         failures.add_source(ClosedCommitLog())
         return None

@@ -1,5 +1,5 @@
-"""Builds the core on top of storage: opens tables and topics, and closes them in order. The only place that knows
-which part needs which."""
+"""Builds the core on top of storage: opens tables and topics, and closes them in order. The only place that knows which
+part needs which."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ from trimq.storage.tables.tables import FOLDER, Tables
 
 _FACT = cast("type[ClusterFact]", ClusterFact)
 
-# For how long the cursors of a group that nobody uses are kept.
+# Retention of the cursors of an unused group.
 _CURSOR_RETENTION_MS = 7 * 86_400_000
 
 
 @dataclass(slots=True)
 class Core:
-    """The parts of an open broker that the server starts, asks and stops."""
+    """Parts of an open broker that the server starts, queries and stops."""
 
     broker: Broker
     topics: Topics
@@ -76,12 +76,12 @@ class Core:
     commit_log_service: CommitLogService | None
     tables: Tables
     opened: Ticket
-    """Its pass must be durable, and not refused, before anything is served."""
+    """Ticket of the opening; its pass must be durable, and not refused, before any client is served."""
 
     def start(self) -> None:
         if self.opened.refusal is not None:
-            raise StartupError(f"the data folder cannot be written: {self.opened.refusal}")
-        self.tables.mark_synced()  # nothing may change them again, for long
+            raise StartupError(f"cannot write to the data folder: {self.opened.refusal}")
+        self.tables.mark_synced()  # they may stay unchanged for long
         self.gate.is_running = True
         self.maintenance.start()
         self.queues.start()
@@ -91,7 +91,7 @@ class Core:
             self.commit_log_service.start()
 
     def stop_writes(self) -> None:
-        """Refuse what is new; what was taken is still answered."""
+        """Rejects new writes; requests already accepted are still answered."""
         self.gate.stop()
         self.maintenance.stop()
         self.queues.stop()
@@ -101,7 +101,7 @@ class Core:
             self.commit_log_service.stop()
 
     def close(self) -> None:
-        """Checkpoint every stream. Closed when the pass that this begins is durable."""
+        """Checkpoints every stream. Everything is closed once the pass that this begins is durable."""
         for topic in self.topics:
             for stream in topic.streams:
                 stream.log.close()
@@ -111,7 +111,7 @@ class Core:
 
 
 def new_id(rng: random.Random) -> UUID:
-    """A random (version 4) id from the broker's own source of chance."""
+    """Returns a random (version 4) id from the broker's own random source."""
     return UUID(int=rng.getrandbits(128), version=4)
 
 
@@ -230,7 +230,7 @@ def _open_commit_log(
     rng: random.Random,
     metrics: Metrics,
 ) -> CommitLogService | None:
-    """What is given up in the shared log is told of beside what queues give up."""
+    """Opens the commit log with the failure ledger of the queues: one ledger lists failures of both layouts."""
     return open_commit_log_service(
         settings,
         files,
@@ -245,7 +245,7 @@ def _open_commit_log(
         queues.ledger,
         tables,
         partial(new_id, rng),
-        metrics.counter("passed_over_messages", "Messages that were too old when a RocketMQ client came to them.").add,
+        metrics.counter("passed_over_messages", "Expired messages that RocketMQ consumers skipped.").add,
     )
 
 
@@ -290,7 +290,7 @@ def open_core(
     rng: random.Random,
     metrics: Metrics,
 ) -> Core:
-    """Open everything that is stored. It may be used when the passes are settled."""
+    """Opens everything stored. Usable once the passes so far are durable."""
     _make_folders(files)
     now_ms = clock.message.now_ms
     tables = Tables(files, passes, offload)
@@ -321,7 +321,7 @@ def open_core(
     )
     if commit_log_service is not None:
         commit_log_service.report_damage(damages)
-    queues.parts.failures.add_source(queues.letters)  # last: it owns what no other layout owns
+    queues.parts.failures.add_source(queues.letters)  # last: it owns entries that no other layout owns
     broker = _open_broker(
         settings,
         topics,

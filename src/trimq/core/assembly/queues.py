@@ -1,5 +1,5 @@
-"""Builds what queues stand on: exchanges, routes, dead letters, delays, policies. The only place that knows which of
-these parts needs which."""
+"""Builds the parts of AMQP queues: exchanges, routing, dead letters, delays, policies. The only place that knows which
+of these parts needs which."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ from trimq.storage.queue_log.store import ROOT, VOLATILE_ROOT, QueueStore
 
 QUEUE_ROOTS = (ROOT, VOLATILE_ROOT)
 
-# These logs stand beside those of queues, whose ids are random and never so small.
+# Ids of logs beside those of queues. Ids of queues are random and never this small.
 _DELAYS = UUID(int=0)
 _DELAYS_LOG = f"{_DELAYS.hex}-0"
 _LEDGER_LOG = f"{UUID(int=1).hex}-0"
 
 OTHER_LOGS = {_DELAYS_LOG: "(delayed messages)", _LEDGER_LOG: "(failures)"}
-"""Logs that are no queue's, and what is in them."""
+"""Logs that belong to no queue, with a description of their contents."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class OpenQueues:
         self.maintenance.stop()
 
     def close(self) -> None:
-        """What was settled reaches the disk with the pass that this begins."""
+        """Closes all logs. Acknowledgements are written with the pass that this begins."""
         for log in self.parts.queues.logs():
             log.close()
         for log in (*self.parts.delayed_messages.logs, *self.ledger.logs, *self.blobs.logs):
@@ -177,7 +177,7 @@ def _recover(
     delayed_messages: DelayedMessageStore,
     ledger: LedgerLog,
 ) -> None:
-    """Everything that is on disk."""
+    """Loads everything stored."""
     found = store.names()
     queues.open(others=[_DELAYS_LOG, _LEDGER_LOG])
     exchanges.open()
@@ -185,11 +185,11 @@ def _recover(
     policies.changed = queues.apply_policies
     delayed_messages.open(store.recover(_DELAYS_LOG) if _DELAYS_LOG in found else None)
     ledger.open(store.recover(_LEDGER_LOG) if _LEDGER_LOG in found else None)
-    store.sweep()  # they were the last
+    store.sweep()  # all logs are recovered: delete unused shared bodies
 
 
 def _delete_namespace_contents(queues: QueueRegistry, exchanges: Exchanges, policies: Policies, namespace: str) -> None:
-    """A namespace goes, with everything in it."""
+    """Deletes the contents of a deleted namespace."""
     for queue in queues:
         if queue.namespace == namespace:
             queues.delete(queue)
@@ -213,7 +213,7 @@ def _on_queue_timer(queues: QueueRegistry, dispatch: Dispatcher, id: UUID, kind:
 
 
 def _keep_names_unique(topics: Topics, queues: QueueRegistry) -> None:
-    """A name is unique in its namespace, whatever it is the name of."""
+    """Keeps names unique in a namespace across topics and queues of all layouts."""
 
     def of_topic(name: TopicName) -> Layout | None:
         found = topics.find(name)

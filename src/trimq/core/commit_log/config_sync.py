@@ -1,5 +1,5 @@
-"""Whether the folder of the shared log is ours yet, or what its last broker left beside the log has to be read first;
-and which of the files there have to be written again. What they hold is known to the front-end that they are for."""
+"""Import and export of RocketMQ's configuration files beside the commit log. Knows whether the files of the previous
+broker are imported yet and which files must be written again; the front-end knows their contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KIND, _KEY = "shared-log", "owned"
 
 
 class ConfigChanges(NamedTuple):
-    """What is no longer as it was when this was last asked."""
+    """Kinds of configuration that changed since the previous call of `changes`."""
 
     topics: bool
     groups: bool
@@ -45,15 +45,16 @@ class ConfigSync:
 
     @property
     def is_imported(self) -> bool:
-        """Whether topics, groups and cursors are in our tables, and those alone count."""
+        """Whether topics, groups and cursors are in our tables. From then on the files are ignored."""
         return self._catalogue.get(_KIND, _KEY) is not None
 
     def strays(self) -> dict[str, int]:
-        """The topics of which there are messages but no definition, and how many streams each has."""
+        """Topics that have messages but no definition, each with its number of queues."""
         return self._topics.strays()
 
     def finish_import(self) -> None:
-        """All that was to be read is in our tables; it is ours when that is on disk. What is defined nowhere goes."""
+        """Ends the import: everything read is in our tables. Marks the import as complete once they are durable, and
+        drops the messages of undefined topics."""
         self._topics.drop_or_redefine_strays()
         if self._cursors.latest is None:
             self._catalogue.put(_KIND, _KEY, True, None)
@@ -74,7 +75,7 @@ class ConfigSync:
         return found
 
     def mark_all_changed(self) -> None:
-        """What was asked last could not be written: it has to be written still."""
+        """Marks everything as changed again, after the files could not be written."""
         self._changed, self._cursors_reported = {shared_topics.KIND, shared_groups.KIND}, False
 
     def _note_topic(self, key: str, found: Stored | None) -> None:

@@ -1,6 +1,6 @@
-"""Messages of the shared log that were given up. Each lies, as a letter, in a topic for such; the ledger of failures
-has an entry that names the letter's place and counts for as long as the letter is there. Both are written in one pass;
-what a crash left of only one of them is put right by the next start."""
+"""Failed messages of the commit log. Each is stored in a dead-letter topic, and the ledger of failures has an entry
+with its position, which is listed while the dead letter exists. Both are written in one pass; after a crash that kept
+only one of them, the next start repairs the other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PLACE = "letter.place"
 _STORE_HOST = "letter.store_host"
 _UNKNOWN = -1
 
-# Passes that were not durable yet when the broker ended are no further apart than this.
+# Passes that were not yet durable when the broker crashed were begun at most this long apart.
 _TORN_MS = 60_000
 
 GiveUp = Callable[[Caller, Record, Reason, Origin, int], Ticket]
@@ -47,8 +47,8 @@ UnitAt = Callable[[int], Unit]
 
 
 class DeadLetterPosition(NamedTuple):
-    """Of a letter: enough to tell it from another that came there after a crash had taken it. `resend_to`: the topic
-    that it is sent to when it is sent again."""
+    """Position of a dead letter, with enough detail to distinguish it from another one that was stored at the same
+    offset after a crash. `resend_to`: topic for a redrive."""
 
     topic: str
     offset: int
@@ -59,7 +59,8 @@ class DeadLetterPosition(NamedTuple):
 
 
 class CommitLogDeadLetters:
-    """`unit_at` gives the message at a position of the log. `give_up` puts an entry into `ledger`."""
+    """Records failed messages of the commit log in the ledger, and redrives them. `unit_at` returns the message at a
+    log position. `give_up` appends an entry to `ledger`."""
 
     def __init__(self, topics: CommitLogTopics, unit_at: UnitAt, give_up: GiveUp, ledger: LedgerLog) -> None:
         self._topics = topics
@@ -76,8 +77,8 @@ class CommitLogDeadLetters:
         reason: Reason,
         resend_to: tuple[str, int] | None = None,
     ) -> None:
-        """The message that was placed now in `topic` was given up. The entry is durable with it. `resend_to`: the topic
-        and queue that it goes to when it is sent again, if it does not tell by itself."""
+        """Records that the message just appended to `topic` failed. The entry becomes durable together with the
+        message. `resend_to`: topic and queue for a redrive; by default the message's own properties decide."""
         letter = read_dead_letter(draft)
         place = DeadLetterPosition(
             topic.name.name, placed.queue_offset, placed.position, placed.store_ms, *(resend_to or letter.resend_to)
@@ -94,12 +95,12 @@ class CommitLogDeadLetters:
             if unit.topic == letter.topic.encode():
                 queue_id, offset = unit.queue_id, unit.queue_offset
         except OffsetOutOfRange:
-            pass  # it is kept no longer
+            pass  # deleted by retention
         return Origin(name, StreamId(origin.id, queue_id), offset, letter.group)
 
     def record_removed_message(self, caller: Caller, unit: Unit, topic: str, queue_id: int, reason: Reason) -> None:
-        """The message is given up and its place goes: the entry has all of it. `topic` and `queue_id` are those that it
-        was meant for."""
+        """Records a message that fails and is deleted from the log: the entry holds the whole message. `topic` and
+        `queue_id` are its destination."""
         name = TopicName(caller.namespace, topic)
         found = self._topics.find(name)
         stream = StreamId(UUID(int=0) if found is None else found.id, queue_id)
@@ -107,32 +108,32 @@ class CommitLogDeadLetters:
         record = replace(record, extras={**record.extras, _STORE_HOST: unit.store_host})
         self._give_up(caller, record, reason, Origin(name, stream, _UNKNOWN), unit.reconsume_times)
 
-    # -- a source of the ledger
+    # -- LetterSource of the ledger
 
     def owns(self, entry: FailureEntry) -> bool:
         return is_from_commit_log(entry)
 
     def find(self, entry: FailureEntry) -> FailureEntry | None:
-        """The entry with the message itself. None: its letter is not there, or no more."""
+        """Returns the entry with its message. None: the dead letter is no longer stored."""
         if dead_letter_position(entry) is None:
             return entry
         unit = self._unit(entry)
         return None if unit is None else replace(entry, record=to_record(unit))
 
     def send_again(self, entry: FailureEntry) -> Ticket | None:
-        """To where its entry says. None: the letter is not there."""
+        """Sends the message to the topic and queue that its entry names. None: the dead letter is no longer stored."""
         if dead_letter_position(entry) is None:
             return self._send_kept(entry)
         unit = self._unit(entry)
         if unit is None:
             return None
         place = dead_letter_position(entry)
-        assert place is not None, "it was found there"
+        assert place is not None, "`_unit` found a dead letter, so the entry has its position"
         name = TopicName(entry.origin.topic.namespace, place.resend_to)
         topic = self._topics.find(name)
         if topic is None:
             if not place.resend_to.startswith(RETRY_PREFIX):
-                self._topics.get(name)  # the refusal: only a group's own is made here
+                self._topics.get(name)  # raises: only retry topics are created here
             topic, _ = self._topics.create(CommitLogTopicDefinition(name.namespace, name.name, 1, 1))
         code = tags_code(find_property(unit.properties, TAGS) or "")
         draft = resend_draft(unit, (place.resend_to, place.again_queue))
@@ -140,11 +141,11 @@ class CommitLogDeadLetters:
         return ticket if topic.creation is None else JointTicket([topic.creation, ticket])
 
     def _send_kept(self, entry: FailureEntry) -> Ticket:
-        """To the queue that it was meant for."""
+        """Sends a message that the entry itself holds to its original destination."""
         topic, number = self._topics.get(entry.origin.topic), entry.origin.stream.number
         stream = topic.stream(number)
         host = entry.record.extras.get(_STORE_HOST)
-        assert isinstance(host, bytes), "it was noted with it"
+        assert isinstance(host, bytes), "record_removed_message stores the host"
         draft = resend_draft(unit_from_record(entry.record, topic.raw_name, number, host), (topic.name.name, number))
         code = tags_code(find_property(draft.properties, TAGS) or "")
         return stream.append(draft, code, host).ticket
@@ -163,7 +164,7 @@ class CommitLogDeadLetters:
     # -- after a crash
 
     def start(self) -> None:
-        """The newest letters that have no entry get one. A ledger that is damaged keeps nobody from starting."""
+        """Adds the missing ledger entries of the newest dead letters. A damaged ledger does not prevent the start."""
         letters = [topic for topic in self._topics if is_dead_letter_topic(topic.name.name)]
         streams = [(topic, stream) for topic in letters for stream in topic.streams()[:1] if _has_any(stream)]
         newest_ms = max((stream.unit(stream.readable_end - 1).store_ms for _, stream in streams), default=0)
@@ -171,7 +172,7 @@ class CommitLogDeadLetters:
         try:
             known = self._known(since_ms) if streams else None
         except InvalidRecords as error:
-            log.warning("dead letters that may have no entry are not looked for: %s", error)
+            log.warning("dead letters: missing ledger entries are not restored (ledger damaged: %s)", error)
             return
         if known is None:
             return
@@ -183,7 +184,8 @@ class CommitLogDeadLetters:
                     self.record_dead_letter(SYSTEM, topic, placed, unit, reason)
 
     def _known(self, since_ms: int) -> set[tuple[int, int]] | None:
-        """Where the letters from this time on are that have an entry. None: the ledger has forgotten that."""
+        """Positions and store times of dead letters since this time that have an entry. None: the ledger has already
+        deleted entries of that time."""
         if not self._ledger.covers_since(since_ms):
             return None
         entries = (from_record(record) for record in self._ledger.since(since_ms))
@@ -192,7 +194,7 @@ class CommitLogDeadLetters:
 
 
 class ClosedCommitLog:
-    """Source of the ledger while the shared log is not open: its letters cannot be read."""
+    """Ledger source while the commit log is not open: its dead letters cannot be read."""
 
     def owns(self, entry: FailureEntry) -> bool:
         return is_from_commit_log(entry)
@@ -205,12 +207,12 @@ class ClosedCommitLog:
 
 
 def is_from_commit_log(entry: FailureEntry) -> bool:
-    """Whether the message came out of the shared log."""
+    """Whether the message failed in the commit log."""
     return dead_letter_position(entry) is not None or _STORE_HOST in entry.record.extras
 
 
 def dead_letter_position(entry: FailureEntry) -> DeadLetterPosition | None:
-    """Where the letter of an entry lies. None: the entry has the message itself."""
+    """Position of the entry's dead letter. None: the entry holds the message itself."""
     packed = entry.record.extras.get(_PLACE)
     return None if not isinstance(packed, bytes) else msgspec.msgpack.decode(packed, type=DeadLetterPosition)
 
@@ -220,7 +222,7 @@ def _has_any(stream: MessageQueue) -> bool:
 
 
 def _newest(stream: MessageQueue, since_ms: int) -> Iterator[Unit]:
-    """The oldest of them first."""
+    """Messages stored since this time, oldest first."""
     first = stream.readable_end
     while first > stream.start and stream.unit(first - 1).store_ms >= since_ms:
         first -= 1

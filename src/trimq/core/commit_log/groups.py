@@ -1,5 +1,5 @@
-"""The groups that read topics whose streams share one log, and what is set for each: kept in the catalogue. Who is in a
-group now is known to the front-end that its members talk to."""
+"""Consumer groups that read commit-log topics, and their settings, kept in the catalogue. The front-end that the
+members connect to knows the current members."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_NAME = 255
 
 
 class CommitLogGroup(msgspec.Struct, frozen=True):
-    """`settings` are those that a front-end knows and keeps its word on."""
+    """Definition of a consumer group. `settings`: further settings that only the front-end interprets."""
 
     name: str
     may_consume: bool = True
@@ -48,12 +48,12 @@ class CommitLogGroups:
         return self._groups.get(name)
 
     def retry_limit(self, name: str) -> int:
-        """How often a message may come back to a group, be it known or not."""
+        """Maximum number of retries of a message for a group, defined or not."""
         return self._groups.get(name, _ANY).retry_limit
 
     def define(self, group: CommitLogGroup) -> Ticket:
         if not group.name:
-            raise InvalidName(group.name, "a group has a name")
+            raise InvalidName(group.name, "the group name is empty")
         if len(group.name) > _LONGEST_NAME:
             raise NameTooLong(len(group.name), _LONGEST_NAME)
         known = self._catalogue.get(KIND, group.name)
@@ -61,7 +61,7 @@ class CommitLogGroups:
         return self._catalogue.put(KIND, group.name, value, None if known is None else known.version)
 
     def delete(self, name: str) -> Ticket | None:
-        """None: there is none of this name."""
+        """Returns None if there is no such group."""
         known = self._catalogue.get(KIND, name)
         return None if known is None else self._catalogue.delete(KIND, name, known.version)
 

@@ -1,5 +1,5 @@
-"""Small texts that clients leave with the broker, by namespace and key. Kept in the catalogue; nobody asks what they
-mean."""
+"""Key-value texts that clients store in the broker, by namespace, kept in the catalogue. The broker does not interpret
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class KvConfig:
         self._catalogue = catalogue
 
     def all(self, namespace: str) -> Mapping[str, str] | None:
-        """Those of a namespace. None: it never had any."""
+        """Texts of a namespace by key. None: nothing was ever stored in it."""
         found = self._catalogue.get(KIND, namespace)
         return None if found is None else found.value
 
@@ -24,7 +24,7 @@ class KvConfig:
         return self._save(namespace, {**(self.all(namespace) or {}), key: text})
 
     def delete(self, namespace: str, key: str) -> Ticket | None:
-        """None: there was none."""
+        """Returns None if the key is not stored."""
         known = self.all(namespace)
         if known is None or key not in known:
             return None

@@ -1,5 +1,5 @@
-"""Which messages of one topic are too old to be given to anybody. Whether any may be is a mark of the topic: without it
-no message is looked at."""
+"""Decides which messages of one topic have expired (TTL). A topic is marked once it has received a message with a TTL;
+without the mark no message is checked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimq.formats.rocketmq_unit.unit import Unit
 
 
 class MessageTtl:
-    """`on_expired` is told of each message that is not given, each time."""
+    """TTL check of one topic. `on_expired` is called for each expired message, each time a reader skips it."""
 
     __slots__ = ("_now_ms", "_on_expired", "is_on")
 

@@ -1,6 +1,6 @@
-"""What keeps files of the shared log beyond their time: dead letters, for as long as they are kept, messages that wait
-for something, and the hours in which nothing goes. A disk that is nearly full keeps nothing: then it is told what goes.
-Knows positions, no message."""
+"""Reasons to keep commit-log files past their retention: dead letters, pending delayed and half messages, and the
+`deleteWhen` hours. On a nearly full disk files are deleted anyway, and the holders are notified first. Knows positions,
+not messages."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ _ALL_HOURS = frozenset(range(24))
 
 
 class RetentionHolder(Protocol):
-    """Whoever has messages in the log that wait."""
+    """Owner of pending messages in the log, such as delayed or half messages."""
 
     def oldest_position(self) -> int | None:
-        """Where the first of them stands. None: none waits."""
+        """Position of the oldest pending message. None: none is pending."""
 
     def let_go(self, start: int) -> None:
-        """Those that stand before this position are about to go. They can still be read."""
+        """Called before all messages in front of this position are deleted. They can still be read."""
 
 
 class CommitLogRetention:
-    """`retention_ms` and the hours may change while the broker runs. Hours are as in `rocketmq.delete_when`."""
+    """`retention_ms` and the hours may change while the broker runs. The hours have the format of
+    `rocketmq.delete_when`."""
 
     def __init__(self, topics: CommitLogTopics, retention_ms: int, dead_retention_ms: int, hours: str) -> None:
         self._topics = topics
@@ -37,16 +38,16 @@ class CommitLogRetention:
         self._hours = frozenset(int(hour) for hour in hours.split(";")) if hours else _ALL_HOURS
 
     def is_hour(self, now_ms: int) -> bool:
-        """Whether what was kept long enough may go now, by the hour of the day (UTC)."""
+        """Whether files past their retention may be deleted in this hour of the day (UTC)."""
         return now_ms // HOUR_MS % 24 in self._hours
 
     def add(self, holder: RetentionHolder) -> None:
         self._holders.append(holder)
 
     def oldest_held_position(self, now_ms: int) -> int | None:
-        """What stands there, or behind it, stays. None: nothing has to."""
+        """Position from which on the log must be kept. None: nothing holds it."""
         positions = [holder.oldest_position() for holder in self._holders]
-        if self._dead_retention_ms > self.retention_ms:  # else each is younger than the end of its file
+        if self._dead_retention_ms > self.retention_ms:  # otherwise normal retention keeps dead letters long enough
             positions.append(oldest_dead_letter(self._topics, now_ms - self._dead_retention_ms))
         return min((position for position in positions if position is not None), default=None)
 

@@ -1,6 +1,6 @@
-"""The topics that a group has for itself: one for each topic of which messages came back to it, and one for those that
-it gave up. Each is made when it is first needed, and written to when it is durable that there is this topic: what was
-settled before would be nobody's if the topic were refused."""
+"""Retry and dead-letter topics of consumer groups: one retry topic for each topic with messages returned to the group,
+and one dead-letter topic per group. Each is created when first needed. Nothing is written before the topic's creation
+is durable; otherwise a message could be acknowledged at its source and lost with the topic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FOR_EVER_MS = 2**62
 
 
 class RetryTopics:
-    """`store_host` is what messages say of where they are."""
+    """Appends returned and failed messages. `store_host` returns the broker address that stored messages carry."""
 
     def __init__(
         self,
@@ -46,14 +46,15 @@ class RetryTopics:
         return self._topics.find(TopicName(topic.name.namespace, pop_retry_topic(group, topic.name.name)))
 
     def make_retry_topic(self, group: str, topic: CommitLogTopic) -> CommitLogTopic:
-        """Where messages that the group took out of `topic` come back; what comes back again stays in the same."""
+        """Returns the topic for messages that the group took from `topic` and did not acknowledge. Messages from a
+        retry topic are returned to that same retry topic."""
         return self._make(topic.name.namespace, _returned_name(group, topic))
 
     def make_dead_letter_topic(self, group: str, topic: CommitLogTopic) -> CommitLogTopic:
         return self._make(topic.name.namespace, dead_letter_topic(group))
 
     def append_retry(self, own: CommitLogTopic, group: str, unit: Unit, pop_time_ms: int) -> Ticket:
-        """A message comes back. `own` is what `make_retry_topic` gave."""
+        """Returns a message to its group. `own` is the result of `make_retry_topic`."""
         draft = retry_draft(unit, own.raw_name, group, pop_time_ms)
         if expiry_ms(draft.properties, 0) is not None:
             self._topics.enable_ttl(own)
@@ -62,8 +63,8 @@ class RetryTopics:
     def was_already_stored(
         self, group: str, topic: CommitLogTopic, unit: Unit, pop_time_ms: int, is_dead: bool
     ) -> bool:
-        """Whether a run before this one has brought it back, or given it up, and ended before it said so: that happens
-        once."""
+        """Whether the broker had already stored the message as retry or dead letter before a restart and crashed before
+        it recorded that. Prevents a duplicate."""
         unique = find_property(unit.properties, UNIQUE_KEY)
         name = dead_letter_topic(group) if is_dead else _returned_name(group, topic)
         if unique is None or self._topics.find(TopicName(topic.name.namespace, name)) is None:
@@ -74,8 +75,8 @@ class RetryTopics:
     def append_dead_letter(
         self, own: CommitLogTopic, group: str, topic: CommitLogTopic, unit: Unit, reason: Reason, is_ordered: bool
     ) -> Ticket:
-        """`own` is what `make_dead_letter_topic` gave, `topic` the one that the group reads, or that of what came back
-        of it, which nobody reads in order."""
+        """Stores a message as dead letter. `own` is the result of `make_dead_letter_topic`. `topic` is the topic that
+        the group reads, or its retry topic, which is never read in order."""
         asked_for = topic.name.name.removeprefix(pop_retry_topic(group, ""))
         draft = dead_letter_draft(unit, own.raw_name, asked_for)
         placed = self._append(own, draft)
@@ -90,7 +91,7 @@ class RetryTopics:
         return found
 
     def _append(self, topic: CommitLogTopic, draft: UnitDraft) -> AppendedUnit:
-        assert topic.creation is None, "whoever appends has waited until the topic is made"
+        assert topic.creation is None, "the caller must wait until the topic's creation is durable"
         self._gate.require_writable()
         code = tags_code(find_property(draft.properties, TAGS) or "")
         return topic.stream(0).append(draft, code, self._store_host())
@@ -102,8 +103,8 @@ def _returned_name(group: str, topic: CommitLogTopic) -> str:
 
 
 def find_retry_topics(topics: CommitLogTopics, cursors: Cursors, topic: CommitLogTopic) -> list[CommitLogTopic]:
-    """Where messages of `topic` wait that came back, of every group that has read it. By its name alone such a topic
-    could be that of another group and topic."""
+    """Retry topics of `topic`, for each group with a cursor in it. The name of a retry topic alone is ambiguous: it
+    could belong to another group and topic."""
     found = []
     for group in cursors.groups():
         own = topics.find(TopicName(topic.name.namespace, pop_retry_topic(group, topic.name.name)))
@@ -113,7 +114,7 @@ def find_retry_topics(topics: CommitLogTopics, cursors: Cursors, topic: CommitLo
 
 
 def oldest_dead_letter(topics: CommitLogTopics, since_ms: int) -> int | None:
-    """Where the first dead letter of any group stands in the log that was stored since then. None: there is none."""
+    """Log position of the oldest dead letter of any group stored since this time. None: there is none."""
     positions = []
     for topic in topics:
         if topic.name.name.startswith(dead_letter_topic("")):

@@ -1,5 +1,5 @@
-"""A stream of a topic whose streams share one log: its ends, its messages, and those who wait for it to grow. Knows a
-queue of places in the log, no protocol."""
+"""One message queue of a commit-log topic: its offsets, its messages, and waiters for new messages. Knows a consume
+queue (positions in the log), no protocol."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from trimq.storage.commit_log.lookup import find_time
 from trimq.storage.commit_log.store import CommitStore
 from trimq.storage.io.page_cache import warm_spans
 
-# How many messages `records` looks up at a time.
+# Messages that `records` reads at a time.
 _RECORDS_AT_ONCE = 100
 
 Appended = AppendedUnit
 AppendedBatch = AppendedUnits
 
 Wants = Callable[[int], bool]
-"""Whether a reader wants messages with this code, before it has seen them."""
+"""Decides by the code in the consume queue (tag hash or delivery time) whether a reader wants a message, without
+reading the message."""
 
 
 class MessageFilter(NamedTuple):
-    """What a reader wants: by the code of a message first, and then, for it costs more, by its properties. None:
-    whatever they are."""
+    """Filter of a reader: first by the message's code, then by its properties, which costs a read of the message. None:
+    no restriction."""
 
     code: Wants | None = None
     properties: Callable[[bytes], bool] | None = None
 
 
 class QueueEntry(NamedTuple):
-    """A message that was not looked at yet."""
+    """Entry of a message in the consume queue. The message itself is not read yet."""
 
     offset: int
     position: int
@@ -48,7 +49,7 @@ class QueueEntry(NamedTuple):
 
 
 class QueueReadResult(NamedTuple):
-    """Messages as they stand in the log, and where to go on: behind the last that was looked at."""
+    """Messages in their log format, and the offset to continue from: behind the last message scanned."""
 
     parts: list[Buffer]
     messages: int
@@ -57,15 +58,15 @@ class QueueReadResult(NamedTuple):
 
 _EVERYTHING = MessageFilter()
 
-# What a reader gets at a time, or a filter looks at.
+# Messages that a reader gets, or a filter scans, at a time.
 _WARMED_ENTRIES = 800
 
 
 class MessageQueue:
-    """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
+    """Offsets: `end` (appended) >= `durable_end` (synced on this node) >= `readable_end` (visible to consumers)."""
 
     is_gone = False
-    """Whether its topic was deleted: it grows no more."""
+    """Set when the topic is deleted: no more messages are appended."""
 
     def __init__(self, id: StreamId, store: CommitStore, topic: str, ttl: MessageTtl) -> None:
         self.id = id
@@ -87,7 +88,7 @@ class MessageQueue:
 
     @property
     def readable_end(self) -> int:
-        """With one replica, what is durable here may be read."""
+        """With one replica, every durable message is readable."""
         return self.queue.durable_end
 
     def append(self, draft: UnitDraft, code: int, store_host: bytes) -> AppendedUnit:
@@ -95,7 +96,7 @@ class MessageQueue:
 
     @property
     def lane(self) -> QueueTarget:
-        """What all messages share that are appended to it, for those that are appended together."""
+        """Precomputed fields shared by all messages of this queue, for batch appends."""
         if self._lane is None:
             self._lane = self._store.lane(self.queue)
         return self._lane
@@ -109,8 +110,8 @@ class MessageQueue:
         message_filter: MessageFilter | None = None,
         include_expired: bool = False,
     ) -> QueueReadResult:
-        """Messages from `offset` on that are wanted, and not too old unless they are asked for: one at least if there
-        is any among those that are looked at, even if it is larger than `max_bytes`."""
+        """Reads matching messages from `offset` on; expired ones only with `include_expired`. Returns at least one
+        message if any scanned message matches, even if it is larger than `max_bytes`."""
         end = self.readable_end
         if not self.start <= offset <= end:
             raise OffsetOutOfRange(offset, self.start, end)
@@ -134,8 +135,8 @@ class MessageQueue:
         return self._fetched(found.places, offset)
 
     def find_cold(self, offset: int) -> ColdRead | None:
-        """What a read from `offset` on would most likely wait for the disk for. What was written lately, or was found
-        in memory by the last look, is not looked at."""
+        """Returns the cold data that a read from `offset` on would probably wait for. None: the messages were written
+        recently, or the last check found them in the page cache."""
         queue = self.queue
         if offset >= queue.stored_end or offset in self._warm or not self.start <= offset < self.readable_end:
             return None
@@ -150,7 +151,7 @@ class MessageQueue:
         return None
 
     def _read_all(self, offset: int, stop: int, max_bytes: int) -> QueueReadResult:
-        """As `read`, for who wants whatever is there."""
+        """Fast path of `read` without filter and TTL check."""
         places: list[Span] = []
         while offset < stop:
             for position, size, _ in ENTRY.iter_unpack(self.queue.entries(offset, stop - offset)):
@@ -165,7 +166,7 @@ class MessageQueue:
         return QueueReadResult(self._store.log.gather(places) if places else [], len(places), next_offset)
 
     def entries(self, offset: int, count: int) -> Iterator[QueueEntry]:
-        """Up to `count` readable messages from `offset` on."""
+        """Up to `count` readable entries from `offset` on."""
         offset = max(offset, self.start)
         stop = min(self.readable_end, offset + count)
         while offset < stop:
@@ -182,13 +183,13 @@ class MessageQueue:
                 offset = entry.offset + 1
 
     def has_match(self, offset: int, message_filter: MessageFilter) -> bool:
-        """Whether any message from `offset` on is wanted."""
+        """Whether any message from `offset` on matches."""
         return any(
             self.matches_filter(entry, message_filter) for entry in self.entries(offset, self.readable_end - offset)
         )
 
     def matches_filter(self, entry: QueueEntry, message_filter: MessageFilter | None) -> bool:
-        """Whether it is, and is not too old."""
+        """Whether the message passes the filter and has not expired."""
         wants, accepts = message_filter or _EVERYTHING
         if wants is not None and not wants(entry.code):
             return False
@@ -197,11 +198,11 @@ class MessageQueue:
         return not (self._ttl.is_on and self._ttl.has_expired(self._unit(entry.position, entry.size)))
 
     def view(self, entry: QueueEntry) -> memoryview:
-        """A message as it stands in the log."""
+        """Message in its log format, without a copy."""
         return self._store.log.view(entry.position, entry.size)
 
     def views(self, entries: Sequence[QueueEntry]) -> list[memoryview]:
-        """As `view`, of each."""
+        """As `view`, for several entries. Entries in log order are read together."""
         places = [(position, size) for _, position, size, _ in entries]
         if len(places) < 2 or sorted(places) != places:
             return [self.view(entry) for entry in entries]
@@ -219,14 +220,14 @@ class MessageQueue:
         return read_unit(self._store.log.view(position, size))
 
     def unit(self, offset: int) -> Unit:
-        """One message. OffsetOutOfRange: it is not there."""
+        """Returns one message. Raises OffsetOutOfRange if it is not stored."""
         if not self.start <= offset < self.readable_end:
             raise OffsetOutOfRange(offset, self.start, self.readable_end)
         entry = self.queue.entry(offset)
         return read_unit(self._store.log.view(entry.position, entry.size))
 
     def records(self, offset: int) -> Iterator[Record]:
-        """The readable records from `offset` on, whoever they were meant for."""
+        """Readable messages from `offset` on, including expired ones."""
         offset = max(offset, self.start)
         while offset < self.readable_end:
             found = self.read(offset, _RECORDS_AT_ONCE, 1 << 20, _RECORDS_AT_ONCE, include_expired=True)
@@ -239,19 +240,19 @@ class MessageQueue:
             offset = found.next_offset
 
     def find_time(self, time_ms: int) -> int:
-        """The first offset that was not stored before this time; the end if there is none."""
+        """First offset stored at or after this time; the end if there is none."""
         return find_time(self._store.log, self.queue, time_ms)
 
-    # -- those who wait
+    # -- waiters
 
     def watch(self, callback: Callable[[], None]) -> Watch:
-        """Call back once, when `readable_end` has grown or the stream is gone."""
+        """Calls back once, when `readable_end` has grown or the topic is deleted."""
         if self._waiters is None:
             self._waiters = Waiters()
         return self._waiters.watch(callback)
 
     def mark_deleted(self) -> None:
-        """Its topic is deleted: nobody waits in vain."""
+        """Marks the topic as deleted and wakes all waiters."""
         self.is_gone = True
         self._settled()
 
@@ -261,7 +262,7 @@ class MessageQueue:
 
 
 class _Collected:
-    """Places in the log, and how long all of them are together."""
+    """Log spans of the selected messages and their total size."""
 
     def __init__(self) -> None:
         self.places: list[Span] = []

@@ -1,5 +1,5 @@
-"""Topics whose streams share one log: made, changed, deleted and found. Definitions live in the catalogue, bytes in the
-store; names are unique across all homes."""
+"""Commit-log topics: create, change, delete, find. Definitions are kept in the catalogue, messages in the commit store;
+topic names are unique across all layouts."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ READABLE, WRITABLE, INHERITABLE = 4, 2, 1
 
 
 class CommitLogTopicDefinition(msgspec.Struct, frozen=True):
-    """A topic as it is kept in the catalogue. Producers choose among `write_streams`, consumers among `read_streams`:
-    the two differ while a topic grows or shrinks."""
+    """Topic definition as stored in the catalogue. Producers choose among `write_streams` queues, consumers among
+    `read_streams`; the two differ while a topic grows or shrinks."""
 
     namespace: str
     name: str
@@ -54,11 +54,11 @@ class CommitLogTopicDefinition(msgspec.Struct, frozen=True):
     attributes: dict[str, str] = {}
     created_ms: int = 0
     may_expire: bool = False
-    """Whether it has ever had a message that is of use for a time only."""
+    """Whether the topic has ever received a message with a TTL."""
 
 
 class CommitLogTopic:
-    """One topic and the streams that were used of it."""
+    """One topic and its message queues; a queue is opened on first use."""
 
     def __init__(
         self, id: UUID, definition: CommitLogTopicDefinition, version: int, store: CommitStore, ttl: MessageTtl
@@ -70,8 +70,8 @@ class CommitLogTopic:
         self.version = version
         self.raw_name = definition.name.encode()
         self.creation: Ticket | None = None
-        """Until it is durable that there is this topic: whatever is stored in it before would be nobody's if it were
-        refused."""
+        """Ticket of the topic's creation, until it is durable. Messages stored before would have no topic if the
+        creation is refused."""
         self._store = store
         self._ttl = ttl
         self._ttl.is_on = definition.may_expire
@@ -90,7 +90,7 @@ class CommitLogTopic:
         return self.stream_or_retired(number)
 
     def stream_or_retired(self, number: int) -> MessageQueue:
-        """Also one that the topic has no longer: what was meant for it when it was there is kept in it."""
+        """Returns the queue even if the topic has shrunk: messages sent to it earlier are still stored there."""
         found = self._streams.get(number)
         if found is None:
             if not 0 <= number < 1 << 31:
@@ -102,7 +102,7 @@ class CommitLogTopic:
         return MessageQueue(StreamId(self.id, number), self._store, self.name.name, self._ttl)
 
     def mark_deleted(self) -> None:
-        """It is deleted."""
+        """Marks every queue as deleted."""
         for stream in list(self._streams.values()):
             stream.mark_deleted()
 
@@ -138,16 +138,16 @@ class CommitLogTopics:
         self._deleting: set[TopicName] = set()
         self._deleted_listeners: list[Callable[[UUID], object]] = []
         self.revision = 0
-        """Grows with every change."""
+        """Grows with every change of any topic."""
         catalogue.watch(KIND, self._changed)
 
     def open(self) -> None:
-        """Find all that are defined."""
+        """Loads all definitions from the catalogue."""
         for key, found in self._catalogue.all(KIND):
             self._changed(key, found)
 
     def strays(self) -> dict[str, int]:
-        """The topics that are in the log and not defined, and how many streams were used of each."""
+        """Topics that have messages in the log but no definition, each with its number of used queues."""
         known = {name.name for name in self._by_name}
         counts: dict[str, int] = {}
         for name, number in self._store.queues():
@@ -156,13 +156,13 @@ class CommitLogTopics:
         return counts
 
     def drop_strays(self) -> None:
-        """What is left of topics that were deleted goes."""
+        """Drops the remaining messages of deleted topics."""
         for name in self.strays():
             self._store.drop(name)
 
     def drop_or_redefine_strays(self) -> None:
-        """At a start: what is left of topics that were deleted goes. Where the last definitions are lost nobody knows
-        which were, so that they are defined anew."""
+        """Drops the remaining messages of deleted topics at start. If the catalogue lost its last definitions in a
+        crash, deleted and lost topics cannot be distinguished; then all of them are defined again."""
         if not self._catalogue.was_truncated:
             self.drop_strays()
             return
@@ -170,9 +170,11 @@ class CommitLogTopics:
             try:
                 self.create(CommitLogTopicDefinition(DEFAULT_NAMESPACE, name, count, count))
             except Refusal as refusal:
-                log.warning("the messages of topic %s, whose definition is lost, stay without one: %s", name, refusal)
+                log.warning(
+                    "topic %s: definition lost in a crash and not restored (%s); keeping its messages", name, refusal
+                )
             else:
-                log.warning("the definition of topic %s was lost: it is made anew with %d queues", name, count)
+                log.warning("topic %s: definition lost in a crash, defined again with %d queues", name, count)
 
     def __iter__(self) -> Iterator[CommitLogTopic]:
         return iter(self._by_name.values())
@@ -181,7 +183,7 @@ class CommitLogTopics:
         return name in self._by_name or name in self._deleting
 
     def get(self, name: TopicName) -> CommitLogTopic:
-        """The topic, or a refusal: unknown, or kept in another home."""
+        """Returns the topic. Raises UnknownTopic, or OtherHome if another layout has a topic of this name."""
         topic = self._by_name.get(name)
         if topic is None:
             home = self._find_in_other_layouts(name)
@@ -197,7 +199,7 @@ class CommitLogTopics:
         return self._by_name.get(name)
 
     def prepare(self, definition: CommitLogTopicDefinition) -> None:
-        """See that a topic is there that the broker itself needs, before anything is served."""
+        """Creates a topic that the broker itself needs, or adds queues to it, before any client is served."""
         name = TopicName(definition.namespace, definition.name)
         known = self._by_name.get(name)
         if known is None:
@@ -206,7 +208,7 @@ class CommitLogTopics:
             count = definition.read_streams
             self.change(known, msgspec.structs.replace(known.definition, read_streams=count, write_streams=count))
 
-    # -- changes: seen at once, acknowledged when the ticket's pass is durable, taken back when it is refused
+    # -- changes: visible at once, acknowledged when the ticket's pass is durable, undone when the pass is refused
 
     def create(self, definition: CommitLogTopicDefinition) -> tuple[CommitLogTopic, Ticket]:
         name = TopicName(definition.namespace, definition.name)
@@ -225,18 +227,18 @@ class CommitLogTopics:
         return topic, ticket
 
     def change(self, topic: CommitLogTopic, definition: CommitLogTopicDefinition) -> Ticket:
-        """Streams that are no longer written or read keep their messages."""
+        """Changes the definition. Queues that are no longer written or read keep their messages."""
         self.check(definition)
         return self._catalogue.put(KIND, str(topic.id), msgspec.to_builtins(definition), topic.version)
 
     def enable_ttl(self, topic: CommitLogTopic) -> None:
-        """From now on its messages are looked at before they are given. On disk with whatever is appended next. Letters
-        tell of what is over, and stay."""
+        """Switches the TTL check on for readers of this topic. Durable together with the next append. Dead-letter
+        topics are excluded: their messages do not expire."""
         if not topic.definition.may_expire and not is_dead_letter_topic(topic.name.name):
             self.change(topic, msgspec.structs.replace(topic.definition, may_expire=True))
 
     def check(self, definition: CommitLogTopicDefinition) -> None:
-        """Refuse what no topic can be."""
+        """Raises if the name or a queue count is invalid."""
         self.check_name(definition.name)
         for count in (definition.read_streams, definition.write_streams):
             if not 0 <= count <= self._stream_limit:
@@ -246,10 +248,11 @@ class CommitLogTopics:
         if len(name) > self._name_length:
             raise NameTooLong(len(name), self._name_length)
         if not _LEGAL.fullmatch(name):
-            raise InvalidName(name[:200], "a topic's name has letters, digits, '%', '|', '_' and '-' only")
+            raise InvalidName(name[:200], "a topic name may contain only letters, digits, '%', '|', '_' and '-'")
 
     def delete(self, topic: CommitLogTopic) -> Ticket:
-        """Forget the topic at once; its streams go, and its name is free, when that is on disk."""
+        """Deletes the topic: hides it at once. Its queues are dropped, and its name is free again, when that is
+        durable."""
         ticket = self._catalogue.delete(KIND, str(topic.id), topic.version)
         self._deleting.add(topic.name)
         self._passes.on_synced(ticket, lambda done: self._finish_delete(topic, done))
@@ -263,11 +266,12 @@ class CommitLogTopics:
                 listener(topic.id)
 
     def on_deleted(self, listener: Callable[[UUID], object]) -> None:
-        """Call `listener` when a topic is gone for good: what others keep of it may go too."""
+        """Calls `listener` with the id of each topic whose deletion is durable, so that other data of it can be deleted
+        too."""
         self._deleted_listeners.append(listener)
 
     def _changed(self, key: str, found: Stored | None) -> None:
-        """The catalogue says what there is, also when a refused pass takes it back."""
+        """Follows the catalogue, also when a refused pass undoes a change."""
         self.revision += 1
         id = UUID(key)
         known = self._by_id.get(id)

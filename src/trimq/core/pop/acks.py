@@ -1,5 +1,5 @@
-"""Messages that are settled by their receipts: those that come together look their queue up once, and who repeats one
-waits for it too."""
+"""Acknowledgement of popped messages by receipt. A batch of acks looks up its queue once; a repeated ack waits for the
+first one to become durable."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 AckResult = Ticket | Refusal | None
-"""What became of a receipt: as `Popping.ack` tells it, or why it could not be looked at."""
+"""Result of one ack: as `PopService.ack` returns it, or the refusal if the receipt could not be checked."""
 
-_QUEUE = itemgetter(0, 1)  # of a receipt: whether it is of what came back, and the number
+_QUEUE = itemgetter(0, 1)  # Queue of a receipt: whether it is a retry queue, and its number
 
 
 class PendingAcks:
-    """What was settled and is not durable yet. `on_durable` calls back when a ticket's pass is."""
+    """Acks that are not durable yet. `on_durable` calls back when the pass of a ticket is durable or refused."""
 
     def __init__(self, on_durable: Callable[[Ticket, Callable[[Ticket], object]], None]) -> None:
         self._on_durable = on_durable
@@ -42,8 +42,8 @@ class PendingAcks:
 
 
 class Acknowledger:
-    """Of one topic, for one group. `find` tells a queue by whether it is of what came back, and its number; `ack`
-    ends what is out of one."""
+    """Acknowledges messages of one topic for one group. `find` returns the queue by whether it is a retry queue and by
+    its number; `ack` removes in-flight messages of a queue."""
 
     __slots__ = ("_ack", "_find", "_pending_acks", "_queues")
 
@@ -59,7 +59,7 @@ class Acknowledger:
         self._queues: dict[tuple[bool, int], InFlightQueue | None] = {}
 
     def ack(self, receipt: Receipt) -> Ticket | None:
-        """As `Popping.ack`."""
+        """As `PopService.ack`."""
         is_retry, number, offset, pop_time_ms = receipt
         queue = self._queue(is_retry, number)
         if queue is None:
@@ -71,7 +71,7 @@ class Acknowledger:
         )
 
     def ack_all(self, receipts: Sequence[Receipt]) -> list[AckResult]:
-        """As `ack`, of each. Those of one queue that follow each other are settled together."""
+        """As `ack`, for each receipt. Consecutive receipts of one queue are acknowledged together."""
         settled: list[AckResult] = []
         for (is_retry, number), row in groupby(receipts, _QUEUE):
             places = [(offset, pop_time_ms) for _, _, offset, pop_time_ms in row]
@@ -90,7 +90,7 @@ class Acknowledger:
         return queue
 
     def _ack_batch(self, queue: InFlightQueue, places: Sequence[tuple[int, int]]) -> list[Ticket | None]:
-        """Places are offsets, and when the messages there were taken."""
+        """Acknowledges messages of one queue, given as offset and pop time."""
         out: dict[int, None] = {}
         earlier: dict[int, Ticket | None] = {}
         for at, (offset, pop_time_ms) in enumerate(places):

@@ -1,5 +1,5 @@
-"""What groups have taken out of streams and not settled, and how far each has got: leases on the clock, and a table in
-which a restart finds them again. Knows places, never a message."""
+"""Messages that consumer groups have popped and not acknowledged, and the next offset of each group and queue: leases
+on a timeline, and a table from which a restart restores them. Knows offsets, never a message."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Ticket
 
 _AGAIN_MS = 1000
-_NEXT_OFFSET_KEY = -1  # stands where a message has its offset
-_NOBODY = ""  # leases are held by whoever shows the receipt
+_NEXT_OFFSET_KEY = -1  # key suffix in place of a message offset
+_NOBODY = ""  # leases have no named holder: any client with the receipt may use them
 
 
 class InFlightRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Of a message that is out: `number` is its deadline in milliseconds, and `is_before_next_offset` says that the
-    queue's next offset is behind it. Of a whole queue: its next offset, which a power cut may lose though it keeps what
-    was taken."""
+    """Table row. For a message in flight: `number` is its deadline in milliseconds, and `is_before_next_offset` says
+    that the queue's next offset is behind it. For a queue: `number` is its next offset; a power cut may lose this row
+    and keep the rows of messages."""
 
     number: int
     pop_time_ms: int = 0
@@ -36,9 +36,9 @@ class InFlightRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class InFlightMessage(msgspec.Struct, gc=False):
-    """A message that is out; `lease` is None when its time is over. `tries` counts how often it was out before.
-    `is_recovered`: it may have been brought back already, by a run before this one, or without that being noted.
-    `was_expired`: its time was over then, and whoever had it has it no longer."""
+    """A message in flight; `lease` is None when the lease has expired. `tries` counts earlier deliveries.
+    `is_recovered`: loaded from the table, or restored after a refused pass; may already have been returned without a
+    record of it, so check first. `was_expired`: its lease had expired before; the old receipt is invalid."""
 
     lease: LeaseId | None
     pop_time_ms: int
@@ -54,9 +54,8 @@ class InFlightMessage(msgspec.Struct, gc=False):
 
 @dataclass(slots=True, eq=False)
 class InFlightQueue:
-    """One stream, as one group has read it: everything before `next_offset` is settled, or in `in_flight`. Those of
-    `in_flight` that are `returned` must be taken again before any other. `stored_next_offset` is what a restart goes on
-    from."""
+    """One queue as read by one group. Each message before `next_offset` is acknowledged or in `in_flight`. Messages in
+    `returned` must be delivered again before any other. `stored_next_offset` is the offset after a restart."""
 
     group: str
     stream: StreamId
@@ -67,24 +66,24 @@ class InFlightQueue:
     is_ordered: bool = False
     attempt_id: str = ""
     pending_passes: int = 0
-    """Of how many takings it is not known yet whether they are durable."""
+    """Number of pops whose passes are not durable yet."""
     place: str = field(init=False)
-    """How the keys of its messages begin."""
+    """Prefix of the table keys of its messages."""
 
     def __post_init__(self) -> None:
         self.place = f"{self.stream.topic.hex}/{self.stream.number}/"
 
     def key(self, offset: int) -> str:
-        """Under which it is kept that a message is out. A group's name may hold any character, so it comes last."""
+        """Table key of a message. A group name may contain any character, so it is last."""
         return f"{self.place}{offset}/{self.group}"
 
     def attempts_of(self, offset: int) -> int:
-        """How often it was out before. One who asks again for the same has not had it."""
+        """Number of earlier deliveries. A repeated request for messages still in flight does not count."""
         known = self.in_flight.get(offset)
         return 0 if known is None else known.tries + (known.lease is None)
 
     def is_in_flight(self, offset: int, pop_time_ms: int) -> bool:
-        """Whether the message that was taken then is still with whoever took it."""
+        """Whether the message popped at this time is still in flight under that receipt."""
         in_flight = self.in_flight.get(offset)
         return (
             in_flight is not None
@@ -95,16 +94,16 @@ class InFlightQueue:
 
     @property
     def in_flight_offsets(self) -> list[int]:
-        """The offsets that are out now, in order."""
+        """Offsets in flight, in order, without returned messages."""
         return sorted(self.in_flight.keys() - self.returned)
 
 
 Expired = Callable[[InFlightQueue, int], None]
-"""The time of a message is over. A Refusal: it expires again after a second."""
+"""Called when the lease of a message expires. A Refusal repeats the call after a second."""
 
 
 class InFlightTable:
-    """Each change is seen at once and counts when its ticket's pass is durable; when that is refused it goes back."""
+    """Changes are visible at once and count when their ticket's pass is durable; a refused pass undoes them."""
 
     def __init__(self, table: DurableMap[InFlightRecord], timeline: Timeline, expired: Expired) -> None:
         self._table = table
@@ -115,7 +114,7 @@ class InFlightTable:
         table.on_undone(self._rolled_back)
 
     def load(self) -> None:
-        """What is kept is out again, and may be over at once."""
+        """Restores the messages in flight. Their leases may expire at once."""
         for key, kept in list(self._table.items()):
             self._apply_record(key, kept)
         for queue in self:
@@ -134,13 +133,13 @@ class InFlightTable:
         return iter(self._queues.values())
 
     def open(self, group: str, stream: StreamId, next_offset: int) -> InFlightQueue:
-        """A queue that the group begins to take from. It is kept with the first change."""
+        """Starts consumption of a queue by a group. Stored with the first change."""
         return self._queues.setdefault((group, stream), InFlightQueue(group, stream, next_offset, next_offset))
 
     # -- changes
 
     def mark_in_flight(self, queue: InFlightQueue, offsets: Sequence[int], kept: InFlightRecord) -> Ticket:
-        """These messages go out now, all of them for the first time or once more."""
+        """Marks these messages as in flight. All of them have the same number of earlier deliveries."""
         self._lease_all(queue, offsets, kept)
         return self._table.put_all([queue.key(offset) for offset in offsets], kept)
 
@@ -149,7 +148,7 @@ class InFlightTable:
         return self._table.put(queue.key(_NEXT_OFFSET_KEY), InFlightRecord(next_offset))
 
     def move(self, queue: InFlightQueue, next_offset: int) -> Ticket:
-        """Somebody wants the group to go on there, which may be before what is out."""
+        """Resets the group's offset, possibly to before messages in flight."""
         for offset, in_flight in queue.in_flight.items():
             key = queue.key(offset)
             kept = self._table.get(key)
@@ -159,16 +158,17 @@ class InFlightTable:
         return self.store_next_offset(queue, next_offset)
 
     def ack(self, queue: InFlightQueue, offset: int) -> Ticket:
-        """It is done with, for good."""
+        """Acknowledges a message for good."""
         return self.ack_all(queue, (offset,))
 
     def ack_all(self, queue: InFlightQueue, offsets: Sequence[int]) -> Ticket:
-        """As `ack`, of several, none twice."""
+        """As `ack`, for several distinct offsets."""
         self._release_all(queue, offsets)
         return self._table.delete_all([queue.key(offset) for offset in offsets])
 
     def extend(self, queue: InFlightQueue, offset: int, pop_time_ms: int, deadline_ms: int) -> Ticket:
-        """It is out as if it had been taken at `pop_time_ms`. LeaseGone: it is not out."""
+        """Extends the lease, as if the message had been popped at `pop_time_ms`. Raises LeaseGone if the message is not
+        in flight."""
         in_flight = queue.in_flight.get(offset)
         if in_flight is None or in_flight.lease is None:
             raise LeaseGone(offset)
@@ -177,15 +177,16 @@ class InFlightTable:
         return self._table.put(queue.key(offset), in_flight.record_until(deadline_ms))
 
     def requeue(self, queue: InFlightQueue, offset: int) -> None:
-        """It is the next to be taken. Nothing is written: a restart finds it out, and over."""
+        """Makes the message the next to be delivered. Not stored: a restart finds it in flight with an expired
+        lease."""
         queue.returned.add(offset)
 
     def postpone_return(self, queue: InFlightQueue, offset: int, deadline_ms: int) -> None:
-        """Its time is over, and yet it cannot come back now: it stays out for a while."""
+        """Leases the message again for a while: its lease has expired, but it cannot be returned now."""
         self._lease_all(queue, (offset,), queue.in_flight[offset].record_until(deadline_ms))
 
     def forget(self, queue: InFlightQueue) -> Ticket:
-        """The group, or the stream, is gone."""
+        """Forgets a queue because its group or topic is deleted."""
         self.ack_all(queue, list(queue.in_flight))
         self._queues.pop((queue.group, queue.stream), None)
         return self._table.delete(queue.key(_NEXT_OFFSET_KEY))
@@ -225,7 +226,7 @@ class InFlightTable:
             in_flight.lease = id
             raise
 
-    # -- what the table says
+    # -- table rows
 
     def _rolled_back(self, keys: Collection[str]) -> None:
         for key in keys:
@@ -233,7 +234,8 @@ class InFlightTable:
             stream, offset, group = _read_key(key)
             self._apply_record(key, kept)
             if offset != _NEXT_OFFSET_KEY and kept is not None:
-                # It may have come back, which was not noted; and a disk that takes nothing is not asked again at once.
+                # The message may have been returned without a record of it. The minimum lease avoids an immediate retry
+                # on a failing disk.
                 in_flight, now_ms = self._queues[group, stream].in_flight[offset], self._timeline.now_ms()
                 in_flight.is_recovered, in_flight.was_expired = True, kept.number <= now_ms
                 self._extend_lease(group, in_flight, max(kept.number, now_ms + _AGAIN_MS))
@@ -249,7 +251,7 @@ class InFlightTable:
             if kept is not None:
                 queue.next_offset = queue.stored_next_offset = kept.number
             elif not queue.in_flight:
-                self._queues.pop((group, stream), None)  # nothing of it was ever kept
+                self._queues.pop((group, stream), None)  # it was never stored
         elif kept is None:
             self._release_all(queue, (offset,))
         else:

@@ -1,5 +1,6 @@
-"""Messages that groups take out one by one, whoever asks first: each is out for a time, is settled by its receipt, and
-comes back in a topic of the group's own when its time is over. What is out survives a restart. Knows no protocol."""
+"""POP consumption: a group receives messages one by one, each with a lease. A message is acknowledged by its receipt,
+or returned through the group's retry topic when the lease expires. Messages in flight survive a restart. Knows no
+protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from trimq.errors import Busy, ColdRead, LeaseGone, NotRunning, Refusal, Unknown
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 
-_RETRIES_FIRST_EVERY = 5  # so often what came back is looked at before what is new
+_RETRIES_FIRST_EVERY = 5  # every n-th request reads retries before new messages
 
 
 class _QueueRef(NamedTuple):
@@ -72,7 +73,7 @@ class PopService:
         topics.on_deleted(self._forget_topic)
 
     def start(self, store_host: Callable[[], bytes]) -> None:
-        """What was out before is out again. `store_host` is what messages that come back say of where they are."""
+        """Restores the messages in flight. `store_host` returns the broker address that returned messages carry."""
         if self._retry_topics is not None:
             return
         own = self._retry_topics = RetryTopics(self._topics, self._gate, self._find_key, store_host, self._failures)
@@ -88,21 +89,21 @@ class PopService:
         )
         self._queues.load()
         for queue in [queue for queue in self._queues if self._topics.find_id(queue.stream.topic) is None]:
-            self._queues.forget(queue)  # a crash came between its end and that of what is kept of it
+            self._queues.forget(queue)  # deleted topic; a crash left its rows
 
     def stop(self) -> None:
-        """Nothing comes back any more; the next start goes on."""
+        """Stops returning expired messages; the next start continues."""
         self._is_stopped = True
 
-    # -- taking
+    # -- receiving
 
     def receive(self, caller: Caller, group: str, topic: CommitLogTopic, pop_request: PopRequest) -> PopResult:
-        """Take what there is and is wanted."""
+        """Pops available messages that match the request."""
         self._access.require(caller, Action.READ, topic.resource)
         self._require_running()
         self._require_there(topic)
         messages: list[PoppedMessage] = []
-        now_ms = self._timeline.now_ms()  # of all of them, or a receipt might not be the one that is kept
+        now_ms = self._timeline.now_ms()  # one time for all, so that receipts match the stored rows
         rest, room, ticket = 0, pop_request.max_bytes, None
         for place in self._places(group, topic, pop_request):
             queue = self._open(group, place, pop_request.from_end)
@@ -127,12 +128,13 @@ class PopService:
         return self._retry_topics
 
     def _require_there(self, topic: CommitLogTopic) -> None:
-        """One who has waited may come when the topic is no more."""
+        """Raises if the topic was deleted during a long poll."""
         if self._topics.find_id(topic.id) is None:
             raise UnknownTopic(str(topic.name))
 
     def _places(self, group: str, topic: CommitLogTopic, pop_request: PopRequest) -> list[_QueueRef]:
-        """Now and then what came back comes first, or it would wait for as long as there is anything new."""
+        """Queues to read. Every n-th request reads retries first; otherwise they would wait while there are new
+        messages."""
         new = [_QueueRef(topic, topic.stream(number), False) for number in pop_request.numbers]
         if pop_request.is_ordered:
             return new
@@ -161,7 +163,7 @@ class PopService:
         return stream.readable_end if skips else stream.start
 
     def _ack_expired(self, queue: InFlightQueue, offset: int) -> None:
-        """It came back in order and is too old by now."""
+        """Acknowledges a message that was returned in order and has expired since."""
         ticket = self._queues.ack(queue, offset)
         self._on_durable(ticket, lambda done: self._acked_in_order(queue, done.refusal))
 
@@ -174,7 +176,7 @@ class PopService:
         by_tries: dict[int, list[int]] = {}
         for (offset, *_), tries in zip(entries, attempts_of, strict=True):
             by_tries.setdefault(tries, []).append(offset)
-        for tries, offsets in by_tries.items():  # before one is read, which may be damaged: the queue has moved on
+        for tries, offsets in by_tries.items():  # before reading, which may fail on damage: `next_offset` has advanced
             self._queues.mark_in_flight(
                 queue, offsets, InFlightRecord(deadline_ms, now_ms, tries, pop_request.is_ordered, True)
             )
@@ -184,8 +186,8 @@ class PopService:
         ]
 
     def _store_progress(self, queue: InFlightQueue, pop_request: PopRequest, has_taken: bool) -> Ticket | None:
-        """After the messages: a power cut that keeps only some of it must not leave one out of both. They tell that
-        they are passed, so that none is in both either."""
+        """Stores the next offset, after the messages: a power cut that keeps only part of the pass must not lose a
+        message. Each message's row says that it is before the next offset, so that none is delivered twice either."""
         if not has_taken and queue.next_offset == queue.stored_next_offset:
             return None
         if has_taken:
@@ -200,7 +202,7 @@ class PopService:
         self._commit_cursor(queue, refusal)
 
     def _commit_cursor(self, queue: InFlightQueue, refusal: Refusal | None) -> None:
-        """The group's cursor stands where a reader of another kind would go on."""
+        """Commits the group's cursor, from which consumers of other kinds continue."""
         if refusal is not None or self._queues.find(queue.group, queue.stream) is not queue:
             return
         offset = min(queue.in_flight, default=queue.next_offset) if queue.is_ordered else queue.next_offset
@@ -208,10 +210,10 @@ class PopService:
         if known is None or known.offset != offset:
             self._cursors.commit(queue.group, queue.stream, offset)
 
-    # -- looking only
+    # -- reading without effect
 
     def find_cold(self, group: str, topic: CommitLogTopic, pop_request: PopRequest) -> ColdRead | None:
-        """What `receive` would most likely wait for the disk for."""
+        """Returns the cold data that `receive` would probably wait for."""
         places = [_QueueRef(topic, topic.stream(number), False) for number in pop_request.numbers]
         places += self._returned_places(group, topic)
         found = [place.stream.find_cold(self._next_offset(group, place)) for place in places]
@@ -221,7 +223,7 @@ class PopService:
     def peek(
         self, caller: Caller, group: str, topic: CommitLogTopic, numbers: Sequence[int], max_count: int
     ) -> PopResult:
-        """What is new in these streams, without taking it. The receipts are worth nothing."""
+        """Returns new messages of these queues without popping them. The receipts are invalid."""
         self._access.require(caller, Action.READ, topic.resource)
         found: list[PoppedMessage] = []
         rest = 0
@@ -240,7 +242,7 @@ class PopService:
         return PopResult(found, rest, None)
 
     def has_any(self, caller: Caller, group: str, topic: CommitLogTopic, numbers: Sequence[int]) -> bool:
-        """Whether there is something to receive, whoever wants it."""
+        """Whether any message could be received, without regard to filters."""
         self._access.require(caller, Action.READ, topic.resource)
         self._require_there(topic)
         places = [_QueueRef(topic, topic.stream(number), False) for number in numbers]
@@ -258,21 +260,21 @@ class PopService:
     def watch(
         self, group: str, topic: CommitLogTopic, numbers: Sequence[int], callback: Callable[[], None]
     ) -> AnyWatch:
-        """Call back once, when there may be something new to receive."""
+        """Calls back once, when new messages may be available."""
         streams = [topic.stream(number) for number in numbers]
         streams += [place.stream for place in self._returned_places(group, topic)]
         waiters = self._waiters.setdefault((group, topic.id), Waiters())
         return AnyWatch([*(stream.watch for stream in streams), waiters.watch], callback)
 
-    # -- settling
+    # -- acknowledging
 
     def ack(self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt) -> Ticket | None:
-        """The message is done with. None: it is not out under this receipt, which is no mistake. One that was settled a
-        moment ago waits for that to be durable."""
+        """Acknowledges the message. Returns None if the receipt is no longer valid, which is not an error. A repeated
+        ack gets the ticket of the first until that is durable."""
         return self.acknowledger(caller, group, topic).ack(receipt)
 
     def acknowledger(self, caller: Caller, group: str, topic: CommitLogTopic) -> Acknowledger:
-        """For several receipts that come together."""
+        """Returns an acknowledger for a batch of receipts."""
         self._access.require(caller, Action.READ, topic.resource)
         return Acknowledger(partial(self._find_queue, group, topic), self._ack, self._pending_acks)
 
@@ -287,7 +289,8 @@ class PopService:
     def change_invisible(
         self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt, invisible_ms: int
     ) -> tuple[Receipt, Ticket]:
-        """It is out for so long from now on, under another receipt. LeaseGone: it is not out under this one."""
+        """Changes the remaining lease time and invalidates the old receipt. Raises LeaseGone if the receipt is no
+        longer valid."""
         self._access.require(caller, Action.READ, topic.resource)
         queue = self._find_in_flight(group, topic, receipt)
         if queue is None:
@@ -299,7 +302,7 @@ class PopService:
     def renew(
         self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt, invisible_ms: int
     ) -> Ticket | None:
-        """It is out for so long from now on, under the same receipt. None: it is not out under this one."""
+        """Changes the remaining lease time under the same receipt. Returns None if the receipt is no longer valid."""
         self._access.require(caller, Action.READ, topic.resource)
         queue = self._find_in_flight(group, topic, receipt)
         if queue is None:
@@ -308,15 +311,16 @@ class PopService:
         return self._queues.extend(queue, receipt.offset, receipt.pop_time_ms, deadline_ms)
 
     def dead_letters(self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt) -> CommitLogTopic:
-        """Where `forward_to_dlq` puts it: to be waited for, if it is just being made. LeaseGone: it is not out."""
+        """Returns the topic that `forward_to_dlq` appends to; wait for its creation first. Raises LeaseGone if the
+        receipt is no longer valid."""
         self._access.require(caller, Action.READ, topic.resource)
         if self._find_in_flight(group, topic, receipt) is None:
             raise LeaseGone(receipt.offset)
         return self._require_running().make_dead_letter_topic(group, topic)
 
     def forward_to_dlq(self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt) -> Ticket:
-        """It goes to the dead letters of the group, which are there, and is settled when that is durable. LeaseGone: it
-        is not out."""
+        """Appends the message to the group's dead-letter topic, which must exist, and acknowledges it once that is
+        durable. Raises LeaseGone if the receipt is no longer valid."""
         dead = self.dead_letters(caller, group, topic, receipt)
         queue, where = self._find_in_flight(group, topic, receipt), self._topic_of(group, topic, receipt.is_retry)
         if queue is None or where is None:
@@ -348,14 +352,14 @@ class PopService:
         if not queue.in_flight_offsets:
             self._wake(queue.group, queue.stream.topic)
 
-    # -- coming back
+    # -- expired leases
 
     def _expired(self, queue: InFlightQueue, offset: int) -> None:
         if self._reviver is None or self._is_stopped:
-            return  # the next start finds it
+            return  # the next start restores it
         if queue.pending_passes:
-            # A power cut may take back that it was taken, and keep that it came back: it would be there twice.
-            raise Busy("it is not on disk yet that the message was taken")
+            # A power cut could undo the pop and keep the returned copy: the message would exist twice.
+            raise Busy("the pop of this message is not durable yet")
         self._reviver.expire(queue, offset)
 
     def _wake(self, group: str, topic: UUID) -> None:
@@ -363,10 +367,10 @@ class PopService:
         if waiters is not None:
             waiters.wake()
 
-    # -- others' doing
+    # -- changes by others
 
     def cursor_moved(self, group: str, stream: StreamId, offset: int) -> None:
-        """Somebody has set the group's cursor: it goes on there."""
+        """Continues at `offset`, after the group's cursor was set by a client or operator."""
         queue = self._queues.find(group, stream)
         if queue is not None and offset >= 0:
             self._queues.move(queue, offset)

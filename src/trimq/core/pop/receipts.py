@@ -1,4 +1,4 @@
-"""What is asked for by those who take messages out one by one, and what they are given."""
+"""Requests and results of POP, and the receipts of messages in flight."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trimq.storage.group_commit.passes import Ticket
 
 
 class Receipt(NamedTuple):
-    """By this a message that is out is known: whether it had come back before, its place there, and when it was
-    taken. Of a message that was taken again the earlier receipt is worth nothing."""
+    """Identifies a message in flight: whether it is from the retry topic, its queue and offset, and when it was popped.
+    Popping the message again invalidates the earlier receipt."""
 
     is_retry: bool
     number: int
@@ -22,9 +22,9 @@ class Receipt(NamedTuple):
 
 
 class PopRequest(NamedTuple):
-    """`numbers` are the streams to take from, in this order. `from_end`: a group that has never read begins at the
-    end, unless the stream still has its first message. In order: nothing more is given of a stream of which something
-    is out, except to the same `attempt_id`, who gets the same again."""
+    """Parameters of one pop. `numbers`: queues to read, in this order. `from_end`: a group without a cursor starts at
+    the end, unless the queue still has its first message. `is_ordered`: a queue with messages in flight delivers
+    nothing more, except to a request with the same `attempt_id`, which gets the same messages again."""
 
     numbers: Sequence[int]
     max_count: int
@@ -37,8 +37,8 @@ class PopRequest(NamedTuple):
 
 
 class PoppedMessage(NamedTuple):
-    """One message that is out. `data` is its unit as it stands in the log, of `topic`: the one that was asked for, or
-    the group's own of what came back. `tries` counts how often it was given in order before."""
+    """One message in flight. `data` is the message in its log format. `topic` is the requested topic or the group's
+    retry topic. `tries` counts earlier deliveries in order."""
 
     receipt: Receipt
     topic: CommitLogTopic
@@ -51,8 +51,8 @@ class PoppedMessage(NamedTuple):
 
 
 class PopResult(NamedTuple):
-    """`rest` counts what was not looked at. The messages are the caller's once the ticket's pass is durable; None:
-    nothing had to be kept."""
+    """`rest` counts messages that were not scanned. The caller may deliver the messages once the ticket's pass is
+    durable; None: nothing had to be stored."""
 
     messages: list[PoppedMessage]
     rest: int

@@ -1,5 +1,5 @@
-"""What becomes of a message that a group took out and did not settle in time: it comes back, or, after its last try,
-lies with the dead letters of the group."""
+"""Handles popped messages whose lease expired without an ack: returns them to the group, or dead-letters them after the
+last retry."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _AGAIN_MS = 1000
 
 OnDurable = Callable[[Ticket, Callable[[Ticket], object]], None]
 RetryLimit = Callable[[str], int]
-"""How often a message may come back to a group."""
+"""Maximum number of retries of a message, by group."""
 
 Wake = Callable[[str, UUID], None]
-"""There is something for those of a group who wait for a topic."""
+"""Wakes consumers of a group that wait for messages of a topic."""
 
 AckedInOrder = Callable[[InFlightQueue, Refusal | None], None]
 
@@ -49,7 +49,7 @@ class Reviver:
         self._acked_in_order = acked_in_order
 
     def expire(self, queue: InFlightQueue, offset: int) -> None:
-        """The time of the message at `offset` is over."""
+        """Called when the lease of the message at `offset` has expired."""
         in_flight = queue.in_flight[offset]
         topic = self._topics.find_id(queue.stream.topic)
         if topic is None:
@@ -64,13 +64,13 @@ class Reviver:
         try:
             unit = topic.stream_or_retired(queue.stream.number).unit(offset)
         except OffsetOutOfRange:
-            self._queues.ack(queue, offset)  # it was kept no longer
+            self._queues.ack(queue, offset)  # deleted by retention
             return
         is_dead = in_flight.is_ordered or unit.reconsume_times >= limit or not can_be_retried(unit)
         if in_flight.is_recovered and self._retry_topics.was_already_stored(
             queue.group, topic, unit, in_flight.pop_time_ms, is_dead
         ):
-            self._queues.ack(queue, offset)  # the run before this one has done it
+            self._queues.ack(queue, offset)  # returned before the restart
             return
         own = (
             self._retry_topics.make_dead_letter_topic(queue.group, topic)
@@ -89,21 +89,21 @@ class Reviver:
         self._on_durable(ticket, lambda done: self._stored(queue, offset, topic.id, done.refusal))
 
     def _made(self, queue: InFlightQueue, offset: int, refusal: Refusal | None) -> None:
-        """The topic that it goes to is there, or is refused."""
+        """Continues once the creation of the retry or dead-letter topic is durable or refused."""
         in_flight = queue.in_flight.get(offset)
         if in_flight is None or in_flight.lease is not None:
-            return  # its group is gone, or it is out again
+            return  # its group is deleted, or it is in flight again
         try:
             if refusal is None:
                 self.expire(queue, offset)
                 return
         except Refusal:
-            pass  # as if the topic had been
+            pass  # as if the topic's creation had been refused
         self._queues.postpone_return(queue, offset, self._timeline.now_ms() + _AGAIN_MS)
 
     def _stored(self, queue: InFlightQueue, offset: int, topic: UUID, refusal: Refusal | None) -> None:
         if offset not in queue.in_flight:
-            return  # its group is gone
+            return  # its group is deleted
         if refusal is not None:
             self._queues.postpone_return(queue, offset, self._timeline.now_ms() + _AGAIN_MS)
             return

@@ -1,5 +1,5 @@
-"""Which messages of a stream a group takes out next: those that came back in order, then what is new and wanted. What
-is too old is passed over; of what came back in order it is settled."""
+"""Selects the messages of a queue that a group gets next: first those returned in order, then new ones that match the
+filter. Expired messages are skipped; expired messages returned in order are acknowledged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimq.errors import Refusal
 if TYPE_CHECKING:
     from trimq.core.pop.receipts import PopRequest
 
-MAX_SCANNED = 4000  # messages of a queue that are looked at for one request
+MAX_SCANNED = 4000  # messages of a queue scanned for one request
 
 AckExpired = Callable[[InFlightQueue, int], object]
 
@@ -27,8 +27,8 @@ def select_messages(
     in_flight_limit: int,
     ack: AckExpired,
 ) -> list[QueueEntry]:
-    """Moves on behind the last that was looked at. One that cannot be read now ends it: what was chosen before goes
-    out, or nobody would ever get it."""
+    """Selects messages and advances `next_offset` behind the last one scanned. An unreadable message ends the
+    selection: messages already selected are still delivered, otherwise no consumer would ever get them."""
     if max_count <= 0 or room <= 0:
         return []
     chosen: list[QueueEntry] = []
@@ -60,12 +60,12 @@ def _choose_new(
         if len(chosen) >= max_count or (chosen and room < entry.size):
             break
         try:
-            # After a reset, what is out already may lie ahead.
+            # After an offset reset, messages in flight may be ahead of `next_offset`.
             is_chosen = entry.offset not in queue.in_flight and stream.matches_filter(entry, pop_request.message_filter)
         except Refusal:
             if chosen:
                 break
-            # Damaged: it goes out alone, and is told of when it is read. Else the group would never come past it.
+            # Damaged: selected alone; the read reports the damage. Otherwise the group would be stuck at this offset.
             is_chosen, max_count = True, 0
         if is_chosen:
             chosen.append(entry)
@@ -74,7 +74,7 @@ def _choose_new(
 
 
 def select_same_again(queue: InFlightQueue, stream: MessageQueue, pop_request: PopRequest) -> list[QueueEntry]:
-    """In order, who asks again under the same id gets the same again."""
+    """Returns the in-flight messages again to an ordered request that repeats its attempt id."""
     if not pop_request.attempt_id or pop_request.attempt_id != queue.attempt_id:
         return []
     return [entry for offset in queue.in_flight_offsets for entry in _fresh(stream, offset)]
